@@ -1,0 +1,1 @@
+"""pitfall_lab: see where PyTorch bites."""

@@ -1,0 +1,266 @@
+"""The Trace: one immutable document that says what a program did to its tensors.
+
+A trace is an event log. Every event carries explicit *effects*, ``Effect(path, value, by)``, and replaying a
+trace means folding the effects of its events into a nested dictionary (see :mod:`pitfall_lab.trace.replay`).
+Nothing is a snapshot, nothing is an address: identities are birth-ordered labels, so the same program gives
+the same trace every time.
+
+Labels
+    ``t3`` a tensor or NumPy array, ``S2`` a storage, ``C1`` a version counter, ``n5`` a node of the graph.
+
+The state that effects write (``None`` means *does not exist* or *not known*)::
+
+    tensors.t3   = {"kind": "tensor" | "parameter" | "array", "name": "h" | None, "names": ["h", ...],
+                    "shape": [2, 3], "stride": [3, 1], "offset": 0, "dtype": "float32", "device": "cpu",
+                    "storage": "S1" | None, "counter": "C1" | None, "requires_grad": True, "is_leaf": False,
+                    "grad_fn": "n5" | None, "base": "t1" | None, "grad": "t9" | None, "born": step,
+                    "alive": True}
+    storages.S1  = {"size": 6, "dtype": "float32", "nbytes": 24, "cells": Cells | None, "alive": True}
+    counters.C1  = 0                                    # the version
+    nodes.n5     = {"name": "SigmoidBackward0", "next": ["n3", None], "born": step, "output": "t4" | None,
+                    "saved": [{"name": "result", "tensor": "t4" | None, "storage": "S2" | None,
+                               "counter": "C2" | None, "version": 0}, ...],
+                    "freed": False, "ran": None | step, "gradient": Cells | None, "gradient_shape": [...] | None}
+    mode         = {"grad": True, "inference": False}
+
+Strides, offsets and sizes are in *elements*, ``nbytes`` in bytes. ``Cells`` is a list of plain values (``true``,
+``3``, ``0.5``, or one of the strings ``"nan"``, ``"inf"``, ``"-inf"``, ``"1+2j"``) when there are at most
+:data:`CELL_LIMIT`, and otherwise ``{"count": n, "shown": [[index, value], ...]}``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA = 1
+CELL_LIMIT = 12
+
+By = Literal["observed", "modelled", "agreed"]
+"""Who holds a fact: read from torch, computed by the shadow engine, or both with the same value."""
+
+EventKind = Literal["call", "node", "write", "mode"]
+"""A call the program made · a graph node that ran in backward · memory changed behind torch's back · a mode switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file or cell of the program: its display ``name`` and its complete ``text``."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An exact piece of source. Lines count from 1, columns from 0, both ends as in Python slices.
+
+    ``column`` and ``end_column`` count code points (what a person counts); ``utf16`` holds the same two columns
+    in UTF-16 units (what a browser counts). ``source`` is an index into ``Trace.sources``.
+    """
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    utf16: tuple[int, int] = (0, 0)
+    source: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """``state[path] = value``. The path is dotted (``"tensors.t3.name"``); ``by`` says who holds the fact."""
+
+    path: str
+    value: Any
+    by: By = "observed"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One argument of a call: a tensor's ``label``, or the ``text`` of a plain value. ``name`` is its parameter, if known."""
+
+    label: str | None = None
+    text: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as typed facts. It is never parsed from a message: the message is only quoted.
+
+    ``kind`` is one of
+
+    - ``saved-tensor-modified``: a node needs a tensor that was written since it was saved; ``node``, ``saved`` (the
+      slot, e.g. ``"result"``), ``tensor``, ``storage``, ``counter``, ``expected`` and ``found`` versions, ``saved_at``
+      and ``changed_at`` (steps) are set;
+    - ``leaf-modified``, ``view-of-leaf-modified``, ``multi-output-view-modified``, ``no-grad-view-modified``,
+      ``inference-tensor``: refused at the write; ``tensor`` is set;
+    - ``backward-twice``: the saved tensors of ``node`` were freed at ``changed_at``;
+    - ``no-gradient``: backward of something without a graph; ``nonscalar-backward``;
+    - ``shape``, ``dtype``, ``overlap``: operands that do not fit;
+    - ``other``: anything else, the learner's own exceptions included.
+    """
+
+    type: str
+    message: str
+    kind: str = "other"
+    step: int | None = None
+    span: Span | None = None
+    node: str | None = None
+    saved: str | None = None
+    tensor: str | None = None
+    storage: str | None = None
+    counter: str | None = None
+    expected: int | None = None
+    found: int | None = None
+    saved_at: int | None = None
+    changed_at: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the shadow engine said would fail, and at which ``step`` it said so: before torch did.
+
+    ``came_true`` is the step at which torch raised it, ``None`` while (or if) that backward never ran.
+    """
+
+    step: int
+    failure: Failure
+    came_true: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StaleRead:
+    """A backward node used memory that had changed since it was saved, and no counter told."""
+
+    node: str
+    saved: str
+    storage: str
+    saved_at: int | None
+    changed_at: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """A silently wrong gradient: what torch put into ``leaf``'s ``.grad`` and what was meant.
+
+    ``torch`` and ``meant`` are :data:`Cells` of the leaf's shape; ``meant`` uses saved values as they were when saved.
+    """
+
+    step: int
+    leaf: str
+    torch: Any
+    meant: Any
+    causes: tuple[StaleRead, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One step of the program.
+
+    ``op`` is torch's own name (``"torch.Tensor.add_"``; for a node, ``"SigmoidBackward0"``). ``scope`` names the learner's
+    enclosing functions, outermost first. ``parent`` is the step of the call this event is a part of (a node's backward
+    call, an optimizer's or composite's part). ``by`` says who holds the event's facts; ``reason`` says why a call was
+    mirrored (taken over from torch without a model). ``error`` is set when the call raised.
+    """
+
+    step: int
+    kind: EventKind
+    op: str
+    span: Span | None = None
+    scope: tuple[str, ...] = ()
+    parent: int | None = None
+    operands: tuple[Operand, ...] = ()
+    results: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    """Labels of the storages whose memory this event wrote."""
+    effects: tuple[Effect, ...] = ()
+    by: By = "observed"
+    reason: str = ""
+    forecasts: tuple[Forecast, ...] = ()
+    harms: tuple[Harm, ...] = ()
+    error: Failure | None = None
+
+    @property
+    def name(self) -> str:
+        """The short name: ``add_`` for ``torch.Tensor.add_``, ``grad`` for ``torch.Tensor.grad.__get__``."""
+        parts = self.op.split(".")
+        if parts[-1] in ("__get__", "__set__", "__delete__") and len(parts) > 1:
+            return parts[-2]
+        return parts[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How many calls both engines were compared on, on how many they agreed, and how many had no model."""
+
+    checked: int = 0
+    agreed: int = 0
+    mirrored: int = 0
+    disagreed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Two engines, two answers. Shown, never hidden, and red in CI."""
+
+    step: int
+    path: str
+    observed: Any
+    modelled: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something the reader of a trace must know: what was left out, where observation stopped, and why."""
+
+    kind: Literal["limit", "stopped", "unseen"]
+    en: str
+    zh: str
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the program ended: ``finished``, or ``raised`` with its failure."""
+
+    kind: Literal["finished", "raised"] = "finished"
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The whole document. See the module's text for the state that its events' effects describe."""
+
+    sources: tuple[Source, ...] = ()
+    events: tuple[Event, ...] = ()
+    outcome: Outcome = field(default_factory=Outcome)
+    agreement: Agreement = field(default_factory=Agreement)
+    disagreements: tuple[Disagreement, ...] = ()
+    notes: tuple[Note, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    schema: int = SCHEMA
+
+    @property
+    def forecasts(self) -> tuple[Forecast, ...]:
+        """All forecasts, in the order they were made."""
+        return tuple(f for e in self.events for f in e.forecasts)
+
+    @property
+    def harms(self) -> tuple[Harm, ...]:
+        """All silently wrong gradients, in the order they happened."""
+        return tuple(h for e in self.events for h in e.harms)
+
+    def to_json(self) -> str:
+        """Return the trace as strict JSON (no NaN literals, defaults left out)."""
+        from pitfall_lab.trace.codec import encode
+
+        return encode(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Trace:
+        """Read a trace; raises :class:`pitfall_lab.trace.codec.TraceError` with one clear sentence when it is none."""
+        from pitfall_lab.trace.codec import decode
+
+        return decode(text)

@@ -1,0 +1,52 @@
+"""Replaying a trace: a fold of effects into one nested dictionary.
+
+The browser does the same in the same few lines, so that the meaning of a trace exists once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from pitfall_lab.trace.model import Effect, Event, Trace
+
+State = dict[str, Any]
+
+
+def empty_state() -> State:
+    """The state before the first event."""
+    return {"tensors": {}, "storages": {}, "counters": {}, "nodes": {}, "mode": {"grad": True, "inference": False}}
+
+
+def apply(state: State, effect: Effect) -> None:
+    """Write one effect into ``state``, in place.
+
+    >>> state = empty_state(); apply(state, Effect("counters.C1", 2)); state["counters"]
+    {'C1': 2}
+    """
+    *parents, last = effect.path.split(".")
+    place = state
+    for key in parents:
+        place = place.setdefault(key, {})
+    place[last] = copy.deepcopy(effect.value)
+
+
+def states(trace: Trace) -> Iterator[tuple[Event, State]]:
+    """Yield each event with the state *after* it. It is one dictionary, changed from event to event: copy what you keep."""
+    state = empty_state()
+    for event in trace.events:
+        for effect in event.effects:
+            apply(state, effect)
+        yield event, state
+
+
+def replay(trace: Trace, step: int | None = None) -> State:
+    """Return the state after ``step`` (all events when ``None``; before the first event when negative)."""
+    state = empty_state()
+    for event in trace.events:
+        if step is not None and event.step > step:
+            break
+        for effect in event.effects:
+            apply(state, effect)
+    return state
