@@ -1,0 +1,247 @@
+/**
+ * What the front end is made of: the trace as the browser reads it, the model that all views share, and a view.
+ *
+ * The trace types mirror `pitfall_lab/trace/model.py`. The JSON leaves out fields that have their default value;
+ * `readTrace` (load.ts) puts them back, so every field below is always there.
+ */
+
+export type Language = "en" | "zh";
+export type By = "o" | "m" | "a";
+export type EventKind = "call" | "node" | "write" | "mode";
+export type Text = { en: string; zh: string };
+
+export type Cell = number | boolean | string;
+/** Plain values, or when there are many: how many, and the few that are shown as [index, value]. */
+export type Cells = Cell[] | { count: number; shown: [number, Cell][] };
+
+export interface Source {
+  name: string;
+  text: string;
+}
+
+/** Lines count from 1, columns from 0. `utf16` holds the two columns in JavaScript's string units. */
+export interface Span {
+  line: number;
+  column: number;
+  end_line: number;
+  end_column: number;
+  utf16: [number, number];
+  source: number;
+}
+
+/** [path, value, who holds the fact: observed, modelled or agreed] */
+export type Effect = [path: string, value: unknown, by: By];
+
+export interface Operand {
+  label: string | null;
+  text: string;
+  name: string;
+}
+
+export interface Failure {
+  type: string;
+  message: string;
+  kind: string;
+  step: number | null;
+  span: Span | null;
+  node: string | null;
+  saved: string | null;
+  tensor: string | null;
+  storage: string | null;
+  counter: string | null;
+  expected: number | null;
+  found: number | null;
+  saved_at: number | null;
+  changed_at: number[];
+}
+
+export interface Forecast {
+  step: number;
+  failure: Failure;
+  came_true: number | null;
+}
+
+export interface StaleRead {
+  node: string;
+  saved: string;
+  storage: string;
+  saved_at: number | null;
+  changed_at: number[];
+}
+
+export interface Harm {
+  step: number;
+  leaf: string;
+  torch: unknown;
+  meant: unknown;
+  causes: StaleRead[];
+}
+
+export interface TraceEvent {
+  step: number;
+  kind: EventKind;
+  op: string;
+  span: Span | null;
+  scope: string[];
+  parent: number | null;
+  operands: Operand[];
+  results: string[];
+  writes: string[];
+  effects: Effect[];
+  by: "observed" | "modelled" | "agreed";
+  reason: string;
+  forecasts: Forecast[];
+  harms: Harm[];
+  error: Failure | null;
+}
+
+export interface Agreement {
+  checked: number;
+  agreed: number;
+  mirrored: number;
+  disagreed: number;
+}
+
+export interface Disagreement {
+  step: number;
+  path: string;
+  observed: unknown;
+  modelled: unknown;
+}
+
+export interface Note {
+  kind: "limit" | "stopped" | "unseen";
+  en: string;
+  zh: string;
+  step: number | null;
+}
+
+export interface Trace {
+  schema: number;
+  sources: Source[];
+  events: TraceEvent[];
+  outcome: { kind: "finished" | "raised"; failure: Failure | null };
+  agreement: Agreement;
+  disagreements: Disagreement[];
+  notes: Note[];
+  environment: [string, string][];
+}
+
+export interface TensorState {
+  kind: "tensor" | "parameter" | "array";
+  name: string | null;
+  names: string[];
+  shape: number[];
+  stride: number[];
+  offset: number;
+  dtype: string;
+  device: string;
+  storage: string | null;
+  counter: string | null;
+  requires_grad: boolean;
+  is_leaf: boolean;
+  grad_fn: string | null;
+  base: string | null;
+  grad: string | null;
+  born: number;
+  alive: boolean;
+}
+
+export interface StorageState {
+  size: number;
+  dtype: string;
+  nbytes: number;
+  cells: Cells | null;
+  alive: boolean;
+}
+
+export interface SavedState {
+  name: string;
+  tensor: string | null;
+  storage: string | null;
+  counter: string | null;
+  version: number;
+}
+
+export interface NodeState {
+  name: string;
+  next: (string | null)[];
+  born: number;
+  output: string | null;
+  saved: SavedState[];
+  freed: boolean;
+  ran: number | null;
+  gradient: Cells | null;
+  gradient_shape: number[] | null;
+}
+
+/** What the program's memory and graph look like after a step: the fold of all effects up to it. */
+export interface State {
+  tensors: Record<string, TensorState>;
+  storages: Record<string, StorageState>;
+  counters: Record<string, number>;
+  nodes: Record<string, NodeState>;
+  mode: { grad: boolean; inference: boolean };
+}
+
+/** One place that a finding's story passes through. Columns count from 1, as in `pitfall-lab check --json`. */
+export interface SceneRelated {
+  role: string;
+  line?: number | null;
+  column?: number | null;
+  step?: number | null;
+  message?: string | Text;
+}
+
+export interface SceneFix {
+  title?: string | Text;
+  edits?: { line: number; end_line: number; text: string }[];
+  verified?: boolean;
+}
+
+export interface SceneFinding {
+  rule?: string;
+  name?: string;
+  severity?: "error" | "warning" | "info";
+  step?: number | null;
+  line?: number | null;
+  predicted?: boolean;
+  message?: string | Text;
+  explanation?: string | Text;
+  related?: SceneRelated[];
+  fixes?: SceneFix[];
+}
+
+/** What Python has laid out once for the finished trace; each view reads its own part, which may be missing. */
+export interface Scene {
+  code?: unknown;
+  graph?: unknown;
+  storage?: unknown;
+  broadcast?: unknown;
+  versions?: unknown;
+  events?: { step: number; sentence: Text }[];
+  findings?: SceneFinding[];
+  [view: string]: unknown;
+}
+
+export interface Model {
+  readonly trace: Trace;
+  readonly scene: Scene;
+  /** -1 is before the first event. */
+  step: number;
+  /** A label ("t3", "S1", "C1", "n5") or "". */
+  focus: string;
+  language: Language;
+  stateAt(step: number): State;
+  /** Calls `fn` after step, focus or language changed; returns what stops it. */
+  onChange(fn: () => void): () => void;
+  t(en: string, zh: string): string;
+  hue(storage: string): string;
+  letter(storage: string): string;
+}
+
+export interface View {
+  id: string;
+  title: { en: string; zh: string };
+  mount(root: HTMLElement, model: Model): { update(): void; destroy(): void };
+}
