@@ -1,0 +1,113 @@
+"""The steps that matter: a backward slice of the event log for a storage, a tensor or a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pitfall_lab.trace.model import Event, Failure, Trace
+
+STORY_LIMIT = 6
+
+
+def slice_of(trace: Trace, labels: Iterable[str], until: int | None = None) -> tuple[int, ...]:
+    """Steps that made what ``labels`` hold, up to and including ``until``: births, writes, and where their operands came from.
+
+    A storage is needed when something needed lives in it; an event that creates or writes a needed storage makes
+    its operands' storages needed too. One pass from the end; a step appears once, in order.
+    """
+    home = _homes(trace)
+    needed = {home.get(label, label) for label in labels}
+    steps = []
+    for event in reversed(trace.events):
+        if until is not None and event.step > until:
+            continue
+        if event.kind == "node":
+            continue
+        if needed & (set(event.writes) | _born(event) | {home.get(label, label) for label in event.results}):
+            steps.append(event.step)
+            needed |= {home[o.label] for o in event.operands if o.label in home}
+    return tuple(reversed(steps))
+
+
+def slice_of_failure(trace: Trace, failure: Failure) -> tuple[int, ...]:
+    """Steps behind ``failure``: its own save, change and raise, and what made the tensor and node it names."""
+    labels = [label for label in (failure.storage, failure.tensor) if label]
+    steps = set(slice_of(trace, labels, failure.step)) | set(_own(failure))
+    if not labels and failure.step is not None:
+        event = trace.events[failure.step] if failure.step < len(trace.events) else None
+        steps |= set(slice_of(trace, [o.label for o in event.operands if o.label], failure.step)) if event else set()
+    return tuple(sorted(steps))
+
+
+def failures(trace: Trace) -> tuple[Failure, ...]:
+    """The failures a trace tells of, the one that happened first; forecasts that never came true after it."""
+    found: list[Failure] = [trace.outcome.failure] if trace.outcome.failure else []
+    found += [event.error for event in trace.events if event.error and event.error not in found]
+    for forecast in trace.forecasts:
+        if all((f.node, f.saved, f.counter) != (forecast.failure.node, forecast.failure.saved, forecast.failure.counter) for f in found):
+            found.append(forecast.failure)
+    return tuple(found)
+
+
+def story(trace: Trace, extra: Iterable[int] = ()) -> tuple[int, ...]:
+    """Three to six steps that tell what matters, in order: saved, changed, raised first, then what leads to them.
+
+    ``extra`` are steps that findings point at. A program where nothing goes wrong is told by its first, last and
+    most telling steps (views, writes, backward).
+    """
+    count = len(trace.events)
+    wanted = [s for failure in failures(trace)[:1] for s in _own(failure)]
+    wanted += [s for harm in trace.harms[:2] for s in (*_causes(harm.causes), harm.step)]
+    wanted += list(extra)
+    chosen = list(dict.fromkeys(s for s in wanted if 0 <= s < count))
+    if len(chosen) > STORY_LIMIT:
+        chosen = [*chosen[: STORY_LIMIT - 1], max(chosen)]
+    background = [s for failure in failures(trace)[:1] for s in slice_of_failure(trace, failure)]
+    background += _telling(trace)
+    for step in background:
+        if len(chosen) >= (STORY_LIMIT if not wanted else 4):
+            break
+        if step not in chosen and trace.events[step].kind != "node":
+            chosen.append(step)
+    return tuple(sorted(set(chosen)))
+
+
+def _own(failure: Failure) -> list[int]:
+    steps = [failure.saved_at, *failure.changed_at[:2], failure.step]
+    return [step for step in steps if step is not None]
+
+
+def _causes(causes: Iterable[object]) -> list[int]:
+    out: list[int] = []
+    for cause in causes:
+        saved_at, changed_at = getattr(cause, "saved_at", None), getattr(cause, "changed_at", ())
+        out += [step for step in (saved_at, *changed_at[:1]) if step is not None]
+    return out
+
+
+def _telling(trace: Trace) -> list[int]:
+    """Steps worth showing when nothing failed, most telling first."""
+    calls = [e for e in trace.events if e.kind != "node" and e.parent is None]
+    writes = [e.step for e in calls if e.writes]
+    backward = [e.step for e in calls if e.name == "backward"]
+    births = [e.step for e in calls if e.results]
+    return [*writes[:2], *backward[:1], *births[:2], *births[-1:], *(e.step for e in calls)]
+
+
+def _homes(trace: Trace) -> dict[str, str]:
+    """Each tensor's storage (the last one it had)."""
+    homes: dict[str, str] = {}
+    for event in trace.events:
+        for effect in event.effects:
+            parts = effect.path.split(".")
+            if parts[0] != "tensors":
+                continue
+            if len(parts) == 2 and isinstance(effect.value, dict) and effect.value.get("storage"):
+                homes[parts[1]] = effect.value["storage"]
+            elif len(parts) == 3 and parts[2] == "storage" and effect.value:
+                homes[parts[1]] = effect.value
+    return homes
+
+
+def _born(event: Event) -> set[str]:
+    return {parts[1] for e in event.effects if len(parts := e.path.split(".")) == 2 and parts[0] == "storages" and e.value is not None}

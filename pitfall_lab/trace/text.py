@@ -1,0 +1,365 @@
+"""One exact plain sentence per event, in English and Chinese.
+
+The sentences are what a screen reader speaks while stepping, what the text twin of every picture is made of, and
+what a lecturer can quote. They say only what the trace says: labels, versions and shapes are facts of the event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from pitfall_lab.trace.model import Event, Failure, Span, Trace
+from pitfall_lab.trace.replay import State, apply, empty_state
+from pitfall_lab.trace.words import T
+
+EXCERPT_LIMIT = 60
+
+
+def excerpt(trace: Trace, span: Span | None, limit: int = EXCERPT_LIMIT) -> str:
+    """The piece of source under ``span`` on one line, cut at ``limit`` characters with "…"; empty when there is none.
+
+    >>> from pitfall_lab.trace import Source
+    >>> excerpt(Trace((Source("a.py", "y = h * 2"),)), Span(1, 4, 1, 9))
+    'h * 2'
+    """
+    if span is None or not 0 <= span.source < len(trace.sources):
+        return ""
+    lines = trace.sources[span.source].text.splitlines()[span.line - 1 : span.end_line]
+    if not lines:
+        return ""
+    lines[-1] = lines[-1][: span.end_column] if span.end_line > span.line or span.end_column else lines[-1]
+    lines[0] = lines[0][span.column :]
+    text = " ".join(" ".join(lines).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def shape_text(shape: Any) -> str:
+    """A shape or index as Python writes a tuple.
+
+    >>> shape_text([3]), shape_text([]), shape_text([2, 3])
+    ('(3,)', '()', '(2, 3)')
+    """
+    return str(tuple(shape or ()))
+
+
+def cell_text(value: Any) -> str:
+    """A cell's value, short enough for a picture and never misleading: at most four significant digits.
+
+    >>> cell_text(0.7310586), cell_text(12.0), cell_text(True), cell_text("nan"), cell_text(1e-9)
+    ('0.7311', '12.', 'True', 'nan', '1e-09')
+    """
+    if isinstance(value, float) and math.isfinite(value):
+        if value == int(value) and abs(value) < 1e6:
+            return f"{int(value)}." if value or math.copysign(1, value) > 0 else "-0."
+        return f"{value:.4g}"
+    return str(value)
+
+
+def cells_text(cells: Any, limit: int = 12) -> str:
+    """Cells as one bracketed list; says how many were left out.
+
+    >>> cells_text([1.0, 0.5]), cells_text({"count": 1000, "shown": [[0, 1.0], [999, 2.0]]})
+    ('[1., 0.5]', '[0: 1., 999: 2.; 998 more]')
+    """
+    if cells is None:
+        return "?"
+    if isinstance(cells, dict):
+        shown = cells.get("shown", [])[:limit]
+        parts = ", ".join(f"{index}: {cell_text(value)}" for index, value in shown)
+        return f"[{parts}; {cells.get('count', 0) - len(shown)} more]"
+    parts = ", ".join(cell_text(value) for value in cells[:limit])
+    return f"[{parts}; {len(cells) - limit} more]" if len(cells) > limit else f"[{parts}]"
+
+
+class _Look:
+    """What one event can see: the state before it, and the records that its own effects leave behind."""
+
+    def __init__(self, event: Event, before: State) -> None:
+        self.before = before
+        self.after = {group: _Overlay(before.get(group, {})) for group in ("tensors", "storages", "counters", "nodes")}
+        for effect in event.effects:
+            parts = effect.path.split(".")
+            if len(parts) > 1 and parts[0] in self.after:
+                self.after[parts[0]].write(parts[1:], effect.value)
+
+    def tensor(self, label: str | None) -> dict[str, Any]:
+        return self.after["tensors"].get(label) or {}
+
+    def name(self, label: str | None) -> str:
+        """``h (t2)`` when the program has a name for it, else ``t2``."""
+        if label is None:
+            return "?"
+        name = self.tensor(label).get("name")
+        return f"{name} ({label})" if name else label
+
+    def node(self, label: str | None) -> str:
+        record = self.after["nodes"].get(label) or {}
+        return f"{label} ({record['name']})" if record.get("name") else str(label)
+
+    def new(self, group: str) -> list[str]:
+        """Labels that this event creates, in order."""
+        return [label for label in self.after[group].fresh if label not in self.before.get(group, {})]
+
+
+class _Overlay:
+    """The records of one group after the event, without copying the whole state."""
+
+    def __init__(self, under: dict[str, Any]) -> None:
+        self.under = under
+        self.fresh: dict[str, Any] = {}
+
+    def write(self, path: list[str], value: Any) -> None:
+        label, *rest = path
+        if not rest:
+            self.fresh[label] = value
+            return
+        if label not in self.fresh:
+            self.fresh[label] = dict(self.under.get(label) or {})
+        if isinstance(self.fresh[label], dict):
+            self.fresh[label][".".join(rest)] = value
+
+    def get(self, label: str | None) -> Any:
+        return None if label is None else self.fresh.get(label, self.under.get(label))
+
+
+def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
+    """Yield each event with its sentence; one pass over the trace."""
+    state = empty_state()
+    for event in trace.events:
+        yield event, sentence(event, state, trace)
+        for effect in event.effects:
+            apply(state, effect)
+
+
+def sentence(event: Event, state: State, trace: Trace) -> T:
+    """What ``event`` did, given the ``state`` *before* it."""
+    look = _Look(event, state)
+    if event.kind == "node":
+        parts = [_node(event, look)]
+    elif event.kind == "write":
+        parts = [_write(event, look, trace)]
+    elif event.kind == "mode":
+        parts = [_mode(event)]
+    else:
+        parts = [_call(event, look, trace)]
+    parts += [_forecast(event, f.failure, look) for f in event.forecasts]
+    parts += [_harm(look, harm) for harm in event.harms]
+    if event.error is not None:
+        parts.append(_error(event, event.error, look, trace))
+    parts = [part for part in parts if part.en]
+    return T(en=" ".join(part.en for part in parts), zh="".join(part.zh for part in parts))
+
+
+def _code(event: Event, trace: Trace) -> str:
+    text = excerpt(trace, event.span)
+    return f"`{text}`" if text else f"`{event.name}`"
+
+
+def _call(event: Event, look: _Look, trace: Trace) -> T:
+    code = _code(event, trace)
+    if event.error is not None:
+        return T(en="", zh="")
+    if event.writes:
+        return _in_place(event, look, code)
+    if event.name == "backward" or event.op == "torch.autograd.grad":
+        root = look.name(event.operands[0].label) if event.operands else "?"
+        return T(en=f"{code} starts backward at {root}.", zh=f"{code} 从 {root} 开始反向传播。")
+    if not event.results:
+        return _quiet(event, look, code)
+    texts = [_result(label, look, code) for label in event.results]
+    graph = _recorded(look)
+    en = " ".join(t.en for t in texts) + graph.en
+    return T(en=en, zh="".join(t.zh for t in texts) + graph.zh)
+
+
+def _quiet(event: Event, look: _Look, code: str) -> T:
+    changed = [label for label in look.after["tensors"].fresh if label in look.before.get("tensors", {})]
+    for label in changed:
+        before, after = look.before["tensors"][label], look.tensor(label)
+        if after.get("grad") != before.get("grad"):
+            if after.get("grad") is None:
+                return T(en=f"{code} forgets the gradient of {look.name(label)}.", zh=f"{code} 丢弃 {look.name(label)} 的梯度。")
+            return T(en=f"{code} sets the gradient of {look.name(label)}.", zh=f"{code} 设置 {look.name(label)} 的梯度。")
+        if after.get("storage") != before.get("storage"):
+            return T(
+                en=f"{code} makes {look.name(label)} read storage {after.get('storage')} instead of {before.get('storage')}.",
+                zh=f"{code} 让 {look.name(label)} 改读存储 {after.get('storage')}，不再是 {before.get('storage')}。",
+            )
+    return T(en=f"{code} reads; no tensor changes.", zh=f"{code} 只读取，没有张量改变。")
+
+
+def _result(label: str, look: _Look, code: str) -> T:
+    tensor = look.tensor(label)
+    name, storage, counter = look.name(label), tensor.get("storage"), tensor.get("counter")
+    if label in look.before.get("tensors", {}):
+        return T(en=f"{code} gives back {name} itself.", zh=f"{code} 返回 {name} 本身。")
+    what = _form(tensor)
+    if storage is None:
+        return T(en=f"{code} makes {name}, {what.en}.", zh=f"{code} 产生 {name}：{what.zh}。")
+    if storage in look.before.get("storages", {}):
+        return _sharing(label, look, code)
+    leaf = tensor.get("requires_grad") and tensor.get("is_leaf")
+    leaf_en, leaf_zh = (" It is a leaf that requires a gradient.", "它是需要梯度的叶子张量。") if leaf else ("", "")
+    count_en = f", counter {counter} at {look.after['counters'].get(counter) or 0}" if counter else ""
+    count_zh = f"，版本计数器 {counter} 为 {look.after['counters'].get(counter) or 0}" if counter else ""
+    return T(
+        en=f"{code} makes {name}, {what.en}, in new storage {storage}{count_en}.{leaf_en}",
+        zh=f"{code} 产生 {name}：{what.zh}，放在新的存储 {storage} 中{count_zh}。{leaf_zh}",
+    )
+
+
+def _form(tensor: dict[str, Any]) -> T:
+    shape, dtype = shape_text(tensor.get("shape")), tensor.get("dtype", "?")
+    if tensor.get("kind") == "array":
+        return T(en=f"a NumPy array of shape {shape}, {dtype}", zh=f"NumPy 数组，形状 {shape}，{dtype}")
+    return T(en=f"shape {shape}, {dtype}", zh=f"形状 {shape}，{dtype}")
+
+
+def _sharing(label: str, look: _Look, code: str) -> T:
+    """A new tensor over memory that existed: same counter (a view) or another one (the `.data` picture)."""
+    tensor = look.tensor(label)
+    name, storage, counter, what = look.name(label), tensor["storage"], tensor.get("counter"), _form(tensor)
+    place_en = f"stride {shape_text(tensor.get('stride'))}, offset {tensor.get('offset', 0)}"
+    place_zh = f"步长 {shape_text(tensor.get('stride'))}，偏移 {tensor.get('offset', 0)}"
+    en = f"{code} makes {name}, {what.en}, over the existing storage {storage} ({place_en}): nothing is copied."
+    zh = f"{code} 产生 {name}：{what.zh}，读的是已有的存储 {storage}（{place_zh}），没有复制。"
+    if counter is None:
+        return T(
+            en=f"{en} It has no version counter, so torch cannot see writes through it.",
+            zh=f"{zh}它没有版本计数器，torch 看不到经它的写入。",
+        )
+    if counter in look.before.get("counters", {}):
+        return T(en=f"{en} It shares counter {counter}.", zh=f"{zh}它与别的张量共用版本计数器 {counter}。")
+    return T(
+        en=f"{en} It has its own counter {counter}: writes through one do not show on the other's counter.",
+        zh=f"{zh}它有自己的版本计数器 {counter}：经一方写入，另一方的计数器看不出来。",
+    )
+
+
+def _recorded(look: _Look) -> T:
+    """What the graph gained: new nodes and what they saved."""
+    en, zh = "", ""
+    for label in look.new("nodes"):
+        record = look.after["nodes"].get(label) or {}
+        if record.get("name") == "AccumulateGrad":
+            continue
+        saved = [f"{s['name']} = {look.name(s.get('tensor'))} at v{s['version']}" for s in record.get("saved", []) if s.get("counter")]
+        saved_zh = [f"{s['name']} = {look.name(s.get('tensor'))}（版本 {s['version']}）" for s in record.get("saved", []) if s.get("counter")]
+        en += f" Node {look.node(label)} enters the graph" + (f" and saves {', '.join(saved)}." if saved else ".")
+        zh += f"节点 {look.node(label)} 加入计算图" + (f"，保存 {'、'.join(saved_zh)}。" if saved_zh else "。")
+    return T(en=en, zh=zh)
+
+
+def _in_place(event: Event, look: _Look, code: str) -> T:
+    storages = ", ".join(event.writes)
+    bumps = [
+        (counter, look.before["counters"][counter], version)
+        for counter, version in look.after["counters"].fresh.items()
+        if counter in look.before.get("counters", {})
+    ]
+    if bumps:
+        en_moves = ", ".join(f"{c} goes from {old} to {new}" for c, old, new in bumps)
+        zh_moves = "，".join(f"{c} 从 {old} 变为 {new}" for c, old, new in bumps)
+        word = "counters" if len(bumps) > 1 else "counter"
+        en = f"{code} writes into storage {storages} in place: {word} {en_moves}."
+        zh = f"{code} 就地写入存储 {storages}：版本计数器 {zh_moves}。"
+    else:
+        hurt = _unaware(event, look)
+        en = f"{code} writes into storage {storages}, and no version counter moves.{hurt.en}"
+        zh = f"{code} 写入存储 {storages}，没有版本计数器变化。{hurt.zh}"
+    graph = _recorded(look)
+    return T(en=en + graph.en, zh=zh + graph.zh)
+
+
+def _unaware(event: Event, look: _Look) -> T:
+    """Who saved the memory that was written without a bump."""
+    names = [
+        look.node(label)
+        for label, node in look.before.get("nodes", {}).items()
+        if not node.get("freed") and any(s.get("storage") in event.writes for s in node.get("saved", ()))
+    ]
+    if not names:
+        return T(en="", zh="")
+    who, count = ", ".join(names[:3]), len(names) - 3
+    more_en, more_zh = (f" and {count} more", f"等 {count + 3} 个节点") if count > 0 else ("", "")
+    return T(
+        en=f" {who}{more_en} saved this memory and will not notice.",
+        zh=f"{who}{more_zh} 保存过这块内存，不会察觉。",
+    )
+
+
+def _write(event: Event, look: _Look, trace: Trace) -> T:
+    through = next((o.label for o in event.operands if o.label), None)
+    by_en, by_zh = (f" through {look.name(through)}", f"经 {look.name(through)} ") if through else ("", "")
+    code, storages, hurt = _code(event, trace), ", ".join(event.writes), _unaware(event, look)
+    return T(
+        en=f"{code}: memory of storage {storages} changed{by_en} behind torch's back; no version counter moved.{hurt.en}",
+        zh=f"{code}：存储 {storages} 的内存{by_zh}在 torch 不知情时改变，版本计数器没有变化。{hurt.zh}",
+    )
+
+
+def _mode(event: Event) -> T:
+    values = {effect.path: effect.value for effect in event.effects}
+    if values.get("mode.inference") is True:
+        return T(en="Inference mode begins: no graph and no version counters.", zh="进入推理模式：没有计算图，也没有版本计数器。")
+    if values.get("mode.grad") is False:
+        return T(en="From here torch records no graph.", zh="从这里起 torch 不再记录计算图。")
+    return T(en="From here torch records the graph.", zh="从这里起 torch 记录计算图。")
+
+
+def _node(event: Event, look: _Look) -> T:
+    label = next((path[1] for e in event.effects if (path := e.path.split("."))[0] == "nodes" and len(path) > 1), None)
+    record = look.after["nodes"].get(label) or {}
+    name = look.node(label) if label else event.op
+    shape = record.get("gradient_shape")
+    got_en = f" gets a gradient of shape {shape_text(shape)}" if shape is not None else " runs"
+    got_zh = f"收到形状 {shape_text(shape)} 的梯度" if shape is not None else "运行"
+    if event.error is not None:
+        return T(en=f"Backward: {name}{got_en} and needs what it saved.", zh=f"反向：{name} {got_zh}，需要它保存的张量。")
+    if record.get("name") == "AccumulateGrad":
+        leaf = look.name(record.get("output"))
+        return T(en=f"Backward: {name}{got_en} and adds it to {leaf}.grad.", zh=f"反向：{name} {got_zh}，加到 {leaf} 的 .grad 上。")
+    onward = [look.node(n) for n in record.get("next", ()) if n]
+    to_en = f" and passes it on to {', '.join(onward)}" if onward else ""
+    to_zh = f"，传给 {'、'.join(onward)}" if onward else ""
+    return T(en=f"Backward: {name}{got_en}{to_en}.", zh=f"反向：{name} {got_zh}{to_zh}。")
+
+
+def _forecast(event: Event, failure: Failure, look: _Look) -> T:
+    if failure.kind == "saved-tensor-modified":
+        return T(
+            en=f"Node {look.node(failure.node)} saved it at version {failure.expected}, so its backward will now fail.",
+            zh=f"节点 {look.node(failure.node)} 保存的是版本 {failure.expected}，它的反向传播现在必定出错。",
+        )
+    if event.error is not None:
+        return T(en="", zh="")
+    return T(en=f"This will raise {failure.type}.", zh=f"这将引发 {failure.type}。")
+
+
+def _harm(look: _Look, harm: Any) -> T:
+    leaf = look.name(harm.leaf)
+    return T(
+        en=f"The gradient of {leaf} is {cells_text(harm.torch)}; with the saved values it would be {cells_text(harm.meant)}.",
+        zh=f"{leaf} 的梯度是 {cells_text(harm.torch)}；按保存时的值应为 {cells_text(harm.meant)}。",
+    )
+
+
+def _error(event: Event, failure: Failure, look: _Look, trace: Trace) -> T:
+    code = _code(event, trace)
+    if failure.kind == "saved-tensor-modified":
+        node, tensor = look.node(failure.node), look.name(failure.tensor)
+        return T(
+            en=f"torch raises {failure.type}: {node} saved {tensor} as {failure.saved} at version {failure.expected} and finds version {failure.found}.",
+            zh=f"torch 引发 {failure.type}：{node} 把 {tensor} 存为 {failure.saved} 时是版本 {failure.expected}，现在是版本 {failure.found}。",
+        )
+    if failure.kind == "backward-twice":
+        return T(
+            en=f"torch raises {failure.type}: the tensors that {look.node(failure.node)} saved were freed by an earlier backward.",
+            zh=f"torch 引发 {failure.type}：{look.node(failure.node)} 保存的张量已在先前的反向传播中释放。",
+        )
+    lines = failure.message.strip().splitlines()
+    first = lines[0] if lines else ""
+    first = first if len(first) <= 200 else first[:199] + "…"
+    return T(en=f"{code} raises {failure.type}: {first}", zh=f"{code} 引发 {failure.type}：{first}")
