@@ -1,0 +1,262 @@
+"""The ledger: 333 claims from five articles on PyTorch, each with the program that decides it.
+
+A claim is a paraphrased sentence, its place in the source, a verdict, a small program, what that program printed on
+torch 2.13.0 (CPU, Linux), and the corrected statement. The ledger is data beside this file, one JSON file per
+article, so that it is read without any further package.
+"""
+
+from __future__ import annotations
+
+import difflib
+import html
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from pitfall_lab.lessons.live import execute
+from pitfall_lab.trace import LANGUAGES, Language, T
+
+RECORDED_WITH = "torch 2.13.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far a claim is true: a stable ``key``, a ``glyph`` (never colour alone) and a ``word`` in both languages."""
+
+    key: str
+    glyph: str
+    word: T
+
+
+VERDICTS: dict[str, Verdict] = {
+    v.key: v
+    for v in (
+        Verdict("correct", "✓", T(en="correct", zh="正确")),
+        Verdict("incomplete", "◐", T(en="incomplete", zh="不完整")),
+        Verdict("misleading", "≈", T(en="misleading", zh="有误导")),
+        Verdict("wrong", "≠", T(en="wrong", zh="错误")),
+        Verdict("outdated", "↺", T(en="outdated", zh="已过时")),
+        Verdict("typo", "✎", T(en="typing mistake", zh="笔误")),
+        Verdict("platform-dependent", "⇄", T(en="depends on the platform", zh="取决于平台")),
+        Verdict("needs-gpu", "▣", T(en="needs a GPU; shown by a CPU analogue", zh="需要 GPU;此处用 CPU 类比")),
+    )
+}
+
+ARTICLES: tuple[T, ...] = (
+    T(en="tensor pitfalls", zh="张量的陷阱"),
+    T(en="in-place operations, copying, clone and detach", zh="就地操作、拷贝、clone 与 detach"),
+    T(en="autograd in depth", zh="深入自动求导"),
+    T(en="tensors and autograd, a tutorial", zh="张量与自动求导教程"),
+    T(en="mixed notes", zh="综合笔记"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One row of the ledger.
+
+    ``article`` counts from 0 (an index into :data:`ARTICLES`), ``lines`` are line numbers of that article,
+    ``observed`` is what ``snippet`` printed on :data:`RECORDED_WITH`, ``truth`` the corrected statement. With ``needs_gpu``
+    a part of the claim concerns CUDA and the snippet is a CPU analogue.
+    """
+
+    id: str
+    article: int
+    chapter: str
+    lines: str
+    claim: str
+    verdict: str
+    truth: str
+    snippet: str
+    observed: str
+    pitfall: tuple[str, ...]
+    visual: tuple[str, ...]
+    exercise_idea: str
+    needs_gpu: bool
+
+    @property
+    def place(self) -> T:
+        """Where the claim stands in its source."""
+        title = ARTICLES[self.article]
+        return T(
+            en=f"Article {self.article} ({title.en}), “{self.chapter}”, lines {self.lines}",
+            zh=f"文章 {self.article}({title.zh}),“{self.chapter}”,第 {self.lines} 行",
+        )
+
+
+@cache
+def ledger() -> dict[str, Claim]:
+    """Return all claims by id, in the order of the articles.
+
+    >>> len(ledger())
+    333
+    """
+    folder = files(__name__)
+    rows = (row for n in range(len(ARTICLES)) for row in json.loads(folder.joinpath(f"article-{n}.json").read_text("utf-8")))
+    return {row["id"]: _claim(row) for row in rows}
+
+
+def _claim(row: dict[str, Any]) -> Claim:
+    """Return the claim that a row of JSON describes; programs and outputs are stored as lists of lines, to read well in a diff."""
+    text = {key: "\n".join(row[key]) + "\n" for key in ("snippet", "observed")}
+    return Claim(**{**row, **text, "pitfall": tuple(row["pitfall"]), "visual": tuple(row["visual"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A claim's program, run here: what it ``printed`` beside what was ``recorded``.
+
+    ``same`` is ``"exactly"``, ``"but for numbers"`` (times, sizes and rounding differ between machines) or ``"no"``.
+    """
+
+    printed: str
+    recorded: str
+    error: str
+    torch: str
+
+    @property
+    def same(self) -> str:
+        """How far the live output agrees with the recorded one."""
+        if self.error:
+            return "no"
+        if self.printed.rstrip() == self.recorded.rstrip():
+            return "exactly"
+        return "but for numbers" if _without_numbers(self.printed) == _without_numbers(self.recorded) else "no"
+
+    @property
+    def sentence(self) -> T:
+        """The comparison in one sentence."""
+        if self.same == "exactly":
+            return T(
+                en=f"✓ run just now on torch {self.torch}: the same output as recorded with {RECORDED_WITH}",
+                zh=f"✓ 刚刚在 torch {self.torch} 上运行:输出与 {RECORDED_WITH} 的记录相同",
+            )
+        if self.same == "but for numbers":
+            return T(
+                en=f"✓ run just now on torch {self.torch}: as recorded with {RECORDED_WITH}, except for numbers",
+                zh=f"✓ 刚刚在 torch {self.torch} 上运行:除数字外与 {RECORDED_WITH} 的记录相同",
+            )
+        return T(
+            en=f"≠ run just now on torch {self.torch}: not what was recorded with {RECORDED_WITH}",
+            zh=f"≠ 刚刚在 torch {self.torch} 上运行:与 {RECORDED_WITH} 的记录不同",
+        )
+
+    @property
+    def difference(self) -> str:
+        """Return the lines in which the two outputs differ, as a unified diff; empty when they agree."""
+        lines = difflib.unified_diff(self.recorded.splitlines(), (self.printed + self.error).splitlines(), "recorded", "here", lineterm="", n=0)
+        return "\n".join(lines)
+
+
+def _without_numbers(text: str) -> str:
+    """Return ``text`` with every number replaced by one sign and runs of blanks by one blank."""
+    return re.sub(r"\s+", " ", re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", text)).strip()
+
+
+def check(found: Claim) -> Check:
+    """Run a claim's program on the installed torch and compare what it prints with what was recorded."""
+    ran = execute(found.snippet, f"<claim {found.id}>")
+    error = f"{type(ran.error).__name__}: {ran.error}" if ran.error else ""
+    return Check(ran.printed, found.observed, error, _torch_version(ran.namespace))
+
+
+def _torch_version(namespace: dict[str, Any]) -> str:
+    """Return the version of the torch that a program imported."""
+    return str(getattr(namespace.get("torch"), "__version__", "?"))
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimBox:
+    """A claim as a box in a notebook. ``run()`` returns the same box with the program's live output in it.
+
+    The verdict is folded away, so that the reader can decide first.
+    """
+
+    claim: Claim
+    check: Check | None = None
+    language: Language = "en"
+
+    def run(self) -> ClaimBox:
+        """Run the program that decides the claim, here and now, and return the box that shows the outcome."""
+        return ClaimBox(self.claim, check(self.claim), self.language)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the box as HTML (every text escaped) and as plain text."""
+        return {"text/html": _html(self), "text/plain": str(self)}
+
+    def __str__(self) -> str:
+        """Return the box as plain text."""
+        verdict = VERDICTS[self.claim.verdict]
+        lines = [
+            f"Claim {self.claim.id} · {self.claim.place.say(self.language)}",
+            self.claim.claim,
+            f"{verdict.glyph} {verdict.word.say(self.language)}: {self.claim.truth}",
+            *(f"    {line}" for line in self.claim.snippet.splitlines()),
+            *(f"  → {line}" for line in _output(self).splitlines()),
+        ]
+        if self.check:
+            lines += [self.check.sentence.say(self.language), *_difference(self.check)]
+        return "\n".join(lines)
+
+
+def _output(box: ClaimBox) -> str:
+    """Return the live output when there is one, and otherwise the recorded one."""
+    return box.check.printed + box.check.error if box.check else box.claim.observed
+
+
+def _difference(done: Check) -> list[str]:
+    """Return the lines of the difference, none when the outputs agree."""
+    return done.difference.splitlines() if done.same == "no" else []
+
+
+_WORDS = {
+    "decide": T(en="Is that so? Decide first, then open the verdict.", zh="是这样吗?先自己判断,再打开结论。"),
+    "program": T(en="The program that decides it", zh="用来判定的程序"),
+    "output": T(en="What it prints", zh="它的输出"),
+    "recorded": T(en=f"recorded with {RECORDED_WITH}; .run() runs it here", zh=f"{RECORDED_WITH} 的记录;.run() 会在此运行"),
+    "analogue": T(en="A part of this claim needs a GPU; the program is a CPU analogue.", zh="此论断部分需要 GPU;程序是 CPU 上的类比。"),
+}
+
+_BOX = "border:1px solid var(--jp-border-color1,#bbb);border-left-width:6px;border-radius:3px;padding:8px 14px;margin:6px 0;max-width:64em"
+_PRE = "background:var(--jp-layout-color2,#f3f3f3);padding:6px 10px;overflow-x:auto;margin:4px 0;white-space:pre"
+_QUIET = "color:var(--jp-ui-font-color2,#595959);font-size:90%"
+
+
+def _html(box: ClaimBox) -> str:
+    """Return the box as one self-contained piece of HTML without scripts; every text from the ledger is escaped."""
+    say = lambda key: html.escape(_WORDS[key].say(box.language))  # noqa: E731 - a name for a long call, used six times below
+    verdict = VERDICTS[box.claim.verdict]
+    compared = html.escape(box.check.sentence.say(box.language)) if box.check else say("recorded")
+    parts = [
+        f'<div class="pl-claim" lang="{box.language}" style="{_BOX}">',
+        f'<div style="{_QUIET}">{html.escape(box.claim.id)} · {html.escape(box.claim.place.say(box.language))}</div>',
+        f'<p style="margin:6px 0;font-size:105%" lang="en">“{html.escape(box.claim.claim)}”</p>',
+        f"<details><summary style=\"cursor:pointer;padding:4px 0\">{say('decide')}</summary>",
+        f'<p style="margin:6px 0"><strong>{verdict.glyph} {html.escape(verdict.word.say(box.language))}.</strong> ',
+        f'<span lang="en">{html.escape(box.claim.truth)}</span></p>',
+        f"<p style=\"{_QUIET}\">{say('analogue')}</p>" if box.claim.needs_gpu else "",
+        f"<div>{say('program')}</div><pre style=\"{_PRE}\">{html.escape(box.claim.snippet.rstrip())}</pre>",
+        f"<div>{say('output')}</div><pre style=\"{_PRE}\">{html.escape(_output(box).rstrip())}</pre>",
+        f'<div style="{_QUIET}">{compared}</div>',
+        *(f'<pre style="{_PRE}">{html.escape(line)}</pre>' for line in (_difference(box.check) if box.check else [])),
+        "</details></div>",
+    ]
+    return "".join(parts)
+
+
+def claim(identifier: str, language: Language = "en") -> ClaimBox:
+    """Return the box of one claim, for example ``claim("s1-2-h")``; raises ``KeyError`` with the nearest ids when there is none.
+
+    >>> claim("s1-2-h").claim.verdict
+    'wrong'
+    """
+    if language not in LANGUAGES:
+        raise ValueError(f"language is {language!r}; it must be one of {', '.join(LANGUAGES)}")
+    found = ledger().get(identifier)
+    if found is None:
+        near = ", ".join(difflib.get_close_matches(str(identifier), ledger(), n=3)) or "s1-2-h"
+        raise KeyError(f"there is no claim {identifier!r}; near it: {near}")
+    return ClaimBox(found, language=language)

@@ -1,0 +1,91 @@
+"""Run a small program here and now, on the real torch, and say what came of it.
+
+The program is trusted (it is part of the lesson) and runs inside this process, so it sees the torch that the
+learner uses. It gets a fresh ``__main__``-like namespace, and torch's random stream and modes are put back
+afterwards: showing a claim must not change the numbers that the learner's next cell draws.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a program did: its names, its printed text, and the exception that ended it (``None`` when it finished)."""
+
+    namespace: dict[str, Any] = field(repr=False)
+    printed: str
+    error: Exception | None
+    line: int | None
+    """Line of the program that was running when the exception left it, from 1."""
+
+
+def execute(source: str, name: str = "<lesson>") -> Ran:
+    """Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer.
+
+    >>> execute("print(6 * 7)").printed
+    '42\\n'
+    >>> type(execute("x = 1\\n1 / 0").error).__name__
+    'ZeroDivisionError'
+    """
+    # Tracebacks (torch's anomaly mode prints one) show source lines only for files that linecache knows.
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+    printed = io.StringIO()
+    error: Exception | None = None
+    with _undisturbed(source), contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            exec(compile(source, name, "exec"), namespace)  # noqa: S102 - running the lesson's program is the purpose
+        except Exception as caught:  # noqa: BLE001 - whatever the program raises is its answer
+            error = caught
+    return Ran(namespace, printed.getvalue(), error, _line(error, name))
+
+
+def _line(error: Exception | None, name: str) -> int | None:
+    """Return the innermost line of the program ``name`` in the traceback of ``error``."""
+    if isinstance(error, SyntaxError):
+        return error.lineno
+    found, frame = None, error.__traceback__ if error else None
+    while frame:
+        if frame.tb_frame.f_code.co_filename == name:
+            found = frame.tb_lineno
+        frame = frame.tb_next
+    return found
+
+
+# Settings that a program may leave changed, and how to read and restore each (names below ``torch``).
+_SETTINGS = (
+    ("get_rng_state", "set_rng_state"),
+    ("is_grad_enabled", "set_grad_enabled"),
+    ("get_default_dtype", "set_default_dtype"),
+    ("is_anomaly_enabled", "set_anomaly_enabled"),
+    ("get_num_threads", "set_num_threads"),
+)
+
+
+@contextlib.contextmanager
+def _undisturbed(source: str) -> Iterator[None]:
+    """Put torch's process-wide settings back to where they were.
+
+    torch is looked up, not imported: this layer does not depend on it, only the programs it runs do. When a program is
+    the first to import it, its import is done before, so that there is a state to note.
+    """
+    if "torch" in source and "torch" not in sys.modules:
+        with contextlib.suppress(ImportError):
+            exec("import torch", {})  # noqa: S102 - a constant; see above
+    torch = sys.modules.get("torch")
+    noted = [(getattr(torch, write), getattr(torch, read)()) for read, write in _SETTINGS] if torch else []
+    try:
+        yield
+    finally:
+        for write, value in noted:
+            write(value)
