@@ -1,0 +1,51 @@
+"""Pitfalls, one file each. A rule is found by being in this folder: nothing else has to be edited to add one.
+
+A file that defines ``RULE`` is a rule; the others (:mod:`.finding`, :mod:`.story`, :mod:`.source`, :mod:`.repairs`) are what rules are written with.
+Rules are pure: they read a :class:`~pitfall_lab.trace.Trace` and nothing else, so a saved trace can be examined
+without torch, and nothing is ever parsed out of an error message.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule
+from pitfall_lab.trace import Trace
+
+__all__ = ["RULES", "Edit", "Fact", "Finding", "Fix", "Related", "Rule", "find", "rule"]
+
+
+def _discover() -> tuple[Rule, ...]:
+    found = []
+    for module in pkgutil.iter_modules(__path__):
+        candidate = getattr(importlib.import_module(f"{__name__}.{module.name}"), "RULE", None)
+        if isinstance(candidate, Rule):
+            found.append(candidate)
+    return tuple(sorted(found, key=lambda rule: rule.code))
+
+
+RULES: tuple[Rule, ...] = _discover()
+
+
+def rule(code: str) -> Rule:
+    """Return the rule called ``code`` (``"PL101"``) or by its name; raises ``KeyError`` when there is none."""
+    for candidate in RULES:
+        if code in (candidate.code, candidate.name):
+            return candidate
+    raise KeyError(code)
+
+
+def find(trace: Trace) -> list[Finding]:
+    """Return what all rules find in ``trace``, in the order in which it happened; each place once, however often a loop passes it.
+
+    Fixes are candidates here: none is verified before it was applied and re-run (:func:`pitfall_lab.check.check`).
+    """
+    seen: set[tuple[object, ...]] = set()
+    findings = []
+    for candidate in RULES:
+        for finding in candidate.find(trace):
+            if finding.key not in seen:
+                seen.add(finding.key)
+                findings.append(finding)
+    return sorted(findings, key=lambda finding: (finding.step if finding.step is not None else 1 << 60, finding.rule))

@@ -1,0 +1,149 @@
+"""What a rule says: findings, their related lines, and fixes as edits of the source.
+
+Everything here is frozen and speaks both languages; nothing here has run anything. A fix says ``verified`` only after
+:mod:`pitfall_lab.check` applied it and ran the result on torch and on the shadow engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pitfall_lab.trace import By, Language, Span, T, Trace
+
+Severity = Literal["error", "warning", "info"]
+"""Torch raised or will raise here · a wrong or lost result without an error · legal, worth knowing."""
+
+Role = Literal["saved", "changed", "backward", "alias", "leaf", "operand", "forward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A line that belongs to the story: ``role`` says which part it plays, ``step`` where in the trace it happened."""
+
+    role: Role
+    span: Span | None
+    step: int | None
+    message: T
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the whole lines ``line`` to ``end_line`` (from 1, both included) by ``text``; ``""`` deletes them.
+
+    ``text`` ends with a newline unless it is empty. An insertion repeats the line it is put before or after, so that
+    every edit replaces something and cannot be misread.
+    """
+
+    line: int
+    end_line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One way to repair a program. Edits do not overlap and come last line first: applied one after the other they fit.
+
+    ``meaning`` says what it may change besides removing the finding.
+
+    - ``same``: every value that was right stays the same, and gradients become the meant ones;
+    - ``recompute``: what follows the failing backward is computed again from the values of that moment;
+    - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same.
+    """
+
+    title: T
+    edits: tuple[Edit, ...]
+    verified: bool = False
+    meaning: Literal["same", "recompute", "shape"] = "same"
+
+    def as_verified(self) -> Fix:
+        """Return the same fix, marked as applied, re-run and compared."""
+        return replace(self, verified=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One fact a finding rests on, and who holds it (torch, the shadow engine, or both)."""
+
+    name: str
+    value: Any
+    by: By = "observed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One pitfall at one place: a primary span, the lines around it, the facts behind it, and ways out."""
+
+    rule: str
+    name: str
+    severity: Severity
+    span: Span | None
+    step: int | None
+    predicted: bool
+    message: T
+    explanation: T
+    related: tuple[Related, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What makes two findings the same one: the rule and the lines it names (a loop repeats steps, not lines)."""
+        places = tuple((r.role, _place(r.span)) for r in self.related if r.role in ("saved", "operand"))
+        return (self.rule, _place(self.span), places)
+
+    def fact(self, name: str) -> Any:
+        """Return the value of a fact, ``None`` when there is none of that name."""
+        return next((fact.value for fact in self.facts if fact.name == name), None)
+
+    def with_fixes(self, fixes: tuple[Fix, ...]) -> Finding:
+        """Return the finding with other fixes."""
+        return replace(self, fixes=fixes)
+
+    def to_dict(self, language: Language = "en") -> dict[str, Any]:
+        """Return the finding as ``pitfall-lab check --json`` prints it: lines *and columns* count from 1 there.
+
+        ``end_column`` is the column after the last character. Places are ``null`` when the trace does not know them.
+        """
+        return {
+            "rule": self.rule,
+            "name": self.name,
+            "severity": self.severity,
+            **_position(self.span),
+            "predicted": self.predicted,
+            "message": self.message.say(language),
+            "related": [
+                {"role": r.role, "line": r.span.line if r.span else None, "column": r.span.column + 1 if r.span else None,
+                 "message": r.message.say(language)}
+                for r in self.related
+            ],
+            "fixes": [
+                {"title": fix.title.say(language), "verified": fix.verified,
+                 "edits": [{"line": e.line, "end_line": e.end_line, "text": e.text} for e in fix.edits]}
+                for fix in self.fixes
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One pitfall: how it is called, why it matters, a bad and a good program, and how it is found in a trace."""
+
+    code: str
+    name: str
+    title: T
+    why: T
+    bad: str
+    good: str
+    find: Callable[[Trace], list[Finding]]
+
+
+def _place(span: Span | None) -> tuple[int, int, int] | None:
+    return (span.source, span.line, span.column) if span else None
+
+
+def _position(span: Span | None) -> dict[str, int | None]:
+    if span is None:
+        return {"line": None, "column": None, "end_line": None, "end_column": None}
+    return {"line": span.line, "column": span.column + 1, "end_line": span.end_line, "end_column": span.end_column + 1}

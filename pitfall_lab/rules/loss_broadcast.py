@@ -1,0 +1,271 @@
+"""PL401: a loss compared ``(N,)`` with ``(N, 1)``, so that every prediction met every target.
+
+Found from shapes in the trace: in a loss function, or in ``a - b`` whose result is made positive (squared, ``abs``) and
+reduced to one number. A difference of everything with everything that was asked for in the same line, or of one
+memory with itself (pairwise distances), is not a mistake and draws nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules import repairs
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule
+from pitfall_lab.rules.source import Program
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.wording import at_line, called, capital, flat, number
+from pitfall_lab.trace import Event, T, Trace
+
+CODE, NAME = "PL401", "loss-broadcast"
+LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+DIFFERENCES = {"sub", "subtract", "rsub"}
+POSITIVE = {"square", "abs", "absolute", "pow", "norm", "vector_norm", "dist"}
+REDUCTIONS = {"mean", "sum", "norm", "vector_norm", "nanmean", "nansum"}
+OUTER = {"unsqueeze", "__getitem__", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
+
+
+def find(trace: Trace) -> list[Finding]:
+    """One finding for each comparison of ``(N,)`` with ``(N, 1)`` that became a loss."""
+    story = Story(trace)
+    return [_finding(story, event, *pair) for event, pair in _comparisons(story)]
+
+
+def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
+    places = set()
+    for event in story.calls():
+        name = _plain(event)
+        if event.error is not None or name not in LOSSES | DIFFERENCES:
+            continue
+        pair = _mismatch(story, event)
+        if pair is None or (event.span, name) in places or _inside_loss(story, event):
+            continue
+        if name in LOSSES or (_becomes_a_loss(story, event) and not _meant(story, event, pair)):
+            places.add((event.span, name))
+            yield event, pair
+
+
+def _plain(event: Event) -> str:
+    return event.name.strip("_")
+
+
+def _inside_loss(story: Story, event: Event) -> bool:
+    """Is the call a part of a loss function that is reported itself?"""
+    parent = story.event(event.parent)
+    while parent is not None:
+        if _plain(parent) in LOSSES:
+            return True
+        parent = story.event(parent.parent)
+    return False
+
+
+def _mismatch(story: Story, event: Event) -> tuple[str, str] | None:
+    """The two operands, column first, when their shapes are ``s`` and ``s + (1,)`` with more than one element."""
+    labels = [operand.label for operand in event.operands if operand.label is not None][:2]
+    if len(labels) < 2:
+        return None
+    one, other = (story.shape(label, event.step) for label in labels)
+    if one is None or other is None:
+        return None
+    if one == (*other, 1) and _size(other) > 1:
+        return labels[0], labels[1]
+    if other == (*one, 1) and _size(one) > 1:
+        return labels[1], labels[0]
+    return None
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    total = 1
+    for length in shape:
+        total *= length
+    return total
+
+
+def _becomes_a_loss(story: Story, event: Event) -> bool:
+    """Is the difference made positive and then reduced, over everything, to one number?"""
+    signed, positive = set(event.results), set()
+    full = story.shape(event.results[0], event.step) if event.results else None
+    for later in story.events[event.step + 1 :]:
+        if later.kind != "call" or later.error is not None:
+            continue
+        labels = [operand.label for operand in later.operands if operand.label is not None]
+        touched, name = signed | positive, _plain(later)
+        if not touched & set(labels) or not later.results:
+            continue
+        shape = story.shape(later.results[0], later.step)
+        squares = name in POSITIVE or (name in ("mul", "multiply") and len(labels) == 2 and labels[0] == labels[1])
+        known_positive = squares or bool(positive & set(labels))
+        if name in REDUCTIONS and known_positive and shape is not None and _size(shape) == 1:
+            return True
+        if shape == full:
+            (positive if known_positive else signed).update(later.results)
+    return False
+
+
+def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
+    """Was the outer difference asked for: built in the same line, or from one memory on both sides?"""
+    column, row = (story.tensor(label, event.step) or {} for label in pair)
+    if column.get("storage") is not None and column.get("storage") == row.get("storage"):
+        return True
+    born = story.event(column.get("born"))
+    if born is None or born.span is None or event.span is None or _plain(born) not in {name.strip("_") for name in OUTER}:
+        return False
+    same_line = born.span.source == event.span.source and event.span.line <= born.span.line <= event.span.end_line
+    both_plain = bool(column.get("requires_grad")) == bool(row.get("requires_grad"))
+    return same_line or both_plain
+
+
+def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
+    names = called(story, column, None, event.step), called(story, row, None, event.step)
+    shapes = story.shape(column, event.step) or (), story.shape(row, event.step) or ()
+    count = _size(shapes[1])
+    related = tuple(
+        Related("operand", story.span(born), born, T(en=f"{name.en} has shape {_shown(shape)}", zh=f"{name.zh} 的形状是 {_shown(shape)}"))
+        for label, name, shape in zip((column, row), names, shapes, strict=True)
+        for born in [(story.tensor(label, event.step) or {}).get("born")]
+    )
+    values = _values(story, event, column, row)
+    facts = [Fact("column", column, story.by(event.step)), Fact("row", row, story.by(event.step)), Fact("pairs", count * count, "modelled")]
+    facts += [Fact("loss", values[0], story.by(event.step)), Fact("meant", values[1], "modelled")] if values else []
+    return Finding(
+        CODE, NAME, "warning", event.span, event.step, False, _message(story, event, names, shapes, values), _explanation(names, shapes), related, _fixes(story, event, column, row),
+        tuple(facts),
+    )
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    return f"({shape[0]},)" if len(shape) == 1 else "(" + ", ".join(str(n) for n in shape) + ")"
+
+
+def _message(story: Story, event: Event, names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], values: tuple[float, float] | None) -> T:
+    here, count = at_line(story, event.span), _size(shapes[1])
+    numbers = T(en="", zh="")
+    if values:
+        numbers = T(en=f" (the loss is {number(values[0])}, meant was {number(values[1])})", zh=f"（损失是 {number(values[0])}，本应是 {number(values[1])}）")
+    return T(
+        en=f"{capital(here.en)} compares every element of {names[0].en} with every element of {names[1].en}, {count * count} pairs instead of {count}, "
+        f"because their shapes are {_shown(shapes[0])} and {_shown(shapes[1])}{numbers.en}.",
+        zh=f"{here.zh}把 {names[0].zh} 的每个元素与 {names[1].zh} 的每个元素相比，共 {count * count} 对而不是 {count} 对，因为它们的形状是 {_shown(shapes[0])} 和 {_shown(shapes[1])}{numbers.zh}。",
+    )
+
+
+def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...]) -> T:
+    outer = _shown((*shapes[1][:-1], shapes[1][-1], shapes[1][-1])) if len(shapes[1]) == 1 else _shown((*shapes[1][:1], *shapes[1]))
+    return T(
+        en=f"Torch lines shapes up from the right: the last dimension of {names[0].en} has length 1 and is stretched to fit {names[1].en}, and {names[1].en} is repeated for every row. "
+        f"The result has shape {outer}. Its mean is still one number and training still moves, but it pulls every prediction towards the mean of all targets.",
+        zh=f"torch 从右边对齐形状：{names[0].zh} 的最后一维长度是 1，被拉伸到与 {names[1].zh} 一致，而 {names[1].zh} 在每一行重复。结果的形状是 {outer}。"
+        "它的平均值仍是一个数，训练也在进行，但每个预测都被拉向全部目标的平均值。",
+    )
+
+
+def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, float] | None:
+    """The loss torch gave and the loss of matching pairs, for a mean squared or absolute error on few, known numbers."""
+    power = {"mse_loss": 2, "l1_loss": 1}.get(_plain(event))
+    if power is None or not event.results or _size(story.shape(event.results[0], event.step) or (0, 0)) != 1:
+        return None
+    ours = [_cells(story, label, event.step) for label in (column, row)]
+    got = _cells(story, event.results[0], event.step)
+    if ours[0] is None or ours[1] is None or not got or len(ours[0]) != len(ours[1]):
+        return None
+    terms = [abs(a - b) ** power for a, b in zip(ours[0], ours[1], strict=True)]
+    outer = [abs(a - b) ** power for a in ours[0] for b in ours[1]]
+    if abs(sum(outer) / len(outer) - got[0]) <= 1e-3 * max(1.0, abs(got[0])):
+        return got[0], sum(terms) / len(terms)
+    return (got[0], sum(terms)) if abs(sum(outer) - got[0]) <= 1e-3 * max(1.0, abs(got[0])) else None
+
+
+def _cells(story: Story, label: str, step: int) -> list[float] | None:
+    """A contiguous tensor's numbers at ``step``, ``None`` when the trace does not hold them all."""
+    tensor = story.tensor(label, step) or {}
+    storage = story.record("storages", tensor.get("storage"), step) or {}
+    cells, count = storage.get("cells"), _size(tuple(tensor.get("shape") or ()))
+    if not isinstance(cells, list) or any(n not in (0, 1) for n in _gaps(tensor)):
+        return None
+    start = int(tensor.get("offset") or 0)
+    values = [value for _, value in flat(cells)][start : start + count]
+    return [float(v) for v in values] if len(values) == count and all(isinstance(v, (int, float)) for v in values) else None
+
+
+def _gaps(tensor: dict[str, object]) -> list[int]:
+    """How each stride differs from that of a contiguous tensor: 0 where it does not, or where the dimension has length 1."""
+    shape, stride = tuple(tensor.get("shape") or ()), tuple(tensor.get("stride") or ())  # type: ignore[arg-type]
+    expected, gaps = 1, []
+    for length, step in zip(reversed(shape), reversed(stride), strict=False):
+        gaps.append(0 if length == 1 or step == expected else 2)
+        expected *= int(length)
+    return gaps
+
+
+def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]:
+    if not story.trace.sources:
+        return ()
+    program = Program(story.trace.sources[0].text)
+    node = program.at(event.span) if program.tree else None
+    operands = _operand_nodes(node)
+    labels = [operand.label for operand in event.operands if operand.label is not None][:2]
+    if node is None or len(operands) != 2 or len(labels) != 2:
+        return ()
+    if _plain(event) == "rsub":
+        labels.reverse()
+    nodes = dict(zip(labels, operands, strict=True))
+    candidates = [_reshaped(program, nodes[column], ".squeeze(-1)"), _reshaped(program, nodes[row], ".unsqueeze(-1)")]
+    return repairs.unique(program.text, candidates)
+
+
+def _operand_nodes(node: ast.AST | None) -> list[ast.expr]:
+    """The two compared expressions: of ``a - b``, or the arguments of a loss."""
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.Sub):
+            return [node.left, node.right]
+        inner = [n for n in ast.walk(node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub)]
+        return [inner[0].left, inner[0].right] if len(inner) == 1 else []
+    if isinstance(node, ast.Call):
+        named = {k.arg: k.value for k in node.keywords}
+        values = [*node.args, *(named[k] for k in ("input", "target", "other") if k in named)]
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("sub", "subtract") and len(values) == 1:
+            return [node.func.value, values[0]]
+        return values[:2]
+    return []
+
+
+def _reshaped(program: Program, node: ast.expr, text: str) -> Fix:
+    shown = " ".join(program.segment(node).split())
+    return Fix(
+        T(en=f"Give both the same shape: `{shown}{text}`", zh=f"让两者形状相同：`{shown}{text}`"),
+        program.replace((node, repairs.operand(program, node) + text)), meaning="shape",
+    )
+
+
+RULE = Rule(
+    CODE, NAME,
+    T(en="A loss compared every prediction with every target", zh="损失把每个预测与每个目标都比了一遍"),
+    T(
+        en="A column of N numbers against a row of N numbers is a table of N×N differences. The loss is still one number and still falls, so nothing looks broken: "
+        "the model just learns to predict the mean.",
+        zh="N 个数的一列与 N 个数的一行相减，得到 N×N 的差值表。损失仍是一个数，也仍在下降，看起来一切正常：模型只是学会了预测平均值。",
+    ),
+    bad='''import torch
+import torch.nn.functional as F
+
+x = torch.tensor([[0.0], [1.0], [2.0]])
+target = torch.tensor([1.0, 3.0, 5.0])
+w = torch.tensor([[2.0]], requires_grad=True)
+prediction = x @ w + 1
+loss = F.mse_loss(prediction, target)
+loss.backward()
+print(loss)
+''',
+    good='''import torch
+import torch.nn.functional as F
+
+x = torch.tensor([[0.0], [1.0], [2.0]])
+target = torch.tensor([1.0, 3.0, 5.0])
+w = torch.tensor([[2.0]], requires_grad=True)
+prediction = x @ w + 1
+loss = F.mse_loss(prediction.squeeze(-1), target)
+loss.backward()
+print(loss)
+''',
+    find=find,
+)

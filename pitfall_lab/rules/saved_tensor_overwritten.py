@@ -1,0 +1,174 @@
+"""PL101: memory that backward needs was written before backward ran.
+
+Found from typed facts only: the failure that torch raised (kind ``saved-tensor-modified``), filled in by the recorder
+and the shadow engine, never from torch's message. A write that *could* break a backward which never runs is no finding.
+"""
+
+from __future__ import annotations
+
+from pitfall_lab.rules import repairs
+from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.wording import at_line, called, capital, snippet
+from pitfall_lab.trace import Event, Failure, Forecast, T, Trace
+
+CODE, NAME = "PL101", "saved-tensor-overwritten"
+
+
+def find(trace: Trace) -> list[Finding]:
+    """One finding for each backward that torch refused because a saved tensor had been written."""
+    story = Story(trace)
+    return [_finding(story, event, failure) for event, failure in _refusals(trace) if failure.kind == "saved-tensor-modified"]
+
+
+def _refusals(trace: Trace) -> list[tuple[Event | None, Failure]]:
+    """The errors torch raised, each once: a call's error is often repeated on the node and in the outcome."""
+    raised: list[tuple[Event | None, Failure]] = []
+    seen: set[tuple[object, ...]] = set()
+    places: list[tuple[Event | None, Failure]] = [(event, event.error) for event in trace.events if event.error is not None]
+    if trace.outcome.failure is not None:
+        places.append((None, trace.outcome.failure))
+    for event, failure in places:
+        key = (failure.kind, failure.message, failure.node, failure.span)
+        if key not in seen:
+            seen.add(key)
+            raised.append((event, failure))
+    return raised
+
+
+def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast | None:
+    """What the shadow engine had said about this very failure before it happened."""
+    for forecast in trace.forecasts:
+        same = forecast.failure.node == failure.node and forecast.failure.counter == failure.counter
+        if same and (forecast.came_true is not None or (failure.node is not None and (backward is None or forecast.step < backward))):
+            return forecast
+    return None
+
+
+def _finding(story: Story, event: Event | None, failure: Failure) -> Finding:
+    backward = _backward_step(story, event, failure)
+    forecast = _forecast(story.trace, failure, backward)
+    facts = forecast.failure if forecast else failure
+    saved_at = failure.saved_at if failure.saved_at is not None else facts.saved_at
+    saved_at = saved_at if saved_at is not None else _born(story, failure.node)
+    changed_at = tuple(failure.changed_at or facts.changed_at) or tuple(story.bumps(failure.counter, saved_at or -1, backward or len(story.events)))
+    first = _culprit(story, changed_at)
+    span = story.span(first) if first is not None else None
+    what = called(story, failure.tensor, failure.storage, saved_at)
+    clash = repairs.Clash(failure.storage, saved_at, changed_at, backward)
+    return Finding(
+        CODE, NAME, "error", span or failure.span, first if first is not None else backward, forecast is not None,
+        _message(story, what, first, saved_at, backward, failure), _explanation(story, what, first, saved_at, backward, failure),
+        _related(story, what, saved_at, changed_at, backward, failure), repairs.repairs(story, clash), _facts(story, failure, saved_at, first),
+    )
+
+
+def _backward_step(story: Story, event: Event | None, failure: Failure) -> int | None:
+    """The step of the call that ran backward, not of the node inside it."""
+    step = event.step if event is not None else failure.step
+    outer = story.event(step)
+    while outer is not None and outer.kind == "node" and outer.parent is not None:
+        outer = story.event(outer.parent)
+    return outer.step if outer is not None else step
+
+
+def _born(story: Story, node: str | None) -> int | None:
+    record = story.record("nodes", node)
+    return record.get("born") if record else None
+
+
+def _culprit(story: Story, changed_at: tuple[int, ...]) -> int | None:
+    """The first write after the save that has a place in the source."""
+    return next((step for step in changed_at if story.span(step) is not None), changed_at[0] if changed_at else None)
+
+
+def _message(story: Story, what: T, changed: int | None, saved_at: int | None, backward: int | None, failure: Failure) -> T:
+    here, then, later = (at_line(story, story.span(step)) for step in (changed, saved_at, backward))
+    if changed is None:
+        return T(en=f"{capital(what.en)} was changed before backward could use it ({later.en}).", zh=f"{what.zh} 在反向传播（{later.zh}）使用它之前被改掉了。")
+    if _is_step(story, changed):
+        return T(
+            en=f"{capital(here.en)} updates the parameters, but the backward pass on {later.en} still needs the values they had on {then.en}.",
+            zh=f"{here.zh}更新了参数，但{later.zh}的反向传播还需要它们在{then.zh}时的值。",
+        )
+    return T(
+        en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} still needs the values it had on {then.en}.",
+        zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播还需要它在{then.zh}时的值。",
+    )
+
+
+def _is_step(story: Story, step: int | None) -> bool:
+    """Was it an optimizer that wrote?"""
+    event = story.event(step)
+    outer = story.outer_call(step)
+    return any("optim" in e.op or e.op.endswith(".step") for e in (event, outer) if e is not None)
+
+
+def _explanation(story: Story, what: T, changed: int | None, saved_at: int | None, backward: int | None, failure: Failure) -> T:
+    here, then, later = (at_line(story, story.span(step)) for step in (changed, saved_at, backward))
+    record = story.record("nodes", failure.node) or {}
+    node = record.get("name") or "an operation"
+    old, new = failure.expected, failure.found
+    versions_en = f" Its version went from {old} to {new}." if old is not None and new is not None else ""
+    versions_zh = f"它的版本从 {old} 变成了 {new}。" if old is not None and new is not None else ""
+    return T(
+        en=f"On {then.en} torch kept {what.en} for later: `{node}` computes its gradient from these numbers, and it keeps the memory itself, not a copy. "
+        f"On {here.en} the same memory was written, which torch counts in its version.{versions_en} "
+        f"On {later.en} `{node}` finds a version other than the one it saved and stops, because the gradient would be wrong.",
+        zh=f"在{then.zh}，torch 为以后留下了 {what.zh}：`{node}` 要用这些数值计算梯度，而且留下的是内存本身，不是副本。"
+        f"在{here.zh}，同一块内存被写入，torch 会用版本计数器记下这件事。{versions_zh}"
+        f"到了{later.zh}，`{node}` 发现版本与保存时不同，于是停下来：否则梯度会是错的。",
+    )
+
+
+def _related(story: Story, what: T, saved_at: int | None, changed_at: tuple[int, ...], backward: int | None, failure: Failure) -> tuple[Related, ...]:
+    lines = [Related("saved", story.span(saved_at), saved_at, T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用"))]
+    places = set()
+    for step in changed_at:
+        span = story.span(step)
+        if span not in places and len(places) < 4:
+            places.add(span)
+            code = snippet(story, span)
+            lines.append(Related("changed", span, step, T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`")))
+    span = story.span(backward) or failure.span
+    lines.append(Related("backward", span, backward, T(en="backward needs the saved values here, and torch raises", zh="反向传播在这里需要保存的值，torch 报错")))
+    return tuple(lines)
+
+
+def _facts(story: Story, failure: Failure, saved_at: int | None, changed: int | None) -> tuple[Fact, ...]:
+    by = story.by(saved_at)
+    return (
+        Fact("node", failure.node, by), Fact("saved", failure.saved, by), Fact("tensor", failure.tensor, by), Fact("storage", failure.storage, by),
+        Fact("counter", failure.counter, by), Fact("expected", failure.expected, by), Fact("found", failure.found, story.by(changed)),
+    )
+
+
+RULE = Rule(
+    CODE, NAME,
+    T(en="A tensor that backward needs was overwritten", zh="反向传播需要的张量被覆盖了"),
+    T(
+        en="Many operations keep their input or their result, because the gradient is computed from it. They keep the memory, not a copy. Writing into that memory "
+        "before backward ran would make the gradient wrong, so torch refuses to go on. The line that raises is not the line to repair: that is the one that wrote.",
+        zh="许多运算会留下自己的输入或结果，因为梯度要用它们来算。留下的是内存，而不是副本。如果在反向传播之前写入这块内存，梯度就会是错的，所以 torch 拒绝继续。"
+        "报错的那一行并不是要修改的那一行：要改的是写入的那一行。",
+    ),
+    bad='''import torch
+
+x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+h = torch.sigmoid(x)
+y = h * 2
+h.mul_(10)
+loss = y.sum() + h.sum()
+loss.backward()
+''',
+    good='''import torch
+
+x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+h = torch.sigmoid(x)
+y = h * 2
+h = h * 10
+loss = y.sum() + h.sum()
+loss.backward()
+''',
+    find=find,
+)

@@ -1,0 +1,150 @@
+"""PL301: memory that backward needed was changed in a way torch does not count, so the gradient is silently wrong.
+
+Found from the trace's harms: the shadow engine computes the gradient that was meant (saved values as they were when
+saved) beside the one torch returned. No difference, no finding: such a write is often harmless.
+"""
+
+from __future__ import annotations
+
+from pitfall_lab.rules import repairs
+from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.wording import at_line, called, capital, difference, numbers, snippet
+from pitfall_lab.trace import Harm, StaleRead, T, Trace
+
+CODE, NAME = "PL301", "version-counter-bypassed"
+
+
+def find(trace: Trace) -> list[Finding]:
+    """One finding for each uncounted write that made a gradient wrong."""
+    story = Story(trace)
+    groups: dict[tuple[str, int | None], list[tuple[Harm, StaleRead]]] = {}
+    for harm in trace.harms:
+        for cause in harm.causes[:1]:
+            key = (cause.storage, cause.changed_at[0] if cause.changed_at else None)
+            groups.setdefault(key, []).append((harm, cause))
+    return [_finding(story, group) for group in groups.values()]
+
+
+def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
+    harm, cause = group[0]
+    changed = cause.changed_at[0] if cause.changed_at else None
+    backward = _backward_step(story, harm.step)
+    span = story.span(changed)
+    what = called(story, _saved_tensor(story, cause), cause.storage, cause.saved_at)
+    leaf = called(story, harm.leaf, None, None)
+    clash = repairs.Clash(cause.storage, cause.saved_at, cause.changed_at, backward)
+    return Finding(
+        CODE, NAME, "warning", span or story.span(backward), changed if changed is not None else harm.step, False,
+        _message(story, what, leaf, harm, changed), _explanation(story, what, cause, changed, backward),
+        _related(story, what, leaf, harm, cause, backward), repairs.repairs(story, clash), _facts(group),
+    )
+
+
+def _backward_step(story: Story, step: int) -> int:
+    event = story.event(step)
+    while event is not None and event.kind == "node" and event.parent is not None:
+        event = story.event(event.parent)
+    return event.step if event is not None else step
+
+
+def _saved_tensor(story: Story, cause: StaleRead) -> str | None:
+    node = story.record("nodes", cause.node) or {}
+    return next((saved.get("tensor") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
+
+
+def _message(story: Story, what: T, leaf: T, harm: Harm, changed: int | None) -> T:
+    here = at_line(story, story.span(changed))
+    got, meant = _numbers(harm)
+    return T(
+        en=f"The gradient of {leaf.en} is wrong: {got} where {meant} was meant, because {here.en} changed {what.en} without torch noticing.",
+        zh=f"{leaf.zh} 的梯度是错的：得到 {got}，本应是 {meant}，因为{here.zh}修改了 {what.zh}，而 torch 没有察觉。",
+    )
+
+
+def _numbers(harm: Harm) -> tuple[str, str]:
+    """Both gradients, shortened to the cells that differ when they are long."""
+    differ = difference(harm.torch, harm.meant)
+    long = isinstance(harm.torch, dict) or isinstance(harm.meant, dict) or len(numbers(harm.torch)) > 60 or numbers(harm.torch).endswith("…]")
+    only = differ if long and differ else None
+    return numbers(harm.torch, only), numbers(harm.meant, only)
+
+
+def _explanation(story: Story, what: T, cause: StaleRead, changed: int | None, backward: int) -> T:
+    here, then, later = (at_line(story, story.span(step)) for step in (changed, cause.saved_at, backward))
+    node = (story.record("nodes", cause.node) or {}).get("name") or "an operation"
+    return T(
+        en=f"On {then.en} torch kept the memory of {what.en}, because `{node}` computes its gradient from it. On {here.en} that memory was written through `.data`, NumPy or another way "
+        f"around torch's version counter, so the counter still shows the old number. On {later.en} `{node}` compares the numbers, finds nothing wrong, and computes with the new values: "
+        "no error, and a gradient of something you did not compute.",
+        zh=f"在{then.zh}，torch 留下了 {what.zh} 的内存，因为 `{node}` 要用它计算梯度。在{here.zh}，这块内存通过 `.data`、NumPy 或其他绕过版本计数器的方式被写入，计数器仍是旧的数字。"
+        f"到了{later.zh}，`{node}` 比较版本，没有发现异常，就用新值来计算：没有报错，梯度却不是你所计算的东西的梯度。",
+    )
+
+
+def _related(story: Story, what: T, leaf: T, harm: Harm, cause: StaleRead, backward: int) -> tuple[Related, ...]:
+    lines = [Related("saved", story.span(cause.saved_at), cause.saved_at, T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用"))]
+    places = set()
+    for step in cause.changed_at:
+        span = story.span(step)
+        if span not in places and len(places) < 4:
+            places.add(span)
+            code = snippet(story, span)
+            text = T(en=f"its memory is written here, and no version counts it: `{code}`", zh=f"它的内存在这里被写入，却没有版本记下这件事：`{code}`")
+            lines.append(Related("changed", span, step, text))
+    lines += _alias(story, cause)
+    got, meant = _numbers(harm)
+    text = T(en=f"backward uses the new values here: {leaf.en}`.grad` is {got}, meant was {meant}", zh=f"反向传播在这里用了新值：{leaf.zh}`.grad` 是 {got}，本应是 {meant}")
+    lines.append(Related("backward", story.span(backward), backward, text))
+    return tuple(lines)
+
+
+def _alias(story: Story, cause: StaleRead) -> list[Related]:
+    """Where the second name for the memory was made: the tensor or array on it that the counter does not cover."""
+    node = story.record("nodes", cause.node) or {}
+    counter = next((saved.get("counter") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
+    for label, tensor in story.tensors_on(cause.storage):
+        if tensor.get("kind") == "array" or tensor.get("counter") not in (None, counter):
+            name = called(story, label, None, None)
+            born = tensor.get("born")
+            return [Related("alias", story.span(born), born, T(en=f"{name.en} is another way into the same memory", zh=f"{name.zh} 是通向同一块内存的另一条路"))]
+    return []
+
+
+def _facts(group: list[tuple[Harm, StaleRead]]) -> tuple[Fact, ...]:
+    facts = []
+    for harm, cause in group:
+        facts += [Fact("leaf", harm.leaf, "agreed"), Fact("gradient", harm.torch, "observed"), Fact("meant", harm.meant, "modelled"), Fact("storage", cause.storage, "agreed")]
+    return tuple(facts)
+
+
+RULE = Rule(
+    CODE, NAME,
+    T(en="A gradient is wrong because torch did not see a write", zh="torch 没有看到一次写入，梯度因此出错"),
+    T(
+        en="Torch notices that saved memory changed by a version counter. Writes through `.data` and through NumPy do not count. Backward then computes with the wrong numbers and "
+        "says nothing. Nothing is slower to find than a gradient that is only a little wrong.",
+        zh="torch 靠版本计数器发现保存的内存被修改。通过 `.data` 和 NumPy 的写入不会计数。于是反向传播用错误的数值计算，却什么也不说。没有什么比“只错一点点”的梯度更难发现。",
+    ),
+    bad='''import torch
+
+x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+h = x * 2
+y = (h ** 2).sum()
+a = h.detach().numpy()
+a[0] = 50.0
+y.backward()
+print(x.grad)
+''',
+    good='''import torch
+
+x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+h = x * 2
+y = (h ** 2).sum()
+a = h.detach().numpy().copy()
+a[0] = 50.0
+y.backward()
+print(x.grad)
+''',
+    find=find,
+)

@@ -1,0 +1,98 @@
+"""Pieces of sentences that several rules need: names, lines and numbers, said so that a beginner can follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.rules.story import Story
+from pitfall_lab.trace import Span, T
+
+
+def called(story: Story, tensor: str | None, storage: str | None, step: int | None) -> T:
+    """What to call a tensor in a sentence: its name, else the name of its memory, else its shape."""
+    name = story.name(tensor, step) or story.storage_name(storage, step)
+    if name:
+        return T(en=f"`{name}`", zh=f"`{name}`")
+    shape = story.shape(tensor, step)
+    if shape is not None:
+        text = "×".join(str(n) for n in shape) or "0-d"
+        return T(en=f"a tensor of shape {text}", zh=f"一个形状为 {text} 的张量")
+    return T(en="a tensor", zh="一个张量")
+
+
+def at_line(story: Story, span: Span | None) -> T:
+    """``line 6``, with the file when it is not the program itself."""
+    if span is None:
+        return T(en="a line that could not be located", zh="某一行（无法定位）")
+    if span.source and span.source < len(story.trace.sources):
+        name = story.trace.sources[span.source].name
+        return T(en=f"line {span.line} of {name}", zh=f"{name} 第 {span.line} 行")
+    return T(en=f"line {span.line}", zh=f"第 {span.line} 行")
+
+
+def snippet(story: Story, span: Span | None, limit: int = 48) -> str:
+    """The source under ``span`` on one line, shortened; empty when it is not known."""
+    if span is None or span.source >= len(story.trace.sources):
+        return ""
+    lines = story.trace.sources[span.source].text.split("\n")[span.line - 1 : span.end_line]
+    if not lines:
+        return ""
+    lines[-1] = lines[-1][: span.end_column]
+    lines[0] = lines[0][span.column :]
+    text = " ".join(" ".join(lines).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def capital(text: str) -> str:
+    """The text with a capital first letter (``str.capitalize`` would lower the rest)."""
+    return text[:1].upper() + text[1:]
+
+
+def numbers(cells: Any, only: list[int] | None = None, limit: int = 4) -> str:
+    """Cells as a short list: ``[7.31, 1.19, 9.53]``; with ``only``, just those positions.
+
+    >>> numbers([0.123456, 2.0, "nan"])
+    '[0.1235, 2, nan]'
+    """
+    pairs = flat(cells)
+    if only is not None:
+        pairs = [pair for pair in pairs if pair[0] in only]
+    shown = ", ".join(number(value) for _, value in pairs[:limit])
+    complete = len(pairs) <= limit and only is None and not isinstance(cells, dict)
+    return f"[{shown}]" if complete else f"[{shown}, …]"
+
+
+def number(value: Any) -> str:
+    """One cell, four significant digits."""
+    return f"{value:.4g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
+def flat(cells: Any) -> list[tuple[int, Any]]:
+    """Cells as ``(index, value)`` pairs, nested or abbreviated as they may be."""
+    if cells is None:
+        return []
+    if isinstance(cells, dict):
+        return [(int(index), value) for index, value in cells.get("shown", [])]
+    if not isinstance(cells, (list, tuple)):
+        return [(0, cells)]
+    values: list[Any] = []
+    pending = list(reversed(cells))
+    while pending:
+        item = pending.pop()
+        if isinstance(item, (list, tuple)):
+            pending.extend(reversed(item))
+        else:
+            values.append(item)
+    return list(enumerate(values))
+
+
+def difference(one: Any, other: Any) -> list[int]:
+    """The positions at which two sets of cells differ by more than rounding."""
+    theirs = dict(flat(other))
+    return [index for index, value in flat(one) if index in theirs and not _close(value, theirs[index])]
+
+
+def _close(a: Any, b: Any) -> bool:
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return abs(a - b) <= 1e-5 * max(1.0, abs(a), abs(b)) or (a != a and b != b)
+    return bool(a == b)
