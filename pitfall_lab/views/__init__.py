@@ -1,0 +1,134 @@
+"""Pictures of a trace: one folder per view, each a pure projection with a static picture.
+
+``scene`` gathers all projections for the browser, ``page`` makes self-contained HTML that works without scripts and
+without a kernel, ``text`` is the plain-text twin. Positions are computed here, once, on the finished trace.
+
+A view is a folder with ``project(trace, facts) -> dict``; folders are found, not listed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from typing import Any
+
+from pitfall_lab.trace import Language, Trace
+from pitfall_lab.trace.slice import failures, slice_of_failure, story
+from pitfall_lab.trace.text import excerpt, sentences
+from pitfall_lab.views.facts import Facts, gather
+from pitfall_lab.views.folds import folds
+
+__all__ = ["names", "page", "scene", "text"]
+
+
+def names() -> tuple[str, ...]:
+    """The views, in alphabetical order: every folder of this package."""
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.ispkg))
+
+
+def scene(trace: Trace, findings: Iterable[Any] = ()) -> dict[str, Any]:
+    """Everything the browser needs to draw ``trace``, as JSON-able data.
+
+    A view that fails on a trace it did not expect leaves ``{"failed": its error's type}`` in its place: one broken picture
+    must not take the others down.
+    """
+    found = list(findings)
+    facts = gather(trace, found)
+    told = [in_two_languages(finding) for finding in found]
+    out: dict[str, Any] = {name: _project(name, trace, facts) for name in names()}
+    steps = [s for finding in told for s in _steps(finding)]
+    matters = {s for failure in failures(trace) for s in slice_of_failure(trace, failure)} | set(steps)
+    out["events"] = [
+        {"step": e.step, "sentence": {"en": t.en, "zh": t.zh}, "line": e.span.line if e.span else None, "code": excerpt(trace, e.span), "matters": e.step in matters}
+        for e, t in sentences(trace)
+    ]
+    out["findings"] = told
+    out["palette"] = facts.palette
+    out["story"] = list(story(trace, steps))
+    out["jumps"] = _jumps(trace)
+    out["touched"] = _touched(facts)
+    out["folds"] = folds(trace)
+    return out
+
+
+def page(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "") -> str:
+    """A complete HTML document: code with marks, storyboard, pictures, explanation, a stepper without scripts.
+
+    ``key`` sets the prefix of the ids in it (random when empty), so that several pages can stand in one notebook.
+    """
+    from pitfall_lab.views.document import render
+
+    return render(trace, list(findings), language, key)
+
+
+def text(trace: Trace, language: Language = "en") -> str:
+    """The plain-text twin: source, steps as sentences, storages, counters, outcome."""
+    from pitfall_lab.views.twin import render
+
+    return render(trace, language)
+
+
+def _project(name: str, trace: Trace, facts: Facts) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = importlib.import_module(f"{__name__}.{name}").project(trace, facts)
+    except Exception as error:  # noqa: BLE001 - a picture must not break the learner's cell
+        return {"failed": type(error).__name__}
+    return result
+
+
+def in_two_languages(finding: Any) -> dict[str, Any]:
+    """A finding as plain data: ``to_dict`` in both languages merged, with the steps that only the object knows."""
+    if isinstance(finding, dict):
+        return finding
+    merged = _merge(finding.to_dict("en"), finding.to_dict("zh"))
+    merged["step"] = getattr(finding, "step", None)
+    explanation = getattr(finding, "explanation", None)
+    if explanation is not None:
+        merged["explanation"] = {"en": explanation.en, "zh": explanation.zh}
+    for entry, related in zip(merged.get("related", []), getattr(finding, "related", ()), strict=False):
+        entry["step"] = getattr(related, "step", None)
+    return merged
+
+
+_TEXTS = {"message", "explanation", "title"}
+
+
+def _merge(en: Any, zh: Any, key: str = "") -> Any:
+    if isinstance(en, dict) and isinstance(zh, dict):
+        return {k: _merge(v, zh.get(k, v), k) for k, v in en.items()}
+    if isinstance(en, (list, tuple)) and isinstance(zh, (list, tuple)):
+        return [_merge(a, b) for a, b in zip(en, zh, strict=False)]
+    return {"en": en, "zh": zh} if key in _TEXTS and isinstance(en, str) else en
+
+
+def _steps(finding: dict[str, Any]) -> list[int]:
+    steps = [related.get("step") for related in finding.get("related", [])] + [finding.get("step")]
+    return [step for step in steps if isinstance(step, int)]
+
+
+def _jumps(trace: Trace) -> dict[str, list[int]]:
+    """Where the key E goes: saved → changed → raised (or went wrong)."""
+    saved: set[int] = set()
+    changed: set[int] = set()
+    raised: set[int] = set()
+    for failure in failures(trace)[:1]:
+        saved |= {failure.saved_at} if failure.saved_at is not None else set()
+        changed |= set(failure.changed_at)
+        raised |= {failure.step} if failure.step is not None else set()
+    for harm in trace.harms[:1]:
+        saved |= {c.saved_at for c in harm.causes if c.saved_at is not None}
+        changed |= {s for c in harm.causes for s in c.changed_at}
+        raised.add(harm.step)
+    return {"saved": sorted(saved), "changed": sorted(changed), "raised": sorted(raised)}
+
+
+def _touched(facts: Facts) -> dict[str, list[int]]:
+    """Per storage, the steps that made, read or wrote it."""
+    home = {label: {r.get("storage") for _, r in history if r} for label, history in facts.tensors.items()}
+    out: dict[str, list[int]] = {}
+    for event in facts.trace.events:
+        labels = [o.label for o in event.operands if o.label] + list(event.results)
+        for storage in sorted({s for label in labels for s in home.get(label, ()) if s} | set(event.writes)):
+            out.setdefault(storage, []).append(event.step)
+    return out

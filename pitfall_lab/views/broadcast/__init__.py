@@ -1,0 +1,141 @@
+"""Operands of different shapes, right-aligned: what stretches, what it becomes, and what backward sums again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.trace import Event, Trace
+from pitfall_lab.views.facts import Facts, at, gather
+
+ELEMENTWISE = frozenset(
+    """add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow rsub atan2 arctan2 hypot maximum minimum
+    fmax fmin eq ne lt le gt ge less greater less_equal greater_equal not_equal logical_and logical_or logical_xor bitwise_and bitwise_or
+    bitwise_xor where lerp addcmul addcdiv copy masked_fill mse_loss l1_loss smooth_l1_loss huber_loss float_power xlogy copysign
+    logaddexp broadcast_tensors expand_as float_power heaviside nextafter and or xor iadd isub imul itruediv truediv floordiv mod""".split()
+)
+REDUCING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
+"""Elementwise inside, then a mean or a sum: the broadcast result is never seen by the program."""
+CASES = 200
+GRID = 12
+
+
+def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
+    """One case per event whose operands have different shapes, as plain data.
+
+    ``dims`` of an operand are aligned to the result's, from the left: ``kind`` is ``"real"``, ``"one"`` (a size-1 dimension,
+    stretched), ``"missing"`` (added in front) or ``"clash"``; ``stride`` is what the stretched operand has there: 0 where it is
+    stretched. ``summed`` are the result dimensions that backward sums to get this operand's gradient.
+    """
+    facts = facts or gather(trace)
+    cases = []
+    for event in trace.events:
+        case = _case(event, facts)
+        if case is not None:
+            cases.append(case)
+        if len(cases) >= CASES:
+            break
+    return {"cases": cases, "limit": CASES}
+
+
+def base_name(event: Event) -> str:
+    """``add`` for ``torch.Tensor.add_``, ``__add__`` and ``torch.add``."""
+    return event.name.strip("_")
+
+
+def _case(event: Event, facts: Facts) -> dict[str, Any] | None:
+    name = base_name(event)
+    tensors = [o.label for o in event.operands if o.label in facts.tensors]
+    if event.kind != "call" or name not in ELEMENTWISE or len(tensors) < 2:
+        return None
+    before = event.step - 1 if name != "expand" else event.step
+    shapes = [[int(n) for n in facts.tensor(t, before).get("shape") or facts.tensor(t).get("shape") or ()] for t in tensors]
+    if len({tuple(s) for s in shapes}) < 2:
+        return None
+    result, clash = broadcast_shape(shapes)
+    target = shapes[0] if event.name.endswith("_") and not event.name.endswith("__") else None
+    if not clash and target is not None and result != target:
+        clash = _clashes(target, result)  # an in-place write cannot make its own tensor larger
+    if clash and event.error is None:
+        return None
+    made = event.results[0] if event.results else None
+    node = facts.tensor(made, event.step).get("grad_fn") if made else None
+    return {
+        "step": event.step, "op": event.name, "line": event.span.line if event.span else None, "code": facts.code(event.step),
+        "result": {"label": made, "shape": result, "reduced": name in REDUCING}, "clash": clash,
+        "operands": [_operand(facts, t, s, result, clash, before) for t, s in zip(tensors, shapes, strict=True)],
+        "node": node, "ran": next((s for s, r in facts.nodes.get(node or "", []) if r and r.get("ran") == s), None),
+        "crossed": _crossed(shapes), "wasteful": name in REDUCING and _crossed(shapes),
+    }
+
+
+def broadcast_shape(shapes: list[list[int]]) -> tuple[list[int], list[int]]:
+    """The common shape, and the dimensions (of the result) where sizes do not meet.
+
+    >>> broadcast_shape([[3, 1], [4]]), broadcast_shape([[3], [4]])
+    (([3, 4], []), ([4], [0]))
+    """
+    rank = max(len(s) for s in shapes)
+    full = [[1] * (rank - len(s)) + s for s in shapes]
+    result, clash = [], []
+    for d in range(rank):
+        sizes = {s[d] for s in full}
+        sizes.discard(1)
+        if len(sizes) > 1:
+            clash.append(d)
+        result.append(max(sizes) if len(sizes) > 1 else next(iter(sizes), 1))
+    return result, clash
+
+
+def _clashes(target: list[int], result: list[int]) -> list[int]:
+    pad = len(result) - len(target)
+    return [d for d in range(len(result)) if d < pad or target[d - pad] != result[d]]
+
+
+def _crossed(shapes: list[list[int]]) -> bool:
+    """(N,) with (N, 1): every row meets every column, N × N."""
+    pairs = [(a, b) for a in shapes for b in shapes]
+    return any(len(a) >= 1 and len(b) == len(a) + 1 and b[-1] == 1 and a[-1] > 1 and b[-2] == a[-1] for a, b in pairs)
+
+
+def _operand(facts: Facts, label: str, shape: list[int], result: list[int], clash: list[int], step: int) -> dict[str, Any]:
+    stride = list(facts.tensor(label, step).get("stride") or facts.tensor(label).get("stride") or [0] * len(shape))
+    pad = len(result) - len(shape)
+    dims, summed = [], []
+    for d, size in enumerate(result):
+        own = shape[d - pad] if d >= pad else None
+        stretched = own is None or (own == 1 and size != 1)
+        kind = "clash" if d in clash and own not in (None, 1) else "missing" if own is None else "one" if stretched else "real"
+        step_size = 0 if stretched else stride[d - pad] if d - pad < len(stride) else 0
+        dims.append({"size": own, "kind": kind, "stride": step_size})
+        if stretched:
+            summed.append(d)
+    record = facts.tensor(label)
+    return {"label": label, "storage": record.get("storage"), "shape": shape, "dims": dims, "summed": summed, "cells": _cells(facts, label, step)}
+
+
+def _cells(facts: Facts, label: str, step: int) -> list[Any] | None:
+    """The operand's values in row-major order, when it is small enough to be drawn."""
+    record = facts.tensor(label, step) or facts.tensor(label)
+    shape, stride, offset = record.get("shape") or [], record.get("stride") or [], record.get("offset") or 0
+    count = 1
+    for n in shape:
+        count *= n
+    cells = _flat(facts, record.get("storage"), step)
+    if not 0 < count <= GRID or cells is None or len(stride) != len(shape):
+        return None
+    out = []
+    for i in range(count):
+        place, rest = offset, i
+        for n, s in zip(reversed(shape), reversed(stride), strict=True):
+            place += rest % n * s
+            rest //= n
+        out.append(cells.get(place))
+    return out
+
+
+def _flat(facts: Facts, storage: str | None, step: int) -> dict[int, Any] | None:
+    record = at(facts.storages.get(storage or "", []), step) or at(facts.storages.get(storage or "", []))
+    cells = (record or {}).get("cells")
+    if cells is None:
+        return None
+    return dict(cells.get("shown", ())) if isinstance(cells, dict) else dict(enumerate(cells))

@@ -1,0 +1,107 @@
+"""The static picture of broadcasting: sizes right-aligned, and small grids with ghost cells."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from pitfall_lab.trace.text import cell_text, shape_text
+from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.ink import Canvas, cut, hue, letter
+
+BOX, DRAWN, LEFT = 44, 4, 190
+SMALL = 6
+
+
+def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
+    """The first cases; says how many it left out."""
+    canvas, y, width = Canvas(), 10.0, 420.0
+    cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[:DRAWN]
+    for case in sorted(cases, key=lambda c: c["step"]):
+        height, across = _case(canvas, case, facts, y, language)
+        y += height + 18
+        width = max(width, across)
+    if not cases:
+        canvas.text(16, 30, "没有形状不同的操作数" if language == "zh" else "no operation had operands of different shapes", "t dim")
+        y = 48
+    more = len(scene["cases"]) - len(cases)
+    if more > 0:
+        canvas.text(16, y + 4, f"另有 {more} 次广播未画出" if language == "zh" else f"{more} more broadcasts are not drawn", "t s dim")
+        y += 18
+    return canvas.svg(width, y, "广播" if language == "zh" else "Broadcasting: shapes aligned from the right")
+
+
+def _case(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float, language: str) -> tuple[float, float]:
+    rank = len(case["result"]["shape"])
+    canvas.text(16, y + 16, cut(f"L{case['line'] or '?'}  {case['code']}", 60), "t b m")
+    row = y + 28
+    for operand in case["operands"]:
+        _sizes(canvas, operand, facts, row)
+        note = _note(operand, language)
+        canvas.text(LEFT + rank * BOX + 14, row + 19, note, "t s dim")
+        row += 34
+    canvas.line(16, row, LEFT + rank * BOX, row, "rule")
+    if case["clash"]:
+        canvas.text(16, row + 22, "大小对不上" if language == "zh" else "sizes do not meet", "t redt")
+    else:
+        canvas.text(16, row + 22, "结果" if language == "zh" else "result", "t b")
+    for d, size in enumerate(case["result"]["shape"]):
+        clash = d in case["clash"]
+        canvas.rect(LEFT + d * BOX, row + 6, BOX - 6, 24, "red" if clash else "box")
+        canvas.text(LEFT + d * BOX + (BOX - 6) / 2, row + 22, "✕" if clash else size, "t redt" if clash else "t b m", "middle")
+    row += 42
+    if rank <= 2 and not case["clash"]:
+        height, across = _grids(canvas, case, facts, row)
+        return row + height - y, max(across, LEFT + rank * BOX + 240)
+    return row - y, LEFT + rank * BOX + 240
+
+
+def _sizes(canvas: Canvas, operand: dict[str, Any], facts: Facts, y: float) -> None:
+    colour = hue(operand["storage"], facts.palette)
+    canvas.rect(16, y + 5, 18, 18, "box", fill=colour, rx=2)
+    canvas.text(25, y + 19, letter(operand["storage"]), "t s b", "middle")
+    canvas.text(42, y + 19, cut(f"{facts.name(operand['label'])} {shape_text(operand['shape'])}", 22), "t s")
+    for d, dim in enumerate(operand["dims"]):
+        x = LEFT + d * BOX
+        stretched = dim["kind"] in ("one", "missing")
+        canvas.rect(x, y + 2, BOX - 6, 24, "ghost" if stretched else "red" if dim["kind"] == "clash" else "box", stroke="" if stretched or dim["kind"] == "clash" else colour)
+        canvas.text(x + (BOX - 6) / 2, y + 18, "" if dim["size"] is None else dim["size"], "t s m", "middle")
+
+
+def _note(operand: dict[str, Any], language: str) -> str:
+    stretched = [d for d, dim in enumerate(operand["dims"]) if dim["kind"] in ("one", "missing")]
+    if not stretched:
+        return ""
+    dims = ", ".join(map(str, stretched))
+    if language == "zh":
+        return f"第 {dims} 维步长 0；反向时在此求和"
+    return f"stride 0 in dim {dims}; backward sums it"
+
+
+def _grids(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float) -> tuple[float, float]:
+    shape = case["result"]["shape"]
+    rows, columns = ([1, 1] + shape)[-2:]
+    rows, columns = min(rows, SMALL), min(columns, SMALL)
+    if rows * columns == 0:
+        return 0.0, 0.0
+    x = 24.0
+    for number, operand in enumerate(case["operands"]):
+        if number:
+            canvas.text(x - 14, y + rows * 11 + 4, "∘", "t b", "middle")
+        _grid(canvas, operand, facts, x, y, rows, columns)
+        x += columns * 36 + 30
+    canvas.text(x - 14, y + rows * 11 + 4, "→", "t b", "middle")
+    for r, c in product(range(rows), range(columns)):
+        canvas.rect(x + c * 36, y + r * 22, 36, 22, "box")
+    return rows * 22 + 8.0, x + columns * 36 + 16
+
+
+def _grid(canvas: Canvas, operand: dict[str, Any], facts: Facts, x: float, y: float, rows: int, columns: int) -> None:
+    colour, shape = hue(operand["storage"], facts.palette), operand["shape"]
+    own = ([1, 1] + shape)[-2:]
+    for r, c in product(range(rows), range(columns)):
+        real = r < own[0] and c < own[1]
+        place = min(r, own[0] - 1) * own[1] + min(c, own[1] - 1)
+        value = operand["cells"][place] if operand["cells"] and place < len(operand["cells"]) else None
+        canvas.rect(x + c * 36, y + r * 22, 34, 20, "box" if real else "ghost", stroke=colour if real else "")
+        canvas.text(x + c * 36 + 17, y + r * 22 + 14, "" if value is None else cut(cell_text(value), 5), "t s m" if real else "t s m dim", "middle")

@@ -1,0 +1,52 @@
+"""The source with its marks: where something was saved, changed, raised or went silently wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.trace import Span, Trace
+from pitfall_lab.trace.slice import failures
+from pitfall_lab.views.facts import Facts, gather
+
+
+def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
+    """Marks at exact spans (lines from 1, columns from 0 in code points, ``utf16`` in the browser's units), as plain data.
+
+    Only what takes part in a failure or a wrong value is marked ``saved`` or ``written``: a mark on every line would say nothing.
+    """
+    facts = facts or gather(trace)
+    wanted: dict[tuple[str, int], dict[str, str]] = {}
+    for failure in failures(trace):
+        if failure.saved_at is not None:
+            wanted.setdefault(("saved", failure.saved_at), _text("saved", failure.node, failure.saved, failure.expected))
+        for step in failure.changed_at:
+            wanted.setdefault(("written", step), _text("written", failure.counter, None, failure.found))
+        if failure.step is not None:
+            wanted.setdefault(("raised", failure.step), {"en": failure.type, "zh": failure.type})
+    for harm in trace.harms:
+        for cause in harm.causes:
+            if cause.saved_at is not None:
+                wanted.setdefault(("saved", cause.saved_at), _text("saved", cause.node, cause.saved, None))
+            for step in cause.changed_at:
+                wanted.setdefault(("silent", step), {"en": f"{cause.storage} written, no counter moved", "zh": f"写入 {cause.storage}，计数器未变"})
+        wanted.setdefault(("wrong", harm.step), {"en": f"wrong gradient of {facts.name(harm.leaf)}", "zh": f"{facts.name(harm.leaf)} 的梯度不对"})
+    marks = [mark for (kind, step), text in wanted.items() if (mark := _mark(facts, kind, step, text))]
+    return {"marks": sorted(marks, key=lambda m: (m["source"], m["line"], m["column"], m["step"]))}
+
+
+def _text(kind: str, who: str | None, slot: str | None, version: int | None) -> dict[str, str]:
+    at = "" if version is None else f" v{version}"
+    if kind == "saved":
+        return {"en": f"saved{at} by {who}.{slot}", "zh": f"{who}.{slot} 在此保存{at}"}
+    return {"en": f"changed: {who} is{at} from here", "zh": f"在此改变：{who} 变为{at}"}
+
+
+def _mark(facts: Facts, kind: str, step: int, text: dict[str, str]) -> dict[str, Any] | None:
+    events = facts.trace.events
+    span: Span | None = events[step].span if 0 <= step < len(events) else None
+    if span is None:
+        return None
+    return {
+        "kind": kind, "step": step, "source": span.source, "line": span.line, "column": span.column, "end_line": span.end_line,
+        "end_column": span.end_column, "utf16": list(span.utf16), "text": text,
+    }

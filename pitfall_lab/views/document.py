@@ -1,0 +1,250 @@
+"""The static page: self-contained HTML that needs no script, no kernel and no network.
+
+Pictures are ``<img>`` with data URIs, because an untrusted notebook strips inline SVG and keeps these with their
+alternative text. The stepper is radio buttons and one stylesheet rule per step; without the stylesheet it is a list.
+Every text passes through :func:`pitfall_lab.views.ink.clean`.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from typing import Any
+
+from pitfall_lab.trace import Event, Language, Span, T, Trace
+from pitfall_lab.trace.slice import failures, slice_of_failure, story
+from pitfall_lab.trace.text import sentences
+from pitfall_lab.views import broadcast, code, graph, in_two_languages, storage, versions
+from pitfall_lab.views.broadcast import svg as broadcast_svg
+from pitfall_lab.views.facts import Facts, gather
+from pitfall_lab.views.graph import svg as graph_svg
+from pitfall_lab.views.ink import clean
+from pitfall_lab.views.storage import svg as storage_svg
+from pitfall_lab.views.twin import render as twin
+from pitfall_lab.views.versions import svg as versions_svg
+
+STEPS = 60
+CONTEXT = 3
+"""Lines of source around the current one in the stepper."""
+
+CSS = """
+.pl-page{--pl-ink:#1c1c1c;--pl-paper:#fff;--pl-soft:#f3f3f1;--pl-edge:#8a8a8a;--pl-red:#b71c1c;--pl-mark:#fff1c9;color-scheme:light dark;
+color:var(--jp-content-font-color1,var(--pl-ink));background:var(--jp-layout-color0,var(--pl-paper));max-width:960px;margin:0 auto;padding:8px 12px;
+font:15px/1.5 system-ui,"Noto Sans CJK SC",sans-serif;overflow-wrap:anywhere}
+@media(prefers-color-scheme:dark){.pl-page{--pl-ink:#ececec;--pl-paper:#1b1b1d;--pl-soft:#2a2a2e;--pl-edge:#9a9a9a;--pl-red:#ff8a80;--pl-mark:#4a3f1a}}
+.pl-page h2{font-size:1.15em;margin:1.1em 0 .4em}.pl-page h3{font-size:1em;margin:.9em 0 .3em}
+.pl-page pre{background:var(--jp-layout-color1,var(--pl-soft));color:inherit;padding:8px;overflow:auto;margin:.3em 0;font:13px/1.55 ui-monospace,"DejaVu Sans Mono",monospace}
+.pl-page mark{background:var(--pl-mark);color:inherit;outline:1px solid var(--pl-edge)}.pl-page mark.pl-raised,.pl-page mark.pl-wrong{outline:2px solid var(--pl-red)}
+.pl-page .pl-tag{font:600 11px system-ui,sans-serif;opacity:.85}.pl-page .pl-bad{color:var(--pl-red);font-weight:600}
+.pl-page figure{margin:.5em 0;overflow:auto}.pl-page img{max-width:100%;height:auto;border:1px solid var(--pl-edge)}
+.pl-page ol.pl-story{padding-left:1.4em}.pl-page ol.pl-story>li{margin:.5em 0}
+.pl-stepper input{position:absolute;opacity:0;width:1px;height:1px}.pl-stepper .pl-step{display:none;border:1px solid var(--pl-edge);padding:8px}
+.pl-stepper label{display:inline-block;min-width:28px;min-height:28px;line-height:28px;padding:0 8px;border:1px solid var(--pl-edge);cursor:pointer;text-align:center}
+.pl-stepper input:focus-visible+.pl-step{outline:3px solid #0072B2}.pl-page .pl-none{visibility:hidden}.pl-page summary{cursor:pointer;min-height:28px}
+.pl-stepper input:checked+.pl-step{display:block}
+"""
+
+
+def render(trace: Trace, findings: list[Any], language: Language = "en", key: str = "") -> str:
+    """The complete document."""
+    title = clean(trace.sources[0].name if trace.sources else "program")
+    lang = "zh-CN" if language == "zh" else "en"
+    return (
+        f'<!doctype html>\n<html lang="{lang}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title></head><body>{fragment(trace, findings, language, key)}</body></html>\n"
+    )
+
+
+def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: str = "") -> str:
+    """The page's content as one ``<div>`` with its stylesheet, to stand inside another document."""
+    key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
+    facts = gather(trace, findings)
+    told = [in_two_languages(finding) for finding in findings]
+    texts = dict(enumerate(t for _, t in sentences(trace)))
+    say = _Say(language)
+    parts = [
+        _outcome(trace, say), *(_finding(f, say) for f in told), _code(trace, facts, say),
+        _story(trace, facts, told, texts, say), _pictures(trace, facts, say), _stepper(trace, texts, say, key),
+        f"<details><summary>{say('The same in words', '文字版')}</summary><pre tabindex=\"0\">{clean(twin(trace, language))}</pre></details>",
+        _notes(trace, say),
+    ]
+    return f'<div class="pl-page" lang="{"zh-CN" if language == "zh" else "en"}"><style>{CSS}</style>{"".join(parts)}</div>'
+
+
+class _Say:
+    """One language chosen for a whole page."""
+
+    def __init__(self, language: Language) -> None:
+        self.language: Language = language
+
+    def __call__(self, en: str, zh: str) -> str:
+        return clean(zh if self.language == "zh" else en)
+
+    def of(self, text: Any) -> str:
+        """A finding's text: plain, or in two languages."""
+        if isinstance(text, dict):
+            text = text.get(self.language) or text.get("en", "")
+        if isinstance(text, T):
+            text = text.say(self.language)
+        return clean(text or "")
+
+
+def _outcome(trace: Trace, say: _Say) -> str:
+    failure = trace.outcome.failure
+    if trace.outcome.kind == "raised" and failure is not None:
+        line = f" · {say('line', '第')} {failure.span.line}{say('', ' 行')}" if failure.span else ""
+        return f'<p><span class="pl-bad">✕ {clean(failure.type)}</span>{line}<br><code>{clean(failure.message)}</code></p>'
+    wrong = [f'<p><span class="pl-bad">≠</span> {say("A gradient is wrong, and no error said so.", "有梯度不对，却没有报错。")}</p>'] if trace.harms else []
+    return "".join(wrong) or f"<p>{say('The program finished.', '程序正常结束。')}</p>"
+
+
+def _finding(finding: dict[str, Any], say: _Say) -> str:
+    where = f"{say('line', '第')} {finding['line']}{say('', ' 行')} · " if finding.get("line") else ""
+    head = f"<h2>{clean(finding.get('rule', ''))} {clean(finding.get('name', ''))}</h2><p>{where}{say.of(finding.get('message'))}</p>"
+    why = say.of(finding.get("explanation"))
+    related = "".join(
+        f"<li><b>{clean(r.get('role', ''))}</b> {say('line', '第')} {clean(r.get('line') or '?')}{say('', ' 行')}: {say.of(r.get('message'))}</li>"
+        for r in finding.get("related", [])
+    )
+    fixes = "".join(_fix(fix, say) for fix in finding.get("fixes", []))
+    return head + (f"<p>{why}</p>" if why else "") + (f"<ul>{related}</ul>" if related else "") + fixes
+
+
+def _fix(fix: dict[str, Any], say: _Say) -> str:
+    tried = f" ({say('applied and re-run: it works', '已应用并重新运行，有效')})" if fix.get("verified") else ""
+    edits = "".join(
+        f"<pre tabindex=\"0\">{say('line', '行')} {clean(e.get('line'))}: {clean(e.get('text') or '')}</pre>" for e in fix.get("edits", [])
+    )
+    return f"<h3>{say('Fix', '修改')}: {say.of(fix.get('title'))}{tried}</h3>{edits}"
+
+
+_TAGS = {
+    "saved": ("saved", "保存"), "written": ("changed", "改变"), "silent": ("changed, unseen", "改变，未被察觉"),
+    "raised": ("✕ raised", "✕ 报错"), "wrong": ("≠ wrong", "≠ 不对"),
+}
+
+
+def _code(trace: Trace, facts: Facts, say: _Say) -> str:
+    marks = code.project(trace, facts)["marks"]
+    out = []
+    for number, source in enumerate(trace.sources):
+        here = [m for m in marks if m["source"] == number]
+        lines = [_line(i, line, here, say) for i, line in enumerate(source.text.splitlines(), 1)]
+        out.append(f'<h2>{clean(source.name)}</h2><pre tabindex="0" aria-label="{say("source", "源代码")}">{chr(10).join(lines)}</pre>')
+    return "".join(out)
+
+
+def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str:
+    """One numbered line; the first mark that starts on it is drawn, the tags of all are listed behind it."""
+    here = [m for m in marks if m["line"] == number]
+    body = clean(line)
+    if here:
+        start, end = here[0]["column"], here[0]["end_column"] if here[0]["end_line"] == number else len(line)
+        body = f'{clean(line[:start])}<mark class="pl-{here[0]["kind"]}">{clean(line[start:end])}</mark>{clean(line[end:])}'
+    tags = " ".join(
+        f'<span class="pl-tag{" pl-bad" if m["kind"] in ("raised", "wrong") else ""}">← {say(*_TAGS[m["kind"]])}: {say.of(m["text"])}</span>' for m in here
+    )
+    return f"{number:4}  {body}" + (f"  {tags}" if tags else "")
+
+
+def _image(svg: str, alt: str) -> str:
+    data = base64.b64encode(svg.encode("utf-8")).decode("ascii")
+    return f'<figure tabindex="0" aria-label="{clean(alt)}"><img src="data:image/svg+xml;base64,{data}" alt="{clean(alt)}"></figure>'
+
+
+def _story(trace: Trace, facts: Facts, told: list[dict[str, Any]], texts: dict[int, T], say: _Say) -> str:
+    extra = [s for f in told for s in [*(r.get("step") for r in f.get("related", [])), f.get("step")] if isinstance(s, int)]
+    steps = story(trace, extra)
+    projected = storage.project(trace, facts)
+    items = []
+    for step in steps:
+        event = trace.events[step]
+        only = _storages_of(event, facts)
+        said = texts[step].say(say.language)
+        picture = _image(storage_svg.draw(projected, facts, say.language, step, only), said) if only else ""
+        items.append(f"<li><p>{_where(event, say)}{clean(said)}</p>{picture}</li>")
+    return f"<h2>{say('What mattered', '关键几步')}</h2><ol class=\"pl-story\">{''.join(items)}</ol>" if items else ""
+
+
+def _where(event: Event, say: _Say) -> str:
+    line = f"{say('line', '第')} {event.span.line}{say('', ' 行')}, " if event.span else ""
+    return f"<b>{line}{say('step', '步骤')} {event.step}</b> · "
+
+
+def _storages_of(event: Event, facts: Facts) -> list[str]:
+    """What to draw beside a step: what it wrote or made, else what it names."""
+    if event.error and event.error.storage:
+        return [event.error.storage]
+    labels = [*event.results, *(o.label for o in event.operands if o.label)]
+    found = [*event.writes, *(facts.tensor(label, event.step).get("storage") for label in labels)]
+    return list(dict.fromkeys(s for s in found if s))[:2]
+
+
+def _pictures(trace: Trace, facts: Facts, say: _Say) -> str:
+    language = say.language
+    drawn = broadcast.project(trace, facts)
+    pictures = [
+        (say("Graph", "计算图"), graph_svg.draw(graph.project(trace, facts), facts, language)),
+        (say("Storage", "存储"), storage_svg.draw(storage.project(trace, facts), facts, language)),
+        (say("Versions", "版本"), versions_svg.draw(versions.project(trace, facts), facts, language)),
+    ]
+    if drawn["cases"]:
+        pictures.insert(2, (say("Broadcast", "广播"), broadcast_svg.draw(drawn, facts, language)))
+    note = say("described in words below", "下面有文字版")
+    return "".join(f"<h2>{title}</h2>{_image(svg, f'{title}: {note}')}" for title, svg in pictures)
+
+
+def _stepper(trace: Trace, texts: dict[int, T], say: _Say, key: str) -> str:
+    """Radio buttons: arrow keys walk through them, the labels are the previous and next buttons."""
+    steps = list(range(len(trace.events)))
+    left_out = 0
+    if len(steps) > STEPS:
+        wanted = sorted({s for f in failures(trace) for s in slice_of_failure(trace, f)} | set(story(trace)))[-STEPS:]
+        left_out, steps = len(steps) - len(wanted), wanted
+    if not steps:
+        return ""
+    panels = []
+    for place, step in enumerate(steps):
+        event = trace.events[step]
+        before = _turn(key, place - 1, "◂", say("previous step", "上一步")) if place else ""
+        after = _turn(key, place + 1, "▸", say("next step", "下一步")) if place + 1 < len(steps) else ""
+        checked = " checked" if not place else ""
+        name = f"{say('step', '步骤')} {step}"
+        panels.append(
+            f'<input type="radio" name="pl{key}" id="pl{key}-{place}" aria-label="{name}"{checked}>'
+            f'<div class="pl-step">{before} {after} {_where(event, say)}{clean(texts[step].say(say.language))}{_context(trace, event.span)}</div>'
+        )
+    more = ""
+    if left_out:
+        more = f"<p>{say(f'{left_out} steps that do not matter for the outcome are left out here.', f'这里略去 {left_out} 个与结果无关的步骤。')}</p>"
+    return f'<h2>{say("Step by step", "逐步")}</h2>{more}<div class="pl-stepper">{"".join(panels)}</div>'
+
+
+def _turn(key: str, place: int, sign: str, name: str) -> str:
+    return f'<label for="pl{key}-{place}" title="{name}">{sign}</label>'
+
+
+def _context(trace: Trace, span: Span | None) -> str:
+    if span is None or not 0 <= span.source < len(trace.sources):
+        return ""
+    lines = trace.sources[span.source].text.splitlines()
+    out = []
+    for number in range(max(1, span.line - CONTEXT), min(len(lines), span.end_line + CONTEXT) + 1):
+        line = lines[number - 1]
+        if span.line <= number <= span.end_line:
+            start = span.column if number == span.line else 0
+            end = span.end_column if number == span.end_line else len(line)
+            out.append(f"{number:4}  {clean(line[:start])}<mark>{clean(line[start:end])}</mark>{clean(line[end:])}")
+        else:
+            out.append(f"{number:4}  {clean(line)}")
+    return f'<pre tabindex="0">{chr(10).join(out)}</pre>'
+
+
+def _notes(trace: Trace, say: _Say) -> str:
+    a = trace.agreement
+    text = say(
+        f"{a.checked} calls compared on two engines: {a.agreed} agreed, {a.mirrored} taken over from torch, {a.disagreed} disagreed.",
+        f"两个引擎比较了 {a.checked} 个调用：一致 {a.agreed}，取自 torch {a.mirrored}，不一致 {a.disagreed}。",
+    )
+    notes = "".join(f"<p>{say(note.en, note.zh)}</p>" for note in trace.notes)
+    return f"<p><small>{text}</small></p>{notes}"

@@ -1,0 +1,128 @@
+"""What every projection asks a trace: the history of each label, gathered in one pass.
+
+A projection reads :class:`Facts` and returns plain data. It never folds the trace by itself, so a trace of 5,000
+events is replayed once for all views.
+"""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pitfall_lab.trace import State, Trace, apply, empty_state
+from pitfall_lab.trace.text import excerpt
+
+GROUPS = ("tensors", "storages", "counters", "nodes")
+History = list[tuple[int, Any]]
+"""The values a label had, each with the step that wrote it, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A finished trace, indexed by label."""
+
+    trace: Trace
+    tensors: dict[str, History]
+    storages: dict[str, History]
+    counters: dict[str, History]
+    nodes: dict[str, History]
+    final: State
+    writes: dict[str, list[int]]
+    """Steps whose event says that it wrote the storage."""
+    broken: dict[tuple[str, str], int]
+    """(node, slot) → the step that torch refused it at."""
+    wrong: dict[tuple[str, str], int]
+    """(node, slot) → the step of a backward that silently used changed memory."""
+    palette: list[str] = field(default_factory=list)
+
+    def tensor(self, label: str | None, step: int | None = None) -> dict[str, Any]:
+        """The tensor's record as it was after ``step`` (its last one when ``None``); empty when there is none."""
+        return at(self.tensors.get(label or "", []), step) or {}
+
+    def name(self, label: str | None) -> str:
+        """``h (t2)``, or the label alone."""
+        name = self.tensor(label).get("name")
+        return f"{name} ({label})" if name else str(label)
+
+    def of_storage(self, storage: str) -> list[str]:
+        """Tensors and arrays that lived in ``storage`` at any time, by birth."""
+        return [t for t, history in self.tensors.items() if any(r and r.get("storage") == storage for _, r in history)]
+
+    def of_counter(self, counter: str) -> list[str]:
+        return [t for t, history in self.tensors.items() if any(r and r.get("counter") == counter for _, r in history)]
+
+    def line(self, step: int | None) -> int | None:
+        """The source line of a step."""
+        if step is None or not 0 <= step < len(self.trace.events):
+            return None
+        span = self.trace.events[step].span
+        return span.line if span else None
+
+    def code(self, step: int | None) -> str:
+        if step is None or not 0 <= step < len(self.trace.events):
+            return ""
+        return excerpt(self.trace, self.trace.events[step].span) or self.trace.events[step].name
+
+
+def at(history: History, step: int | None = None) -> Any:
+    """The value after ``step``; ``None`` before the first."""
+    if not history:
+        return None
+    if step is None:
+        return history[-1][1]
+    place = bisect_right(history, step, key=lambda item: item[0])
+    return history[place - 1][1] if place else None
+
+
+def gather(trace: Trace, findings: Iterable[Any] = ()) -> Facts:
+    """Read the whole trace once."""
+    logs: dict[str, dict[str, History]] = {group: {} for group in GROUPS}
+    state, writes = empty_state(), defaultdict(list)
+    for event in trace.events:
+        touched: dict[tuple[str, str], None] = {}
+        for effect in event.effects:
+            apply(state, effect)
+            parts = effect.path.split(".")
+            if parts[0] in logs and len(parts) > 1:
+                touched[parts[0], parts[1]] = None
+        for group, label in touched:
+            logs[group].setdefault(label, []).append((event.step, copy.deepcopy(state[group][label])))
+        for storage in event.writes:
+            writes[storage].append(event.step)
+    facts = Facts(trace, **logs, final=state, writes=dict(writes), broken=_broken(trace), wrong=_wrong(trace))
+    facts.palette.extend(_palette(facts, findings))
+    return facts
+
+
+def _broken(trace: Trace) -> dict[tuple[str, str], int]:
+    failures = [event.error for event in trace.events if event.error] + ([trace.outcome.failure] if trace.outcome.failure else [])
+    return {(f.node, f.saved or ""): f.step for f in failures if f.node and f.step is not None}
+
+
+def _wrong(trace: Trace) -> dict[tuple[str, str], int]:
+    out: dict[tuple[str, str], int] = {}
+    for harm in trace.harms:
+        for cause in harm.causes:
+            out.setdefault((cause.node, cause.saved), harm.step)
+    return out
+
+
+def _palette(facts: Facts, findings: Iterable[Any]) -> list[str]:
+    """At most six storages that get a hue: what failed, what is shared, what was written, what was saved, by birth."""
+    trace, order = facts.trace, list(facts.storages)
+    named = [f.storage for f in [e.error for e in trace.events if e.error] + [f.failure for f in trace.forecasts] if f and f.storage]
+    named += [cause.storage for harm in trace.harms for cause in harm.causes]
+    homes: dict[str, set[str]] = defaultdict(set)
+    for label, history in facts.tensors.items():
+        for _, record in history:
+            if record and record.get("storage"):
+                homes[record["storage"]].add(label)
+    shared = [s for s in order if len(homes[s]) > 1]
+    written = [s for s in order if s in facts.writes]
+    names = [s for s in order if any(facts.tensor(t).get("name") for t in homes[s])]
+    chosen = list(dict.fromkeys(s for s in [*named, *shared, *written, *names, *order] if s in facts.storages))[:6]
+    return sorted(chosen, key=order.index)

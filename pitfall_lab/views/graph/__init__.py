@@ -1,0 +1,176 @@
+"""The computation graph as torch has it: leaves, nodes by torch's names, what each saved, and the way gradients take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.trace import Trace
+from pitfall_lab.trace.text import cells_text, shape_text
+from pitfall_lab.views.facts import Facts, gather
+from pitfall_lab.views.graph.ladder import ladder
+from pitfall_lab.views.graph.layout import lay_out
+from pitfall_lab.views.ink import cut, width_of
+
+FULL = 14
+"""Up to so many nodes a card also has room for values."""
+CARDS = 80
+"""Above so many nodes the ladder is the picture to start with."""
+DRAWN = 500
+"""Above so many nodes only the ladder is drawn."""
+
+TITLE, LINE, NOTCH, PAD = 26.0, 18.0, 26.0, 6.0
+
+
+def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> dict[str, Any]:
+    """The graph with every position, as plain data.
+
+    ``nodes`` are cards (``x``, ``y`` their top left corner); a leaf's card (``kind`` ``"leaf"``) has its tensor's label
+    as ``id``, a graph node's its own. ``edges`` run forward (down); ``back`` is the same way for the gradient.
+    ``dot=False`` never starts graphviz.
+    """
+    facts = facts or gather(trace)
+    count = len(facts.nodes)
+    out: dict[str, Any] = {"count": count, "nodes": [], "edges": [], "width": 0, "height": 0, "by": "none"}
+    if count > CARDS or (count == 0 and len(trace.events) > CARDS):
+        out["ladder"] = ladder(facts)
+    if 0 < count <= DRAWN:
+        _cards(facts, out, dot=dot)
+    return out
+
+
+def _cards(facts: Facts, out: dict[str, Any], *, dot: bool) -> None:
+    full = len(facts.nodes) <= FULL
+    cards = _leaves(facts, full=full) + [_node(facts, label, full=full) for label in facts.nodes]
+    place = {card["id"]: i for i, card in enumerate(cards)}
+    pairs = _pairs(facts, place)
+    layout = lay_out([(c["w"], c["h"]) for c in cards], [(place[a], place[b]) for a, b in pairs], dot=dot)
+    for card, (x, y) in zip(cards, layout.centres, strict=True):
+        card["x"], card["y"] = round(x - card["w"] / 2, 1), round(y - card["h"] / 2, 1)
+    out.update(nodes=cards, width=round(layout.width), height=round(layout.height), by=layout.by)
+    for ((source, target), times), route in zip(pairs.items(), layout.routes, strict=True):
+        middle = route[len(route) // 2]
+        out["edges"].append({
+            "from": source, "to": target, "times": times, "born": _born(facts, target), "d": bezier(route),
+            "back": bezier([(x + 10, y) for x, y in reversed(route)]), "label": [round(middle[0] + 16, 1), middle[1]],
+            "shape": _flow_shape(facts, source),
+        })
+
+
+def bezier(points: list[tuple[float, float]]) -> str:
+    """An SVG path through cubic Bézier ``points`` (1 + 3·n of them)."""
+    head, *rest = points
+    return f"M{head[0]:g},{head[1]:g}C" + " ".join(f"{x:g},{y:g}" for x, y in rest)
+
+
+def _pairs(facts: Facts, place: dict[str, int]) -> dict[tuple[str, str], int]:
+    """Forward edges (input → node) with how many times each is used: ``h * h`` reads the same input twice."""
+    pairs: dict[tuple[str, str], int] = {}
+    for label in facts.nodes:
+        record = facts.nodes[label][-1][1] or {}
+        for source in record.get("next", ()):
+            if source in place:
+                pairs[source, label] = pairs.get((source, label), 0) + 1
+        leaf = record.get("output")
+        if record.get("name") == "AccumulateGrad" and leaf in place:
+            pairs[leaf, label] = 1
+    return _without_circles(pairs)
+
+
+def _without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """``pairs`` less the edges that close a circle. torch's graphs have none, but a trace may come from a file."""
+    out: dict[str, list[str]] = {}
+    for source, target in pairs:
+        out.setdefault(source, []).append(target)
+    closing: set[tuple[str, str]] = set()
+    done: set[str] = set()
+    for start in list(out):
+        path, todo = {start}, [(start, iter(out.get(start, ())))] if start not in done else []
+        while todo:
+            label, rest = todo[-1]
+            target = next(rest, None)
+            if target is None:
+                todo.pop()
+                path.discard(label)
+                done.add(label)
+            elif target in path:
+                closing.add((label, target))
+            elif target not in done:
+                path.add(target)
+                todo.append((target, iter(out.get(target, ()))))
+    return {pair: times for pair, times in pairs.items() if pair not in closing}
+
+
+def _leaves(facts: Facts, *, full: bool) -> list[dict[str, Any]]:
+    cards = []
+    for history in facts.nodes.values():
+        record = history[-1][1] or {}
+        leaf = record.get("output")
+        if record.get("name") != "AccumulateGrad" or not leaf or any(card["id"] == leaf for card in cards):
+            continue
+        tensor = facts.tensor(leaf)
+        title = cut(str(tensor.get("name") or leaf), 28)
+        sub = shape_text(tensor.get("shape"))
+        width = max(72.0, width_of(title) + 58, width_of(sub) + 64)
+        born = facts.tensors[leaf][0][0] if leaf in facts.tensors else history[0][0]
+        cards.append({
+            "id": leaf, "kind": "leaf", "title": title, "sub": sub, "w": round(width, 1), "h": TITLE + LINE + PAD, "born": born,
+            "line": facts.line(born), "storage": tensor.get("storage"), "counter": tensor.get("counter"), "saved": [],
+        })
+    return cards
+
+
+def _node(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
+    history = facts.nodes[label]
+    record = history[-1][1] or {}
+    born = history[0][0]
+    title = str(record.get("name", label))
+    output = record.get("output")
+    tensor = facts.tensor(output)
+    bare = title == "AccumulateGrad"
+    sub = "" if bare else f"{facts.name(output)} {shape_text(facts.tensor(output, born).get('shape'))}" if output else ""
+    saved, across = _notches(facts, label, record)
+    gradient = cells_text(record.get("gradient"), 4) if full and record.get("gradient") is not None else ""
+    width = max(90.0, width_of(title) + 24, width_of(cut(sub, 34), 12) + 36, across, width_of(gradient, 11) + 40)
+    height = TITLE + (LINE if sub else 0) + (NOTCH if saved else 0) + (LINE if gradient else 0) + PAD
+    return {
+        "id": label, "kind": "node", "title": cut(title, 40), "sub": cut(sub, 34), "output": output, "w": round(width, 1), "h": height,
+        "born": born, "line": facts.line(born), "storage": tensor.get("storage"), "counter": tensor.get("counter"),
+        "saved": saved, "gradient": gradient, "ran": [s for s, r in history if r and r.get("ran") == s],
+        "raised": next((s for (n, _), s in facts.broken.items() if n == label), None),
+    }
+
+
+def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[dict[str, Any]], float]:
+    """Saved tensors as notches along the card's foot, and how wide they are together."""
+    out, x = [], PAD
+    for slot in record.get("saved", ())[:8]:
+        name, version = str(slot.get("name", "?")), slot.get("version", 0)
+        text = cut(name, 14) + (f" v{version}" if slot.get("counter") else "")
+        width = round(width_of(text, 11) + 26, 1)
+        out.append({
+            "name": name, "text": text, "x": x, "w": width, "tensor": slot.get("tensor"), "storage": slot.get("storage"),
+            "counter": slot.get("counter"), "version": version, "broken": facts.broken.get((label, name)),
+            "wrong": facts.wrong.get((label, name)), "stale": stale_at(facts, slot, facts.nodes[label][0][0]),
+        })
+        x = round(x + width + PAD, 1)
+    return out, x
+
+
+def stale_at(facts: Facts, slot: dict[str, Any], born: int) -> int | None:
+    """The step whose bump left the saved version behind."""
+    history = facts.counters.get(slot.get("counter") or "", [])
+    return next((step for step, version in history if step > born and version != slot.get("version")), None)
+
+
+def _born(facts: Facts, target: str) -> int:
+    return facts.nodes[target][0][0] if target in facts.nodes else 0
+
+
+def _flow_shape(facts: Facts, source: str) -> str:
+    """The shape of the gradient that flows back into ``source``: what was seen, else its output's shape."""
+    record = (facts.nodes[source][-1][1] or {}) if source in facts.nodes else {}
+    shape = record.get("gradient_shape")
+    if shape is None:
+        tensor = facts.tensor(record.get("output") if record else source)
+        shape = tensor.get("shape")
+    return "" if shape is None else shape_text(shape)

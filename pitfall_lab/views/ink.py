@@ -1,0 +1,101 @@
+"""Colours, letters and SVG text: the encoding that all pictures share.
+
+Storage = hue + letter. At most six hues (Okabe and Ito's without yellow and black); every other storage is grey
+with its letter. Red is kept for "torch raised" and "the value is wrong".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+
+HUES = ("#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
+GREY = "#8A8A8A"
+
+# XML 1.0 cannot carry these characters at all, not even escaped; a picture with one of them would not open.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+STYLE = """
+.bg{fill:#fff}.t{fill:#1c1c1c;font:13px ui-sans-serif,system-ui,"Noto Sans CJK SC",sans-serif}.m{font-family:ui-monospace,"DejaVu Sans Mono",monospace}
+.s{font-size:11px}.dim{fill:#5b5b5b}.b{font-weight:600}.box{fill:#fff;stroke:#4a4a4a;stroke-width:1.2}.line{stroke:#4a4a4a;fill:none;stroke-width:1.4}
+.back{stroke:#4a4a4a;fill:none;stroke-width:1.4;stroke-dasharray:5 4}.head{fill:#4a4a4a}.red{stroke:#c62828;fill:none;stroke-width:2.4}.redt{fill:#c62828;font-weight:700}
+.ghost{fill:none;stroke:#7a7a7a;stroke-dasharray:3 3}.rule{stroke:#bdbdbd;stroke-width:1;fill:none}.now{stroke:#1c1c1c;stroke-width:3;fill:none}
+@media (prefers-color-scheme:dark){.bg{fill:#1b1b1d}.t{fill:#ececec}.dim{fill:#b4b4b4}.box{fill:#26262a;stroke:#b9b9b9}.line,.back{stroke:#b9b9b9}
+.head{fill:#b9b9b9}.red{stroke:#ff6b6b}.redt{fill:#ff8080}.ghost{stroke:#999}.rule{stroke:#55555a}.now{stroke:#fff}}
+"""
+
+
+def letter(storage: str | None) -> str:
+    """A for S1 … Z for S26, then AA: storages in order of birth.
+
+    >>> letter("S1"), letter("S27"), letter(None)
+    ('A', 'AA', '?')
+    """
+    match = re.fullmatch(r"S(\d+)", storage or "")
+    index, text = int(match[1]) if match else 0, ""
+    while index > 0:
+        index, rest = divmod(index - 1, 26)
+        text = chr(65 + rest) + text
+    return text or "?"
+
+
+def hue(storage: str | None, palette: Sequence[str]) -> str:
+    """The storage's colour; grey when it is not one of the six chosen."""
+    return HUES[list(palette).index(storage)] if storage in palette[: len(HUES)] else GREY
+
+
+def clean_text(text: object) -> str:
+    """``text`` without characters that XML, terminals or JSON cannot carry."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text))
+
+
+def clean(text: object) -> str:
+    """``text`` safe inside XML and HTML, in content and in quoted attributes."""
+    return escape(clean_text(text), quote=True)
+
+
+def width_of(text: str, size: float = 13.0) -> float:
+    """A generous estimate of a text's width in px; wide (East Asian) characters count double."""
+    from unicodedata import east_asian_width
+
+    return sum(1.0 if east_asian_width(c) in "WF" else 0.62 for c in text) * size
+
+
+def cut(text: str, limit: int) -> str:
+    """``text`` of at most ``limit`` characters, cut with "…"."""
+    return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
+
+
+class Canvas:
+    """SVG elements in drawing order; every text passes through :func:`clean`."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def text(self, x: float, y: float, text: object, kind: str = "t", anchor: str = "start") -> None:
+        self.parts.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{clean(text)}</text>')
+
+    def rect(self, x: float, y: float, w: float, h: float, kind: str = "box", fill: str = "", stroke: str = "", rx: float = 0, **more: object) -> None:
+        style = (f"fill:{fill};" if fill else "") + (f"stroke:{stroke};" if stroke else "")
+        extra = "".join(f' {key.replace("_", "-")}="{clean(value)}"' for key, value in more.items())
+        self.parts.append(
+            f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{rx}"'
+            + (f' style="{style}"' if style else "") + extra + "/>"
+        )
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str = "line", style: str = "") -> None:
+        self.parts.append(
+            f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"' + (f' style="{style}"' if style else "") + "/>"
+        )
+
+    def path(self, d: str, kind: str = "line", style: str = "") -> None:
+        self.parts.append(f'<path class="{kind}" d="{d}"' + (f' style="{style}"' if style else "") + "/>")
+
+    def svg(self, width: float, height: float, title: str) -> str:
+        """The finished picture, self-contained, with ``title`` for screen readers."""
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" role="img">'
+            f"<title>{clean(title)}</title><style>{STYLE}</style>"
+            f'<rect class="bg" width="100%" height="100%"/>{"".join(self.parts)}</svg>'
+        )

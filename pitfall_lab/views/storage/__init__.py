@@ -1,0 +1,166 @@
+"""Each storage as its flat cells, and each tensor or NumPy array as a brush over them."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from pitfall_lab.trace import Trace
+from pitfall_lab.trace.text import shape_text
+from pitfall_lab.views.facts import Facts, at, gather
+
+MAIN = 12
+"""So many storages are drawn at first; the rest stand behind "show all"."""
+COLUMNS = 16
+ENUMERATED = 4096
+"""Up to so many elements a brush knows which index reads each cell."""
+HISTORY = 400
+LABELS = 4
+
+
+def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
+    """The storages in order of birth, as plain data.
+
+    A storage has ``columns``: the flat indices that are drawn (a gap between two of them stands for the cells left out),
+    ``values``: its cells after each step that changed them (in the columns' order), ``writes``: which columns each
+    step wrote, and ``brushes``: per tensor, what it covers from which step on.
+    """
+    facts = facts or gather(trace)
+    storages = [_storage(facts, label) for label in facts.storages]
+    for rank, place in enumerate(sorted(range(len(storages)), key=lambda i: _dullness(facts, storages[i]))):
+        storages[place]["main"] = rank < MAIN
+    return {"storages": storages, "main": MAIN}
+
+
+def _dullness(facts: Facts, storage: dict[str, Any]) -> tuple[Any, ...]:
+    """What to show first: storages that a finding or the picture's hues name, then shared, written and named ones."""
+    named = any(facts.tensor(b["tensor"]).get("name") for b in storage["brushes"])
+    return (storage["id"] not in facts.palette, len(storage["brushes"]) < 2, not storage["writes"], not named, storage["born"])
+
+
+def _storage(facts: Facts, label: str) -> dict[str, Any]:
+    history = facts.storages[label]
+    record = next((r for _, r in reversed(history) if r), {})
+    size = int(record.get("size") or 0)
+    columns = _columns(size, history)
+    brushes = [brush for t in facts.of_storage(label) if (brush := _brush(facts, t, label, columns))]
+    values = _values(history, columns)
+    return {
+        "id": label, "size": size, "dtype": record.get("dtype", "?"), "nbytes": record.get("nbytes"), "born": history[0][0],
+        "died": next((s for s, r in history if r and r.get("alive") is False), None), "columns": columns,
+        "values": values, "writes": _writes(facts, label, columns, brushes, values), "brushes": brushes,
+        "counters": list(dict.fromkeys(b["history"][-1]["counter"] for b in brushes if b["history"][-1]["counter"])),
+    }
+
+
+def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
+    """All cells when few; else the ones the trace kept, else a few from both ends."""
+    if size <= COLUMNS:
+        return list(range(size))
+    kept = {i for _, r in history if r and isinstance(r.get("cells"), dict) for i, _ in r["cells"].get("shown", ())}
+    kept = {i for i in kept if isinstance(i, int) and 0 <= i < size} or {*range(6), *range(size - 2, size)}
+    return sorted(kept)[: 2 * COLUMNS]
+
+
+def _values(history: list[tuple[int, Any]], columns: list[int]) -> list[dict[str, Any]]:
+    """The drawn cells' values after each step that changed them; ``None`` for a cell nobody knows."""
+    out: list[dict[str, Any]] = []
+    for step, record in history[:HISTORY]:
+        cells = (record or {}).get("cells")
+        known = dict(cells.get("shown", ())) if isinstance(cells, dict) else dict(enumerate(cells or ()))
+        now = [known.get(i) for i in columns]
+        if not out or out[-1]["cells"] != now:
+            out.append({"step": step, "cells": now})
+    return out
+
+
+def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> dict[str, Any] | None:
+    history = []
+    for step, record in facts.tensors[tensor]:
+        here = bool(record) and record.get("storage") == storage
+        entry = {"step": step, **_cover(record, columns), "counter": record.get("counter")} if here else {"step": step, "gone": True, "counter": None}
+        entry["alive"] = bool(here and record.get("alive", True))
+        if not history or {**history[-1], "step": step} != entry:
+            history.append(entry)
+    while history and history[0].get("gone"):
+        history.pop(0)
+    if not history:
+        return None
+    last = next(r for _, r in reversed(facts.tensors[tensor]) if r and r.get("storage") == storage)
+    return {"tensor": tensor, "kind": last.get("kind", "tensor"), "base": last.get("base"), "history": history}
+
+
+def _cover(record: dict[str, Any], columns: list[int]) -> dict[str, Any]:
+    """Which drawn columns a tensor reads, and by which indices."""
+    shape, stride, offset = list(record.get("shape") or ()), list(record.get("stride") or ()), int(record.get("offset") or 0)
+    if len(stride) != len(shape):
+        stride = [0] * len(shape)
+    return {"shape": shape, "stride": stride, "offset": offset, "cover": _indices(shape, stride, offset, columns)}
+
+
+def _indices(shape: list[int], stride: list[int], offset: int, columns: list[int]) -> list[list[str]]:
+    """Per drawn column the indices that read it (at most ``LABELS``, then "…"); empty where the tensor has a gap."""
+    count = 1
+    for n in shape:
+        count *= n
+    if 0 < count <= ENUMERATED:
+        readers: dict[int, list[str]] = {}
+        for index in product(*(range(n) for n in shape)):
+            cell = offset + sum(i * s for i, s in zip(index, stride, strict=True))
+            names = readers.setdefault(cell, [])
+            if len(names) < LABELS:
+                names.append(_index(index))
+            elif len(names) == LABELS:
+                names.append("…")
+        return [readers.get(c, []) for c in columns]
+    return [[found] if (found := _solve(shape, stride, c - offset)) is not None else [] for c in columns] if count else [[] for _ in columns]
+
+
+def _index(index: tuple[int, ...]) -> str:
+    return str(index[0]) if len(index) == 1 else ",".join(map(str, index)) if index else "()"
+
+
+def _solve(shape: list[int], stride: list[int], distance: int) -> str | None:
+    """The index that reads the cell ``distance`` after the first, found from the largest stride down (exact without overlap)."""
+    index = [0] * len(shape)
+    for d in sorted(range(len(shape)), key=lambda d: -stride[d]):
+        if stride[d] > 0:
+            index[d] = min(distance // stride[d], shape[d] - 1) if distance >= 0 else 0
+            distance -= index[d] * stride[d]
+    return _index(tuple(index)) if distance == 0 else None
+
+
+def _writes(
+    facts: Facts, storage: str, columns: list[int], brushes: list[dict[str, Any]], values: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Per write the columns it touched: what the writing tensor covers, or for an indexed write what changed."""
+    out = []
+    for step in facts.writes.get(storage, [])[:HISTORY]:
+        event = facts.trace.events[step]
+        writer = next((o.label for o in event.operands if o.label and facts.tensor(o.label, step).get("storage") == storage), None)
+        brush = next((b for b in brushes if b["tensor"] == writer), None)
+        covered = [i for i, names in enumerate((_entry(brush, step) or {}).get("cover", [])) if names] if brush else list(range(len(columns)))
+        if event.name in ("__setitem__", "index_put_", "masked_fill_", "index_fill_", "scatter_") or event.kind == "write":
+            covered = _changed(values, step) or covered
+        span = event.span
+        out.append({"step": step, "cells": covered, "by": writer, "line": span.line if span else None})
+    return out
+
+
+def _entry(brush: dict[str, Any] | None, step: int) -> dict[str, Any] | None:
+    return at([(h["step"], h) for h in brush["history"]], step) if brush else None
+
+
+def _changed(values: list[dict[str, Any]], step: int) -> list[int]:
+    place = next((i for i, v in enumerate(values) if v["step"] == step), None)
+    if not place:
+        return []
+    return [i for i, (a, b) in enumerate(zip(values[place - 1]["cells"], values[place]["cells"], strict=True)) if a != b]
+
+
+def brush_text(facts: Facts, brush: dict[str, Any]) -> str:
+    """One brush in words: ``v (t3): shape (3,), stride (2,), offset 1, C1``."""
+    last = next((h for h in reversed(brush["history"]) if not h.get("gone")), brush["history"][-1])
+    kind = "array, " if brush["kind"] == "array" else ""
+    counter = last["counter"] or "no counter"
+    return f"{facts.name(brush['tensor'])}: {kind}shape {shape_text(last['shape'])}, stride {shape_text(last['stride'])}, offset {last['offset']}, {counter}"

@@ -1,0 +1,87 @@
+"""One track per version counter: its bumps, what was saved at which version, and what a bump broke."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.trace import Trace
+from pitfall_lab.views.facts import Facts, at, gather
+
+MAIN = 12
+COLUMNS = 60
+"""Up to so many steps each has a column; longer programs show only steps that bump, save, write or raise."""
+
+
+def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
+    """The tracks in order of birth, as plain data.
+
+    ``columns`` are the steps that have a place on the time axis. A track has ``bumps`` (step, from, to), ``pins`` (a node's
+    saved slot: step, version, and the steps that left it ``stale``, freed it, found it ``broken`` or used it ``wrong``) and
+    ``silent``: steps that wrote its storage while the counter stood still.
+    """
+    facts = facts or gather(trace)
+    pins = _pins(facts)
+    tracks = [_track(facts, counter, pins.get(counter, [])) for counter in facts.counters if facts.counters[counter][-1][1] is not None]
+    for rank, place in enumerate(sorted(range(len(tracks)), key=lambda i: _dullness(tracks[i], facts))):
+        tracks[place]["main"] = rank < MAIN
+    return {"tracks": tracks, "columns": _columns(facts, tracks), "steps": len(trace.events)}
+
+
+def _dullness(track: dict[str, Any], facts: Facts) -> tuple[Any, ...]:
+    broken = any(p["broken"] is not None or p["wrong"] is not None for p in track["pins"])
+    return (not broken, not (track["bumps"] or track["silent"]), not track["pins"], track["storage"] not in facts.palette, track["born"])
+
+
+def _pins(facts: Facts) -> dict[str, list[dict[str, Any]]]:
+    pins: dict[str, list[dict[str, Any]]] = {}
+    for label, history in facts.nodes.items():
+        seen: set[tuple[Any, ...]] = set()
+        for step, record in history:
+            for slot in (record or {}).get("saved", ()):
+                key = (slot.get("name"), slot.get("counter"), slot.get("version"))
+                if slot.get("counter") and key not in seen:
+                    seen.add(key)
+                    pins.setdefault(slot["counter"], []).append(_pin(facts, label, step, slot, history))
+    return pins
+
+
+def _pin(facts: Facts, node: str, step: int, slot: dict[str, Any], history: list[tuple[int, Any]]) -> dict[str, Any]:
+    bumps = facts.counters.get(slot["counter"], [])
+    record = history[-1][1] or {}
+    return {
+        "step": step, "node": node, "title": record.get("name", node), "slot": slot.get("name"), "tensor": slot.get("tensor"),
+        "version": slot.get("version"), "stale": next((s for s, v in bumps if s > step and v != slot.get("version")), None),
+        "freed": next((s for s, r in history if r and r.get("freed")), None),
+        "broken": facts.broken.get((node, str(slot.get("name")))), "wrong": facts.wrong.get((node, str(slot.get("name")))),
+    }
+
+
+def _track(facts: Facts, counter: str, pins: list[dict[str, Any]]) -> dict[str, Any]:
+    history = facts.counters[counter]
+    bumps = [{"step": s, "from": old, "to": new} for (_, old), (s, new) in zip(history, history[1:], strict=False) if new != old]
+    tensors = facts.of_counter(counter)
+    storage = next((r["storage"] for t in tensors for _, r in reversed(facts.tensors[t]) if r and r.get("counter") == counter), None)
+    bumped = {b["step"] for b in bumps}
+    silent = [s for s in facts.writes.get(storage or "", []) if s not in bumped and s > history[0][0]]
+    others = {r.get("counter") for t in (facts.of_storage(storage) if storage else []) for _, r in facts.tensors[t] if r}
+    return {
+        "counter": counter, "storage": storage, "tensors": tensors, "born": history[0][0], "start": history[0][1], "bumps": bumps,
+        "pins": pins, "silent": silent, "shared": sorted(str(c) for c in others - {counter, None}), "arrays": None in others,
+        "end": at(history),
+    }
+
+
+def _columns(facts: Facts, tracks: list[dict[str, Any]]) -> list[int]:
+    events = facts.trace.events
+    errors = [e.step for e in events if e.error]
+    told = {s for t in tracks for s in _told(t)} | set(errors)
+    calls = [e.step for e in events if e.kind != "node" or e.step in told]
+    return calls if len(calls) <= COLUMNS else sorted(s for s in told if 0 <= s < len(events))
+
+
+def _told(track: dict[str, Any]) -> set[int]:
+    steps = {b["step"] for b in track["bumps"]} | set(track["silent"])
+    for pin in track["pins"]:
+        if track["bumps"] or track["silent"]:
+            steps |= {s for s in (pin["step"], pin["broken"], pin["wrong"]) if s is not None}
+    return steps

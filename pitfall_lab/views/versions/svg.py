@@ -1,0 +1,84 @@
+"""The static picture of the version tracks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.ink import Canvas, cut, hue, letter
+
+LEFT, COLUMN, ROW = 150, 40, 64
+DRAWN, WIDE = 6, 24
+
+
+def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
+    """Tracks that bump or that something saved first; says how many it left out."""
+    tracks = [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
+    told = sorted({s for t in tracks for s in _marks(t)})
+    columns = scene["columns"] if len(scene["columns"]) <= WIDE else [s for s in told if s in set(scene["columns"])][:WIDE]
+    canvas = Canvas()
+    place = {step: LEFT + 20 + i * COLUMN for i, step in enumerate(columns)}
+    for step, x in place.items():
+        line = facts.line(step)
+        canvas.text(x, 16, f"{step}", "t s dim m", "middle")
+        canvas.text(x, 30, f"L{line}" if line else "", "t s dim m", "middle")
+    for i, track in enumerate(tracks):
+        _track(canvas, track, facts, place, 46.0 + i * ROW, LEFT + 20 + len(columns) * COLUMN)
+    y = 46 + len(tracks) * ROW
+    left_out = len(scene["tracks"]) - len(tracks)
+    if left_out > 0:
+        text = f"另有 {left_out} 个版本计数器未画出" if language == "zh" else f"{left_out} more counters are not drawn"
+        canvas.text(12, y + 12, text, "t s dim")
+        y += 22
+    title = "版本计数器" if language == "zh" else "Version counters over the program's steps"
+    return canvas.svg(max(360, LEFT + 50 + len(columns) * COLUMN), y + 6, title)
+
+
+def _marks(track: dict[str, Any]) -> set[int]:
+    steps = {b["step"] for b in track["bumps"]} | set(track["silent"]) | {p["step"] for p in track["pins"]}
+    return steps | {p[key] for p in track["pins"] for key in ("broken", "wrong") if p[key] is not None}
+
+
+def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int, float], y: float, right: float) -> None:
+    colour = hue(track["storage"], facts.palette)
+    canvas.rect(12, y + 16, 18, 18, "box", fill=colour, rx=2)
+    canvas.text(21, y + 30, letter(track["storage"]), "t s b", "middle")
+    if track["shared"]:
+        canvas.rect(9, y + 13, 24, 24, "box", fill="none", stroke=colour, rx=3)
+    names = ", ".join(facts.name(t) for t in track["tensors"][:2])
+    canvas.text(38, y + 22, track["counter"], "t b m")
+    canvas.text(38, y + 37, cut(names, 16), "t s dim")
+    axis = y + 34
+    start = _x(place, track["born"])
+    canvas.line(start, axis, right, axis, "line", f"stroke:{colour};stroke-width:3")
+    for pin in track["pins"][:8]:
+        _pin(canvas, pin, place, axis)
+    for bump in track["bumps"]:
+        if bump["step"] in place:
+            x = place[bump["step"]]
+            canvas.line(x, axis - 9, x, axis + 9, "line", "stroke-width:3")
+            canvas.text(x, axis + 23, f"v{bump['to']}", "t s b m", "middle")
+    for step in track["silent"]:
+        if step in place:
+            canvas.rect(place[step] - 6, axis - 6, 12, 12, "ghost")
+
+
+def _pin(canvas: Canvas, pin: dict[str, Any], place: dict[int, float], axis: float) -> None:
+    x = _x(place, pin["step"])
+    end = pin["stale"]
+    if end is not None and pin["broken"] is not None and end in place:
+        canvas.line(x, axis, place[end], axis, "red", "stroke-width:6")
+    canvas.line(x, axis, x, axis - 18, "line")
+    canvas.path(f"M{x - 5},{axis - 18}h10l-5,7z", "head")
+    canvas.text(x, axis - 21, f"{pin['node']}.{cut(str(pin['slot']), 8)} v{pin['version']}", "t s m", "middle")
+    for key, mark in (("broken", "✕"), ("wrong", "≠")):
+        if pin[key] is not None and _x(place, pin[key]):
+            canvas.text(_x(place, pin[key]), axis - 4, mark, "t redt", "middle")
+
+
+def _x(place: dict[int, float], step: int) -> float:
+    """The step's column, or the last one before it."""
+    if step in place:
+        return place[step]
+    earlier = [s for s in place if s < step]
+    return place[max(earlier)] if earlier else float(LEFT)
