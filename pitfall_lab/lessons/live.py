@@ -47,11 +47,11 @@ def execute(source: str, name: str = "<lesson>") -> Ran:
             exec(compile(source, name, "exec"), namespace)  # noqa: S102 - running the lesson's program is the purpose
         except Exception as caught:  # noqa: BLE001 - whatever the program raises is its answer
             error = caught
-    return Ran(namespace, printed.getvalue(), error, _line(error, name))
+    return Ran(namespace, printed.getvalue(), error, failing_line(error, name))
 
 
-def _line(error: Exception | None, name: str) -> int | None:
-    """Return the innermost line of the program ``name`` in the traceback of ``error``."""
+def failing_line(error: BaseException | None, name: str | None = None) -> int | None:
+    """Return the innermost line of the program ``name`` (by default any ``<program>``) in the traceback of ``error``."""
     if isinstance(error, SyntaxError):
         return error.lineno
     found, frame = None, error.__traceback__ if error else None
