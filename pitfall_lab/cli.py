@@ -1,0 +1,67 @@
+"""The console script ``pitfall-lab``: lab, check, show, doctor.
+
+Each command is one module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``. Only the module
+of the command that was asked for is imported, so that ``pitfall-lab --help`` answers at once and needs no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "lab": ("pitfall_lab.lab", "open JupyterLab on the start notebook"),
+    "check": ("pitfall_lab.check", "run a program and say where it bites, with fixes that were tried"),
+    "show": ("pitfall_lab.show", "write a self-contained page of a program or of a saved trace"),
+    "doctor": ("pitfall_lab.doctor", "print what is installed and what to do about what is missing"),
+}
+"""Command name to the module that holds it and the line that `--help` says about it."""
+
+
+class Refusal(Exception):
+    """Input that cannot be used, said in one clear sentence. The command ends with exit code 2."""
+
+
+def installed_version() -> str:
+    """The version of the installed package, or a word that says that there is none."""
+    try:
+        return version("pitfall-lab")
+    except PackageNotFoundError:
+        return "(not installed: running from the source tree)"
+
+
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The argument parser; the arguments of ``command`` are filled in, those of the others are left for when they are asked for."""
+    parser = argparse.ArgumentParser(prog="pitfall-lab", description="See where PyTorch bites.")
+    parser.add_argument("--version", action="version", version=f"pitfall-lab {installed_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, summary) in COMMANDS.items():
+        # Without --help of their own until filled in: `pitfall-lab check --help` always reaches the filled-in one.
+        sub = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if name == command:
+            import_module(module).add_arguments(sub)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 2 for input that cannot be used, always with one sentence on stderr."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = words[0] if words and words[0] in COMMANDS else None
+    arguments = build_parser(command).parse_args(words)
+    try:
+        return int(import_module(COMMANDS[arguments.command][0]).run(arguments))
+    except Refusal as refusal:
+        print(f"pitfall-lab {arguments.command}: {refusal}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # `pitfall-lab check x.py | head`: the reader has seen enough. Closing stderr keeps Python from complaining at exit.
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,126 @@
+"""``pitfall-lab lab``: JupyterLab on the start notebook, from a clone or from an installed package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pitfall_lab.cli import Refusal
+
+if TYPE_CHECKING:
+    import argparse
+
+START = "00-start-here.ipynb"
+DEFAULT_FOLDER = "pitfall-lab"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``pitfall-lab lab``."""
+    parser.add_argument("--no-browser", action="store_true", help="start the server and print its address, open nothing")
+    parser.add_argument("--port", type=_port, help="the port to listen on (default: the first free one from 8888)")
+    parser.add_argument("--folder", type=Path, help=f"where the notebooks live (default: this clone, or ./{DEFAULT_FOLDER} outside a clone)")
+
+
+def _port(text: str) -> int:
+    """Read a port number; argparse turns the ValueError into its own sentence and exit code 2."""
+    port = int(text)
+    if not 1 <= port <= 65535:
+        raise ValueError(text)
+    return port
+
+
+_port.__name__ = "port"  # argparse says "invalid port value: '…'"
+
+
+def shipped_notebooks() -> Path | None:
+    """The folder of notebooks that came with this package: inside an installed one, or beside it in a clone."""
+    package = Path(__file__).resolve().parent
+    for folder in (package / "notebooks", package.parent / "notebooks"):
+        if (folder / START).is_file():
+            return folder
+    return None
+
+
+def clone_around(folder: Path) -> Path | None:
+    """The clone that ``folder`` lies in, or ``None``: its notebooks are opened in place, nothing is copied."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / "notebooks" / START).is_file() and (candidate / "pitfall_lab" / "trace").is_dir():
+            return candidate
+    return None
+
+
+def provide_notebooks(target: Path) -> list[Path]:
+    """Copy the notebooks into ``target/notebooks`` and return those copied.
+
+    A file that is there already is never touched: it may hold the learner's answers.
+    """
+    shipped = shipped_notebooks()
+    if shipped is None:
+        raise Refusal("this installation has no notebooks in it; install it again from a wheel or from a clone.")
+    copied = []
+    for source in sorted(p for p in shipped.rglob("*") if p.is_file() and not any(part.startswith(".") for part in p.relative_to(shipped).parts)):
+        goal = target / "notebooks" / source.relative_to(shipped)
+        if goal.exists():
+            continue
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        # Written beside and moved into place: an interrupted copy must not look like a finished notebook.
+        part = goal.with_name(goal.name + ".part")
+        shutil.copyfile(source, part)
+        part.replace(goal)
+        copied.append(goal)
+    return copied
+
+
+def server_arguments(root: Path, *, port: int | None, browser: bool) -> list[str]:
+    """What JupyterLab is started with: ``root`` as its folder, the start notebook as its first page."""
+    arguments = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/notebooks/{START}"]
+    if port is not None:
+        arguments += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
+    if not browser:
+        arguments.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        # Containers and Binder run as root, where Jupyter refuses to start. The server listens on this machine only and asks for a token.
+        arguments.append("--allow-root")
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Find or copy the notebooks, then hand over to JupyterLab until it is stopped."""
+    if arguments.port is not None and not _is_free(arguments.port):
+        raise Refusal(f"port {arguments.port} is in use; choose another one with --port, or leave --port out.")
+    root = _prepare(arguments.folder)
+    if os.environ.get("HOME") == "":  # noqa: PLC1901  (unset is fine, empty is not: Jupyter would write into the file system's root)
+        del os.environ["HOME"]
+    from jupyterlab.labapp import LabApp
+
+    words = server_arguments(root, port=arguments.port, browser=not arguments.no_browser)
+    # The name that Jupyter shows and that its child processes see; a leftover sub-command would be taken for a path.
+    sys.argv = ["jupyter-lab", *words]
+    LabApp.launch_instance(argv=words)
+    return 0
+
+
+def _prepare(folder: Path | None) -> Path:
+    """The server's root folder with a ``notebooks`` folder in it."""
+    clone = clone_around(Path.cwd()) if folder is None else None
+    if clone is not None:
+        return clone
+    root = (folder or Path(DEFAULT_FOLDER)).expanduser().resolve()
+    try:
+        copied = provide_notebooks(root)
+    except OSError as error:
+        raise Refusal(f"the notebooks cannot be copied to {root}: {error.strerror or error}.") from None
+    if copied:
+        print(f"Copied {len(copied)} file(s) to {root / 'notebooks'}; later starts leave them as you edit them.")
+    return root
+
+
+def _is_free(port: int) -> bool:
+    """Whether nothing answers on this machine's ``port``."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) != 0

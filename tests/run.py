@@ -1,0 +1,105 @@
+"""Provision what the tests need and run them all: ``python3 tests/run.py``. Standard library only.
+
+Makes a virtual environment in ``build/`` (used again as long as the pins stay the same), installs the package from this tree the way a
+learner does, finds or installs Chromium, then runs the linter, the type check and the tests. Words after the command go to pytest:
+``python3 tests/run.py tests/shadow -k sigmoid`` runs a part and leaves the linters out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = ROOT / "build" / "test-environment"
+STAMP = ENVIRONMENT / "pins.sha256"
+CONSTRAINTS = ROOT / "binder" / "constraints.txt"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def main(words: list[str]) -> int:
+    """Run everything (or what ``words`` tell pytest); 0 when all of it passed."""
+    if sys.version_info < (3, 11):  # noqa: UP036  (this file is what tells people so)
+        print(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}.", file=sys.stderr)
+        return 2
+    _give_a_home()
+    python = provision()
+    os.environ["PATH"] = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
+    os.environ["PITFALL_LAB_CHROMIUM"] = browser(python)
+    if words:
+        return step("tests", [python, "-m", "pytest", *words])
+    # Each step runs even when an earlier one failed: one red run should tell everything.
+    codes = [
+        step("style", [python, "-m", "ruff", "check", "."]),
+        step("types", [python, "-m", "mypy"]),
+        # The browser tests have one server and one Chromium: they run alone, so that nothing slows them down.
+        step("tests", [python, "-m", "pytest", "-n", str(os.cpu_count() or 2), "--dist", "loadfile", "--ignore=tests/browser"]),
+        step("browser tests", [python, "-m", "pytest", "tests/browser"]),
+    ]
+    print("\nall passed" if not any(codes) else "\nFAILED", flush=True)
+    return int(any(codes))
+
+
+def step(title: str, command: list[str | Path]) -> int:
+    """Run one command from the root with a heading and its time."""
+    print(f"\n== {title}: {' '.join(map(str, command[1:]))}", flush=True)
+    started = time.monotonic()
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    # A folder without tests yet is no failure of the tests that are there.
+    code = 0 if code == 5 and "pytest" in map(str, command) else code  # noqa: PLR2004
+    print(f"== {title}: {'passed' if code == 0 else f'FAILED ({code})'} in {time.monotonic() - started:.0f} s", flush=True)
+    return code
+
+
+def provision() -> Path:
+    """The Python of an environment that holds the pinned versions and this tree's package."""
+    scripts = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
+    python = scripts / ("python.exe" if os.name == "nt" else "python")
+    pins = hashlib.sha256(CONSTRAINTS.read_bytes() + (ROOT / "pyproject.toml").read_bytes() + sys.version.encode()).hexdigest()
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "-c", CONSTRAINTS]
+    started = time.monotonic()
+    if not (STAMP.is_file() and STAMP.read_text() == pins):
+        print(f"== environment: making {ENVIRONMENT.relative_to(ROOT)}", flush=True)
+        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+        venv.create(ENVIRONMENT, with_pip=True)
+        subprocess.run([*pip, ".[test]"], cwd=ROOT, check=True)
+        STAMP.write_text(pins)
+    else:
+        # The package itself is always installed anew: a copy from before the last edit would be tested otherwise.
+        subprocess.run([*pip, "--force-reinstall", "--no-deps", "."], cwd=ROOT, check=True)
+    print(f"== environment: ready in {time.monotonic() - started:.0f} s", flush=True)
+    return python
+
+
+def browser(python: Path) -> str:
+    """The Chromium to test with: the one named in PITFALL_LAB_CHROMIUM, an installed one, or one installed now."""
+    found = os.environ.get("PITFALL_LAB_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found:
+        return found
+    if shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
+        print("== browser: installing Chromium with apt-get", flush=True)
+        quiet = {"check": True, "stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+        subprocess.run(["apt-get", "update"], **quiet)
+        # The fonts are for the Chinese half of the pictures.
+        subprocess.run(["apt-get", "install", "--yes", "--no-install-recommends", "chromium", "fonts-noto-cjk"], **quiet)
+        return shutil.which("chromium") or ""
+    print("== browser: no Chromium here; downloading playwright's", flush=True)
+    subprocess.run([python, "-m", "playwright", "install", "chromium"], check=True)
+    return ""  # empty: playwright finds its own
+
+
+def _give_a_home() -> None:
+    """Jupyter, IPython and matplotlib write below HOME; without a usable one they get a folder of their own."""
+    if os.name != "nt" and not os.path.isabs(os.environ.get("HOME", "")):
+        os.environ["HOME"] = tempfile.mkdtemp(prefix="pitfall-lab-home-")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,174 @@
+"""The layers of the package, the layout of the repository, and what must not be committed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "pitfall_lab"
+
+# A layer may import itself, the layers named here, and nothing else of pitfall_lab. shadow and observe never meet but in verify.
+LAYERS: dict[str, set[str]] = {
+    "trace": set(),
+    "shadow": {"trace"},
+    "observe": {"trace"},
+    "rules": {"trace"},
+    "views": {"trace"},
+    "verify": {"shadow", "observe", "trace"},
+    "lessons": {"shadow", "rules", "verify", "trace"},
+    "widgets": {"views", "lessons", "rules", "verify", "trace"},
+}
+# What a layer may import besides the standard library and pitfall_lab; None: anything but torch.
+OUTSIDE: dict[str, set[str] | None] = {
+    "trace": set(),
+    "shadow": {"numpy"},
+    "observe": {"torch", "numpy"},
+    "verify": {"torch", "numpy"},
+    "rules": set(),
+    "views": {"graphviz", "matplotlib"},
+    "lessons": {"numpy"},
+    "widgets": {"anywidget", "ipywidgets", "traitlets", "IPython"},
+    "": None,
+}
+TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "pitfall_lab", "notebooks", "tests", "binder"}
+
+
+def tracked() -> list[Path]:
+    """Files that git knows or would add: what a commit of everything would hold."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+def texts() -> list[tuple[str, str]]:
+    """Tracked text files as (path from the root, text)."""
+    out = []
+    for path in tracked():
+        try:
+            out.append((path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")))
+        except UnicodeDecodeError:
+            continue
+    return out
+
+
+def imports(path: Path) -> set[str]:
+    """Absolute names of the modules that a file imports anywhere in it."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(filter(None, [base, node.module]))
+            # `from pitfall_lab import views` imports a layer; `from pitfall_lab.views import page` does so by its module.
+            found |= {f"{module}.{alias.name}" for alias in node.names} if module == "pitfall_lab" else {module}
+    return found
+
+
+def modules() -> list[Path]:
+    return sorted(p for p in PACKAGE.rglob("*.py") if "node_modules" not in p.parts)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
+def test_a_module_imports_only_from_the_layers_below_it(path: Path) -> None:
+    parts = path.relative_to(PACKAGE).parts
+    layer = parts[0] if len(parts) > 1 else ""
+    allowed_outside = OUTSIDE.get(layer)
+    for name in sorted(imports(path)):
+        top, *rest = name.split(".")
+        if top == "pitfall_lab":
+            if layer in LAYERS and rest and (PACKAGE / rest[0]).is_dir():
+                assert rest[0] == layer or rest[0] in LAYERS[layer], f"{layer} may not import {name}"
+            elif layer in LAYERS and rest:
+                pytest.fail(f"{layer} may not import {name}: the modules on top stand above the layers")
+        elif top not in sys.stdlib_module_names:
+            assert top != "torch" or layer in {"observe", "verify"}, "only observe and verify import torch"
+            if allowed_outside is not None:
+                assert top in allowed_outside, f"{layer} may not import {name}"
+
+
+def test_every_package_folder_is_a_known_layer() -> None:
+    known = {*LAYERS, "frontend", "labextension", "static", "notebooks"}
+    folders = {p.relative_to(PACKAGE).parts[0] for p in tracked() if p.is_relative_to(PACKAGE) and len(p.relative_to(PACKAGE).parts) > 1}
+    # Pictures for the README live in the package, beside what they show.
+    assert folders - {"docs"} <= known
+
+
+def test_the_top_level_holds_only_what_the_layout_names() -> None:
+    top = {p.relative_to(ROOT).parts[0] for p in tracked()}
+    assert {name for name in top if not name.startswith(".")} <= TOP_LEVEL
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pitfall_lab",
+        "import pitfall_lab; dir(pitfall_lab)",
+        "import pitfall_lab.trace",
+        "import pitfall_lab.cli; pitfall_lab.cli.build_parser()",
+        "import pitfall_lab.cli; pitfall_lab.cli.build_parser('check')",
+        "import pitfall_lab.cli; pitfall_lab.cli.build_parser('show')",
+        "import pitfall_lab.rules",
+        "import pitfall_lab.shadow",
+        "import pitfall_lab.views",
+    ],
+)
+def test_importing_does_not_bring_torch(code: str) -> None:
+    program = f"{code}\nimport sys\nassert 'torch' not in sys.modules, 'torch was imported'"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_committed_file_names_a_path_of_one_machine() -> None:
+    absolute = re.compile(r"(?<![\w.~*)\]}$-])/(?:home|root|opt|mnt|srv|Users|work|workspace|private)/[A-Za-z_.]")
+    here = {f"{ROOT.parent}/"} - {"//", "/"}
+    faults = []
+    for name, text in texts():
+        faults += [f"{name}: {line.strip()[:120]}" for line in text.splitlines() if absolute.search(line) or any(h in line for h in here)]
+    assert faults == []
+
+
+def test_packages_come_from_public_registries_only() -> None:
+    faults = []
+    for name, text in texts():
+        if name.endswith("package-lock.json"):
+            faults += [f"{name}: {url}" for url in re.findall(r'"resolved": "([^"]+)"', text) if not url.startswith("https://registry.npmjs.org/")]
+        if name.startswith("binder/") or name in {"pyproject.toml", ".ci/run"}:
+            faults += [f"{name}: {url}" for url in re.findall(r"index-url[ =]+(\S+)", text) if url != "https://download.pytorch.org/whl/cpu"]
+    assert faults == []
+
+
+def test_nothing_is_left_to_do_or_skipped() -> None:
+    # Put together here, so that this file does not find itself.
+    words = re.compile("|".join(["TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error", r"mark\.(?:skip|x" + "fail)", r"pytest\.(?:skip|x" + r"fail)\("]))
+    faults = []
+    for name, text in texts():
+        if name.endswith((".py", ".ts", ".toml", ".md")) and "/static/" not in name and "/labextension/" not in name:
+            faults += [f"{name}:{n}: {line.strip()[:100]}" for n, line in enumerate(text.splitlines(), 1) if words.search(line)]
+    assert faults == []
+
+
+def notebooks() -> list[Path]:
+    return sorted(p for p in tracked() if p.suffix == ".ipynb")
+
+
+@pytest.mark.parametrize("path", notebooks(), ids=lambda p: p.name)
+def test_notebooks_are_committed_without_outputs(path: Path) -> None:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+    assert "widgets" not in notebook["metadata"]
+
+
+def test_no_committed_file_is_large() -> None:
+    assert {p.relative_to(ROOT).as_posix(): p.stat().st_size for p in tracked() if p.stat().st_size > 1_500_000} == {}
