@@ -21,8 +21,12 @@ export function letter(storage: string): string {
   return text;
 }
 
-/** Hues go to the storages in `chosen` order of importance; see `Model.hue`. */
-export function hue(storage: string, chosen: readonly string[]): string {
-  const index = chosen.indexOf(storage);
-  return index < 0 || index >= HUES.length ? GREY : (HUES[index] as string);
+/** `chosen` are the storages that matter most, as Python picked them for all views; without it, the first six by birth. */
+export function hue(storage: string, chosen?: readonly string[]): string {
+  return HUES[chosen ? chosen.indexOf(storage) : order(storage)] ?? GREY;
+}
+
+/** The text colour that can be read on a hue: at least 4.5 to 1 on each. */
+export function inkOn(colour: string): string {
+  return colour === "#0072B2" ? "#FFFFFF" : "#000000";
 }

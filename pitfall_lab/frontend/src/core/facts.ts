@@ -1,0 +1,131 @@
+/** The facts about whatever is in focus, each with who holds it and the torch expression that shows it. */
+
+import type { By, State } from "./contract";
+import { h } from "./dom";
+import { dot } from "./marks";
+import type { ExplorerModel } from "./model";
+import { inkOn } from "./palette";
+import { cellsText } from "./words";
+
+interface Fact {
+  name: string;
+  value: string;
+  path: string;
+  torch: string;
+}
+
+export function byText(by: By | string, model: ExplorerModel): string {
+  if (by[0] === "a") return model.t("torch and the shadow engine agree", "torch 与影子引擎一致");
+  if (by[0] === "m") return model.t("computed by the shadow engine", "由影子引擎算出");
+  return model.t("read from torch", "从 torch 读取");
+}
+
+const shape = (size: readonly number[] | null | undefined): string => `[${(size ?? []).join(", ")}]`;
+
+function tensorFacts(label: string, state: State, model: ExplorerModel): Fact[] {
+  const one = state.tensors[label];
+  if (!one) return [];
+  const me = one.name ?? label;
+  const at = `tensors.${label}`;
+  const array = one.kind === "array";
+  const facts: Fact[] = [
+    { name: array ? "array" : one.kind, value: `${one.names?.join(" = ") || label} · ${one.dtype} ${shape(one.shape)}`, path: `${at}.shape`, torch: `${me}.shape` },
+    { name: "stride", value: shape(one.stride), path: `${at}.stride`, torch: array ? `${me}.strides` : `${me}.stride()` },
+  ];
+  if (one.offset) facts.push({ name: "offset", value: String(one.offset), path: `${at}.offset`, torch: `${me}.storage_offset()` });
+  if (one.storage) facts.push({ name: model.t("storage", "存储"), value: one.storage, path: `${at}.storage`, torch: array ? `${me}.ctypes.data` : `${me}.untyped_storage().data_ptr()` });
+  if (one.counter) {
+    const value = `${one.counter}·v${state.counters[one.counter] ?? "?"}`;
+    facts.push({ name: model.t("counter", "版本计数器"), value, path: `counters.${one.counter}`, torch: `${me}._version` });
+  }
+  if (array) return facts;
+  const grad = `${one.requires_grad ? "True" : "False"}${one.is_leaf ? model.t(" · leaf", " · 叶子") : ""}`;
+  facts.push({ name: "requires_grad", value: grad, path: `${at}.requires_grad`, torch: `${me}.requires_grad, ${me}.is_leaf` });
+  if (one.grad_fn) facts.push({ name: "grad_fn", value: `${one.grad_fn} ${state.nodes[one.grad_fn]?.name ?? ""}`, path: `${at}.grad_fn`, torch: `${me}.grad_fn` });
+  if (one.base) facts.push({ name: model.t("view of", "视图，基张量"), value: one.base, path: `${at}.base`, torch: `${me}._base` });
+  if (one.grad) facts.push({ name: "grad", value: one.grad, path: `${at}.grad`, torch: `${me}.grad` });
+  return facts;
+}
+
+function nodeFacts(label: string, state: State, model: ExplorerModel): Fact[] {
+  const one = state.nodes[label];
+  if (!one) return [];
+  const output = one.output ?? "";
+  const me = `${state.tensors[output]?.name ?? (output || label)}.grad_fn`;
+  const at = `nodes.${label}`;
+  const facts: Fact[] = [{ name: label, value: one.name, path: at, torch: me }];
+  for (const saved of one.saved ?? []) {
+    const now = saved.counter ? state.counters[saved.counter] : undefined;
+    const stale = now !== undefined && now !== saved.version;
+    const value = `${saved.tensor ?? saved.storage ?? "?"} v${saved.version}${stale ? ` ≠ v${now}` : ""}`;
+    facts.push({ name: model.t(`saved ${saved.name}`, `保存的 ${saved.name}`), value, path: `${at}.saved`, torch: `${me}._saved_${saved.name}` });
+  }
+  if (one.freed) facts.push({ name: model.t("saved tensors", "保存的张量"), value: model.t("freed", "已释放"), path: `${at}.freed`, torch: me });
+  const next = (one.next ?? []).map((target) => target ?? "None").join(", ");
+  if (next) facts.push({ name: "next", value: next, path: `${at}.next`, torch: `${me}.next_functions` });
+  if (one.gradient) facts.push({ name: model.t("gradient", "梯度"), value: `${cellsText(one.gradient)} ${shape(one.gradient_shape)}`, path: `${at}.gradient`, torch: `${me}.register_prehook(print)` });
+  return facts;
+}
+
+function storageFacts(label: string, state: State, model: ExplorerModel): Fact[] {
+  const one = state.storages[label];
+  if (!one) return [];
+  const living = Object.entries(state.tensors).filter(([, tensor]) => tensor?.storage === label && tensor.alive);
+  const first = living[0]?.[1].name ?? living[0]?.[0] ?? label;
+  const names = living.map(([id, tensor]) => (tensor.name ? `${tensor.name} (${id})` : id)).join(", ");
+  const at = `storages.${label}`;
+  return [
+    { name: model.t("storage", "存储"), value: `${label} · ${one.size} × ${one.dtype}`, path: `${at}.size`, torch: `${first}.untyped_storage()` },
+    { name: model.t("cells", "单元"), value: one.cells ? cellsText(one.cells) : model.t("not recorded", "未记录"), path: `${at}.cells`, torch: `${first}.untyped_storage()` },
+    { name: model.t("seen by", "被谁使用"), value: names || model.t("nothing", "无"), path: at, torch: `${first}.untyped_storage().data_ptr()` },
+  ];
+}
+
+function counterFacts(label: string, state: State, model: ExplorerModel): Fact[] {
+  if (!(label in state.counters)) return [];
+  const sharing = Object.entries(state.tensors).filter(([, tensor]) => tensor?.counter === label && tensor.alive);
+  const me = sharing[0]?.[1].name ?? sharing[0]?.[0] ?? label;
+  const names = sharing.map(([id, tensor]) => (tensor.name ? `${tensor.name} (${id})` : id)).join(", ");
+  return [
+    { name: model.t("counter", "版本计数器"), value: `${label}·v${state.counters[label]}`, path: `counters.${label}`, torch: `${me}._version` },
+    { name: model.t("counts for", "属于"), value: names || model.t("nothing", "无"), path: `counters.${label}`, torch: `${me}._version` },
+  ];
+}
+
+function factsOf(label: string, state: State, model: ExplorerModel): Fact[] {
+  const read = { t: tensorFacts, n: nodeFacts, S: storageFacts, C: counterFacts }[label[0] ?? ""];
+  return read ? read(label, state, model) : [];
+}
+
+/** The letter of a storage on its hue. */
+export function swatch(storage: string, model: ExplorerModel): HTMLElement {
+  const hue = model.hue(storage);
+  return h("span", { class: "pl-swatch", style: `background:${hue};color:${inkOn(hue)}`, "aria-hidden": "true" }, model.letter(storage));
+}
+
+/** Text in which every label (`t3`, `S1`, `C1`, `n5`) is a button that brings it into focus. */
+export function withLabels(text: string, model: ExplorerModel, state: State): Node[] {
+  return text.split(/(?<![\w.])([tSCn]\d+)(?![\w(]|\.\w)/u).map((part, index) => {
+    const known = index % 2 === 1 && (part in state.tensors || part in state.storages || part in state.counters || part in state.nodes);
+    if (!known) return document.createTextNode(part);
+    const storage = model.storageOf(part, state);
+    const style = storage ? `--pl-of:${model.hue(storage)}` : "";
+    return h("button", { class: "pl-label", "data-label": part, "aria-pressed": String(model.focus === part), style }, part);
+  });
+}
+
+/** What is known about the focus after the current step, as a row of facts. */
+export function showFacts(root: HTMLElement, model: ExplorerModel): void {
+  const state = model.stateAt(model.step);
+  const storage = model.storageOf(model.focus, state);
+  const facts = model.focus ? factsOf(model.focus, state, model) : [];
+  const cells = facts.map(({ name, value, path, torch }) => {
+    const by = model.provenance(path, model.step) ?? "o";
+    const value_ = h("span", { class: "pl-value" }, ...withLabels(value, model, state));
+    return h("span", { title: `${byText(by, model)}: ${torch}` }, dot(by, byText(by, model)), name, value_);
+  });
+  if (storage && cells.length) cells.unshift(h("span", {}, swatch(storage, model)));
+  if (cells.length) root.replaceChildren(...cells);
+  else if (model.focus) root.textContent = model.t(`${model.focus} does not exist at this step.`, `在这一步，${model.focus} 还不存在。`);
+  else root.textContent = model.t("Point at an expression, a node or a cell to see the facts about it.", "把指针移到表达式、节点或单元上，可查看其信息。");
+}

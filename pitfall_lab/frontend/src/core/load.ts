@@ -1,0 +1,196 @@
+/**
+ * Reading a trace that may come from anywhere: every field is checked and every default is put back, or one sentence
+ * says why the text was refused. What effects carry is free data; views that stumble over it are replaced by a text.
+ */
+
+import type { Effect, Scene, Text, Trace } from "./contract";
+
+export const SCHEMA = 1;
+const MAX_CHARACTERS = 128 * 1024 * 1024;
+
+/** Why a text is not a trace that can be shown: one sentence for a person, in both languages. */
+export class TraceError extends Error {
+  constructor(readonly text: Text) {
+    super(text.en);
+  }
+}
+
+type Reader<V> = (raw: unknown) => V;
+
+function damaged(): never {
+  throw new TraceError({ en: "This is not a complete trace, so there is nothing to show.", zh: "这不是一份完整的轨迹，无法显示。" });
+}
+
+const text: Reader<string> = (raw) => (typeof raw === "string" ? raw : damaged());
+const whole: Reader<number> = (raw) => (Number.isInteger(raw) ? (raw as number) : damaged());
+const anything: Reader<unknown> = (raw) => raw;
+
+function optional<V>(read: Reader<V>): Reader<V | null> {
+  return (raw) => (raw === null ? null : read(raw));
+}
+
+function list<V>(read: Reader<V>): Reader<V[]> {
+  return (raw) => (Array.isArray(raw) ? raw.map(read) : damaged());
+}
+
+function pair<V>(read: Reader<V>): Reader<[V, V]> {
+  return (raw) => (Array.isArray(raw) && raw.length === 2 ? [read(raw[0]), read(raw[1])] : damaged());
+}
+
+function word<W extends string>(...words: W[]): Reader<W> {
+  return (raw) => (words.includes(raw as W) ? (raw as W) : damaged());
+}
+
+/** One field: how to read it, and the value it has when it was left out (none: it must be there). */
+type Field<V> = { read: Reader<V>; missing?: unknown };
+
+function field<V>(read: Reader<V>, ...missing: unknown[]): Field<V> {
+  return missing.length ? { read, missing: missing[0] } : { read };
+}
+
+function record<R extends object>(fields: { [K in keyof R]: Field<R[K]> }): Reader<R> {
+  return (raw) => {
+    if (typeof raw !== "object" || raw === null || Array.isArray(raw)) damaged();
+    const given = raw as Record<string, unknown>;
+    const result: Record<string, unknown> = {};
+    for (const [name, { read, ...rest }] of Object.entries<Field<unknown>>(fields)) {
+      if (Object.hasOwn(given, name)) result[name] = read(given[name]);
+      else if ("missing" in rest) result[name] = Array.isArray(rest.missing) ? [...rest.missing] : rest.missing;
+      else damaged();
+    }
+    return result as R;
+  };
+}
+
+const label = optional(text);
+const step = optional(whole);
+
+const span = record<NonNullable<Trace["events"][0]["span"]>>({
+  line: field(whole),
+  column: field(whole),
+  end_line: field(whole),
+  end_column: field(whole),
+  utf16: field(pair(whole), [0, 0]),
+  source: field(whole, 0),
+});
+
+const failure = record<NonNullable<Trace["outcome"]["failure"]>>({
+  type: field(text),
+  message: field(text),
+  kind: field(text, "other"),
+  step: field(step, null),
+  span: field(optional(span), null),
+  node: field(label, null),
+  saved: field(label, null),
+  tensor: field(label, null),
+  storage: field(label, null),
+  counter: field(label, null),
+  expected: field(step, null),
+  found: field(step, null),
+  saved_at: field(step, null),
+  changed_at: field(list(whole), []),
+});
+
+const effect: Reader<Effect> = (raw) => {
+  if (!Array.isArray(raw) || raw.length !== 3) damaged();
+  return [text(raw[0]), raw[1], word("o", "m", "a")(raw[2])];
+};
+
+const event = record<Trace["events"][0]>({
+  step: field(whole),
+  kind: field(word("call", "node", "write", "mode")),
+  op: field(text),
+  span: field(optional(span), null),
+  scope: field(list(text), []),
+  parent: field(step, null),
+  operands: field(list(record({ label: field(label, null), text: field(text, ""), name: field(text, "") })), []),
+  results: field(list(text), []),
+  writes: field(list(text), []),
+  effects: field(list(effect), []),
+  by: field(word("observed", "modelled", "agreed"), "observed"),
+  reason: field(text, ""),
+  forecasts: field(list(record({ step: field(whole), failure: field(failure), came_true: field(step, null) })), []),
+  harms: field(
+    list(
+      record({
+        step: field(whole),
+        leaf: field(text),
+        torch: field(anything, null),
+        meant: field(anything, null),
+        causes: field(
+          list(
+            record({
+              node: field(text),
+              saved: field(text),
+              storage: field(text),
+              saved_at: field(step, null),
+              changed_at: field(list(whole), []),
+            }),
+          ),
+          [],
+        ),
+      }),
+    ),
+    [],
+  ),
+  error: field(optional(failure), null),
+});
+
+const finished = { kind: "finished", failure: null };
+const nobody = { checked: 0, agreed: 0, mirrored: 0, disagreed: 0 };
+
+const trace = record<Trace>({
+  schema: field(whole),
+  sources: field(list(record({ name: field(text), text: field(text) })), []),
+  events: field(list(event), []),
+  outcome: field(record({ kind: field(word("finished", "raised"), "finished"), failure: field(optional(failure), null) }), finished),
+  agreement: field(
+    record({ checked: field(whole, 0), agreed: field(whole, 0), mirrored: field(whole, 0), disagreed: field(whole, 0) }),
+    nobody,
+  ),
+  disagreements: field(
+    list(record({ step: field(whole), path: field(text), observed: field(anything, null), modelled: field(anything, null) })),
+    [],
+  ),
+  notes: field(
+    list(record({ kind: field(word("limit", "stopped", "unseen")), en: field(text), zh: field(text), step: field(step, null) })),
+    [],
+  ),
+  environment: field(list(pair(text)), []),
+});
+
+function parse(json: string): unknown {
+  if (json.length > MAX_CHARACTERS) {
+    throw new TraceError({ en: "This trace is too large to show in a browser.", zh: "这份轨迹太大，浏览器无法显示。" });
+  }
+  try {
+    return JSON.parse(json);
+  } catch {
+    return damaged();
+  }
+}
+
+/** The trace in `json`; throws `TraceError` with one sentence when there is none that can be shown. */
+export function readTrace(json: string): Trace {
+  const raw = parse(json) as { schema?: unknown } | null;
+  const schema = raw?.schema;
+  if (typeof schema === "number" && schema > SCHEMA) {
+    throw new TraceError({
+      en: `This trace has schema ${schema}; this version of Pitfall Lab reads up to ${SCHEMA}. Please update it.`,
+      zh: `这份轨迹的格式版本是 ${schema}；当前的 Pitfall Lab 最高支持 ${SCHEMA}，请更新。`,
+    });
+  }
+  const result = trace(raw);
+  if (result.events.some((one, index) => one.step !== index)) damaged();
+  return result;
+}
+
+/** The scene in `json`. A scene only adds pictures to the trace, so a damaged one is an empty one. */
+export function readScene(json: string): Scene {
+  try {
+    const raw: unknown = JSON.parse(json);
+    return typeof raw === "object" && raw !== null && !Array.isArray(raw) ? (raw as Scene) : {};
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,65 @@
+/** The scrubber: a native slider over a strip of event ticks, so that it works with mouse, touch and assistive tools. */
+
+import { h, s } from "./dom";
+import { mark } from "./marks";
+import type { ExplorerModel } from "./model";
+import type { Story } from "./story";
+
+const HEIGHT = 40;
+
+/** Tick shapes say what kind of event it is: a call is short, a write is tall and thick, a backward node hangs down. */
+function ticks(model: ExplorerModel): SVGElement {
+  const paths = { call: "", write: "", node: "", error: "" };
+  for (const event of model.trace.events) {
+    const at = event.step + 1;
+    if (event.error) paths.error += `M${at} 10V30`;
+    else if (event.writes.length) paths.write += `M${at} 12V20`;
+    else if (event.kind === "node") paths.node += `M${at} 20V27`;
+    else paths.call += `M${at} 15V20`;
+  }
+  const drawn = Object.entries(paths).map(([kind, d]) => s("path", { class: `pl-t-${kind}`, d: d || "M0 0" }));
+  const viewBox = `0 0 ${Math.max(1, model.trace.events.length)} ${HEIGHT}`;
+  return s(
+    "svg",
+    { class: "pl-ticks", viewBox, preserveAspectRatio: "none", "aria-hidden": "true" },
+    s("path", { class: "pl-axis", d: `M0 20H${Math.max(1, model.trace.events.length)}` }),
+    ...drawn,
+  );
+}
+
+/** The beats of the story as pins above the strip. */
+function pins(model: ExplorerModel, story: Story | undefined): HTMLElement {
+  const box = h("div", { class: "pl-pins", "aria-hidden": "true" });
+  for (const { role, step } of story?.beats ?? []) {
+    if (step === null || role === "other") continue;
+    const pin = mark(role);
+    pin.style.insetInlineStart = `${((step + 1) / Math.max(1, model.trace.events.length)) * 100}%`;
+    box.append(pin);
+  }
+  return box;
+}
+
+export class Scrubber {
+  readonly element: HTMLElement;
+  readonly input: HTMLInputElement;
+  private pins: HTMLElement;
+
+  constructor(private readonly model: ExplorerModel) {
+    this.input = h("input", { type: "range", min: -1, max: model.last, step: 1, "aria-label": model.t("Step", "步骤") });
+    this.input.addEventListener("input", () => (this.model.step = Number(this.input.value)));
+    this.pins = pins(model, undefined);
+    this.element = h("div", { class: "pl-scrub" }, ticks(model), this.pins, this.input);
+  }
+
+  tell(story: Story | undefined): void {
+    const next = pins(this.model, story);
+    this.pins.replaceWith(next);
+    this.pins = next;
+  }
+
+  update(): void {
+    this.input.value = String(this.model.step);
+    const place = `${this.model.step + 1} / ${this.model.trace.events.length}`;
+    this.input.setAttribute("aria-valuetext", place);
+  }
+}

@@ -1,0 +1,92 @@
+/** "Explain this cell": run its code again, traced, and show the Explorer in the cell's own output. */
+
+import type { ISessionContext } from "@jupyterlab/apputils";
+import { Notification } from "@jupyterlab/apputils";
+import type { Cell, CodeCell } from "@jupyterlab/cells";
+import { NotebookActions, type NotebookPanel } from "@jupyterlab/notebook";
+import { OutputArea } from "@jupyterlab/outputarea";
+import type { Kernel } from "@jupyterlab/services";
+import type { Say } from "./words";
+
+const MAGIC = "%%pitfall";
+
+/** The cell that was run last in each notebook: after Shift+Enter the active cell is the next one. */
+const lastRun = new WeakMap<object, Cell>();
+
+export function rememberRuns(): void {
+  NotebookActions.executed.connect((_, { notebook, cell }) => {
+    if (cell.model.type === "code") lastRun.set(notebook, cell);
+  });
+}
+
+function sourceOf(cell: Cell): string {
+  return cell.model.sharedModel.getSource();
+}
+
+/** The active code cell; when that is empty or no code, the cell that was run last, else the one above. */
+export function cellToExplain(panel: NotebookPanel): CodeCell | null {
+  const { activeCell, activeCellIndex, widgets } = panel.content;
+  const usable = (cell: Cell | null | undefined): cell is CodeCell => !!cell && !cell.isDisposed && cell.model.type === "code" && sourceOf(cell).trim() !== "";
+  if (usable(activeCell)) return activeCell;
+  const last = lastRun.get(panel.content);
+  if (usable(last) && widgets.includes(last)) return last;
+  const above = widgets.slice(0, Math.max(0, activeCellIndex)).reverse().find(usable);
+  return (above as CodeCell | undefined) ?? null;
+}
+
+async function pythonKernel(context: ISessionContext, say: Say): Promise<Kernel.IKernelConnection | null> {
+  await context.ready;
+  const kernel = context.session?.kernel;
+  if (!kernel) {
+    Notification.warning(say("This notebook has no kernel to run the cell.", "这个 notebook 没有可用的内核。"), { autoClose: 6000 });
+    return null;
+  }
+  if ((await kernel.info).language_info.name !== "python") {
+    Notification.warning(say("Only Python cells can be explained.", "只能解释 Python 单元格。"), { autoClose: 6000 });
+    return null;
+  }
+  return kernel;
+}
+
+/** Loading an extension twice does nothing, so this may be sent before every run. */
+async function loadExtension(kernel: Kernel.IKernelConnection): Promise<boolean> {
+  const future = kernel.requestExecute({ code: "%load_ext pitfall_lab", silent: true, store_history: false, allow_stdin: false });
+  return (await future.done).content.status === "ok";
+}
+
+async function run(cell: CodeCell, code: string, context: ISessionContext): Promise<void> {
+  const { model } = cell;
+  model.sharedModel.transact(() => {
+    model.clearExecution();
+    cell.outputHidden = false;
+  }, false, "silent-change");
+  cell.setPrompt("*");
+  model.trusted = true;
+  try {
+    const reply = await OutputArea.execute(code, cell.outputArea, context, { cellId: model.sharedModel.getId() });
+    if (!cell.isDisposed) model.executionCount = reply?.content.execution_count ?? null;
+  } catch {
+    // The run was cancelled: a restart, an interrupt or a closed notebook. There is nothing to add to that.
+    if (!cell.isDisposed) cell.setPrompt("");
+  }
+}
+
+export async function explainCell(panel: NotebookPanel, say: Say): Promise<void> {
+  const cell = cellToExplain(panel);
+  if (!cell) {
+    Notification.info(say("There is no code cell to explain yet.", "还没有可以解释的代码单元格。"), { autoClose: 6000 });
+    return;
+  }
+  const source = sourceOf(cell);
+  if (/^\s*%%/.test(source) && !source.trimStart().startsWith(MAGIC)) {
+    Notification.info(say("A cell that begins with another %% magic cannot be explained.", "以其他 %% 魔法命令开头的单元格无法解释。"), { autoClose: 6000 });
+    return;
+  }
+  const kernel = await pythonKernel(panel.sessionContext, say);
+  if (!kernel) return;
+  if (!(await loadExtension(kernel))) {
+    Notification.error(say("This kernel has no pitfall_lab: install it in the kernel's environment.", "该内核没有 pitfall_lab：请在内核的环境中安装。"), { autoClose: 10000 });
+    return;
+  }
+  await run(cell, source.trimStart().startsWith(MAGIC) ? source.trimStart() : `${MAGIC}\n${source}`, panel.sessionContext);
+}

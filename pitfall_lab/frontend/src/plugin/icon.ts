@@ -1,0 +1,8 @@
+import { LabIcon } from "@jupyterlab/ui-components";
+
+/** A ball in a pit. No `fill` attribute on the line: Jupyter's themes colour whatever has one. */
+const SVG = `<svg xmlns="http://www.w3.org/2000/svg" width="16" height="16" viewBox="0 0 16 16">
+<path class="jp-icon3" style="fill:none" stroke="#616161" stroke-width="1.6" stroke-linecap="round" stroke-linejoin="round" d="M1 4.5h3.6v8h6.8v-8H15"/>
+<circle class="jp-icon3" fill="#616161" cx="8" cy="9.4" r="1.8"/></svg>`;
+
+export const icon = new LabIcon({ name: "pitfall-lab:icon", svgstr: SVG });

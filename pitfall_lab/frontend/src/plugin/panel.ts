@@ -1,0 +1,79 @@
+/** The left panel: the chapters, one button each. */
+
+import type { Contents } from "@jupyterlab/services";
+import { Widget } from "@lumino/widgets";
+import { findChapters, type Chapter } from "./chapters";
+import { icon } from "./icon";
+import type { Say } from "./words";
+
+export class ChaptersPanel extends Widget {
+  private readonly list = document.createElement("ol");
+  private readonly hint = document.createElement("p");
+  private open = "";
+  private folder = "";
+  private asked = 0;
+
+  constructor(
+    private readonly contents: Contents.IManager,
+    private readonly openPath: (path: string) => void,
+    private readonly say: Say,
+  ) {
+    super();
+    this.id = "pitfall-lab-chapters";
+    this.addClass("pl-chapters");
+    this.title.icon = icon;
+    this.title.caption = say("Pitfall Lab: chapters", "Pitfall Lab：章节");
+    this.node.setAttribute("role", "navigation");
+    this.node.setAttribute("aria-label", this.title.caption);
+    const title = document.createElement("h2");
+    title.className = "pl-chapters-title";
+    title.textContent = "Pitfall Lab";
+    this.hint.className = "pl-chapters-hint";
+    this.list.className = "pl-chapters-list";
+    this.node.append(title, this.hint, this.list);
+  }
+
+  /** Reads the list again: the learner may have added or renamed notebooks. */
+  async refresh(folder = this.folder): Promise<void> {
+    this.folder = folder;
+    const asked = (this.asked += 1);
+    const chapters = await findChapters(this.contents, folder);
+    if (asked !== this.asked || this.isDisposed) return;
+    this.list.replaceChildren(...chapters.map((chapter) => this.item(chapter)));
+    this.hint.textContent = chapters.length
+      ? this.say("Each chapter is a notebook: predict, run, look.", "每章是一个 notebook：先预测，再运行，然后观察。")
+      : this.say("No chapters here. They are notebooks named like 05-copies-and-views.ipynb.", "这里没有章节。章节是形如 05-copies-and-views.ipynb 的 notebook。");
+    this.mark(this.open);
+  }
+
+  /** Shows which chapter is in front. */
+  mark(path: string): void {
+    this.open = path;
+    for (const button of this.list.querySelectorAll<HTMLElement>("button")) {
+      if (button.dataset.path === path) button.setAttribute("aria-current", "page");
+      else button.removeAttribute("aria-current");
+    }
+  }
+
+  private item(chapter: Chapter): HTMLElement {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "pl-chapters-item";
+    button.dataset.path = chapter.path;
+    button.title = chapter.path;
+    const number = document.createElement("span");
+    number.className = "pl-chapters-number";
+    number.textContent = chapter.number;
+    const title = document.createElement("span");
+    title.textContent = chapter.title;
+    button.append(number, title);
+    button.addEventListener("click", () => this.openPath(chapter.path));
+    const item = document.createElement("li");
+    item.append(button);
+    return item;
+  }
+
+  protected override onAfterShow(): void {
+    void this.refresh();
+  }
+}

@@ -1,0 +1,9 @@
+import type { ITranslator } from "@jupyterlab/translation";
+
+/** Both languages side by side, chosen by JupyterLab's own language setting. */
+export type Say = (en: string, zh: string) => string;
+
+export function sayIn(translator: ITranslator | null): Say {
+  const chinese = translator?.languageCode?.toLowerCase().startsWith("zh") ?? false;
+  return (en, zh) => (chinese ? zh : en);
+}

@@ -1,0 +1,3 @@
+import type { View } from "../core/contract";
+
+export const VIEWS: View[] = [];

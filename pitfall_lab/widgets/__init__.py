@@ -1,0 +1,5 @@
+"""The widgets that notebooks show. They run in the browser; the kernel only sends them a finished document."""
+
+from pitfall_lab.widgets.explorer import Explorer
+
+__all__ = ["Explorer"]

@@ -1,0 +1,96 @@
+"""The Explorer: a trace and its pictures as one widget that needs no kernel once it is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+
+from pitfall_lab.trace import LANGUAGES, Language, Trace
+
+if TYPE_CHECKING:
+    from pitfall_lab.rules.finding import Finding
+
+STATIC = Path(__file__).parent.parent / "static"
+
+
+class Explorer(anywidget.AnyWidget):
+    """One trace in linked views: code, graph, storages, broadcasting, versions.
+
+    Args:
+        trace: What to show.
+        findings: What the rules found in it; their stories and fixes stand beside the views.
+        language: ``"en"`` or ``"zh"``; the reader can switch.
+        step: Where to open; by default at the write that breaks something, else at the end. -1 is before the first event.
+
+    ``step``, ``focus`` and ``language`` follow the reader, and the reader follows them:
+
+    >>> from pitfall_lab.trace import Trace
+    >>> explorer = Explorer(Trace())
+    >>> explorer.step, explorer.language
+    (-1, 'en')
+    """
+
+    _esm = STATIC / "explorer.js"
+    _trace = traitlets.Unicode().tag(sync=True)
+    _scene = traitlets.Unicode("{}").tag(sync=True)
+    step = traitlets.Int(-1).tag(sync=True)
+    focus = traitlets.Unicode("").tag(sync=True)
+    language = traitlets.Enum(LANGUAGES, "en").tag(sync=True)
+
+    def __init__(
+        self, trace: Trace, findings: Sequence[Finding] = (), *, language: Language = "en", step: int | None = None, **traits: Any
+    ) -> None:
+        self.trace = trace
+        self.findings = tuple(findings)
+        super().__init__(
+            _trace=trace.to_json(),
+            _scene=_scene(trace, self.findings),
+            language=language,
+            step=opening_step(trace) if step is None else step,
+            **traits,
+        )
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The widget for a live page, a page that needs no scripts for a dead one, and the same as text."""
+        live = super()._repr_mimebundle_(**options)
+        bundle, metadata = live if isinstance(live, tuple) else (live or {}, {})
+        return {**bundle, **_static(self.trace, self.findings, self.language)}, metadata
+
+
+def opening_step(trace: Trace) -> int:
+    """The step that tells most: the last write that broke something, else where it failed, else the last step."""
+    failures = [trace.outcome.failure, *(forecast.failure for forecast in trace.forecasts)]
+    for failure in failures:
+        if failure is not None and failure.changed_at:
+            return failure.changed_at[-1]
+    for harm in trace.harms:
+        for cause in harm.causes:
+            if cause.changed_at:
+                return cause.changed_at[-1]
+    if failures[0] is not None and failures[0].step is not None:
+        return failures[0].step
+    return len(trace.events) - 1
+
+
+def _scene(trace: Trace, findings: Sequence[Finding]) -> str:
+    """The pictures' data as JSON. Without it the Explorer still shows the code and the text, so a failure here costs only pictures."""
+    try:
+        from pitfall_lab import views
+
+        return json.dumps(views.scene(trace, findings), ensure_ascii=False, separators=(",", ":"))
+    except Exception:  # noqa: BLE001 - a fault of ours must never reach the learner's cell
+        return "{}"
+
+
+def _static(trace: Trace, findings: Sequence[Finding], language: Language) -> dict[str, str]:
+    try:
+        from pitfall_lab import views
+
+        return {"text/html": views.page(trace, findings, language), "text/plain": views.text(trace)}
+    except Exception:  # noqa: BLE001 - as above
+        return {"text/plain": f"Explorer of {len(trace.events)} events"}
