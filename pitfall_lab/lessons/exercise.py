@@ -1,0 +1,66 @@
+"""Exercises: properties that the learner's own cell must have, each checked on what it really does.
+
+An unsolved exercise is no error: it shows which properties hold, which do not, and why not.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One property: the sentence that states it, whether it holds, and what went wrong if checking it raised."""
+
+    sentence: str
+    holds: bool
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Return the mark as a line: a glyph, the sentence, the reason."""
+        return f"{'✓' if self.holds else '○'} {self.sentence}" + (f" ({self.reason})" if self.reason else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """The marks of one exercise."""
+
+    marks: tuple[Mark, ...]
+
+    @property
+    def solved(self) -> bool:
+        """Whether every property holds."""
+        return all(m.holds for m in self.marks)
+
+    def __str__(self) -> str:
+        """Return the marks and a closing line."""
+        held = sum(m.holds for m in self.marks)
+        closing = "Solved." if self.solved else f"{held} of {len(self.marks)} hold. Edit the cell above and run both again."
+        return "\n".join([*map(str, self.marks), closing])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the marks as plain text and as HTML (escaped)."""
+        edge = "#009E73" if self.solved else "#E69F00"
+        style = f"border-left:6px solid {edge};padding:4px 14px;margin:6px 0;white-space:pre-wrap;line-height:1.6"
+        return {"text/plain": str(self), "text/html": f'<div class="pl-grade" style="{style}">{html.escape(str(self))}</div>'}
+
+
+def grade(properties: Mapping[str, Callable[[], object]]) -> Grade:
+    """Check each property (a sentence and a function without arguments that returns whether it holds).
+
+    >>> print(grade({"two is even": lambda: 2 % 2 == 0, "it divides": lambda: 1 / 0}))
+    ✓ two is even
+    ○ it divides (ZeroDivisionError: division by zero)
+    1 of 2 hold. Edit the cell above and run both again.
+    """
+    return Grade(tuple(_mark(sentence, holds) for sentence, holds in properties.items()))
+
+
+def _mark(sentence: str, holds: Callable[[], object]) -> Mark:
+    """Check one property; an exception from the learner's code is a reason, not a crash."""
+    try:
+        return Mark(sentence, bool(holds()))
+    except Exception as error:  # noqa: BLE001 - whatever the learner's code raises belongs into the grade
+        return Mark(sentence, False, f"{type(error).__name__}: {str(error).splitlines()[0][:160] if str(error) else ''}".rstrip(": "))
