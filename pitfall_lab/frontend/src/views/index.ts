@@ -1,3 +1,11 @@
-import type { View } from "../core/contract";
+/** The pictures of the Explorer, in their order. A new view is one file and one entry here. */
 
-export const VIEWS: View[] = [];
+import type { View } from "../core/contract";
+import { broadcast } from "./broadcast";
+import { graph } from "./graph";
+import { storage } from "./storage";
+import { versions } from "./versions";
+
+export { VIEW_CSS } from "./draw";
+
+export const VIEWS: View[] = [graph, storage, broadcast, versions];

@@ -1,0 +1,174 @@
+/** Shapes aligned from the right: what stretches (stride 0), the result, and what backward sums again. */
+
+import type { Cell, Model, View } from "../core/contract";
+import { h } from "../core/dom";
+import { cut, frame, name, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
+
+interface Dim {
+  size: number | null;
+  kind: "real" | "one" | "missing" | "clash";
+  stride: number;
+}
+
+interface Side {
+  label: string;
+  storage: string | null;
+  shape: number[];
+  dims: Dim[];
+  summed: number[];
+  cells: (Cell | null)[] | null;
+}
+
+interface Case {
+  step: number;
+  op: string;
+  line: number | null;
+  code: string;
+  result: { label: string | null; shape: number[]; reduced: boolean };
+  clash: number[];
+  operands: Side[];
+  node: string | null;
+  ran: number | null;
+  crossed: boolean;
+  wasteful: boolean;
+}
+
+const SHOWN = 12;
+const GRID = 6;
+
+export const broadcast: View = {
+  id: "broadcast",
+  title: { en: "Broadcast", zh: "广播" },
+  mount(root, model) {
+    const scene = part<{ cases: Case[] }>(model, "broadcast");
+    if (!scene?.cases.length) return nothing(root, model.t("No operation had operands of different shapes.", "没有形状不同的操作数。"));
+    const box = frame(root, model.t("broadcasts, scrollable", "广播，可滚动"));
+    const redraws: ((step: number) => void)[] = [];
+    const show = (cases: Case[]): void => cases.forEach((one) => redraws.push(drawCase(box, one, model)));
+    show(scene.cases.slice(0, SHOWN));
+    const rest = scene.cases.slice(SHOWN);
+    const update = (): void => {
+      for (const redraw of redraws) redraw(model.step);
+    };
+    if (rest.length) {
+      const button: HTMLElement = h("button", { type: "button", class: "plv-link", click: () => (button.remove(), show(rest), update()) }, model.t(`show ${rest.length} more`, `再显示 ${rest.length} 个`));
+      box.append(button);
+    }
+    return { update, destroy: () => root.replaceChildren() };
+  },
+};
+
+function drawCase(box: HTMLElement, one: Case, model: Model): (step: number) => void {
+  const go = h("button", { type: "button", class: "plv-link", click: () => (model.step = one.step) }, `${one.line ? `L${one.line} ` : ""}${cut(one.code, 48)}`);
+  const element = h("section", { class: "plv-case" }, go);
+  const names: [HTMLElement, string | null][] = [];
+  const table = h("table", { class: "plv-dims" });
+  const notes: [HTMLElement, Side][] = [];
+  for (const side of one.operands) table.append(sideRow(side, model, names, notes));
+  table.append(resultRow(one, model));
+  element.append(h("div", { tabindex: "-1", role: "group", "aria-label": cut(one.code, 48) }, table));
+  if (one.crossed && !one.clash.length) element.append(h("p", {}, crossText(one, model)));
+  if (one.result.shape.length <= 2 && !one.clash.length && !one.result.shape.includes(0)) element.append(grids(one, model));
+  box.append(element);
+  let was = false;
+  return (step) => {
+    const here = step === one.step || (one.ran !== null && step === one.ran);
+    toggle(element, "plv-here", here);
+    toggle(element, "plv-later", step < one.step);
+    for (const [span, label] of names) span.textContent = name(label, model.stateAt(Math.max(step, one.step)));
+    for (const [cell, side] of notes) cell.textContent = note(side, one, model, step);
+    if (here && !was) reveal(box, element);
+    was = here;
+  };
+}
+
+function crossText(one: Case, model: Model): string {
+  const [rows, columns] = one.result.shape.slice(-2);
+  const tail = one.result.reduced ? model.t(" before the loss reduces it", "，然后才由损失函数归约") : "";
+  return model.t(`Every element of one meets every element of the other: ${rows} × ${columns} values${tail}.`, `一方的每个元素与另一方的每个元素相遇：${rows} × ${columns} 个值${tail}。`);
+}
+
+function sideRow(side: Side, model: Model, names: [HTMLElement, string | null][], notes: [HTMLElement, Side][]): HTMLElement {
+  const called = h("span", {});
+  names.push([called, side.label]);
+  const row = h("tr", { style: side.storage ? `--plv-hue:${model.hue(side.storage)}` : "" }, h("th", { scope: "row", click: () => (model.focus = side.label), pointerenter: () => (model.focus = side.label) }, swatch(side.storage, model), " ", called, ` ${shape(side.shape)}`));
+  for (const dim of side.dims) {
+    const stretched = dim.kind === "one" || dim.kind === "missing";
+    const title = dim.kind === "missing" ? model.t("no such dimension: added in front, stride 0", "没有这一维：补在前面，步长 0") : model.t(`size ${dim.size}, stride ${dim.stride}`, `大小 ${dim.size}，步长 ${dim.stride}`);
+    row.append(h("td", { class: stretched ? "plv-stretch" : dim.kind === "clash" ? "plv-clash" : "", title }, dim.size === null ? "·" : String(dim.size)));
+  }
+  const cell = h("td", { class: "plv-note" });
+  notes.push([cell, side]);
+  row.append(cell);
+  return row;
+}
+
+function note(side: Side, one: Case, model: Model, step: number): string {
+  const dims = side.dims.flatMap((dim, index) => (dim.kind === "one" || dim.kind === "missing" ? [index] : []));
+  if (!dims.length || one.clash.length) return "";
+  const list = dims.join(", ");
+  if (one.ran !== null && step >= one.ran) return model.t(`↑ backward summed dim ${list} to ${shape(side.shape)}`, `↑ 反向时在第 ${list} 维求和，回到 ${shape(side.shape)}`);
+  return model.t(`stride 0 in dim ${list}`, `第 ${list} 维步长为 0`);
+}
+
+function resultRow(one: Case, model: Model): HTMLElement {
+  const bad = one.clash.length > 0;
+  const head = bad ? model.t("✕ sizes do not meet", "✕ 大小对不上") : one.result.reduced ? model.t("inside", "内部") : model.t("result", "结果");
+  const row = h("tr", {}, h("th", { scope: "row", class: bad ? "pl-raised" : "" }, head));
+  one.result.shape.forEach((size, index) => {
+    const clash = one.clash.includes(index);
+    row.append(h("td", { class: clash ? "plv-clash" : "" }, clash ? "✕" : String(size)));
+  });
+  row.append(h("td", { class: "plv-note" }, bad ? "" : shape(one.result.shape)));
+  return row;
+}
+
+/** Small grids: the real cells, their ghosts, the result. Pointing at a result cell shows where it comes from. */
+function grids(one: Case, model: Model): HTMLElement {
+  const full = [1, 1, ...one.result.shape].slice(-2) as [number, number];
+  const [rows, columns] = full.map((size) => Math.min(size, GRID)) as [number, number];
+  const marks: HTMLElement[][] = [];
+  const line = h("div", { class: "plv-row" });
+  one.operands.forEach((side, index) => {
+    if (index) line.append(h("span", { "aria-hidden": "true" }, "∘"));
+    const [cells, grid] = mini(rows, columns, side, model);
+    marks.push(cells);
+    line.append(grid);
+  });
+  line.append(h("span", { "aria-hidden": "true" }, "→"));
+  const [cells, result] = mini(rows, columns, null, model);
+  cells.forEach((cell, place) => {
+    const light = (on: boolean) => (): void => {
+      for (const list of [...marks, cells]) if (list[place]) toggle(list[place], "plv-hit", on);
+      marks.forEach((list, index) => real(list, one.operands[index] as Side, place, columns, on));
+    };
+    cell.addEventListener("pointerenter", light(true));
+    cell.addEventListener("pointerleave", light(false));
+  });
+  line.append(result);
+  if (full[0] > rows || full[1] > columns) line.append(h("span", { class: "plv-dim" }, model.t(`first ${rows} × ${columns} of ${full[0]} × ${full[1]}`, `${full[0]} × ${full[1]} 中的前 ${rows} × ${columns}`)));
+  return line;
+}
+
+/** Lights the one real cell behind a ghost. */
+function real(list: HTMLElement[], side: Side, place: number, columns: number, on: boolean): void {
+  const [rows, wide] = [1, 1, ...side.shape].slice(-2) as [number, number];
+  const [r, c] = [Math.min(Math.floor(place / columns), rows - 1), Math.min(place % columns, wide - 1)];
+  const cell = list[r * columns + c];
+  if (cell) toggle(cell, "plv-hit", on);
+}
+
+function mini(rows: number, columns: number, side: Side | null, model: Model): [HTMLElement[], HTMLElement] {
+  const grid = h("div", { class: "plv-mini", "aria-hidden": "true", style: `grid-template-columns:repeat(${columns},auto);${side?.storage ? `--plv-hue:${model.hue(side.storage)}` : ""}` });
+  const [tall, wide] = [1, 1, ...(side?.shape ?? [])].slice(-2) as [number, number];
+  const cells: HTMLElement[] = [];
+  for (let r = 0; r < rows; r += 1) {
+    for (let c = 0; c < columns; c += 1) {
+      const own = side?.cells?.[Math.min(r, tall - 1) * wide + Math.min(c, wide - 1)];
+      const cell = h("span", { class: side && (r >= tall || c >= wide) ? "plv-stretch" : "" }, side ? (own === undefined ? "" : value(own)) : "");
+      cells.push(cell);
+      grid.append(cell);
+    }
+  }
+  return [cells, grid];
+}

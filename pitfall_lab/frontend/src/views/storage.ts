@@ -1,0 +1,241 @@
+/** Storages as flat cells, and each tensor or array over them as a row of the cells it reads. */
+
+import type { Cell, Model, State, View } from "../core/contract";
+import { h } from "../core/dom";
+import { at, frame, name, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
+
+interface Stroke {
+  step: number;
+  gone?: boolean;
+  shape: number[];
+  stride: number[];
+  offset: number;
+  cover: string[][];
+  counter: string | null;
+  alive: boolean;
+}
+
+interface Brush {
+  tensor: string;
+  kind: string;
+  base: string | null;
+  history: Stroke[];
+}
+
+interface Store {
+  id: string;
+  size: number;
+  dtype: string;
+  born: number;
+  died: number | null;
+  columns: number[];
+  values: { step: number; cells: (Cell | null)[] }[];
+  writes: { step: number; cells: number[]; by: string | null; line: number | null }[];
+  brushes: Brush[];
+  counters: string[];
+  main: boolean;
+}
+
+type Redraw = (state: State, step: number) => void;
+
+/** More tensors than this over one storage stand behind a button. */
+const BRUSHES = 8;
+
+export const storage: View = {
+  id: "storage",
+  title: { en: "Storage", zh: "存储" },
+  mount(root, model) {
+    const scene = part<{ storages: Store[] }>(model, "storage");
+    if (!scene?.storages.length) return nothing(root, model.t("No tensor was made.", "没有产生张量。"));
+    const box = frame(root, model.t("storages, scrollable", "存储，可滚动"));
+    const blocks = new Map<string, Block>();
+    const show = (stores: Store[]): void => {
+      for (const store of stores) {
+        const block = new Block(store, model);
+        blocks.set(store.id, block);
+        box.append(block.element);
+      }
+    };
+    show(scene.storages.filter((store) => store.main));
+    const rest = scene.storages.filter((store) => !store.main);
+    if (rest.length) box.append(moreButton(model, rest.length, () => (show(rest.slice(0, 200)), update())));
+    let seen = "";
+    function update(): void {
+      const state = model.stateAt(model.step);
+      for (const block of blocks.values()) block.update(state, model.step);
+      const wanted = focusedStorage(model, state) || model.trace.events[model.step]?.writes[0] || "";
+      const key = `${wanted} ${model.step}`;
+      const block = blocks.get(wanted);
+      if (block && key !== seen && !block.element.matches(":hover")) reveal(box, block.element);
+      seen = key;
+    }
+    return { update, destroy: () => root.replaceChildren() };
+  },
+};
+
+function moreButton(model: Model, count: number, go: () => void): HTMLElement {
+  const button: HTMLElement = h("button", { class: "plv-link", type: "button", click: () => (button.remove(), go()) }, model.t(`show ${count} more storages`, `再显示 ${count} 个存储`));
+  return button;
+}
+
+function focusedStorage(model: Model, state: State): string {
+  const { focus } = model;
+  if (focus.startsWith("S")) return focus;
+  const tensor = state.tensors[focus] ?? Object.values(state.tensors).find((one) => focus !== "" && one?.counter === focus);
+  return tensor?.storage ?? "";
+}
+
+/** One storage: a grid whose rows are the cells and, below, each tensor's indices. Cells keep their places at every step. */
+class Block {
+  readonly element: HTMLElement;
+  private readonly cells: HTMLElement[] = [];
+  private readonly rows: Redraw[] = [];
+  private readonly detail: HTMLElement;
+  private readonly table: HTMLElement;
+
+  constructor(
+    private readonly store: Store,
+    private readonly model: Model,
+  ) {
+    const title = `${store.id} · ${store.size} × ${store.dtype}`;
+    this.detail = h("div", { class: "plv-detail" });
+    this.table = this.grid(title);
+    const heading = h("h4", { click: () => (model.focus = store.id) }, swatch(store.id, model), title);
+    this.element = h("section", { class: "plv-block", style: `--plv-hue:${model.hue(store.id)}` }, heading, this.table, this.detail);
+  }
+
+  private grid(title: string): HTMLElement {
+    const { store, model } = this;
+    const label = model.t(`${title}: cells, and the tensors that read them`, `${title}：单元，以及读取它们的张量`);
+    const head = h("tr", { role: "row" }, h("th", { role: "columnheader", scope: "col" }, model.t("cell", "单元")));
+    const row = h("tr", { role: "row" }, h("th", { role: "rowheader", scope: "row" }, model.t("value", "值")));
+    this.eachColumn((column, place) => {
+      head.append(h("th", { role: "columnheader", scope: "col" }, String(column)));
+      const cell = h("td", { role: "gridcell", class: "plv-cell", tabindex: "-1", click: () => this.tell(place), focus: () => this.tell(place), pointerenter: () => this.tell(place) });
+      this.cells[place] = cell;
+      row.append(cell);
+    }, () => (head.append(this.hole("th")), row.append(this.hole("td"))));
+    const body = h("tbody", { role: "rowgroup" }, row);
+    const shown = store.brushes.slice(0, BRUSHES);
+    for (const brush of shown) body.append(this.brush(brush));
+    const table = h("table", { class: "plv-grid", role: "grid", "aria-label": label, keydown: (event: KeyboardEvent) => this.key(event) }, h("thead", { role: "rowgroup" }, head), body);
+    const more = store.brushes.length - shown.length;
+    if (more > 0) {
+      const button: HTMLElement = h("button", { class: "plv-link", type: "button", click: () => {
+        button.remove();
+        for (const brush of store.brushes.slice(BRUSHES)) body.append(this.brush(brush));
+        this.update(model.stateAt(model.step), model.step);
+      } }, model.t(`${more} more tensors read it`, `还有 ${more} 个张量读取它`));
+      return h("div", {}, table, button);
+    }
+    return table;
+  }
+
+  private eachColumn(cell: (column: number, place: number) => void, gap: () => void): void {
+    const { columns, size } = this.store;
+    columns.forEach((column, place) => {
+      if (column !== (place ? (columns[place - 1] as number) + 1 : 0)) gap();
+      cell(column, place);
+    });
+    if (columns.length && columns[columns.length - 1] !== size - 1) gap();
+  }
+
+  private hole(tag: "th" | "td"): HTMLElement {
+    return h(tag, { class: "plv-hole", role: tag === "th" ? "columnheader" : "gridcell", "aria-label": this.model.t("cells left out", "省略的单元") }, "…");
+  }
+
+  /** A tensor's row. `Double` badge: the same storage under another counter than the first tensor's. */
+  private brush(brush: Brush): HTMLElement {
+    const { model, store } = this;
+    const badge = h("span", { class: "plv-badge" });
+    const called = h("span", { class: "plv-name" });
+    const form = h("span", { class: "plv-dim" });
+    const row = h("tr", { role: "row" }, h("th", { role: "rowheader", scope: "row", click: () => (model.focus = brush.tensor), pointerenter: () => (model.focus = brush.tensor) }, called, " ", badge, " ", form));
+    const places: HTMLElement[] = [];
+    this.eachColumn((_, place) => {
+      places[place] = h("td", { role: "gridcell", tabindex: "-1", pointerenter: () => this.tell(place), focus: () => this.tell(place) });
+      row.append(places[place]);
+    }, () => row.append(h("td", { role: "gridcell", class: "plv-hole" }, "")));
+    let drawn: Stroke | undefined | null = null;
+    this.rows.push((state, step) => {
+      const stroke = at(brush.history, step);
+      const there = stroke && !stroke.gone;
+      toggle(row, "plv-away", !there);
+      toggle(row, "plv-dead", !!there && !stroke.alive);
+      called.textContent = name(brush.tensor, state);
+      if (!there) return;
+      const version = stroke.counter ? state.counters[stroke.counter] : undefined;
+      badge.textContent = stroke.counter ? `${stroke.counter}·v${version ?? "?"}` : "NumPy";
+      toggle(badge, "plv-array", !stroke.counter);
+      toggle(badge, "plv-double", !!stroke.counter && stroke.counter !== store.counters[0]);
+      form.textContent = `${shape(stroke.shape)} ${model.t("stride", "步长")} ${shape(stroke.stride)}${stroke.offset ? ` ${model.t("offset", "偏移")} ${stroke.offset}` : ""}${stroke.alive ? "" : model.t(" · gone", " · 已释放")}`;
+      toggle(row, "plv-hit", model.focus === brush.tensor);
+      if (stroke === drawn) return;
+      drawn = stroke;
+      paint(places, stroke.cover);
+    });
+    return row;
+  }
+
+  update(state: State, step: number): void {
+    const { store, model } = this;
+    toggle(this.element, "plv-away", step < store.born);
+    toggle(this.element, "plv-ghosted", store.died !== null && step >= store.died);
+    toggle(this.element, "plv-focus", model.focus === store.id || focusedStorage(model, state) === store.id);
+    const values = at(store.values, step)?.cells ?? [];
+    const written = new Set(store.writes.find((write) => write.step === step)?.cells);
+    this.cells.forEach((cell, place) => {
+      cell.textContent = value(values[place]);
+      toggle(cell, "plv-written", written.has(place));
+    });
+    for (const redraw of this.rows) redraw(state, step);
+  }
+
+  /** Who reads this cell by which index, and which steps wrote it. */
+  private tell(place: number): void {
+    const { store, model } = this;
+    const state = model.stateAt(model.step);
+    const readers = store.brushes.flatMap((brush) => {
+      const stroke = at(brush.history, model.step);
+      const indices = stroke && !stroke.gone ? (stroke.cover[place] ?? []) : [];
+      const called = state.tensors[brush.tensor]?.name ?? brush.tensor;
+      return indices.map((index) => (index === "()" ? called : `${called}[${index}]`));
+    });
+    const steps = store.writes.filter((write) => write.cells.includes(place) && write.step <= model.step).slice(-6);
+    const said = readers.length ? readers.slice(0, 10).join(", ") : model.t("no tensor", "没有张量");
+    const parts: (Node | string)[] = [model.t(`Cell ${store.columns[place]}: read by ${said}. `, `单元 ${store.columns[place]}：读取者 ${said}。`)];
+    if (steps.length) parts.push(model.t("Written in ", "写入于 "));
+    for (const write of steps) {
+      const text = write.line ? model.t(`line ${write.line}`, `第 ${write.line} 行`) : model.t(`step ${write.step + 1}`, `第 ${write.step + 1} 步`);
+      parts.push(h("button", { type: "button", tabindex: "-1", click: () => (model.step = write.step) }, text), " ");
+    }
+    this.detail.replaceChildren(...parts);
+    model.focus = store.id;
+  }
+
+  /** Arrows walk the grid once a cell has the focus; Escape goes back to the Explorer's own keys. */
+  private key(event: KeyboardEvent): void {
+    const here = event.target as HTMLElement;
+    const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!move || here.getAttribute("role") !== "gridcell") return;
+    const rows = [...this.table.querySelectorAll("tbody tr:not(.plv-away)")].map((row) => [...row.querySelectorAll<HTMLElement>("td[tabindex]")]);
+    const r = rows.findIndex((row) => row.includes(here));
+    const next = rows[r + (move[0] as number)]?.[(rows[r]?.indexOf(here) ?? 0) + (move[1] as number)];
+    if (!next && event.key === "ArrowUp") return;
+    next?.focus();
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
+
+/** The indices over the cells a tensor reads, and a dashed line over the gaps between them. */
+function paint(places: HTMLElement[], cover: string[][]): void {
+  const covered = cover.flatMap((indices, place) => (indices.length ? [place] : []));
+  const [first, last] = [covered[0] ?? 1, covered[covered.length - 1] ?? 0];
+  places.forEach((cell, place) => {
+    const indices = cover[place] ?? [];
+    toggle(cell, "plv-brush", indices.length > 0);
+    toggle(cell, "plv-gap", !indices.length && place > first && place < last);
+    cell.textContent = indices.length > 3 ? `${indices.slice(0, 2).join(" ")} …` : indices.join(" ");
+  });
+}

@@ -1,0 +1,203 @@
+/** One track per version counter: ticks are bumps, pins say "saved at v0", and red runs from a pin to the bump that broke it. */
+
+import type { Model, State, View } from "../core/contract";
+import { h, s } from "../core/dom";
+import { inkOn } from "../core/palette";
+import { cut, frame, name, nothing, part, pressable, reveal, toggle } from "./draw";
+
+interface Pin {
+  step: number;
+  node: string;
+  title: string;
+  slot: string;
+  tensor: string | null;
+  version: number;
+  stale: number | null;
+  freed: number | null;
+  broken: number | null;
+  wrong: number | null;
+}
+
+interface Track {
+  counter: string;
+  storage: string | null;
+  tensors: string[];
+  born: number;
+  start: number;
+  bumps: { step: number; from: number; to: number }[];
+  pins: Pin[];
+  silent: number[];
+  shared: string[];
+  arrays: boolean;
+  main: boolean;
+}
+
+const LEFT = 132;
+const COLUMN = 44;
+const ROW = 66;
+const TOP = 30;
+const PINS = 12;
+type Redraw = (state: State, step: number) => void;
+
+export const versions: View = {
+  id: "versions",
+  title: { en: "Versions", zh: "版本" },
+  mount(root, model) {
+    const scene = part<{ tracks: Track[]; columns: number[] }>(model, "versions");
+    if (!scene?.tracks.length) return nothing(root, model.t("There is no version counter.", "没有版本计数器。"));
+    const box = frame(root, model.t("version counters, scrollable", "版本计数器，可滚动"));
+    const rest = scene.tracks.filter((track) => !track.main);
+    let chart = new Chart(box, scene.tracks.filter((track) => track.main), scene.columns, model);
+    if (rest.length) {
+      const all = (): void => {
+        box.replaceChildren();
+        chart = new Chart(box, scene.tracks.slice(0, 300), scene.columns, model);
+        chart.update();
+      };
+      box.append(h("button", { type: "button", class: "plv-link", click: all }, model.t(`show ${rest.length} more counters`, `再显示 ${rest.length} 个版本计数器`)));
+    }
+    return { update: () => chart.update(), destroy: () => root.replaceChildren() };
+  },
+};
+
+class Chart {
+  private readonly places = new Map<number, number>();
+  private readonly redraws: Redraw[] = [];
+  private readonly cursor: SVGElement;
+
+  constructor(
+    private readonly box: HTMLElement,
+    tracks: Track[],
+    private readonly columns: number[],
+    private readonly model: Model,
+  ) {
+    columns.forEach((step, index) => this.places.set(step, LEFT + COLUMN * (index + 0.5)));
+    const [width, height] = [LEFT + COLUMN * (columns.length + 1), TOP + ROW * tracks.length + 6];
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": model.t("version counters over the steps", "各步的版本计数器") });
+    for (const [step, x] of this.places) {
+      const line = model.trace.events[step]?.span?.line;
+      svg.append(s("text", { x, y: 18, "text-anchor": "middle", class: "plv-dim", "aria-hidden": "true" }, line ? `L${line}` : String(step + 1)));
+    }
+    this.cursor = s("line", { class: "plv-cursor", y1: 22, y2: height, "aria-hidden": "true" });
+    svg.append(this.cursor);
+    tracks.forEach((track, index) => svg.append(this.track(track, TOP + ROW * index, width)));
+    this.scrub(svg);
+    box.append(svg);
+  }
+
+  update(): void {
+    const { model } = this;
+    const state = model.stateAt(model.step);
+    const x = model.step < 0 ? LEFT : this.x(model.step);
+    this.cursor.setAttribute("x1", String(x));
+    this.cursor.setAttribute("x2", String(x));
+    reveal(this.box, this.cursor);
+    for (const redraw of this.redraws) redraw(state, model.step);
+  }
+
+  /** The step's column, or the last one before it. */
+  private x(step: number): number {
+    const known = this.places.get(step);
+    if (known !== undefined) return known;
+    const before = this.columns.filter((one) => one < step).pop();
+    return before === undefined ? LEFT : (this.places.get(before) as number) + (before < step ? COLUMN * 0.35 : 0);
+  }
+
+  private track(track: Track, top: number, width: number): SVGElement {
+    const { model } = this;
+    const hue = track.storage ? model.hue(track.storage) : "#8A8A8A";
+    const axis = top + 40;
+    const g = s("g", { class: "plv-track" }, s("rect", { class: "plv-back-drop", x: 0, y: top, width, height: ROW - 4 }));
+    const label = s("g", {}, s("rect", { x: 8, y: top + 22, width: 20, height: 20, rx: 3, style: `fill:${hue};stroke:var(--pl-ink)` }));
+    if (track.shared.length) label.append(s("rect", { x: 4.5, y: top + 18.5, width: 27, height: 27, rx: 5, style: `fill:none;stroke:${hue};stroke-width:2` }));
+    const [counter, names] = [s("text", { x: 40, y: top + 28, class: "plv-b" }), s("text", { x: 40, y: top + 44, class: "plv-sans plv-dim" })];
+    label.append(s("text", { x: 18, y: top + 36, "text-anchor": "middle", class: "plv-b", style: `fill:${inkOn(hue)}` }, track.storage ? model.letter(track.storage) : "?"), counter, names);
+    const others = track.shared.length ? model.t(`, same storage as ${track.shared.join(", ")}`, `，与 ${track.shared.join("、")} 同一存储`) : "";
+    pressable(label, `${track.counter}, ${track.tensors.join(", ")}${others}`, () => (model.focus = track.counter));
+    const line = s("line", { x1: this.x(track.born), x2: width - 8, y1: axis, y2: axis, class: "plv-axis", style: `stroke:${hue}` });
+    g.append(label, line);
+    this.redraws.push((state, step) => {
+      counter.textContent = `${track.counter}·v${state.counters[track.counter] ?? "–"}`;
+      names.textContent = cut(track.tensors.map((one) => name(one, state)).join(", "), 13);
+      toggle(g, "plv-later", step < track.born);
+      toggle(g, "plv-focus", model.focus !== "" && [track.counter, track.storage, ...track.tensors].includes(model.focus));
+    });
+    for (const pin of track.pins.slice(0, PINS)) this.pin(g, pin, axis);
+    for (const bump of track.bumps) this.tick(g, bump, axis);
+    for (const step of track.silent) this.silent(g, step, axis, track);
+    if (track.pins.length > PINS) g.append(s("text", { x: 40, y: top + 58, class: "plv-dim" }, `+${track.pins.length - PINS}`));
+    return g;
+  }
+
+  private tick(g: Element, bump: { step: number; from: number; to: number }, axis: number): void {
+    const x = this.places.get(bump.step);
+    if (x === undefined) return;
+    const { model } = this;
+    const tick = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 34, fill: "transparent" }), s("line", { class: "plv-tick", x1: x, x2: x, y1: axis - 9, y2: axis + 9 }));
+    tick.append(s("text", { x, y: axis + 22, "text-anchor": "middle", class: "plv-b" }, `v${bump.to}`));
+    pressable(tick, model.t(`step ${bump.step + 1}: from version ${bump.from} to ${bump.to}`, `第 ${bump.step + 1} 步：版本从 ${bump.from} 变为 ${bump.to}`), () => (model.step = bump.step));
+    g.append(tick);
+    this.redraws.push((_, step) => toggle(tick, "plv-later", step < bump.step));
+  }
+
+  private silent(g: Element, at: number, axis: number, track: Track): void {
+    const x = this.places.get(at);
+    if (x === undefined) return;
+    const { model } = this;
+    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 24, fill: "transparent" }), s("rect", { class: "plv-silent", x: x - 7, y: axis - 7, width: 14, height: 14 }));
+    pressable(mark, model.t(`step ${at + 1}: ${track.storage} written, ${track.counter} did not move`, `第 ${at + 1} 步：写入 ${track.storage}，${track.counter} 没有变化`), () => (model.step = at));
+    g.append(mark);
+    this.redraws.push((_, step) => toggle(mark, "plv-later", step < at));
+  }
+
+  private pin(g: Element, pin: Pin, axis: number): void {
+    const { model } = this;
+    const x = this.x(pin.step);
+    const end = pin.stale === null ? null : this.x(pin.stale);
+    const stretch = end === null ? null : s("line", { class: "plv-stalespan", x1: x, x2: end, y1: axis, y2: axis });
+    if (stretch) g.append(stretch);
+    const text = `${pin.node}.${cut(pin.slot, 9)} v${pin.version}`;
+    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "plv-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("text", { x, y: axis - 24, "text-anchor": "middle" }, text));
+    const label = model.t(`${pin.title} ${pin.node} saved ${pin.slot} at version ${pin.version}`, `${pin.title} ${pin.node} 在版本 ${pin.version} 保存了 ${pin.slot}`);
+    pressable(mark, label, () => {
+      model.step = pin.step;
+      model.focus = pin.node;
+    });
+    g.append(mark);
+    const ends = ([["broken", "✕"], ["wrong", "≠"]] as const).flatMap(([key, sign]) => {
+      const step = pin[key];
+      if (step === null) return [];
+      const sign_ = s("text", { x: this.x(step), y: axis - 8, "text-anchor": "middle", class: "plv-red" }, sign);
+      g.append(sign_);
+      return [[step, sign_] as const];
+    });
+    this.redraws.push((_, step) => {
+      toggle(mark, "plv-later", step < pin.step);
+      const bad = [pin.broken, pin.wrong].some((one) => one !== null && step >= one);
+      if (stretch) {
+        toggle(stretch, "plv-away", step < (pin.stale as number));
+        stretch.setAttribute("class", `${bad ? "plv-span" : "plv-stalespan"}${step < (pin.stale as number) ? " plv-away" : ""}`);
+      }
+      for (const [when, sign_] of ends) toggle(sign_, "plv-away", step < when);
+    });
+  }
+
+  /** Dragging over the chart scrubs through the steps. */
+  private scrub(svg: SVGElement): void {
+    const go = (event: PointerEvent): void => {
+      const box = svg.getBoundingClientRect();
+      const index = Math.round((event.clientX - box.left - LEFT) / COLUMN - 0.5);
+      const step = this.columns[Math.max(0, Math.min(this.columns.length - 1, index))];
+      if (step !== undefined) this.model.step = step;
+    };
+    svg.addEventListener("pointerdown", (event) => {
+      const target = event.target as Element;
+      if (target.closest("[role=button]") || event.clientX - svg.getBoundingClientRect().left < LEFT) return;
+      svg.setPointerCapture(event.pointerId);
+      go(event);
+    });
+    svg.addEventListener("pointermove", (event) => {
+      if (svg.hasPointerCapture(event.pointerId)) go(event);
+    });
+  }
+}
