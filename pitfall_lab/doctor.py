@@ -91,7 +91,7 @@ def _torch() -> Iterator[Finding]:
     done = subprocess.run([sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"])[-1]
-        advice = f"{sys.executable} -m pip install torch (see https://pytorch.org/get-started/locally/ for CUDA); saved traces open without it."
+        advice = f"{sys.executable} -m pip install torch (CUDA: pytorch.org/get-started/locally); saved traces open without it."
         yield Finding("missing", "torch", f"cannot be imported: {last}", advice)
         return
     torch, cuda, device = json.loads(done.stdout.strip().splitlines()[-1])
@@ -108,7 +108,7 @@ def _torch() -> Iterator[Finding]:
 def _dot() -> Finding:
     path = shutil.which("dot")
     if path is None:
-        advice = "graphs are laid out by our own code; for graphviz's layout: apt install graphviz, brew install graphviz or winget install graphviz."
+        advice = "graphs are laid out by our own code; graphviz's layout comes with: apt|brew|winget install graphviz."
         return Finding("note", "dot", "the graphviz program is not on the PATH", advice)
     try:
         done = subprocess.run([path, "-V"], capture_output=True, text=True, timeout=10, check=False)
@@ -131,7 +131,7 @@ def _extensions() -> Iterator[Finding]:
         found = next((Path(folder) / name for folder in folders if (Path(folder) / name / "package.json").is_file()), None)
         if found is None:
             package = "pitfall-lab" if name == EXTENSION else "jupyterlab_widgets"
-            advice = f"install with the same Python that runs JupyterLab: {sys.executable} -m pip install --force-reinstall --no-deps {package}"
+            advice = f"{sys.executable} -m pip install --force-reinstall --no-deps {package} (with the Python that runs JupyterLab)"
             yield Finding("missing", subject, f"{name} is not in {', '.join(folders)}", advice)
         elif name in disabled and disabled[name] is not False:
             yield Finding("missing", subject, f"{name} is installed but disabled", f"jupyter labextension enable {name}")

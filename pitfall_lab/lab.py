@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``pitfall-lab lab``."""
     parser.add_argument("--no-browser", action="store_true", help="start the server and print its address, open nothing")
     parser.add_argument("--port", type=_port, help="the port to listen on (default: the first free one from 8888)")
-    parser.add_argument("--folder", type=Path, help=f"where the notebooks live (default: this clone, or ./{DEFAULT_FOLDER} outside a clone)")
+    parser.add_argument("--folder", type=Path, help=f"where the notebooks live (default: the clone you are in, or ./{DEFAULT_FOLDER})")
 
 
 def _port(text: str) -> int:
@@ -62,9 +62,11 @@ def provide_notebooks(target: Path) -> list[Path]:
     if shipped is None:
         raise Refusal("this installation has no notebooks in it; install it again from a wheel or from a clone.")
     copied = []
-    for source in sorted(p for p in shipped.rglob("*") if p.is_file() and not any(part.startswith(".") for part in p.relative_to(shipped).parts)):
-        goal = target / "notebooks" / source.relative_to(shipped)
-        if goal.exists():
+    for source in sorted(p for p in shipped.rglob("*") if p.is_file()):
+        inside = source.relative_to(shipped)
+        goal = target / "notebooks" / inside
+        # Names with a dot are checkpoints and other leftovers of running the notebooks in a clone.
+        if goal.exists() or any(part.startswith(".") for part in inside.parts):
             continue
         goal.parent.mkdir(parents=True, exist_ok=True)
         # Written beside and moved into place: an interrupted copy must not look like a finished notebook.
@@ -93,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.port is not None and not _is_free(arguments.port):
         raise Refusal(f"port {arguments.port} is in use; choose another one with --port, or leave --port out.")
     root = _prepare(arguments.folder)
-    if os.environ.get("HOME") == "":  # noqa: PLC1901  (unset is fine, empty is not: Jupyter would write into the file system's root)
+    if os.environ.get("HOME") == "":
+        # Unset is fine (the account's home is used), empty is not: Jupyter would write into the file system's root.
         del os.environ["HOME"]
     from jupyterlab.labapp import LabApp
 

@@ -7,6 +7,7 @@ learner does, finds or installs Chromium, then runs the linter, the type check a
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shutil
@@ -53,7 +54,7 @@ def step(title: str, command: list[str | Path]) -> int:
     started = time.monotonic()
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     # A folder without tests yet is no failure of the tests that are there.
-    code = 0 if code == 5 and "pytest" in map(str, command) else code  # noqa: PLR2004
+    code = 0 if code == 5 and "pytest" in map(str, command) else code
     print(f"== {title}: {'passed' if code == 0 else f'FAILED ({code})'} in {time.monotonic() - started:.0f} s", flush=True)
     return code
 
@@ -85,10 +86,10 @@ def browser(python: Path) -> str:
         return found
     if shutil.which("apt-get") and hasattr(os, "geteuid") and os.geteuid() == 0:
         print("== browser: installing Chromium with apt-get", flush=True)
-        quiet = {"check": True, "stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
-        subprocess.run(["apt-get", "update"], **quiet)
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         # The fonts are for the Chinese half of the pictures.
-        subprocess.run(["apt-get", "install", "--yes", "--no-install-recommends", "chromium", "fonts-noto-cjk"], **quiet)
+        for words in (["update"], ["install", "--yes", "--no-install-recommends", "chromium", "fonts-noto-cjk"]):
+            subprocess.run(["apt-get", *words], check=True, stdout=subprocess.DEVNULL, env=environment)
         return shutil.which("chromium") or ""
     print("== browser: no Chromium here; downloading playwright's", flush=True)
     subprocess.run([python, "-m", "playwright", "install", "chromium"], check=True)
@@ -97,8 +98,9 @@ def browser(python: Path) -> str:
 
 def _give_a_home() -> None:
     """Jupyter, IPython and matplotlib write below HOME; without a usable one they get a folder of their own."""
-    if os.name != "nt" and not os.path.isabs(os.environ.get("HOME", "")):
-        os.environ["HOME"] = tempfile.mkdtemp(prefix="pitfall-lab-home-")
+    if os.name != "nt" and not Path(os.environ.get("HOME", "")).is_absolute():
+        os.environ["HOME"] = home = tempfile.mkdtemp(prefix="pitfall-lab-home-")
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
 
 
 if __name__ == "__main__":

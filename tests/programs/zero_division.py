@@ -1,0 +1,6 @@
+# An ordinary Python error next to torch calls.
+import torch
+
+x = torch.arange(3)
+print(x.tolist())
+1 / 0
