@@ -478,7 +478,13 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
     pair = meeting(program, changed, backward)
     if pair is None:
         return []
-    return [*moves(program, *pair), *second_forwards(program, *pair, saved)]
+    again = second_forwards(program, *pair, saved) if _is_leaf_memory(story, clash) else []
+    return [*moves(program, *pair), *again]
+
+
+def _is_leaf_memory(story: Story, clash: Clash) -> bool:
+    """Is it a parameter's memory? Only an update of one is kept when the forward pass is run again."""
+    return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(clash.storage))
 
 
 def call_chain(program: Program, event: Event | None) -> Iterator[ast.stmt]:

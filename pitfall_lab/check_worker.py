@@ -1,0 +1,133 @@
+"""The process in which checked programs run: it imports torch once and forks for every run.
+
+Nothing a program does (exit, crash, patch torch, change directory, never end) reaches the next run or the checker. The
+checker writes one JSON job per line to standard input and reads one JSON line back: how the run's process ended. What the run
+found is in the file the job names. Where there is no ``fork``, each job gets a process of its own (``--once``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import types
+import warnings
+from pathlib import Path
+from typing import Any
+
+Job = dict[str, Any]
+POLL = 0.002
+
+
+def main() -> None:
+    """Serve jobs until standard input ends."""
+    if "--once" in sys.argv:
+        perform(json.loads(sys.stdin.readline()))
+        return
+    sys.stdin = os.fdopen(os.dup(0), encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # the program's prints must not mix with the answers
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pitfall_lab.verify
+        import pitfall_lab.verify.witness
+    for line in sys.stdin:
+        answers.write(json.dumps(_forked(json.loads(line))) + "\n")
+        answers.flush()
+
+
+def _forked(job: Job) -> dict[str, Any]:
+    """Run one job in a process of its own and say how that ended: ``{"status": "exit" | "signal" | "timeout", "code": n}``."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            perform(job)
+        finally:
+            os._exit(70)
+    deadline = time.monotonic() + job["timeout"]
+    try:
+        while time.monotonic() < deadline:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                if os.WIFSIGNALED(status):
+                    return {"status": "signal", "code": os.WTERMSIG(status)}
+                return {"status": "exit", "code": os.WEXITSTATUS(status)}
+            time.sleep(POLL)
+        _end_group(child)
+        os.waitpid(child, 0)
+        return {"status": "timeout", "code": 0}
+    finally:
+        _end_group(child)
+
+
+def _end_group(leader: int) -> None:
+    """End what the program started and left behind: its own process group."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def perform(job: Job) -> None:
+    """Run the program as ``python file`` would, write what was found to ``job["result"]``, and end the process."""
+    _redirect(job)
+    namespace = _as_main(job)
+    random.seed(0)
+    import numpy as np
+
+    np.random.seed(0)  # noqa: NPY002 - the program's own draws must be the same before and after a fix
+    if job["kind"] == "trace":
+        from pitfall_lab.verify import trace_program
+
+        trace = trace_program(job["source"], name=job["name"], namespace=namespace, filename=job["path"])
+        answer = trace.to_json()
+    else:
+        from pitfall_lab.verify.witness import witness
+
+        answer = json.dumps(witness(job["source"], job["name"], namespace, meant=job["kind"] == "meant"), allow_nan=False)
+    partial = Path(job["result"] + ".part")
+    partial.write_text(answer, encoding="utf-8")
+    partial.replace(job["result"])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    os._exit(0)
+
+
+def _redirect(job: Job) -> None:
+    """Give the program an empty standard input, and send its prints where the checker wants them."""
+    empty = os.open(os.devnull, os.O_RDWR)
+    os.dup2(empty, 0)
+    if job["prints"] == "nowhere":
+        os.dup2(empty, 1)
+        os.dup2(empty, 2)
+    else:
+        os.dup2(2, 1)
+    os.close(empty)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
+
+
+def _as_main(job: Job) -> dict[str, Any]:
+    """A fresh ``__main__`` with the names a script finds, and the script's folder first on the path."""
+    main_module = types.ModuleType("__main__")
+    namespace = main_module.__dict__
+    namespace["__builtins__"] = __builtins__
+    if job["path"]:
+        namespace["__file__"] = job["path"]
+    sys.modules["__main__"] = main_module
+    sys.argv = [job["path"] or job["name"], *job["argv"]]
+    here = str(Path(__file__).resolve().parent.parent)
+    sys.path[:] = [job["folder"], *(p for p in sys.path[1:] if p)] + ([here] if here not in sys.path[1:] else [])
+    return namespace
+
+
+if __name__ == "__main__":
+    main()

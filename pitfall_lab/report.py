@@ -1,0 +1,138 @@
+"""Findings for people: the place, the lines that tell the story, why, and fixes as differences.
+
+Plain text. Colours are used on a terminal only, and not when ``NO_COLOR`` is set; nothing in a checked file can send
+control characters to the terminal.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import textwrap
+import unicodedata
+from collections import defaultdict
+from typing import TextIO
+
+from pitfall_lab.rules import Finding, Fix, Related
+from pitfall_lab.rules.source import apply, split_lines
+from pitfall_lab.trace import Language, Span, T, Trace
+
+WIDTH = 100
+COLOURS = {"error": "31;1", "warning": "33;1", "info": "36;1", "dim": "2", "bold": "1", "plus": "32", "minus": "31", "mark": "36"}
+SEVERITIES = {"error": T(en="error", zh="错误"), "warning": T(en="warning", zh="警告"), "info": T(en="note", zh="提示")}
+
+
+class Paint:
+    """Wraps text in terminal colours, or leaves it alone."""
+
+    def __init__(self, *, colours: bool) -> None:
+        self.colours = colours
+
+    def __call__(self, kind: str, text: str) -> str:
+        return f"\x1b[{COLOURS[kind]}m{text}\x1b[0m" if self.colours and text else text
+
+
+def wants_colours(stream: TextIO) -> bool:
+    """Is ``stream`` a terminal that may be coloured (https://no-color.org)?"""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def report(name: str, trace: Trace, findings: list[Finding], *, language: Language = "en", colours: bool | None = None) -> str:
+    """Return the whole report, ending in a one-line summary."""
+    paint = Paint(colours=wants_colours(sys.stdout) if colours is None else colours)
+    source = trace.sources[0].text if trace.sources else ""
+    parts = [finding_text(name, source, finding, language, paint) for finding in findings]
+    parts.append(summary(name, trace, findings, language, paint))
+    return "\n".join(parts)
+
+
+def finding_text(name: str, source: str, finding: Finding, language: Language, paint: Paint) -> str:
+    """One finding: headline, excerpt, explanation, fixes."""
+    place = f"{name}:{finding.span.line}:{finding.span.column + 1}" if finding.span else name
+    severity = SEVERITIES[finding.severity].say(language)
+    lines = [f"{paint('bold', shown(place))}: {paint(finding.severity, severity)} {finding.rule} {finding.name}", *wrapped(finding.message.say(language), "  "), ""]
+    lines += excerpt(source, finding, language, paint)
+    lines += ["", *wrapped(finding.explanation.say(language), "  ")]
+    for number, fix in enumerate(finding.fixes, start=1):
+        lines += ["", *fix_text(source, fix, number, language, paint)]
+    return "\n".join(lines) + "\n"
+
+
+def excerpt(source: str, finding: Finding, language: Language, paint: Paint) -> list[str]:
+    """The lines of the story in the order of the file, each with its span marked and its part in the story said."""
+    marks: dict[int, list[tuple[Span, str, str]]] = defaultdict(list)
+    for related in _with_primary(finding):
+        if related.span is not None and related.span.source == 0:
+            marks[related.span.line].append((related.span, "^" if related.span == finding.span else "-", related.message.say(language)))
+    rows, width, previous = [], len(str(max(marks, default=1))), None
+    lines = split_lines(source)
+    for number in sorted(marks):
+        if previous is not None and number > previous + 1:
+            rows.append(" " * (width + 1) + paint("dim", " ⋮"))
+        previous = number
+        text = lines[number - 1].rstrip("\r\n") if number <= len(lines) else ""
+        rows.append(f" {paint('dim', f'{number:>{width}} │')} {shown(text)}")
+        for span, sign, message in marks[number]:
+            end = span.end_column if span.end_line == span.line else len(text)
+            gap, length = columns(text[: span.column]), max(1, columns(text[span.column : end]))
+            kind = finding.severity if sign == "^" else "mark"
+            rows.append(f" {' ' * width} {paint('dim', '│')} {' ' * gap}{paint(kind, sign * length)} {paint(kind, message)}")
+    return rows
+
+
+def _with_primary(finding: Finding) -> list[Related]:
+    if any(related.span == finding.span for related in finding.related):
+        return list(finding.related)
+    return [*finding.related, Related("changed", finding.span, finding.step, T(en="here", zh="在这里"))]
+
+
+def fix_text(source: str, fix: Fix, number: int, language: Language, paint: Paint) -> list[str]:
+    """A fix: what it does, whether it was tried, and the difference it makes."""
+    tried = T(en="verified: applied and re-run on torch and on the shadow engine", zh="已验证：应用后在 torch 和影子引擎上重新运行过") if fix.verified else T(en="not tried", zh="未试过")
+    title = T(en="Fix", zh="修复").say(language)
+    rows = [f"  {paint('bold', f'{title} {number}')}: {fix.title.say(language)} ({tried.say(language)})"]
+    before, after = split_lines(source), split_lines(apply(source, fix.edits))
+    for line in list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]:
+        kind = {"+": "plus", "-": "minus", "@": "dim"}.get(line[:1], "")
+        text = shown(line.rstrip("\r\n"))
+        rows.append("    " + (paint(kind, text) if kind else text))
+    return rows
+
+
+def summary(name: str, trace: Trace, findings: list[Finding], language: Language, paint: Paint) -> str:
+    """How many findings, how the program ended, and how far both engines agreed."""
+    agreement = trace.agreement
+    engines = T(
+        en=f"torch and the shadow engine agreed on {agreement.agreed} of {agreement.checked} calls compared; {agreement.mirrored} had no model",
+        zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一致；{agreement.mirrored} 次没有模型",
+    ).say(language)
+    counts = {kind: sum(f.severity == kind for f in findings) for kind in SEVERITIES}
+    listed = ", ".join(f"{count} {SEVERITIES[kind].say(language)}{'s' if language == 'en' and count > 1 else ''}" for kind, count in counts.items() if count)
+    verdict = listed or T(en="nothing found", zh="没有发现问题").say(language)
+    lines = [f"{shown(name)}: {paint('bold', verdict)} ({engines})"]
+    lines += [paint("dim", shown(note.en if language == "en" else note.zh)) for note in trace.notes[:3]]
+    return "\n".join(lines) + "\n"
+
+
+def wrapped(text: str, indent: str) -> list[str]:
+    """The text broken at ``WIDTH``; Chinese, which has no spaces, is broken between characters."""
+    if columns(text) == len(text):
+        return textwrap.wrap(shown(text), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    rows, row = [], ""
+    for character in shown(text):
+        if columns(row) >= WIDTH - len(indent) - 2 and character not in "，。；：、）`":
+            rows.append(indent + row)
+            row = ""
+        row += character
+    return [*rows, indent + row]
+
+
+def shown(text: str) -> str:
+    """The text with tabs as four spaces and control characters made visible, so that a file cannot command the terminal."""
+    return "".join("    " if c == "\t" else "�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in "\u200d" else c for c in text)
+
+
+def columns(text: str) -> int:
+    """How many terminal columns the shown text takes: wide characters two, combining marks none."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) or c == "\u200d" else 1 for c in shown(text))

@@ -1,0 +1,123 @@
+"""What a program computes on plain torch, unobserved: the roots and gradients of its backwards, and its leaves.
+
+A fix is compared by these: before it and after it, every value that was right must be the same. With ``meant=True``
+each saved tensor is cloned when it is saved, so that later writes cannot reach it (and torch's version check has nothing to
+refuse): the gradients are then the ones that were meant, computed by torch itself and not by the shadow engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+MOST_BACKWARDS, MOST_LEAVES, HEAD = 200, 300, 8
+
+
+def witness(source: str, name: str, namespace: dict[str, Any], *, meant: bool = False) -> dict[str, Any]:
+    """Run ``source`` in ``namespace`` and return what it computed, as plain data that JSON can hold.
+
+    Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each: the digests of its ``roots``, of the
+    ``leaves`` at that moment, of the ``gradients`` they have afterwards and of the ``results`` of ``torch.autograd.grad``, and whether
+    it ``raised``), ``leaves`` (their digests at the end) and ``warnings`` (the texts of torch's warnings).
+    """
+    record = _Record()
+    error = None
+    with warnings.catch_warnings(record=True) as caught, record.listening(), _cloned_at_save() if meant else contextlib.nullcontext():
+        warnings.simplefilter("always")
+        try:
+            exec(compile(source, name, "exec"), namespace)  # noqa: S102 - running the learner's program is the purpose
+        except SystemExit as stop:
+            error = None if stop.code in (None, 0) else "SystemExit"
+        except BaseException as raised:  # noqa: BLE001 - whatever the program raises is a fact about it
+            error = type(raised).__name__
+    return {
+        "error": error,
+        "backwards": record.backwards,
+        "leaves": [digest(leaf) for leaf in record.leaves],
+        "warnings": sorted({str(w.message)[:200] for w in caught if issubclass(w.category, UserWarning)}),
+    }
+
+
+@contextlib.contextmanager
+def _cloned_at_save() -> Iterator[None]:
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return tensor.clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield
+
+
+class _Record:
+    """Listens to backward and grad, which every way of computing gradients goes through."""
+
+    def __init__(self) -> None:
+        self.backwards: list[dict[str, Any]] = []
+        self.leaves: list[torch.Tensor] = []
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Stand in front of ``torch.autograd.backward`` and ``grad``, and step aside again at the end."""
+        backward, grad = torch.autograd.backward, torch.autograd.grad
+        torch.autograd.backward, torch.autograd.grad = self._heard(backward), self._heard(grad)
+        try:
+            yield
+        finally:
+            torch.autograd.backward, torch.autograd.grad = backward, grad
+
+    def _heard(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def heard(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(self.backwards) >= MOST_BACKWARDS:
+                return function(tensors, *args, **kwargs)
+            roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+            leaves = _leaves(roots)
+            self.leaves += [leaf for leaf in leaves if not any(leaf is known for known in self.leaves)][: MOST_LEAVES - len(self.leaves)]
+            entry = {"roots": [digest(root) for root in roots], "leaves": [digest(leaf) for leaf in leaves], "raised": True}
+            self.backwards.append(entry)
+            result: Any = None
+            try:
+                result = function(tensors, *args, **kwargs)
+                entry["raised"] = False
+            finally:
+                entry["gradients"] = [digest(leaf.grad) for leaf in leaves]
+                entry["results"] = [digest(gradient) for gradient in result or ()]
+            return result
+
+        return heard
+
+
+def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
+    """The leaves that ``roots`` were computed from, in the order a walk from the roots meets them."""
+    pending = [root.grad_fn for root in roots if isinstance(root, torch.Tensor) and root.grad_fn is not None]
+    seen, found = set(), []
+    while pending and len(found) < MOST_LEAVES:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        pending.extend(following for following, _ in node.next_functions if following is not None)
+    return found
+
+
+def digest(tensor: Any) -> dict[str, Any] | None:
+    """A tensor in a few numbers: shape, sum, norm, its product with a fixed vector, and its first elements."""
+    if not isinstance(tensor, torch.Tensor):
+        return None
+    if tensor.is_meta or tensor.layout is not torch.strided:
+        return {"shape": list(tensor.shape), "numbers": []}
+    with torch.no_grad():
+        plain = torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()
+        flat = plain.reshape(-1).to(dtype=torch.float64, device="cpu")
+        probe = torch.cos(torch.arange(flat.numel(), dtype=torch.float64) * 1.7 + 0.3)
+        numbers = [flat.sum(), flat.norm(), (flat * probe).sum(), *flat[:HEAD]]
+        return {"shape": list(tensor.shape), "numbers": [_number(float(n)) for n in numbers]}
+
+
+def _number(value: float) -> float | str:
+    return value if value - value == 0 else str(value)
