@@ -1,0 +1,22 @@
+"""An exercise is graded by what the learner's code does, and an unsolved one is no error."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import grade
+
+
+def test_each_property_is_marked_on_its_own() -> None:
+    done = grade({"holds": lambda: True, "does not": lambda: [], "raises": lambda: {}["<key>"]})
+    assert [m.holds for m in done.marks] == [True, False, False]
+    assert done.marks[2].reason == "KeyError: '<key>'"
+    assert not done.solved and "1 of 3 hold" in str(done)
+
+
+def test_a_grade_is_shown_escaped() -> None:
+    shown = grade({"<b>": lambda: 1 / 0})._repr_mimebundle_()
+    assert "&lt;b&gt;" in shown["text/html"] and "<b>" not in shown["text/html"]
+    assert shown["text/plain"].startswith("○ <b>")
+
+
+def test_everything_holding_is_solved() -> None:
+    assert grade({"a": lambda: 1}).solved
