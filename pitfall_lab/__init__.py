@@ -1,1 +1,60 @@
-"""pitfall_lab: see where PyTorch bites."""
+"""pitfall_lab: see where PyTorch bites.
+
+Run ordinary torch code and see what it does to storages, version counters and the autograd graph, and why a backward
+fails or silently gives a wrong gradient. Names are loaded when they are first used: importing pitfall_lab imports neither
+torch nor ipywidgets.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+
+
+class _CallablePackage(ModuleType):
+    """``pitfall_lab.trace`` is the package of the Trace *and* the function that makes one: both names are promised."""
+
+    def __call__(self, source: Any, name: str = "program.py") -> Any:
+        return import_module("pitfall_lab.api").trace(source, name)
+
+
+import_module("pitfall_lab.trace")
+sys.modules["pitfall_lab.trace"].__class__ = _CallablePackage
+
+_NAMES = {
+    "Trace": "pitfall_lab.trace",
+    "TraceError": "pitfall_lab.trace",
+    "check": "pitfall_lab.check",
+    "explore": "pitfall_lab.api",
+    "claim": "pitfall_lab.lessons.claims",
+    "question": "pitfall_lab.widgets.question",
+    "Explorer": "pitfall_lab.widgets.explorer",
+    "load_ipython_extension": "pitfall_lab.magic",
+    "unload_ipython_extension": "pitfall_lab.magic",
+}
+__all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "question", "trace"]
+
+if TYPE_CHECKING:
+    from pitfall_lab.api import explore
+    from pitfall_lab.check import check
+    from pitfall_lab.lessons.claims import claim
+    from pitfall_lab.trace import Trace, TraceError
+    from pitfall_lab.widgets.explorer import Explorer
+    from pitfall_lab.widgets.question import question
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'pitfall_lab' has no attribute {name!r}")
+    value = getattr(import_module(_NAMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

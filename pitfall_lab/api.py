@@ -1,0 +1,46 @@
+"""The few functions that notebooks and scripts call; see the package's own text for what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pitfall_lab.trace import Language, Trace
+
+if TYPE_CHECKING:
+    from pitfall_lab.widgets.explorer import Explorer
+
+
+def trace(source: str | Callable[[], Any], name: str = "program.py") -> Trace:
+    """Run a program (its text, or a function without arguments) on torch and the shadow, and return the Trace.
+
+    The program's own errors are part of the result; they are not raised.
+
+    Raises:
+        TypeError: ``source`` is neither text nor a Python function.
+    """
+    from pitfall_lab.verify import trace_callable, trace_program
+
+    if isinstance(source, str):
+        return trace_program(source, name)
+    if callable(source):
+        return trace_callable(source)
+    raise TypeError(f"trace() needs a program as text or a function, not {type(source).__name__}.")
+
+
+def explore(source: Trace | str | Callable[[], Any], language: Language = "en") -> Explorer:
+    """Show a program, or a trace of one, in the Explorer: its lines, graph, memory and versions, step by step.
+
+    Raises:
+        TypeError: ``source`` is no trace, no text and no function.
+    """
+    from pitfall_lab.rules import find
+    from pitfall_lab.widgets.explorer import Explorer
+
+    if isinstance(source, str):
+        from pitfall_lab import check as checking
+
+        recorded = trace(source)
+        return Explorer(recorded, findings=checking.repair(recorded), language=language)
+    recorded = source if isinstance(source, Trace) else trace(source)
+    return Explorer(recorded, findings=find(recorded), language=language)

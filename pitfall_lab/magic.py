@@ -1,0 +1,220 @@
+"""``%load_ext pitfall_lab`` and ``%%pitfall``: run a cell as it is, watched, and show the Explorer under it.
+
+The cell is not run *by* the magic. The magic line is taken off the text, IPython runs the rest like any other cell (errors,
+display, ``await``, history and all), and the recording is switched on before it and off after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pitfall_lab.trace import Language, T, Trace
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from pitfall_lab.verify import Session
+
+MAGIC = "%%pitfall"
+TRIAL_SECONDS = 8.0
+_FAILED = T(
+    en="pitfall_lab could not show this cell: {reason}. The cell itself ran as it would have without it.",
+    zh="pitfall_lab 无法展示此单元格:{reason}。单元格本身的运行不受影响。",
+)
+_UNREADABLE = T(
+    en="pitfall_lab did not watch this cell: {reason}. Usage: %%pitfall [--language en|zh]",
+    zh="pitfall_lab 没有观察此单元格:{reason}。用法:%%pitfall [--language en|zh]",
+)
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Switch ``%%pitfall`` on in this kernel; calling it again changes nothing."""
+    if getattr(shell, "_pitfall_lab", None) is None:
+        watcher = Watcher(shell)
+        shell._pitfall_lab = watcher
+        watcher.install()
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Switch ``%%pitfall`` off again."""
+    watcher = getattr(shell, "_pitfall_lab", None)
+    if watcher is not None:
+        watcher.remove()
+        shell._pitfall_lab = None
+
+
+class _Usage(Exception):
+    """The words after ``%%pitfall`` are not understood."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _Usage(message)
+
+
+def options(line: str) -> argparse.Namespace:
+    """Parse what stands after ``%%pitfall``.
+
+    >>> options("--language zh").language
+    'zh'
+    """
+    parser = _Parser(prog=MAGIC, add_help=False)
+    parser.add_argument("--language", "-l", choices=("en", "zh"), default="en")
+    try:
+        return parser.parse_args(shlex.split(line))
+    except ValueError as error:
+        raise _Usage(str(error)) from error
+
+
+def without_magic(lines: list[str]) -> list[str]:
+    """IPython input transformer: take the magic line off a cell that begins with it."""
+    return lines[1:] if lines and _is_magic(lines[0]) else lines
+
+
+def _is_magic(line: str) -> bool:
+    return line.rstrip() == MAGIC or line.startswith((MAGIC + " ", MAGIC + "\t"))
+
+
+class Watcher:
+    """Watches the cells of one kernel that ask for it."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._session: Session | None = None
+        self._cell: tuple[str, str, Language] | None = None
+        self._workshop = Bench()
+
+    def install(self) -> None:
+        """Hook into the kernel: one text transformer, two events, and a magic so that ``%lsmagic`` knows it."""
+        self._shell.input_transformers_cleanup.insert(0, without_magic)
+        self._shell.events.register("pre_run_cell", self.before)
+        self._shell.events.register("post_run_cell", self.after)
+        self._shell.register_magic_function(self._as_magic, "cell", "pitfall")
+        self._workshop.warm()
+
+    def remove(self) -> None:
+        """Take all hooks away again."""
+        with contextlib.suppress(ValueError):
+            self._shell.input_transformers_cleanup.remove(without_magic)
+        self._shell.events.unregister("pre_run_cell", self.before)
+        self._shell.events.unregister("post_run_cell", self.after)
+        self._shell.magics_manager.magics["cell"].pop("pitfall", None)
+        self._workshop.close()
+
+    def _as_magic(self, line: str, cell: str) -> None:
+        """Run this cell watched, and show below it what it did to storages, versions and the graph."""
+        self._shell.run_cell(f"{MAGIC} {line}\n{cell}")
+
+    def before(self, info: Any) -> None:
+        """Switch the recording on when the cell asks for it."""
+        raw = info.raw_cell or ""
+        first, _, _ = raw.partition("\n")
+        if self._session is not None or not _is_magic(first):
+            return
+        try:
+            wanted = options(first[len(MAGIC):])
+        except _Usage as problem:
+            self._say(_UNREADABLE, str(problem), "en")
+            return
+        try:
+            self._begin(raw, wanted.language)
+        except Exception as error:  # noqa: BLE001 - the learner's cell runs whatever happens to us
+            self._session = None
+            self._say(_FAILED, f"{type(error).__name__}: {error}", wanted.language)
+
+    def _begin(self, raw: str, language: Language) -> None:
+        from pitfall_lab.verify import Session
+
+        text = self._shell.transform_cell(raw)
+        compiler = self._shell.compile
+        filename = compiler.get_code_name(raw, text, self._shell.execution_count)
+        self._cell = (filename, text, language)
+        session = Session(filename, f"In [{self._shell.execution_count}]", text)
+        session.__enter__()
+        self._session = session
+        self._shell.set_custom_exc((BaseException,), self._show_error)
+
+    @staticmethod
+    def _show_error(shell: Any, kind: type[BaseException], error: BaseException, traceback: TracebackType, tb_offset: int | None = None) -> None:
+        """Show the learner's error without our frames in it."""
+        from pitfall_lab.observe.recorder import clean_traceback
+
+        cleaned = clean_traceback(traceback)
+        error.__traceback__ = cleaned
+        shell.showtraceback((kind, error, cleaned), tb_offset=tb_offset)
+
+    def after(self, result: Any) -> None:
+        """Switch the recording off and show what it saw."""
+        session, self._session = self._session, None
+        if session is None or self._cell is None:
+            return
+        _, text, language = self._cell
+        self._shell.set_custom_exc((), None)
+        try:
+            session.__exit__(None, None, None)
+            error = getattr(result, "error_in_exec", None)
+            recorded = session.unparsable(text, result.error_before_exec) if result.error_before_exec is not None else session.finish(error)
+            self._show(recorded, text, language)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._say(_FAILED, f"{type(error).__name__}: {error}", language)
+
+    def _show(self, recorded: Trace, text: str, language: Language) -> None:
+        from IPython.display import display
+
+        from pitfall_lab.widgets.explorer import Explorer
+
+        display(Explorer(recorded, findings=self._workshop.findings(recorded, text), language=language))
+
+    @staticmethod
+    def _say(sentence: T, reason: str, language: Language) -> None:
+        print(sentence.say(language).format(reason=reason.splitlines()[0][:200] if reason else "?"))
+
+
+class Bench:
+    """The process in which fixes are tried, kept warm between cells. Without it, findings are shown without fixes."""
+
+    def __init__(self) -> None:
+        self._shop: Any = None
+        self._lock = threading.Lock()
+
+    def warm(self) -> None:
+        """Start the process in the background: it takes as long as importing torch."""
+        threading.Thread(target=self._start, name="pitfall_lab warm-up", daemon=True).start()
+
+    def _start(self) -> None:
+        from pitfall_lab.check import Subject, Unchecked, Workshop
+
+        with self._lock:
+            if self._shop is None:
+                shop = Workshop(timeout=TRIAL_SECONDS)
+                shop.__enter__()
+                with contextlib.suppress(Unchecked, OSError):
+                    shop.witness(Subject("pass", "warm-up"))
+                self._shop = shop
+
+    def findings(self, recorded: Trace, text: str) -> list[Any]:
+        """Return the findings of a cell; fixes are offered only where the cell runs on its own, so that they can be tried."""
+        from pitfall_lab.check import Subject, tried
+        from pitfall_lab.rules import find
+
+        found = find(recorded)
+        if not any(finding.fixes for finding in found):
+            return found
+        try:
+            self._start()
+            with self._lock:
+                return tried(self._shop, Subject(text, recorded.sources[0].name), recorded)
+        except Exception:  # noqa: BLE001 - a fix that cannot be tried is not offered
+            return [finding.with_fixes(()) for finding in found]
+
+    def close(self) -> None:
+        """End the process."""
+        with self._lock:
+            shop, self._shop = self._shop, None
+        if shop is not None:
+            shop.__exit__(None, None, None)

@@ -1,0 +1,202 @@
+"""Reading facts from live tensors and graph nodes, without keeping any of them alive."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+ACCUMULATE = "torch::autograd::AccumulateGrad"
+_SAVED: dict[type, tuple[str, ...]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What torch says of one tensor now. ``stride`` and ``offset`` count elements; ``storage`` identifies a StorageImpl.
+
+    ``grad_fn`` is the node's key (see :func:`node_key`). An opaque tensor (sparse, nested, functorch-wrapped, a subclass
+    that hides its storage) has ``storage is None``.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    requires_grad: bool
+    is_leaf: bool
+    kind: str
+    stride: tuple[int, ...] | None = None
+    offset: int | None = None
+    storage: int | None = None
+    pointer: int = 0
+    nbytes: int = 0
+    itemsize: int = 1
+    version: int | None = None
+    is_view: bool = False
+    inference: bool = False
+
+
+def is_tensor(value: object) -> bool:
+    """Whether ``value`` is a torch tensor."""
+    return isinstance(value, torch.Tensor)
+
+
+def read(tensor: torch.Tensor) -> Facts:
+    """Read the facts of ``tensor``. Never raises for exotic layouts: what cannot be read is left out."""
+    kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "tensor"
+    shape = tuple(int(n) for n in tensor.shape)
+    base = Facts(shape, dtype_name(tensor.dtype), str(tensor.device), tensor.requires_grad, tensor.is_leaf, kind)
+    if is_opaque(tensor):
+        return base
+    storage = tensor.untyped_storage()
+    inference = tensor.is_inference()
+    return Facts(
+        shape, base.dtype, base.device, base.requires_grad, base.is_leaf, kind, tuple(tensor.stride()), tensor.storage_offset(), storage._cdata,
+        storage.data_ptr() if tensor.device.type == "cpu" else 0, storage.nbytes(), tensor.element_size(),
+        None if inference else tensor._version, tensor._is_view(), inference,
+    )
+
+
+def is_opaque(tensor: torch.Tensor) -> bool:
+    """Whether the tensor has no strided memory of its own to look at."""
+    if tensor.layout is not torch.strided or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return True
+    if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter and hasattr(type(tensor), "__torch_dispatch__"):
+        return type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl and not isinstance(tensor, torch.nn.Parameter)
+    return bool(tensor.is_quantized)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """``"float32"`` for ``torch.float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def weak_storage(tensor: torch.Tensor) -> StorageWeakRef:
+    """A reference that keeps the storage's number unique but not its memory alive."""
+    return StorageWeakRef(tensor.untyped_storage())
+
+
+def weak(value: Any, gone: Callable[[Any], None]) -> weakref.ref[Any]:
+    """A weak reference to a tensor or array that calls ``gone`` when it dies."""
+    return weakref.ref(value, gone)
+
+
+def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
+    """Copy the whole storage of ``tensor``, flat, as a NumPy array of its dtype (bfloat16 as float32).
+
+    ``None`` when there is nothing to read: an opaque or meta tensor, more than ``limit`` elements, or another device.
+    """
+    if is_opaque(tensor) or tensor.device.type != "cpu":
+        return None
+    storage = tensor.untyped_storage()
+    size = storage.nbytes() // max(tensor.element_size(), 1)
+    if size > limit or (size and not storage.data_ptr()):
+        return None
+    with torch.no_grad():
+        flat = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (size,), (1,))
+        if tensor.is_conj() or tensor.is_neg():
+            return None
+        return as_array(flat)
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray | None:
+    """Copy a plain tensor to NumPy; bfloat16 becomes float32; dtypes that NumPy lacks give ``None``."""
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    try:
+        return np.array(tensor.detach().numpy(), copy=True)
+    except (TypeError, RuntimeError):
+        return None
+
+
+def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor's ``.grad`` without the warning that asking a non-leaf gives."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor that ``tensor`` is a view of, if autograd knows one."""
+    return tensor._base if not is_opaque(tensor) and not tensor.is_inference() and tensor._is_view() else None
+
+
+def node_of(tensor: torch.Tensor) -> Any | None:
+    """The tensor's ``grad_fn``. Reading it regenerates a view's node, as torch does on the next use anyway.
+
+    ``None`` as well where torch refuses to say (a view made under no_grad and written since).
+    """
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
+
+
+def node_name(node: Any) -> str:
+    """``"SigmoidBackward0"``; torch's C++ names are cut to their last part."""
+    return str(node.name()).split("::")[-1]
+
+
+def node_key(node: Any) -> tuple[Any, ...]:
+    """A key that is unique in one thread's lifetime and holds nothing alive.
+
+    Sequence numbers are unique except for AccumulateGrad nodes, which all carry the largest one: they are named by their leaf.
+    """
+    if node.name() == ACCUMULATE:
+        return ("leaf", id(node.variable))
+    return (node._sequence_nr(), node.name())
+
+
+def leaf_of(node: Any) -> torch.Tensor | None:
+    """The leaf that an AccumulateGrad node accumulates into."""
+    return node.variable if node.name() == ACCUMULATE else None
+
+
+def next_nodes(node: Any) -> list[tuple[Any | None, int]]:
+    """The node's edges: ``(node or None, index)``."""
+    return list(node.next_functions)
+
+
+def may_read_saved() -> bool:
+    """Whether reading ``_saved_*`` runs no code of the learner's (no saved-tensor hooks, no checkpointing)."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+
+
+def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
+    """Return ``(slot, tensor)`` for each tensor the node saved; slots are torch's names without ``_saved_``.
+
+    Values that are no tensors (sizes, flags) are left out. A slot that torch refuses to unpack (freed, or already
+    invalid: its own version check runs here) is left out as well.
+    """
+    kind = type(node)
+    slots = _SAVED.get(kind)
+    if slots is None:
+        slots = tuple(name for name in dir(node) if name.startswith("_saved_"))
+        _SAVED[kind] = slots
+    found: list[tuple[str, torch.Tensor]] = []
+    for slot in slots:
+        try:
+            value = getattr(node, slot)
+        except RuntimeError:
+            continue
+        if isinstance(value, torch.Tensor):
+            found.append((slot.removeprefix("_saved_"), value))
+        elif isinstance(value, tuple):
+            found.extend((slot.removeprefix("_saved_"), item) for item in value if isinstance(item, torch.Tensor))
+    return found
+
+
+def saved_versions(node: Any) -> None:
+    """Run torch's own version check of every saved tensor of ``node``: raises RuntimeError exactly when backward would."""
+    for slot in [name for name in dir(node) if name.startswith("_saved_")]:
+        getattr(node, slot)
+
+
+def environment() -> tuple[tuple[str, str], ...]:
+    """The versions that a trace was recorded with."""
+    import platform
+
+    cuda = torch.version.cuda or "none"
+    return (("torch", str(torch.__version__)), ("numpy", np.__version__), ("python", platform.python_version()), ("cuda", cuda))

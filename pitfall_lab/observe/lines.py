@@ -1,0 +1,70 @@
+"""Watching lines: NumPy writes and ``from_numpy`` pass no torch function, so the line that made them is found by looking after each.
+
+Only switched on once NumPy and torch share memory, only in the learner's own files, and not at all where somebody else
+(a debugger, a coverage tool) already traces.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from pitfall_lab.observe.spans import STAND_IN, SourceMap
+from pitfall_lab.trace import Span
+
+
+class LineWatch:
+    """Calls ``tell(frame, span)`` when a line of the learner's has finished."""
+
+    def __init__(self, sources: SourceMap, tell: Callable[[FrameType, Span | None], None]) -> None:
+        self._sources = sources
+        self._tell = tell
+        self._on = False
+        self._last: dict[int, int] = {}
+
+    def start(self, frame: FrameType | None) -> None:
+        """Watch ``frame``, the frames around it and those entered from now on."""
+        if self._on or sys.gettrace() is not None:
+            return
+        self._on = True
+        walk = frame
+        while walk is not None:
+            if self._is_ours(walk):
+                walk.f_trace = self._line
+                self._last[id(walk)] = walk.f_lineno
+            walk = walk.f_back
+        sys.settrace(self._enter)
+
+    def stop(self) -> None:
+        """Stop watching."""
+        if self._on:
+            self._on = False
+            sys.settrace(None)
+            self._last.clear()
+
+    def _is_ours(self, frame: FrameType) -> bool:
+        return frame.f_code.co_name != STAND_IN and self._sources.is_user(frame.f_code.co_filename)
+
+    def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        return self._line if self._on and self._is_ours(frame) else None
+
+    def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if not self._on:
+            frame.f_trace = None
+            return None
+        before = self._last.get(id(frame))
+        if event == "line":
+            self._last[id(frame)] = frame.f_lineno
+        elif event == "return":
+            self._last.pop(id(frame), None)
+        if before is not None and event in ("line", "return"):
+            try:
+                with torch._C.DisableTorchFunction():
+                    self._tell(frame, self._sources.line_span(frame.f_code.co_filename, before))
+            except Exception:  # noqa: BLE001 - an exception here would surface in the learner's program
+                self.stop()
+        return self._line

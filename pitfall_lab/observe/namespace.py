@@ -1,0 +1,76 @@
+"""Finding the learner's own names: which variable or module attribute a tensor is, and which arrays lie on its memory."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+_OPTIMIZED = 0x1
+DEPTH = 8
+
+
+class Namespace:
+    """Looks names up in the frames of the learner's program, at the moment a tensor is first met."""
+
+    def __init__(self) -> None:
+        self._parameters: dict[int, tuple[weakref.ref[Any], str]] = {}
+
+    def names(self, real: torch.Tensor, frame: FrameType | None) -> list[str]:
+        """The names of ``real`` in the learner's frames, innermost first; at most one per frame."""
+        known = self._parameters.get(id(real))
+        if known is not None and known[0]() is real:
+            return [known[1]]
+        modules: dict[int, tuple[str, torch.nn.Module]] = {}
+        for scope in scopes(frame):
+            for name, value in scope:
+                if value is real and not name.startswith("_"):
+                    return [name]
+                if isinstance(value, torch.nn.Module) and not name.startswith("_"):
+                    modules[id(value)] = (name, value)
+        # Outer frames come last: "net.0.weight" is a better name than "self.weight".
+        for name, module in modules.values():
+            for part, tensor in [*module.named_parameters(), *module.named_buffers()]:
+                self._parameters[id(tensor)] = (weakref.ref(tensor), f"{name}.{part}")
+        known = self._parameters.get(id(real))
+        return [known[1]] if known is not None and known[0]() is real else []
+
+    def arrays(self, frame: FrameType, pointer: int, nbytes: int) -> list[tuple[np.ndarray, str]]:
+        """The NumPy arrays in the learner's frames that overlap a byte range, with their names."""
+        if not pointer or not nbytes:
+            return []
+        found: dict[int, tuple[np.ndarray, str]] = {}
+        for scope in scopes(frame):
+            for name, value in scope:
+                if isinstance(value, np.ndarray) and value.size and not value.dtype.hasobject and id(value) not in found:
+                    low, high = np.lib.array_utils.byte_bounds(value)
+                    if low < pointer + nbytes and pointer < high:
+                        found[id(value)] = (value, name)
+        return list(found.values())
+
+
+def scopes(frame: FrameType | None) -> Iterator[list[tuple[str, Any]]]:
+    """Yield the items of the locals of each frame from ``frame`` outwards, and of the globals around it.
+
+    In Python before 3.13 reading a function's ``f_locals`` leaves a dictionary that keeps its variables alive;
+    it is emptied again, so that ``del`` in the learner's function still frees what it frees.
+    """
+    seen: set[int] = set()
+    for _ in range(DEPTH):
+        if frame is None:
+            return
+        local = frame.f_locals
+        if id(local) not in seen:
+            seen.add(id(local))
+            items = list(local.items())
+            if frame.f_code.co_flags & _OPTIMIZED and type(local) is dict:
+                local.clear()
+            yield items
+        if id(frame.f_globals) not in seen and frame.f_globals is not local:
+            seen.add(id(frame.f_globals))
+            yield list(frame.f_globals.items())
+        frame = frame.f_back

@@ -1,0 +1,247 @@
+"""The recorder: sees every Python-level torch call of the learner's program, and changes nothing about it.
+
+It is a ``TorchFunctionMode``. Around each call it asks a :class:`Listener` before and tells it after. Everything it
+does besides exists so that the program cannot notice: warnings keep the learner's file and line (see
+:meth:`Recorder._trampoline`), exceptions keep no extra object alive, and a failure of ours ends the recording, never the program.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode, handle_torch_function
+
+from pitfall_lab.observe.names import is_quiet, name_of
+from pitfall_lab.observe.spans import STAND_IN, SourceMap
+from pitfall_lab.trace import Span
+
+_DISPATCH = handle_torch_function.__code__
+_CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+GRAD = "torch.Tensor.grad.__get__"
+BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
+
+
+class Verdict(enum.Enum):
+    """What the listener wants done with a call."""
+
+    RUN = "run it as one step"
+    INSIDE = "run it as one step, but watch the learner's functions that it calls back"
+    OPEN = "it is a composite written in Python: look at its parts instead"
+
+
+@dataclass(slots=True)
+class Call:
+    """One call on its way to torch. It lives as long as the call: nothing may keep it."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    span: Span | None
+    scope: tuple[str, ...]
+    frame: FrameType
+    grad: bool
+    inference: bool
+    composite: bool
+    memory: dict[str, Any] = field(default_factory=dict)
+    """Room for the listener between before and after."""
+
+
+class Listener(Protocol):
+    """What the recorder tells, one call at a time."""
+
+    def before(self, call: Call) -> Verdict:
+        """The call is about to run."""
+
+    def after(self, call: Call, result: Any) -> None:
+        """The call returned."""
+
+    def failed(self, call: Call, error: BaseException) -> None:
+        """The call raised; the error goes on to the program."""
+
+    def stopped(self, reason: str) -> None:
+        """An internal failure ended the recording; the program runs on unobserved."""
+
+
+class Recorder(TorchFunctionMode):
+    """Feeds ``listener`` with the torch calls made while the mode is active in this thread."""
+
+    def __init__(self, listener: Listener, sources: SourceMap) -> None:
+        super().__init__()
+        self._listener = listener
+        self._sources = sources
+        self._stopped = False
+        self._names: dict[Any, tuple[str, bool]] = {}
+        self._trampolines: dict[tuple[int, int], tuple[CodeType, Callable[..., Any]]] = {}
+        self._backward_frame: FrameType | None = None
+
+    def __torch_function__(self, func: Callable[..., Any], types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Pass one call on to torch, telling the listener before and after."""
+        __tracebackhide__ = True
+        kwargs = kwargs or {}
+        caller = _caller(sys._getframe(1))
+        run = self._trampoline(caller)
+        call, verdict = self._begin(func, args, kwargs, caller)
+        caller = None
+        if call is None:
+            return run(func, args, kwargs)
+        try:
+            if verdict is Verdict.OPEN:
+                with self:
+                    return run(private_copy(func), args, kwargs)
+            if verdict is Verdict.INSIDE:
+                result = self._inside(func, run, call, args, kwargs)
+            else:
+                result = run(func, args, kwargs)
+        except BaseException as error:
+            if verdict is not Verdict.OPEN:
+                self._guarded(self._listener.failed, call, error)
+            # The traceback keeps this frame: it must not keep the call's tensors alive as well.
+            call = func = args = kwargs = run = types_ = None  # type: ignore[assignment]
+            raise
+        self._guarded(self._listener.after, call, result)
+        return result
+
+    def leave(self) -> None:
+        """Stop being the mode of this thread, also when the program entered another one since and left it on (``set_default_device``)."""
+        above: list[Any] = []
+        while torch._C._len_torch_function_stack():
+            mode = _pop_mode()
+            if mode is self:
+                break
+            above.append(mode)
+        for mode in reversed(above):
+            _push_mode(mode)
+
+    def stop(self, reason: str) -> None:
+        """End the recording; the program goes on."""
+        if not self._stopped:
+            self._stopped = True
+            self._listener.stopped(reason)
+
+    def _begin(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], caller: FrameType) -> tuple[Call | None, Verdict]:
+        if self._stopped:
+            return None, Verdict.RUN
+        try:
+            known = self._names.get(func)
+            if known is None:
+                name = name_of(func)
+                known = self._names[func] = (name, is_quiet(name))
+            name, quiet = known
+            if quiet or torch._C._functorch.peek_interpreter_stack() is not None:
+                return None, Verdict.RUN
+            frame = self._sources.user_frame(caller)
+            if frame is None or self._is_machinery(name, frame) or (name == GRAD and frame is not caller):
+                # An optimizer reads every .grad several times; nobody wrote that, and nothing happens.
+                return None, Verdict.RUN
+            call = Call(name, args, kwargs, self._sources.span(frame), self._sources.scope(frame), frame, torch.is_grad_enabled(),
+                        torch.is_inference_mode_enabled(), is_composite(func))
+            return call, self._listener.before(call)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong in us must not reach the learner's program
+            self.stop(_reason(error))
+            return None, Verdict.RUN
+
+    def _is_machinery(self, name: str, frame: FrameType) -> bool:
+        """Whether the call is torch's own work inside a backward that the learner started from ``frame``."""
+        return self._backward_frame is frame or (self._backward_frame is not None and name in BACKWARD and frame is self._backward_frame)
+
+    def _inside(self, func: Callable[..., Any], run: Callable[..., Any], call: Call, args: Any, kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        outer, self._backward_frame = self._backward_frame, call.frame
+        try:
+            with self:
+                return run(private_copy(func) if call.composite else func, args, kwargs)
+        finally:
+            self._backward_frame = outer
+
+    def _guarded(self, tell: Callable[..., None], call: Call, outcome: Any) -> None:
+        if self._stopped:
+            return
+        try:
+            tell(call, outcome)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.stop(_reason(error))
+
+    def _trampoline(self, caller: FrameType) -> Callable[..., Any]:
+        """Return ``run(func, args, kwargs)`` that Python takes for the caller's own line.
+
+        A warning is attributed to the innermost Python frame: file, line and the "already shown" registry of its globals.
+        Without this, all warnings would come from here and the filters of the learner would act differently.
+        """
+        key = (id(caller.f_code), caller.f_lasti)
+        known = self._trampolines.get(key)
+        if known is None:
+            code = _run.__code__.replace(co_filename=caller.f_code.co_filename, co_firstlineno=caller.f_lineno or 1)
+            # The code object is kept beside the function so that its id cannot be given to another one.
+            known = self._trampolines[key] = (caller.f_code, types.FunctionType(code, caller.f_globals, _run.__name__))
+        return known[1]
+
+
+def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs)  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, E704 - one line: the code's line table must have no second
+
+
+_run = _pitfall_lab_run
+
+
+def _caller(frame: FrameType) -> FrameType:
+    """Skip torch's own dispatch: the frame that called the function we were given."""
+    while frame.f_code is _DISPATCH and frame.f_back is not None and frame.f_back.f_back is not None:
+        frame = frame.f_back.f_back
+    return frame
+
+
+def is_composite(func: Any) -> bool:
+    """Whether ``func`` is written in Python and asks for function modes itself, so that its parts can be watched."""
+    return isinstance(func, types.FunctionType) and any(name in func.__code__.co_names and name in func.__globals__ for name in _CHECKS)
+
+
+def private_copy(func: Any) -> Any:
+    """A copy of a Python function of torch's that does not ask for function modes again.
+
+    Calling the original with the mode active would come straight back to us. The module it lives in is left untouched.
+    """
+    scope = dict(func.__globals__)
+    for name in _CHECKS:
+        if name in scope:
+            scope[name] = _never
+    copy = types.FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__code__})
+
+
+def clean_traceback(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the traceback as it would be without us: our frames, and torch's detour to us, are left out.
+
+    A Python function of torch's appears twice (before and after the detour); the first of the two goes.
+    """
+    kept: list[TracebackType] = []
+    walk = traceback
+    while walk is not None:
+        code = walk.tb_frame.f_code
+        if code is Recorder.__torch_function__.__code__:
+            if kept and kept[-1].tb_frame.f_code is _DISPATCH:
+                del kept[-2:]
+        elif code not in OUR_CODE and code.co_name != STAND_IN:
+            kept.append(walk)
+        walk = walk.tb_next
+    following: TracebackType | None = None
+    for item in reversed(kept):
+        following = TracebackType(following, item.tb_frame, item.tb_lasti, item.tb_lineno)
+    return following

@@ -1,0 +1,194 @@
+"""Where in the learner's source a call stands: exact sub-expressions, in code points and in UTF-16 units."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import linecache
+import site
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from pitfall_lab.trace import Source, Span
+
+PACKAGE = str(Path(__file__).resolve().parent.parent)
+#: The recorder's stand-in frames carry the learner's file name (for warnings) and this function name.
+STAND_IN = "_pitfall_lab_run"
+
+
+@cache
+def _library_prefixes() -> tuple[str, ...]:
+    """Folders whose code is not the learner's: the standard library, installed packages and pitfall_lab itself."""
+    paths = sysconfig.get_paths()
+    places = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths]
+    places += site.getsitepackages() if hasattr(site, "getsitepackages") else []
+    places += [str(Path(module.__file__).parent) for name in ("torch", "IPython", "ipykernel") if (module := sys.modules.get(name)) and module.__file__]
+    return tuple({str(Path(place)) + "/" for place in places} | {PACKAGE + "/", "<frozen ", "<__array_function__"})
+
+
+class SourceMap:
+    """Finds the learner's innermost frame and the piece of source it is executing.
+
+    ``main`` is the code file name of the program; its text is source 0. Other files of the learner's (imported
+    siblings, functions of earlier cells) are added when they are first met.
+    """
+
+    def __init__(self, main: str, name: str, text: str) -> None:
+        self._main = main
+        self._sources = [Source(name, text)]
+        self._index: dict[str, int] = {main: 0}
+        self._is_user: dict[str, bool] = {main: True}
+        self._positions: dict[int, tuple[CodeType, list[Any]]] = {}
+        self._spans: dict[tuple[int, int], Span | None] = {}
+        self._lines: dict[int, list[str]] = {}
+        self._targets: dict[int, dict[tuple[int, int, int, int], str]] = {}
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All sources met so far; the program itself is the first."""
+        return tuple(self._sources)
+
+    def is_user(self, filename: str) -> bool:
+        """Whether code of this file name is the learner's."""
+        known = self._is_user.get(filename)
+        if known is None:
+            known = not filename.startswith(_library_prefixes()) and not filename.startswith("<eval_with_key>")
+            known = known and (not filename.startswith("<") or filename.startswith(("<ipython", "<string", "<stdin")) or filename in linecache.cache)
+            self._is_user[filename] = known
+        return known
+
+    def user_frame(self, frame: FrameType | None) -> FrameType | None:
+        """Return the innermost frame of the learner's at or outside ``frame``, or ``None``."""
+        while frame is not None:
+            filename = frame.f_code.co_filename
+            if (self._is_user[filename] if filename in self._is_user else self.is_user(filename)) and frame.f_code.co_name != STAND_IN:
+                return frame
+            frame = frame.f_back
+        return None
+
+    def scope(self, frame: FrameType) -> tuple[str, ...]:
+        """Return the names of the learner's functions around ``frame``, outermost first."""
+        names: list[str] = []
+        walk: FrameType | None = frame
+        while walk is not None and len(names) < 12:
+            code = walk.f_code
+            if self.is_user(code.co_filename) and code.co_name not in ("<module>", STAND_IN):
+                names.append(code.co_qualname)
+            walk = walk.f_back
+        return tuple(reversed(names))
+
+    def span(self, frame: FrameType) -> Span | None:
+        """Return the exact expression that ``frame`` is executing; ``None`` when its source is not known."""
+        key = (id(frame.f_code), frame.f_lasti)
+        if key in self._spans:
+            return self._spans[key]
+        span = self._find(frame)
+        self._spans[key] = span
+        return span
+
+    def _find(self, frame: FrameType) -> Span | None:
+        code = frame.f_code
+        _, positions = self._positions.setdefault(id(code), (code, list(code.co_positions())))
+        at = frame.f_lasti // 2
+        line, end_line, start, end = positions[at] if at < len(positions) else (frame.f_lineno, None, None, None)
+        source = self._source(code.co_filename)
+        if source is None or line is None:
+            return None
+        return self.make(source, line, start, end_line or line, end)
+
+    def make(self, source: int, line: int, start: int | None, end_line: int, end: int | None) -> Span | None:
+        """Build a span from UTF-8 byte columns as Python's ``ast`` and code objects give them."""
+        lines = self._text_lines(source)
+        if not 1 <= line <= len(lines) or not 1 <= end_line <= len(lines):
+            return None
+        first, last = lines[line - 1], lines[end_line - 1]
+        begin = _code_points(first, start) if start is not None else len(first) - len(first.lstrip())
+        finish = _code_points(last, end) if end is not None else len(last.rstrip())
+        return Span(line, begin, end_line, finish, (_utf16(first, begin), _utf16(last, finish)), source)
+
+    def line_span(self, filename: str, line: int) -> Span | None:
+        """Return the whole statement line ``line`` of a file of the learner's."""
+        source = self._source(filename)
+        return None if source is None else self.make(source, line, None, line, None)
+
+    def target(self, span: Span) -> str | None:
+        """Return the name that the expression at ``span`` is assigned to (``"h"``, ``"self.w"``), if it is."""
+        if span.source not in self._targets:
+            self._targets[span.source] = _assignment_targets(self._sources[span.source].text)
+        return self._targets[span.source].get((span.line, span.column, span.end_line, span.end_column))
+
+    def targets_on(self, span: Span, text: str) -> list[tuple[str, Span]]:
+        """Return the names assigned on the line of ``span`` from expressions that contain ``text``, with those expressions."""
+        self.target(span)
+        found = []
+        lines = self._text_lines(span.source)
+        for (line, start, end_line, end), name in self._targets[span.source].items():
+            if line == span.line == end_line and text in lines[line - 1][start:end] and "." not in name:
+                first = lines[line - 1]
+                found.append((name, Span(line, start, end_line, end, (_utf16(first, start), _utf16(first, end)), span.source)))
+        return found
+
+    def _source(self, filename: str) -> int | None:
+        if filename not in self._index:
+            lines = linecache.getlines(filename)
+            if not lines:
+                return None
+            self._index[filename] = len(self._sources)
+            self._sources.append(Source(Path(filename).name, "".join(lines)))
+        return self._index[filename]
+
+    def _text_lines(self, source: int) -> list[str]:
+        if source not in self._lines:
+            # Not str.splitlines: Python's own lines end only at \n (after universal newlines), never at form feeds or U+2028.
+            self._lines[source] = self._sources[source].text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        return self._lines[source]
+
+
+def _code_points(line: str, byte_column: int) -> int:
+    return byte_column if line.isascii() else len(line.encode("utf-8", "surrogatepass")[:byte_column].decode("utf-8", "ignore"))
+
+
+def _utf16(line: str, column: int) -> int:
+    return column if line.isascii() else len(line[:column].encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _assignment_targets(text: str) -> dict[tuple[int, int, int, int], str]:
+    """Map the span of every assigned expression (in code points) to the name it is assigned to."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    found: dict[tuple[int, int, int, int], str] = {}
+    for node in ast.walk(tree):
+        for target, value in _pairs(node):
+            name = _dotted(target)
+            if name and value.end_lineno is not None and value.end_col_offset is not None and value.end_lineno <= len(lines):
+                key = (value.lineno, _code_points(lines[value.lineno - 1], value.col_offset), value.end_lineno, _code_points(lines[value.end_lineno - 1], value.end_col_offset))
+                found.setdefault(key, name)
+    return found
+
+
+def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        pairs = [(target, node.value) for target in node.targets]
+    elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        pairs = [(node.target, node.value)]
+    else:
+        return []
+    both = [p for p in pairs if isinstance(p[0], (ast.Tuple, ast.List)) and isinstance(p[1], (ast.Tuple, ast.List)) and len(p[0].elts) == len(p[1].elts)]
+    unpacked = itertools.chain.from_iterable(zip(t.elts, v.elts, strict=True) for t, v in both)  # type: ignore[attr-defined]
+    return pairs + list(unpacked)
+
+
+def _dotted(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        inside = _dotted(node.value)
+        return f"{inside}.{node.attr}" if inside else None
+    return None

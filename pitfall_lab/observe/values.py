@@ -1,0 +1,88 @@
+"""Turning a call's arguments into plain values: tensors become what the caller makes of them, the rest text or constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+TEXT_LIMIT = 48
+_PLAIN = (bool, int, float, complex, str, type(None), type(Ellipsis))
+
+
+class Unconvertible(Exception):
+    """An argument that has no counterpart without torch."""
+
+
+def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[str], Any], device: Callable[[str], Any]) -> Any:
+    """Rebuild ``value`` with every tensor, dtype and device replaced.
+
+    Raises:
+        Unconvertible: for objects the shadow engine has no counterpart of (generators, modules, memory formats).
+    """
+    kind = type(value)
+    if isinstance(value, torch.Tensor):
+        return tensor(value)
+    if kind in _PLAIN or isinstance(value, (np.ndarray, np.generic)):
+        return value
+    if kind is tuple or kind is list or isinstance(value, torch.Size):
+        items = [convert(item, tensor, dtype, device) for item in value]
+        return items if kind is list else tuple(items)
+    if kind is slice:
+        return slice(*(convert(part, tensor, dtype, device) for part in (value.start, value.stop, value.step)))
+    if kind is dict:
+        return {key: convert(item, tensor, dtype, device) for key, item in value.items()}
+    if kind is range:
+        return list(value)
+    if isinstance(value, torch.dtype):
+        return dtype(str(value).removeprefix("torch."))
+    if isinstance(value, torch.device):
+        return device(str(value))
+    if value is torch.strided or value is torch.preserve_format or value is torch.contiguous_format:
+        return None if value is torch.strided else str(value).removeprefix("torch.")
+    raise Unconvertible(f"an argument of type {kind.__name__}")
+
+
+def tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested tuples, lists and dicts, each as often as it occurs."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)) and depth < 6:
+        for item in value:
+            yield from tensors(item, depth + 1)
+    elif isinstance(value, dict) and depth < 6:
+        for item in value.values():
+            yield from tensors(item, depth + 1)
+
+
+def arrays(value: Any) -> Iterator[np.ndarray]:
+    """Yield the NumPy arrays in a result."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from arrays(item)
+
+
+def text(value: Any, depth: int = 0) -> str:
+    """A short text of a plain argument. Objects of other types are named by their type: their repr may run the learner's code.
+
+    >>> text([1.0, 2]), text(slice(None, 2)), text(torch.float32), text(object())
+    ('[1.0, 2]', ':2', 'torch.float32', '<object>')
+    """
+    kind = type(value)
+    if kind is slice:
+        parts = ["" if part is None else text(part, depth + 1) for part in (value.start, value.stop, value.step)]
+        out = ":".join(parts[:2] if value.step is None else parts)
+    elif kind is type(Ellipsis):
+        out = "..."
+    elif kind in _PLAIN or isinstance(value, (torch.dtype, torch.device)):
+        out = repr(value)
+    elif (kind is tuple or kind is list or isinstance(value, torch.Size)) and depth < 3:
+        inside = ", ".join(text(item, depth + 1) for item in list(value)[:16]) + (", …" if len(value) > 16 else "")
+        out = f"[{inside}]" if kind is list else f"({inside},)" if len(value) == 1 else f"({inside})"
+    else:
+        out = f"<{kind.__name__}>"
+    return out if len(out) <= TEXT_LIMIT else out[: TEXT_LIMIT - 1] + "…"

@@ -1,0 +1,58 @@
+"""Numbers as the trace writes them: plain JSON values, and few of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.trace import CELL_LIMIT
+
+
+def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, ...] = ()) -> Any:
+    """Return the array's elements, flat, as a trace's Cells; long ones are abbreviated to both ends (and ``keep``).
+
+    >>> cells(np.array([0.5, np.nan])), cells(np.arange(40))["shown"][:2]
+    ([0.5, 'nan'], [[0, 0], [1, 1]])
+    """
+    if values is None:
+        return None
+    flat = values.reshape(-1)
+    if flat.size <= limit:
+        return [plain(item) for item in flat.tolist()]
+    half = limit // 2
+    chosen = sorted({*range(half), *range(flat.size - half, flat.size), *(k for k in keep if 0 <= k < flat.size)})
+    return {"count": int(flat.size), "shown": [[k, plain(flat[k].item())] for k in chosen]}
+
+
+def plain(value: Any) -> Any:
+    """One element as a JSON value; floats keep nine significant digits, enough for any float32."""
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, complex):
+        return f"{value.real:.9g}{value.imag:+.9g}j"
+    if math.isnan(value):
+        return "nan"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return float(f"{value:.9g}")
+
+
+_TOLERANCE = {"float16": (2e-3, 1e-4), "bfloat16": (2e-2, 1e-3), "float32": (2e-5, 1e-6), "complex64": (2e-5, 1e-6)}
+
+
+def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str) -> bool:
+    """Whether two engines' numbers are the same up to rounding of ``dtype``.
+
+    Both engines round every operation once, in a possibly different order of additions: a few units in the last place,
+    relative to the largest number involved. The absolute part is scaled by that number for the same reason.
+    """
+    if observed.shape != modelled.shape:
+        return False
+    if observed.dtype.kind not in "fc":
+        return bool(np.array_equal(observed, modelled))
+    rtol, atol = _TOLERANCE.get(dtype, (1e-9, 1e-12))
+    finite = np.abs(observed[np.isfinite(observed)])
+    scale = float(finite.max()) if finite.size else 1.0
+    return bool(np.allclose(observed, modelled, rtol=rtol, atol=atol * max(scale, 1e-30), equal_nan=True))

@@ -1,0 +1,148 @@
+"""Running a program under observation, from its first line to its outcome."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any
+
+from pitfall_lab.observe import Recorder
+from pitfall_lab.observe.spans import SourceMap
+from pitfall_lab.trace import Failure, Note, Outcome, Source, Span, Trace
+from pitfall_lab.verify.lockstep import Lockstep
+
+
+class Session:
+    """One observed stretch of a program: a context manager around the code, then :meth:`finish`.
+
+    ``filename`` is the code file name of the program's frames, ``name`` what the trace calls it, ``text`` its source.
+    """
+
+    def __init__(self, filename: str, name: str, text: str) -> None:
+        self.sources = SourceMap(filename, name, text)
+        self._filename = filename
+        self._lockstep = Lockstep(self.sources)
+        self._recorder = Recorder(self._lockstep, self.sources)
+        self._text = text
+
+    def __enter__(self) -> Session:
+        if "from_numpy" in self._text:
+            self._lockstep.expect_arrays()
+        self._recorder.__enter__()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._lockstep.lines.stop()
+        self._recorder.leave()
+
+    def finish(self, error: BaseException | None = None) -> Trace:
+        """Return the trace; ``error`` is what ended the program, if something did."""
+        ended = None if error is None or (isinstance(error, SystemExit) and not error.code) else self._outcome(error)
+        return self._lockstep.finish(ended)
+
+    @staticmethod
+    def unparsable(text: str, error: BaseException) -> Trace:
+        """The trace of a cell that never ran."""
+        return _unparsable(text, "cell", error)
+
+    def _outcome(self, error: BaseException) -> Failure:
+        last = self._lockstep.last_failure
+        if last is not None and last[:2] == (type(error).__name__, str(error)):
+            return last[2]
+        return Failure(type(error).__name__, _text(error), "other", None, self._place(error.__traceback__))
+
+    def _place(self, traceback: TracebackType | None) -> Span | None:
+        found = None
+        while traceback is not None:
+            frame = traceback.tb_frame
+            if self.sources.is_user(frame.f_code.co_filename):
+                found = self.sources.line_span(frame.f_code.co_filename, traceback.tb_lineno) or found
+            traceback = traceback.tb_next
+        return found
+
+
+def trace_program(source: str, name: str = "program.py", namespace: dict[str, Any] | None = None, filename: str | None = None, argv: Sequence[str] = ()) -> Trace:
+    """Run ``source`` on real torch and the shadow, and return what happened.
+
+    The program runs in this process, in ``namespace`` (a fresh one by default) and, when ``argv`` is given, with these arguments
+    after the program's name. Its own errors do not come out of here: they are the trace's outcome. KeyboardInterrupt does.
+    """
+    filename = filename or f"<pitfall_lab:{name}>"
+    try:
+        code = compile(source, filename, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, OverflowError, RecursionError) as error:
+        return _unparsable(source, name, error)
+    scope = {"__name__": "__main__", "__builtins__": __builtins__, "__file__": filename} if namespace is None else namespace
+    known = linecache.cache.get(filename)
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    arguments = sys.argv
+    try:
+        if argv:
+            sys.argv = [name, *argv]
+        return _run(code, scope, Session(filename, name, source))
+    finally:
+        sys.argv = arguments
+        if known is None:
+            linecache.cache.pop(filename, None)
+        else:
+            linecache.cache[filename] = known
+
+
+def trace_callable(function: Callable[[], Any]) -> Trace:
+    """Call ``function`` under observation; its file is the trace's source."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        raise TypeError("trace() needs a program as text or a function written in Python.")
+    text = "".join(linecache.getlines(code.co_filename))
+    session = Session(code.co_filename, Path(code.co_filename).name, text)
+    failed: BaseException | None = None
+    try:
+        with session:
+            function()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - as in _run
+        failed = error
+    try:
+        return session.finish(failed)
+    finally:
+        failed = None
+
+
+def _run(code: CodeType, scope: dict[str, Any], session: Session) -> Trace:
+    failed: BaseException | None = None
+    try:
+        with session:
+            exec(code, scope)  # noqa: S102 - running the learner's program is what we are for
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - any way in which a program can end is an outcome
+        failed = error
+    try:
+        return session.finish(failed)
+    finally:
+        # The traceback's frames hold the program's tensors.
+        failed = None
+
+
+def _unparsable(source: str, name: str, error: BaseException) -> Trace:
+    span = None
+    if isinstance(error, SyntaxError) and error.lineno:
+        column = max((error.offset or 1) - 1, 0)
+        span = Span(error.lineno, column, error.lineno, column + 1, (column, column + 1))
+    failure = Failure(type(error).__name__, _text(error), "other", None, span)
+    note = Note("unseen", "The program was not run: Python could not parse it.", "程序没有运行:Python 无法解析它。")
+    return Trace((Source(name, source),), outcome=Outcome("raised", failure), notes=(note,))
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return error.msg or "invalid syntax"
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception class of the learner's whose own __str__ fails
+        return ""
