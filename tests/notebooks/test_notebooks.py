@@ -1,0 +1,152 @@
+"""The committed notebooks: clean, complete, and right from top to bottom on a fresh kernel."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from pitfall_lab.lessons.claims import ledger
+from tests.notebooks.books import ANNOUNCED, FOLDER, NAMES, SOLUTIONS, read, run, said, tags, text
+
+CHAPTERS = {"05-copies-and-views.ipynb": ("s1-0-", "s1-2-"), "12-inplace-errors.ipynb": ("s4-6-",)}
+EXPECTED = ["00-start-here.ipynb", *CHAPTERS]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One notebook after execution, once per module."""
+    book = run(read(request.param), tmp_path_factory.mktemp(request.param.split(".")[0]))
+    book.metadata["name"] = request.param
+    return book
+
+
+def code(book: Any) -> list[Any]:
+    """Return a notebook's code cells."""
+    return [c for c in book.cells if c.cell_type == "code"]
+
+
+def test_the_notebooks_of_this_release_are_there() -> None:
+    assert set(EXPECTED) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_committed_clean(name: str) -> None:
+    book = read(name)
+    nbformat.validate(book)
+    assert (book.nbformat, book.nbformat_minor) == (4, 5)
+    assert all(not c.outputs and c.execution_count is None for c in code(book))
+    assert "widgets" not in book.metadata and "/" not in str(book.metadata.get("kernelspec", {}))
+    ids = [c.id for c in book.cells]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[a-z]+-[a-z0-9-]+", i) for i in ids), "ids are deterministic: they come from the content, not from a random source"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_code_cell_loads_the_extension(name: str) -> None:
+    assert code(read(name))[0].source.startswith("%load_ext pitfall_lab\n")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_headings_are_ordered_and_unique(name: str) -> None:
+    prose = "\n".join(c.source for c in read(name).cells if c.cell_type == "markdown")
+    headings = re.findall(r"^(#+) (.+)$", prose, re.M)
+    levels = [len(marks) for marks, _ in headings]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert len({title for _, title in headings}) == len(headings)
+    numbers = [int(n) for n in re.findall(r"^## (\d+) ·", prose, re.M)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_to_files_that_exist(name: str) -> None:
+    targets = re.findall(r"\]\(([^)]+)\)", text(name))
+    assert targets
+    assert all((FOLDER / target).is_file() for target in targets if "://" not in target), targets
+    assert not [target for target in targets if "://" in target], "a notebook needs no network"
+
+
+def shown_claims(book: Any) -> list[str]:
+    """Return the ids of the claims that a notebook shows and runs, in order."""
+    return re.findall(r'pitfall_lab\.claim\("([^"]+)"\)\.run\(\)', "\n".join(c.source for c in code(book)))
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_chapter_shows_each_of_its_claims_once(name: str) -> None:
+    assert sorted(shown_claims(read(name))) == sorted(key for key in ledger() if key.startswith(CHAPTERS[name]))
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_chapter_keeps_the_rhythm(name: str) -> None:
+    source = "\n".join(c.source for c in read(name).cells)
+    assert "**A question from practice.**" in source and "## To remember" in source
+    assert re.search(r"## \d+ · Where it bites in real projects", source) and "pitfall_lab.check(program" in source
+    assert source.count("pitfall_lab.question(") >= 3 and source.count("%%pitfall") >= 4 and source.count("**What if**") >= 2
+    remembered = re.search(r"## To remember\n\n((?:\d\. .+\n)+)", source)
+    assert remembered and len(remembered[1].splitlines()) == 3
+    exercises = [c for c in code(read(name)) if "exercise" in tags(c)]
+    assert len(exercises) >= 3 and all(c.id in SOLUTIONS for c in exercises)
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_the_program_from_practice_is_of_realistic_size(name: str) -> None:
+    cell = next(c for c in code(read(name)) if c.id.endswith("practice-check"))
+    program = next(n.value for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Constant) and "\nimport torch" in str(n.value))
+    assert 20 <= len([line for line in program.splitlines() if line.strip()]) <= 60
+
+
+def test_it_runs_from_top_to_bottom(executed: Any) -> None:
+    for cell in code(executed):
+        failed = [o for o in cell.outputs if o.output_type == "error"]
+        assert bool(failed) == (ANNOUNCED in tags(cell)), (cell.id, said(cell)[:300])
+
+
+def test_announced_errors_are_the_one_the_chapter_explains(executed: Any) -> None:
+    for cell in (c for c in code(executed) if ANNOUNCED in tags(c)):
+        assert "has been modified by an inplace operation" in said(cell), cell.id
+
+
+def test_every_observed_cell_shows_an_explorer(executed: Any) -> None:
+    for cell in (c for c in code(executed) if c.source.startswith("%%pitfall")):
+        shown = [o.data for o in cell.outputs if "data" in o]
+        assert any("application/vnd.jupyter.widget-view+json" in data and "text/html" in data for data in shown), cell.id
+
+
+def test_every_question_was_computed_with_a_belief_against_it(executed: Any) -> None:
+    for cell in (c for c in code(executed) if c.source.startswith("pitfall_lab.question(")):
+        shown = said(cell)
+        assert shown.count("( ) ") >= 4 and "Because" in shown, (cell.id, shown)
+
+
+def test_every_claim_was_confirmed_live(executed: Any) -> None:
+    boxes = [o.data["text/plain"] for c in code(executed) for o in c.outputs if "pl-claim" in str(o.get("data", {}).get("text/html", ""))]
+    assert len(boxes) == len(shown_claims(executed))
+    assert all("✓ run just now" in box for box in boxes), [box for box in boxes if "✓ run just now" not in box]
+
+
+def test_nothing_is_written_to_the_error_stream(executed: Any) -> None:
+    for cell in code(executed):
+        assert not [o.text for o in cell.outputs if o.get("name") == "stderr"], cell.id
+
+
+def test_unsolved_exercises_are_not_solved(executed: Any) -> None:
+    for cell in (c for c in code(executed) if "exercise-check" in tags(c)):
+        assert "Edit the cell above and run both again." in said(cell), cell.id
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_the_right_answers_solve_every_exercise(name: str, tmp_path: Path) -> None:
+    book = read(name)
+    wanted = [c for c in book.cells if {"exercise", "exercise-check"} & set(tags(c)) or c.id.endswith(("-setup", "-shares"))]
+    for cell in wanted:
+        cell.source = SOLUTIONS.get(cell.id, cell.source)
+    book.cells = wanted
+    checks = [c for c in code(run(book, tmp_path)) if "exercise-check" in tags(c)]
+    assert len(checks) >= 3
+    for cell in checks:
+        assert said(cell).strip().endswith("Solved."), (cell.id, said(cell))
