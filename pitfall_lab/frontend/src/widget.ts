@@ -1,8 +1,9 @@
 /** The anywidget module: one Explorer per view of the widget, in step with the widget's state but never waiting for a kernel. */
 
-import type { Language } from "./core/contract";
+import type { Language, State } from "./core/contract";
 import { createExplorer, showRefusal, type ExplorerHandle } from "./core/explorer";
 import { readScene, readTrace } from "./core/load";
+import { ExplorerModel } from "./core/model";
 import { VIEWS } from "./views";
 
 interface WidgetModel {
@@ -81,6 +82,11 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     model.off("change:_trace", draw);
     clear();
   };
+}
+
+/** What the browser makes of a trace, for the test that compares it with Python's replay. */
+export function replay(json: string, step: number): State {
+  return new ExplorerModel(readTrace(json), {}).stateAt(step);
 }
 
 export default { render };

@@ -30,61 +30,64 @@ interface Line {
 const LINE_LIMIT = 3000;
 
 export class CodeView {
-  private source = -1;
-  private lines: Line[] = [];
-  private lit: HTMLElement[] = [];
-  private pinned = "";
-  private readonly name = h("div", { class: "pl-file" });
-  private readonly box = h("div", { class: "pl-code", role: "region", tabindex: "-1" });
-  private readonly legend = h("div", { class: "pl-legend" });
+  #source = -1;
+  #lines: Line[] = [];
+  #lit: HTMLElement[] = [];
+  #pinned = "";
+  readonly #name = h("div", { class: "pl-file" });
+  readonly #box = h("div", { class: "pl-code", role: "region", tabindex: "-1" });
+  readonly #legend = h("div", { class: "pl-legend" });
 
-  constructor(
-    private readonly root: HTMLElement,
-    private readonly model: ExplorerModel,
-    private readonly stories: Story[],
-  ) {
-    root.append(this.name, this.box, this.legend);
-    this.box.setAttribute("aria-label", model.t("Source code", "源代码"));
-    this.box.addEventListener("pointermove", (event) => this.hover(event));
-    this.box.addEventListener("pointerleave", () => this.leave());
-    this.box.addEventListener("click", (event) => this.click(event));
+  readonly #root: HTMLElement;
+  readonly #model: ExplorerModel;
+  readonly #stories: Story[];
+
+  constructor(root: HTMLElement, model: ExplorerModel, stories: Story[]) {
+    this.#root = root;
+    this.#model = model;
+    this.#stories = stories;
+    root.append(this.#name, this.#box, this.#legend);
+    this.#box.setAttribute("aria-label", model.t("Source code", "源代码"));
+    this.#box.addEventListener("pointermove", (event) => this.#hover(event));
+    this.#box.addEventListener("pointerleave", () => this.#leave());
+    this.#box.addEventListener("click", (event) => this.#click(event));
     this.update();
   }
 
   destroy(): void {
-    this.root.replaceChildren();
+    this.#root.replaceChildren();
   }
 
   update(): void {
-    const event = this.model.event;
-    const wanted = this.spanOf(event)?.source ?? Math.max(0, this.source);
-    if (wanted !== this.source) this.open(wanted);
-    for (const element of this.lit) element.classList.remove("pl-now", "pl-now-row", "pl-origin", "pl-same");
-    this.lit = [];
-    this.lightFocus();
-    if (event?.kind === "node") this.light(this.bornSpan(event), "pl-origin");
-    const row = this.light(this.spanOf(event), "pl-now");
-    this.updateMarks();
-    if (row) this.reveal(row);
+    const event = this.#model.event;
+    const wanted = this.#spanOf(event)?.source ?? Math.max(0, this.#source);
+    if (wanted !== this.#source) this.#open(wanted);
+    for (const element of this.#lit) element.classList.remove("pl-now", "pl-now-row", "pl-origin", "pl-same");
+    this.#lit = [];
+    this.#lightFocus();
+    if (event?.kind === "node") this.#light(this.#bornSpan(event), "pl-origin");
+    const row = this.#light(this.#spanOf(event), "pl-now");
+    this.#updateMarks();
+    if (row) this.#reveal(row);
   }
 
   /** A part of a composite may have no place of its own: then its parent's is shown. */
-  private spanOf(event: TraceEvent | null): Span | null {
+  #spanOf(event: TraceEvent | null): Span | null {
     let one = event;
-    for (let depth = 0; one && !one.span && one.parent !== null && depth < 50; depth += 1) one = this.model.trace.events[one.parent] ?? null;
+    for (let depth = 0; one && !one.span && one.parent !== null && depth < 50; depth += 1) one = this.#model.trace.events[one.parent] ?? null;
     return one?.span ?? null;
   }
 
   /** Where the forward operation stands that made the node which runs now. */
-  private bornSpan(event: TraceEvent): Span | null {
+  #bornSpan(event: TraceEvent): Span | null {
     const path = event.effects.find(([one]) => one.startsWith("nodes."))?.[0] ?? "";
-    const node = this.model.stateAt(this.model.step).nodes[path.split(".")[1] ?? ""];
-    return node ? this.spanOf(this.model.trace.events[node.born] ?? null) : null;
+    const node = this.#model.stateAt(this.#model.step).nodes[path.split(".")[1] ?? ""];
+    return node ? this.#spanOf(this.#model.trace.events[node.born] ?? null) : null;
   }
 
-  private open(source: number): void {
-    this.source = source;
-    const { sources, events } = this.model.trace;
+  #open(source: number): void {
+    this.#source = source;
+    const { sources, events } = this.#model.trace;
     const all = (sources[source]?.text ?? "").split(/\r\n|\r|\n/);
     if (all[all.length - 1] === "") all.pop();
     const shown = all.slice(0, LINE_LIMIT);
@@ -94,16 +97,16 @@ export class CodeView {
       if (event.span?.source !== source || event.kind === "node") continue;
       for (let line = event.span.line; line <= event.span.end_line && line <= shown.length; line += 1) spans[line - 1]?.push(event);
     }
-    this.lines = shown.map((text, index) => this.line(text, index + 1, coloured[index] ?? [], spans[index] ?? []));
-    this.box.style.setProperty("--pl-digits", String(String(shown.length).length));
-    this.box.replaceChildren(h("div", { class: "pl-lines" }, ...this.lines.map((line) => line.row)));
+    this.#lines = shown.map((text, index) => this.#line(text, index + 1, coloured[index] ?? [], spans[index] ?? []));
+    this.#box.style.setProperty("--pl-digits", String(String(shown.length).length));
+    this.#box.replaceChildren(h("div", { class: "pl-lines" }, ...this.#lines.map((line) => line.row)));
     const name = sources[source]?.name ?? "";
-    const cut = all.length > shown.length ? this.model.t(` · first ${LINE_LIMIT} of ${all.length} lines`, ` · 共 ${all.length} 行，显示前 ${LINE_LIMIT} 行`) : "";
-    this.name.textContent = sources.length > 1 || cut ? name + cut : "";
-    this.addMarks();
+    const cut = all.length > shown.length ? this.#model.t(` · first ${LINE_LIMIT} of ${all.length} lines`, ` · 共 ${all.length} 行，显示前 ${LINE_LIMIT} 行`) : "";
+    this.#name.textContent = sources.length > 1 || cut ? name + cut : "";
+    this.#addMarks();
   }
 
-  private line(text: string, number: number, coloured: Token[], events: TraceEvent[]): Line {
+  #line(text: string, number: number, coloured: Token[], events: TraceEvent[]): Line {
     const cuts = new Set([0, text.length]);
     for (const { start, end } of coloured) cuts.add(start).add(end);
     for (const { span } of events) {
@@ -127,47 +130,47 @@ export class CodeView {
   }
 
   /** Marks stand in the gutter for the whole program; those that are still to come are drawn lightly. */
-  private addMarks(): void {
+  #addMarks(): void {
     const used = new Set<Role>();
-    for (const story of this.stories) {
+    for (const story of this.#stories) {
       for (const { role, step, line } of story.beats) {
-        const place = this.lines[(line ?? 0) - 1];
-        const span = step === null ? null : this.spanOf(this.model.trace.events[step] ?? null);
-        if (!place || role === "other" || (span && span.source !== this.source) || place.marks.some((one) => one.role === role)) continue;
+        const place = this.#lines[(line ?? 0) - 1];
+        const span = step === null ? null : this.#spanOf(this.#model.trace.events[step] ?? null);
+        if (!place || role === "other" || (span && span.source !== this.#source) || place.marks.some((one) => one.role === role)) continue;
         const element = mark(role);
         place.row.firstElementChild?.append(element);
         place.marks.push({ role, step, element });
         used.add(role);
-        this.underline(span, role);
+        this.#underline(span, role);
       }
     }
-    this.writeLegend(used);
+    this.#writeLegend(used);
   }
 
-  private underline(span: Span | null, role: Role): void {
-    for (const piece of span ? this.within(span) : []) piece.element.classList.add(`pl-u-${role}`);
+  #underline(span: Span | null, role: Role): void {
+    for (const piece of span ? this.#within(span) : []) piece.element.classList.add(`pl-u-${role}`);
   }
 
-  private writeLegend(used: Set<Role>): void {
+  #writeLegend(used: Set<Role>): void {
     const words: [Role, string][] = [
-      ["saved", this.model.t("saved for backward", "为反向传播保存")],
-      ["changed", this.model.t("written", "写入")],
-      ["raised", this.model.t("torch raised", "torch 报错")],
-      ["wrong", this.model.t("wrong value", "值不对")],
+      ["saved", this.#model.t("saved for backward", "为反向传播保存")],
+      ["changed", this.#model.t("written", "写入")],
+      ["raised", this.#model.t("torch raised", "torch 报错")],
+      ["wrong", this.#model.t("wrong value", "值不对")],
     ];
-    this.legend.replaceChildren(...words.filter(([role]) => used.has(role)).map(([role, word]) => h("span", {}, mark(role), word)));
+    this.#legend.replaceChildren(...words.filter(([role]) => used.has(role)).map(([role, word]) => h("span", {}, mark(role), word)));
   }
 
-  private updateMarks(): void {
-    for (const line of this.lines) {
-      for (const { step, element } of line.marks) element.classList.toggle("pl-ahead", step !== null && step > this.model.step);
+  #updateMarks(): void {
+    for (const line of this.#lines) {
+      for (const { step, element } of line.marks) element.classList.toggle("pl-ahead", step !== null && step > this.#model.step);
     }
   }
 
-  private within(span: Span): Piece[] {
+  #within(span: Span): Piece[] {
     const found: Piece[] = [];
     for (let number = span.line; number <= span.end_line; number += 1) {
-      for (const piece of this.lines[number - 1]?.pieces ?? []) {
+      for (const piece of this.#lines[number - 1]?.pieces ?? []) {
         const after = number > span.line || piece.start >= span.utf16[0];
         const before = number < span.end_line || piece.end <= span.utf16[1];
         if (after && before && piece.end > piece.start) found.push(piece);
@@ -176,51 +179,51 @@ export class CodeView {
     return found;
   }
 
-  private light(span: Span | null, kind: "pl-now" | "pl-origin"): HTMLElement | null {
-    if (!span || span.source !== this.source) return null;
-    for (const piece of this.within(span)) this.add(piece.element, kind);
-    const row = this.lines[span.line - 1]?.row ?? null;
-    if (row && kind === "pl-now") this.add(row, "pl-now-row");
+  #light(span: Span | null, kind: "pl-now" | "pl-origin"): HTMLElement | null {
+    if (!span || span.source !== this.#source) return null;
+    for (const piece of this.#within(span)) this.#add(piece.element, kind);
+    const row = this.#lines[span.line - 1]?.row ?? null;
+    if (row && kind === "pl-now") this.#add(row, "pl-now-row");
     return row;
   }
 
-  private add(element: HTMLElement, kind: string): void {
+  #add(element: HTMLElement, kind: string): void {
     element.classList.add(kind);
-    this.lit.push(element);
+    this.#lit.push(element);
   }
 
   /** Every name of the focused tensor, or of any tensor in the focused storage, is underlined in the storage's hue. */
-  private lightFocus(): void {
-    const { focus } = this.model;
+  #lightFocus(): void {
+    const { focus } = this.#model;
     if (!focus) return;
-    const state = this.model.stateAt(this.model.step);
-    const storage = this.model.storageOf(focus, state);
+    const state = this.#model.stateAt(this.#model.step);
+    const storage = this.#model.storageOf(focus, state);
     const tensors = focus.startsWith("t") ? [state.tensors[focus]] : Object.values(state.tensors).filter((one) => one?.storage === storage);
     const names = new Set(tensors.flatMap((one) => one?.names ?? []));
-    this.box.style.setProperty("--pl-hue", this.model.hue(storage));
+    this.#box.style.setProperty("--pl-hue", this.#model.hue(storage));
     if (!names.size) return;
-    for (const line of this.lines) for (const piece of line.pieces) if (names.has(piece.name)) this.add(piece.element, "pl-same");
+    for (const line of this.#lines) for (const piece of line.pieces) if (names.has(piece.name)) this.#add(piece.element, "pl-same");
   }
 
   /** Scrolls inside the view only: the page never moves under the reader. */
-  private reveal(row: HTMLElement): void {
-    const { box } = this;
+  #reveal(row: HTMLElement): void {
+    const box = this.#box;
     const top = row.offsetTop - box.offsetTop;
     if (top < box.scrollTop + 8) box.scrollTop = Math.max(0, top - 40);
     else if (top + row.offsetHeight > box.scrollTop + box.clientHeight - 8) box.scrollTop = top + row.offsetHeight - box.clientHeight + 40;
   }
 
-  private at(target: EventTarget | null): { line: Line; piece: Piece | null } | null {
+  #at(target: EventTarget | null): { line: Line; piece: Piece | null } | null {
     const row = (target as Element | null)?.closest?.(".pl-line");
-    const line = this.lines.find((one) => one.row === row);
+    const line = this.#lines.find((one) => one.row === row);
     return line ? { line, piece: line.pieces.find((one) => one.element === target) ?? null } : null;
   }
 
   /** The smallest expression around a piece; of several (a loop), the one nearest to the current step. */
-  private eventAt(line: Line, piece: Piece): TraceEvent | null {
+  #eventAt(line: Line, piece: Piece): TraceEvent | null {
     const number = Number(line.row.dataset.line);
     const size = ({ span }: TraceEvent): number => (span ? (span.end_line - span.line) * 10000 + span.utf16[1] - span.utf16[0] : Infinity);
-    const far = (event: TraceEvent): number => Math.abs(event.step - this.model.step);
+    const far = (event: TraceEvent): number => Math.abs(event.step - this.#model.step);
     const around = line.events.filter(({ span }) => {
       if (!span) return false;
       const after = number > span.line || piece.start >= span.utf16[0];
@@ -229,34 +232,34 @@ export class CodeView {
     return around.sort((a, b) => size(a) - size(b) || far(a) - far(b))[0] ?? null;
   }
 
-  private labelAt(line: Line, piece: Piece): string {
-    for (const step of piece.name ? [this.model.step, this.model.last] : []) {
-      const named = Object.entries(this.model.stateAt(step).tensors).filter(([, one]) => one?.alive && one.names?.includes(piece.name));
+  #labelAt(line: Line, piece: Piece): string {
+    for (const step of piece.name ? [this.#model.step, this.#model.last] : []) {
+      const named = Object.entries(this.#model.stateAt(step).tensors).filter(([, one]) => one?.alive && one.names?.includes(piece.name));
       if (named.length) return (named[named.length - 1] as [string, unknown])[0];
     }
-    const event = this.eventAt(line, piece);
+    const event = this.#eventAt(line, piece);
     return event?.results[0] ?? event?.operands.find((operand) => operand.label)?.label ?? "";
   }
 
-  private hover(event: Event): void {
-    const place = this.at(event.target);
-    const label = place?.piece ? this.labelAt(place.line, place.piece) : "";
-    if (label) this.model.focus = label;
+  #hover(event: Event): void {
+    const place = this.#at(event.target);
+    const label = place?.piece ? this.#labelAt(place.line, place.piece) : "";
+    if (label) this.#model.focus = label;
   }
 
-  private leave(): void {
-    this.model.focus = this.pinned;
+  #leave(): void {
+    this.#model.focus = this.#pinned;
   }
 
   /** A click goes to the operation and keeps its tensor in focus. A click beside the code takes the line's first one. */
-  private click(event: Event): void {
-    const place = this.at(event.target);
+  #click(event: Event): void {
+    const place = this.#at(event.target);
     if (!place) return;
-    const found = place.piece && /\S/.test(place.piece.element.textContent ?? "") ? this.eventAt(place.line, place.piece) : null;
+    const found = place.piece && /\S/.test(place.piece.element.textContent ?? "") ? this.#eventAt(place.line, place.piece) : null;
     const target = found ?? place.line.events[0];
     if (!target) return;
-    this.pinned = place.piece ? this.labelAt(place.line, place.piece) : (target.results[0] ?? "");
-    this.model.step = target.step;
-    this.model.focus = this.pinned;
+    this.#pinned = place.piece ? this.#labelAt(place.line, place.piece) : (target.results[0] ?? "");
+    this.#model.step = target.step;
+    this.#model.focus = this.#pinned;
   }
 }

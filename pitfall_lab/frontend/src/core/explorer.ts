@@ -3,12 +3,13 @@
 import { CodeView } from "./code";
 import type { Language, Scene, Trace, View } from "./contract";
 import { h, s } from "./dom";
-import { byText, showFacts, withLabels } from "./facts";
-import { findings } from "./findings";
+import { byText, showFacts } from "./facts";
+import { findings, remedies } from "./findings";
 import { KEYS, Roving } from "./keys";
 import { TraceError } from "./load";
 import { dot } from "./marks";
 import { ExplorerModel } from "./model";
+import { labels, prose } from "./prose";
 import { Scrubber } from "./scrubber";
 import { stories, type Beat, type Story } from "./story";
 import { STYLE } from "./style";
@@ -64,104 +65,121 @@ function openRoot(host: HTMLElement): HTMLElement {
 }
 
 class Explorer {
-  private panels: Panel[] = [];
-  private stories: Story[] = [];
-  private story: Story | undefined;
-  private asText = false;
-  private help = false;
-  private chosen = "code";
-  private drawn: Language | "" = "";
-  private scrubber!: Scrubber;
-  private sentence!: HTMLElement;
-  private count!: HTMLElement;
-  private facts!: HTMLElement;
-  private buttons: Record<string, HTMLButtonElement> = {};
-  private readonly roving: Roving;
-  private readonly stop: (() => void)[] = [];
+  #panels: Panel[] = [];
+  #stories: Story[] = [];
+  #story: Story | undefined;
+  #asText = false;
+  #help = false;
+  #chosen = "code";
+  #drawn: Language | "" = "";
+  #scrubber!: Scrubber;
+  #sentence!: HTMLElement;
+  #count!: HTMLElement;
+  #facts!: HTMLElement;
+  #buttons: Record<string, HTMLButtonElement> = {};
+  readonly #roving: Roving;
+  readonly #stop: (() => void)[] = [];
 
-  constructor(
-    private readonly root: HTMLElement,
-    private readonly host: HTMLElement,
-    private readonly model: ExplorerModel,
-    private readonly views: View[],
-  ) {
-    this.roving = new Roving(root, () => this.scrubber.input);
-    root.addEventListener("keydown", (event) => this.key(event));
-    root.addEventListener("click", (event) => this.followLabel(event));
-    this.draw();
-    this.stop.push(model.onChange(() => this.update()), watchTheme(root));
+  readonly #root: HTMLElement;
+  readonly #host: HTMLElement;
+  readonly #model: ExplorerModel;
+  readonly #views: View[];
+
+  constructor(root: HTMLElement, host: HTMLElement, model: ExplorerModel, views: View[]) {
+    this.#root = root;
+    this.#host = host;
+    this.#model = model;
+    this.#views = views;
+    this.#roving = new Roving(root, () => this.#scrubber.input);
+    root.addEventListener("keydown", (event) => this.#key(event));
+    root.addEventListener("click", (event) => this.#followLabel(event));
+    this.#draw();
+    this.#stop.push(model.onChange(() => this.#update()), watchTheme(root));
   }
 
   destroy(): void {
-    for (const stop of this.stop) stop();
-    for (const panel of this.panels) panel.destroy();
-    this.root.replaceChildren();
+    for (const stop of this.#stop) stop();
+    for (const panel of this.#panels) panel.destroy();
+    this.#root.replaceChildren();
   }
 
   /** Builds everything for the current language and mode. Stepping never comes here. */
-  private draw(): void {
-    const { model } = this;
-    for (const panel of this.panels) panel.destroy();
-    this.panels = [];
-    this.drawn = model.language;
-    this.stories = stories(model);
-    const index = this.story ? Math.max(0, this.stories.findIndex((one) => one.name === this.story?.name)) : 0;
-    this.story = this.stories[index];
-    this.root.lang = model.language === "zh" ? "zh-CN" : "en";
-    this.root.setAttribute("aria-label", model.t("Pitfall Lab Explorer", "Pitfall Lab 浏览器"));
-    this.scrubber = new Scrubber(model);
-    this.scrubber.tell(this.story);
-    this.sentence = h("p", { class: "pl-sentence", role: "status", "aria-live": "polite" });
-    this.count = h("span", { class: "pl-count", "aria-hidden": "true" });
-    this.facts = h("div", { class: "pl-facts", role: "group", "aria-label": model.t("Facts about the focus", "所选对象的信息") });
-    const parts = [this.header(), this.transport(), h("div", { class: "pl-say" }, this.sentence)];
-    if (this.help) parts.push(this.helpBox());
-    if (this.stories.length) parts.push(findings(model, this.stories, (story, beat) => this.go(story, beat)));
-    if (this.asText) parts.push(this.textBox());
-    else parts.push(this.facts, this.tabs(), this.grid());
-    if (model.trace.notes.length || model.trace.disagreements.length) parts.push(this.notes());
-    this.root.replaceChildren(...parts);
-    for (const panel of this.panels) panel.update();
-    this.updateShell();
+  #draw(): void {
+    const model = this.#model;
+    for (const panel of this.#panels) panel.destroy();
+    this.#panels = [];
+    this.#drawn = model.language;
+    if (!this.#stories.length) this.#stories = stories(model);
+    this.#story ??= this.#stories[0];
+    this.#root.lang = model.language === "zh" ? "zh-CN" : "en";
+    this.#root.setAttribute("aria-label", model.t("Pitfall Lab Explorer", "Pitfall Lab 浏览器"));
+    this.#scrubber = new Scrubber(model);
+    this.#scrubber.tell(this.#story);
+    this.#sentence = h("p", { class: "pl-sentence", role: "status", "aria-live": "polite" });
+    this.#count = h("span", { class: "pl-count", "aria-hidden": "true" });
+    this.#facts = h("div", { class: "pl-facts", role: "group", "aria-label": model.t("Facts about the focus", "所选对象的信息") });
+    const parts = [this.#header(), this.#transport(), h("div", { class: "pl-say" }, this.#sentence)];
+    if (this.#help) parts.push(this.#helpBox());
+    if (this.#stories.length) parts.push(this.#findings());
+    if (this.#asText) parts.push(this.#textBox());
+    else parts.push(this.#facts, ...this.#grid());
+    const help = remedies(model, this.#story);
+    if (help) parts.push(help);
+    if (model.trace.notes.length || model.trace.disagreements.length) parts.push(this.#notes());
+    this.#root.replaceChildren(...parts);
+    for (const panel of this.#panels) panel.update();
+    this.#updateShell();
   }
 
-  private redraw(): void {
-    const active = (this.root.getRootNode() as ShadowRoot).activeElement as HTMLElement | null;
+  #findings(): HTMLElement {
+    return findings(this.#model, this.#stories, this.#story, { choose: (story) => this.#chooseStory(story), go: (beat) => this.#go(beat) });
+  }
+
+  /** Brings up another finding, at the place that tells most about it. */
+  #chooseStory(story: Story): void {
+    this.#story = story;
+    this.#redraw();
+    const beat = story.beats.find((one) => one.role === "changed") ?? story.beats.find((one) => one.step !== null);
+    if (beat) this.#go(beat);
+  }
+
+  #redraw(): void {
+    const active = (this.#root.getRootNode() as ShadowRoot).activeElement as HTMLElement | null;
     const key = active?.dataset.key;
-    this.draw();
-    if (active) (key ? this.buttons[key] : this.scrubber.input)?.focus();
+    this.#draw();
+    if (active) (key ? this.#buttons[key] : this.#scrubber.input)?.focus();
   }
 
-  private update(): void {
-    if (this.model.language !== this.drawn) return this.redraw();
-    for (const panel of this.panels) panel.update();
-    this.updateShell();
+  #update(): void {
+    if (this.#model.language !== this.#drawn) return this.#redraw();
+    for (const panel of this.#panels) panel.update();
+    this.#updateShell();
   }
 
-  private updateShell(): void {
-    const { model } = this;
+  #updateShell(): void {
+    const model = this.#model;
     const { event, step, last } = model;
-    this.scrubber.update();
-    this.count.textContent = `${step + 1} / ${last + 1}`;
+    this.#scrubber.update();
+    this.#count.textContent = `${step + 1} / ${last + 1}`;
     const state = model.stateAt(step);
-    const words = h("span", {}, ...withLabels(model.sentence(step), model, state));
-    this.sentence.replaceChildren(event ? dot(event.by, byText(event.by, model)) : "", words);
+    const words = h("span", {}, ...prose(model.sentence(step), (part) => labels(part, model, state)));
+    this.#sentence.replaceChildren(event ? dot(event.by, byText(event.by, model)) : "", words);
     if (!event) words.style.gridColumn = "1/-1";
     for (const [key, stuck] of [["Home", step < 0], ["ArrowLeft", step < 0], ["ArrowRight", step >= last], ["End", step >= last]] as const) {
-      this.buttons[key]?.setAttribute("aria-disabled", String(stuck));
+      this.#buttons[key]?.setAttribute("aria-disabled", String(stuck));
     }
-    for (const button of this.root.querySelectorAll<HTMLElement>(".pl-story button, .pl-textview button")) {
+    for (const button of this.#root.querySelectorAll<HTMLElement>(".pl-story button, .pl-textview button")) {
       const here = button.dataset.step === String(step);
       if (here) button.setAttribute("aria-current", "step");
       else button.removeAttribute("aria-current");
     }
-    if (this.asText) this.followText();
-    else showFacts(this.facts, model);
-    this.roving.sweep();
+    if (this.#asText) this.#followText();
+    else showFacts(this.#facts, model);
+    this.#roving.sweep();
   }
 
-  private header(): HTMLElement {
-    const { model } = this;
+  #header(): HTMLElement {
+    const model = this.#model;
     const { outcome, agreement, sources } = model.trace;
     const line = outcome.failure?.span?.line;
     const where = line ? model.t(` in line ${line}`, `（第 ${line} 行）`) : "";
@@ -169,39 +187,39 @@ class Explorer {
     const said = bad ? `✕ ${outcome.failure?.type ?? model.t("raised", "报错")}${where}` : model.t("✓ finished without an error", "✓ 正常结束，没有报错");
     const agreed = model.t(`${agreement.agreed} of ${agreement.checked} operations agree`, `${agreement.checked} 个操作中 ${agreement.agreed} 个一致`);
     const mirrored = agreement.mirrored ? model.t(`, ${agreement.mirrored} without a model`, `，${agreement.mirrored} 个没有模型`) : "";
-    const badge = h("span", { class: "pl-agree", title: this.agreementText() }, dot("a", byText("a", model)), agreed + mirrored);
+    const badge = h("span", { class: "pl-agree", title: this.#agreementText() }, dot("a", byText("a", model)), agreed + mirrored);
     if (agreement.disagreed) badge.append(h("b", {}, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
     const tools = h(
       "div",
       { class: "pl-tools" },
-      this.button("t", model.t("Text", "文字"), model.t("everything as text (T)", "文字视图（T）"), () => this.toggleText(), this.asText),
-      this.button("?", model.t("Help", "帮助"), model.t("keys and signs (?)", "按键与符号（?）"), () => this.toggleHelp(), this.help),
-      this.button("language", model.t("中文", "English"), model.t("切换到中文", "switch to English"), () => (model.language = model.language === "zh" ? "en" : "zh")),
+      this.#button("t", model.t("Text", "文字"), model.t("everything as text (T)", "文字视图（T）"), () => this.#toggleText(), this.#asText),
+      this.#button("?", model.t("Help", "帮助"), model.t("keys and signs (?)", "按键与符号（?）"), () => this.#toggleHelp(), this.#help),
+      this.#button("language", model.t("中文", "English"), model.t("切换到中文", "switch to English"), () => (model.language = model.language === "zh" ? "en" : "zh")),
     );
     return h("header", { class: "pl-head" }, h("h2", {}, sources[0]?.name ?? ""), h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome" }, said), badge, tools);
   }
 
-  private agreementText(): string {
-    return this.model.t(
+  #agreementText(): string {
+    return this.#model.t(
       "Every operation runs on real torch and, independently, on a model of torch. This is how often both gave the same answer.",
       "每个操作都在真实的 torch 上运行，同时在一个独立的模型上运行；这里是两者答案一致的次数。",
     );
   }
 
-  private button(key: string, text: string | SVGElement, title: string, click: () => void, pressed?: boolean): HTMLButtonElement {
+  #button(key: string, text: string | SVGElement, title: string, click: () => void, pressed?: boolean): HTMLButtonElement {
     const button = h("button", { type: "button", "data-key": key, title, click }, text);
     if (typeof text !== "string") button.setAttribute("aria-label", title);
     if (pressed !== undefined) button.setAttribute("aria-pressed", String(pressed));
-    this.buttons[key] = button;
+    this.#buttons[key] = button;
     return button;
   }
 
-  private icon(name: string): SVGElement {
+  #icon(name: string): SVGElement {
     return s("svg", { class: "pl-icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: ICONS[name] ?? "" }));
   }
 
-  private transport(): HTMLElement {
-    const { model } = this;
+  #transport(): HTMLElement {
+    const model = this.#model;
     const icons: [string, string, string][] = [
       ["Home", "start", model.t("to the start (Home)", "到开头（Home）")],
       ["ArrowLeft", "back", model.t("previous step (←)", "上一步（←）")],
@@ -210,51 +228,56 @@ class Explorer {
       ["[", "before", model.t("previous event of the focused storage ([)", "所选存储的上一个事件（[）")],
       ["]", "after", model.t("next event of the focused storage (])", "所选存储的下一个事件（]）")],
     ];
-    const buttons = icons.map(([key, icon, title]) => this.button(key, this.icon(icon), title, () => this.act(key)));
-    if (this.story) {
-      const cycle = this.button("e", model.t("Story", "经过"), model.t("saved → changed → raised (E)", "保存 → 改写 → 报错（E）"), () => this.act("e"));
+    const buttons = icons.map(([key, icon, title]) => this.#button(key, this.#icon(icon), title, () => this.#act(key)));
+    if (this.#story) {
+      const cycle = this.#button("e", model.t("Story", "经过"), model.t("saved → changed → raised (E)", "保存 → 改写 → 报错（E）"), () => this.#act("e"));
       cycle.classList.add("pl-wide");
       buttons.push(cycle);
-    } else delete this.buttons.e;
-    return h("div", { class: "pl-transport" }, h("div", { class: "pl-buttons" }, ...buttons), this.scrubber.element, this.count);
+    } else delete this.#buttons.e;
+    return h("div", { class: "pl-transport" }, h("div", { class: "pl-buttons" }, ...buttons), this.#scrubber.element, this.#count);
   }
 
-  private tabs(): HTMLElement {
+  #tabs(): HTMLElement {
     const bar = h("div", { class: "pl-tabs", role: "tablist" });
-    for (const { id, title } of this.sections()) {
-      const tab = h("button", { role: "tab", "data-tab": id, "aria-selected": String(id === this.chosen), click: () => this.choose(id) }, this.model.t(title.en, title.zh));
+    for (const { id, element } of this.#panels) {
+      const tab = h("button", { type: "button", role: "tab", "data-tab": id, "aria-selected": String(id === this.#chosen), click: () => this.#choose(id) });
+      tab.textContent = element.getAttribute("aria-label");
       bar.append(tab);
     }
     return bar;
   }
 
-  private sections(): { id: string; title: View["title"] }[] {
-    return [{ id: "code", title: { en: "Code", zh: "代码" } }, ...this.views];
+  #sections(): View[] {
+    const code: View = { id: "code", title: { en: "Code", zh: "代码" }, mount: (body) => new CodeView(body, this.#model, this.#stories) };
+    return [code, ...this.#views];
   }
 
-  private choose(id: string): void {
-    this.chosen = id;
-    for (const tab of this.root.querySelectorAll<HTMLElement>("[data-tab]")) tab.setAttribute("aria-selected", String(tab.dataset.tab === id));
-    for (const panel of this.panels) panel.element.classList.toggle("pl-chosen", panel.id === id);
-    this.update();
+  #choose(id: string): void {
+    this.#chosen = id;
+    for (const tab of this.#root.querySelectorAll<HTMLElement>("[data-tab]")) tab.setAttribute("aria-selected", String(tab.dataset.tab === id));
+    for (const panel of this.#panels) panel.element.classList.toggle("pl-chosen", panel.id === id);
+    this.#update();
   }
 
-  private grid(): HTMLElement {
+  /** The panels that have something to show; of the others only their one sentence stays. */
+  #grid(): HTMLElement[] {
     const grid = h("div", { class: "pl-panels" });
-    this.panels = [
-      this.panel("code", { en: "Code", zh: "代码" }, (body) => new CodeView(body, this.model, this.stories)),
-      ...this.views.map((view) => this.panel(view.id, view.title, (body) => view.mount(body, this.model))),
-    ];
-    if (this.panels.length % 2 === 1) this.panels[this.panels.length - 1]?.element.classList.add("pl-full");
-    grid.append(...this.panels.map((panel) => panel.element));
-    return grid;
+    const empties = h("p", { class: "pl-empties" });
+    const mounted = this.#sections().map((view) => this.#panel(view.id, view.title, (body) => view.mount(body, this.#model)));
+    this.#panels = mounted.filter((panel) => !panel.element.querySelector(":scope > .pl-body > .pl-nothing"));
+    for (const panel of mounted) {
+      if (this.#panels.includes(panel)) grid.append(panel.element);
+      else empties.append(h("b", {}, panel.element.getAttribute("aria-label") ?? ""), ` — ${panel.element.querySelector(".pl-nothing")?.textContent ?? ""} `);
+    }
+    if (!this.#panels.some((panel) => panel.id === this.#chosen)) this.#chosen = "code";
+    return empties.childNodes.length ? [this.#tabs(), grid, empties] : [this.#tabs(), grid];
   }
 
   /** A view in its frame. When it fails it is replaced by a text, and the others go on. */
-  private panel(id: string, title: View["title"], mount: (body: HTMLElement) => { update(): void; destroy(): void }): Panel {
+  #panel(id: string, title: View["title"], mount: (body: HTMLElement) => { update(): void; destroy(): void }): Panel {
     const body = h("div", { class: "pl-body" });
-    const name = this.model.t(title.en, title.zh);
-    const chosen = id === this.chosen ? " pl-chosen" : "";
+    const name = this.#model.t(title.en, title.zh);
+    const chosen = id === this.#chosen ? " pl-chosen" : "";
     const element = h("section", { class: `pl-panel pl-p-${id}${chosen}`, "aria-label": name }, h("h3", {}, name), body);
     let view: { update(): void; destroy(): void } | null = null;
     const guarded = (work: () => void): void => {
@@ -262,7 +285,7 @@ class Explorer {
         work();
       } catch {
         view = null;
-        const sorry = this.model.t(`${name} could not be drawn here; press T for the text.`, `此处无法绘制“${name}”；按 T 查看文字。`);
+        const sorry = this.#model.t(`${name} could not be drawn here; press T for the text.`, `此处无法绘制“${name}”；按 T 查看文字。`);
         body.replaceChildren(h("p", { class: "pl-nothing" }, sorry));
       }
     };
@@ -270,8 +293,8 @@ class Explorer {
     return { id, element, update: () => guarded(() => view?.update()), destroy: () => guarded(() => view?.destroy()) };
   }
 
-  private textBox(): HTMLElement {
-    const { model } = this;
+  #textBox(): HTMLElement {
+    const model = this.#model;
     const from = Math.max(0, model.step - TEXT_WINDOW);
     const to = Math.min(model.last, model.step + TEXT_WINDOW);
     const list = h("ol", {});
@@ -279,7 +302,7 @@ class Explorer {
     for (let step = from; step <= to; step += 1) {
       const go = (): void => void (model.step = step);
       const number = h("span", { class: "pl-no" }, String(step + 1));
-      list.append(h("li", {}, h("button", { "data-step": step, click: go }, number, h("span", {}, model.sentence(step)))));
+      list.append(h("li", {}, h("button", { "data-step": step, click: go }, number, h("span", {}, ...prose(model.sentence(step))))));
     }
     const box = h("section", { class: "pl-textview", tabindex: "-1", "data-from": from, "data-to": to, "aria-label": model.t("Everything as text", "文字视图") }, list);
     if (left > 0) box.append(h("p", { class: "pl-nothing" }, model.t(`${left} steps further away are left out here.`, `此处省略了较远的 ${left} 步。`)));
@@ -287,19 +310,19 @@ class Explorer {
   }
 
   /** Keeps the current sentence in sight, and draws another window of the text when the step left it. */
-  private followText(): void {
-    const box = this.root.querySelector<HTMLElement>(".pl-textview");
-    const { step } = this.model;
+  #followText(): void {
+    const box = this.#root.querySelector<HTMLElement>(".pl-textview");
+    const { step } = this.#model;
     if (!box || step < 0) return;
-    if (step < Number(box.dataset.from) || step > Number(box.dataset.to)) return void (box.replaceWith(this.textBox()), this.updateShell());
+    if (step < Number(box.dataset.from) || step > Number(box.dataset.to)) return void (box.replaceWith(this.#textBox()), this.#updateShell());
     const row = box.querySelector<HTMLElement>("[aria-current]");
     if (!row) return;
     const top = row.offsetTop - box.offsetTop;
     if (top < box.scrollTop || top + row.offsetHeight > box.scrollTop + box.clientHeight) box.scrollTop = Math.max(0, top - box.clientHeight / 3);
   }
 
-  private helpBox(): HTMLElement {
-    const { model } = this;
+  #helpBox(): HTMLElement {
+    const model = this.#model;
     const keys = h("dl", {});
     for (const [key, en, zh] of KEYS) keys.append(h("dt", {}, key), h("dd", {}, model.t(en, zh)));
     const signs = h("dl", {});
@@ -310,12 +333,12 @@ class Explorer {
       "section",
       { class: "pl-help", "aria-label": model.t("Help", "帮助") },
       h("div", {}, h("h3", {}, model.t("Keys", "按键")), keys),
-      h("div", {}, h("h3", {}, model.t("Signs", "符号")), signs, h("p", { class: "pl-nothing" }, this.agreementText())),
+      h("div", {}, h("h3", {}, model.t("Signs", "符号")), signs, h("p", { class: "pl-nothing" }, this.#agreementText())),
     );
   }
 
-  private notes(): HTMLElement {
-    const { model } = this;
+  #notes(): HTMLElement {
+    const model = this.#model;
     const rows = model.trace.notes.map((note) => h("p", {}, model.t(note.en, note.zh)));
     for (const { step, path, observed, modelled } of model.trace.disagreements.slice(0, 20)) {
       const [a, b] = [JSON.stringify(observed) ?? "", JSON.stringify(modelled) ?? ""].map((text) => text.slice(0, 120));
@@ -325,80 +348,79 @@ class Explorer {
     return h("section", { class: "pl-notes", "aria-label": model.t("Notes", "说明") }, ...rows);
   }
 
-  private toggleText(): void {
-    this.asText = !this.asText;
-    this.redraw();
+  #toggleText(): void {
+    this.#asText = !this.#asText;
+    this.#redraw();
   }
 
-  private toggleHelp(): void {
-    this.help = !this.help;
-    this.redraw();
+  #toggleHelp(): void {
+    this.#help = !this.#help;
+    this.#redraw();
   }
 
-  private go(story: Story, beat: Beat): void {
-    if (this.story !== story) this.scrubber.tell((this.story = story));
-    const changed = story.beats.find((one) => one.role === "changed")?.step ?? null;
-    const storage = changed === null ? undefined : this.model.trace.events[changed]?.writes[0];
-    if (beat.step !== null) this.model.step = beat.step;
-    if (storage) this.model.focus = storage;
+  #go(beat: Beat): void {
+    const changed = this.#story?.beats.find((one) => one.role === "changed")?.step ?? null;
+    const storage = changed === null ? undefined : this.#model.trace.events[changed]?.writes[0];
+    if (beat.step !== null) this.#model.step = beat.step;
+    if (storage) this.#model.focus = storage;
   }
 
   /** E: the next beat of the story that can be shown, round and round. */
-  private cycle(): void {
-    const beats = (this.story?.beats ?? []).filter((beat) => beat.step !== null && beat.role !== "other");
-    const all = beats.length ? beats : (this.story?.beats ?? []).filter((beat) => beat.step !== null);
-    const at = all.findIndex((beat) => beat.step === this.model.step);
+  #cycle(): void {
+    const beats = (this.#story?.beats ?? []).filter((beat) => beat.step !== null && beat.role !== "other");
+    const all = beats.length ? beats : (this.#story?.beats ?? []).filter((beat) => beat.step !== null);
+    const at = all.findIndex((beat) => beat.step === this.#model.step);
     const next = all[(at + 1) % Math.max(1, all.length)];
-    if (next && this.story) this.go(this.story, next);
+    if (next) this.#go(next);
   }
 
-  private jump(by: 1 | -1): void {
-    const steps = this.model.touching();
-    const next = by > 0 ? steps.find((step) => step > this.model.step) : steps.reverse().find((step) => step < this.model.step);
-    if (next !== undefined) this.model.step = next;
+  #jump(by: 1 | -1): void {
+    const steps = this.#model.touching();
+    const next = by > 0 ? steps.find((step) => step > this.#model.step) : steps.reverse().find((step) => step < this.#model.step);
+    if (next !== undefined) this.#model.step = next;
   }
 
   /** What a key or its button does; false when it is no key of ours. */
-  private act(key: string): boolean {
-    const { model } = this;
+  #act(key: string): boolean {
+    const model = this.#model;
     const actions: Record<string, () => void> = {
       ArrowLeft: () => (model.step -= 1),
       ArrowRight: () => (model.step += 1),
       Home: () => (model.step = -1),
       End: () => (model.step = model.last),
-      "[": () => this.jump(-1),
-      "]": () => this.jump(1),
-      e: () => this.cycle(),
-      t: () => this.toggleText(),
-      "?": () => this.toggleHelp(),
+      "[": () => this.#jump(-1),
+      "]": () => this.#jump(1),
+      e: () => this.#cycle(),
+      t: () => this.#toggleText(),
+      "?": () => this.#toggleHelp(),
     };
     const action = Object.hasOwn(actions, key) ? actions[key] : undefined;
     action?.();
     return action !== undefined;
   }
 
-  private key(event: KeyboardEvent): void {
+  #key(event: KeyboardEvent): void {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-    const section = /^[1-9]$/.test(key) ? this.sections()[Number(key) - 1] : undefined;
-    if (key === "ArrowUp") this.roving.move(-1, event.target as Element);
-    else if (key === "ArrowDown") this.roving.move(1, event.target as Element);
-    else if (key === "Escape") this.leave(event.target as HTMLElement);
-    else if (section) this.choose(section.id);
-    else if (!this.act(key)) return;
+    const section = /^[1-9]$/.test(key) && !this.#asText ? this.#panels[Number(key) - 1] : undefined;
+    if (key === "ArrowUp") this.#roving.move(-1, event.target as Element);
+    else if (key === "ArrowDown") this.#roving.move(1, event.target as Element);
+    else if (key === "Escape") this.#leave(event.target as HTMLElement);
+    else if (section) this.#choose(section.id);
+    else if (!this.#act(key)) return;
     event.preventDefault();
     event.stopPropagation();
   }
 
   /** Esc goes from a control to the scrubber, and from there out, to whatever around the Explorer takes the focus. */
-  private leave(from: HTMLElement): void {
-    if (from !== this.scrubber.input) return this.scrubber.input.focus();
+  #leave(from: HTMLElement): void {
+    if (from !== this.#scrubber.input) return this.#scrubber.input.focus();
     from.blur();
-    this.host.parentElement?.closest<HTMLElement>("[tabindex]")?.focus({ preventScroll: true });
+    this.#host.parentElement?.closest<HTMLElement>("[tabindex]")?.focus({ preventScroll: true });
   }
 
-  private followLabel(event: Event): void {
+  #followLabel(event: Event): void {
     const label = (event.target as Element | null)?.closest?.<HTMLElement>(".pl-label")?.dataset.label;
-    if (label) this.model.focus = this.model.focus === label ? "" : label;
+    if (label) this.#model.focus = this.#model.focus === label ? "" : label;
   }
 }

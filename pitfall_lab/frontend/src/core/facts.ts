@@ -5,6 +5,7 @@ import { h } from "./dom";
 import { dot } from "./marks";
 import type { ExplorerModel } from "./model";
 import { inkOn } from "./palette";
+import { labels } from "./prose";
 import { cellsText } from "./words";
 
 interface Fact {
@@ -103,17 +104,6 @@ export function swatch(storage: string, model: ExplorerModel): HTMLElement {
   return h("span", { class: "pl-swatch", style: `background:${hue};color:${inkOn(hue)}`, "aria-hidden": "true" }, model.letter(storage));
 }
 
-/** Text in which every label (`t3`, `S1`, `C1`, `n5`) is a button that brings it into focus. */
-export function withLabels(text: string, model: ExplorerModel, state: State): Node[] {
-  return text.split(/(?<![\w.])([tSCn]\d+)(?![\w(]|\.\w)/u).map((part, index) => {
-    const known = index % 2 === 1 && (part in state.tensors || part in state.storages || part in state.counters || part in state.nodes);
-    if (!known) return document.createTextNode(part);
-    const storage = model.storageOf(part, state);
-    const style = storage ? `--pl-of:${model.hue(storage)}` : "";
-    return h("button", { class: "pl-label", "data-label": part, "aria-pressed": String(model.focus === part), style }, part);
-  });
-}
-
 /** What is known about the focus after the current step, as a row of facts. */
 export function showFacts(root: HTMLElement, model: ExplorerModel): void {
   const state = model.stateAt(model.step);
@@ -121,7 +111,7 @@ export function showFacts(root: HTMLElement, model: ExplorerModel): void {
   const facts = model.focus ? factsOf(model.focus, state, model) : [];
   const cells = facts.map(({ name, value, path, torch }) => {
     const by = model.provenance(path, model.step) ?? "o";
-    const value_ = h("span", { class: "pl-value" }, ...withLabels(value, model, state));
+    const value_ = h("span", { class: "pl-value" }, ...labels(value, model, state));
     return h("span", { title: `${byText(by, model)}: ${torch}` }, dot(by, byText(by, model)), name, value_);
   });
   if (storage && cells.length) cells.unshift(h("span", {}, swatch(storage, model)));

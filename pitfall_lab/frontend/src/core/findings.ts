@@ -1,87 +1,120 @@
-/** The findings: what is wrong, its story as steps that can be clicked, why, and what helps. */
+/** The findings: what is wrong and its story as steps that can be clicked (above the views); why, and what helps (below). */
 
 import type { SceneFix } from "./contract";
 import { h } from "./dom";
-import { dot, mark } from "./marks";
+import { mark, dot } from "./marks";
 import type { ExplorerModel } from "./model";
+import { prose } from "./prose";
 import type { Beat, Story } from "./story";
 import { say } from "./words";
 
-const OPEN_LIMIT = 3;
+const LIST_LIMIT = 12;
+const SIGNS = { error: "✕", warning: "▲", info: "ⓘ" };
 
-function lineText(model: ExplorerModel, line: number | null): string {
-  const text = line === null ? "" : (model.trace.sources[0]?.text.split(/\r\n|\r|\n/)[line - 1] ?? "");
-  return text.trim();
+export interface StoryActions {
+  choose(story: Story): void;
+  go(beat: Beat): void;
+}
+
+function linesOf(model: ExplorerModel): string[] {
+  return (model.trace.sources[0]?.text ?? "").split(/\r\n|\r|\n/);
 }
 
 function beatButton(model: ExplorerModel, beat: Beat, go: (beat: Beat) => void): HTMLElement {
   const place = beat.line === null ? "" : model.t(` · line ${beat.line}`, ` · 第 ${beat.line} 行`);
+  const code = beat.line === null ? "" : (linesOf(model)[beat.line - 1] ?? "").trim();
+  const text = say(beat.text, model.language);
   const button = h(
     "button",
-    { "data-step": beat.step ?? "", "data-role": beat.role, click: () => go(beat), title: say(beat.text, model.language) },
-    mark(beat.role),
-    h("span", {}, say(beat.title, model.language) + place),
-    h("code", {}, lineText(model, beat.line)),
+    { type: "button", "data-step": beat.step ?? "", "data-role": beat.role, click: () => go(beat) },
+    h("span", { class: "pl-role" }, mark(beat.role), say(beat.title, model.language) + place),
+    code && h("code", {}, code),
+    text && h("span", { class: "pl-beat-text" }, ...prose(text)),
   );
   button.disabled = beat.step === null;
   return h("li", {}, button);
 }
 
-/** The edit as a small diff against the first source. */
-function diff(model: ExplorerModel, fix: SceneFix): HTMLElement {
-  const lines = (model.trace.sources[0]?.text ?? "").split(/\r\n|\r|\n/);
-  const rows: HTMLElement[] = [];
-  for (const { line, end_line, text } of fix.edits ?? []) {
-    for (const old of lines.slice(line - 1, end_line)) rows.push(h("div", { class: "pl-old" }, `− ${old}`));
-    const added = text.replace(/\r?\n$/, "");
-    if (text !== "") for (const now of added.split("\n")) rows.push(h("div", { class: "pl-new" }, `+ ${now}`));
-  }
-  return h("div", { class: "pl-diff", role: "group", tabindex: "-1", "aria-label": model.t("the edit", "修改内容") }, ...rows);
+function severity(model: ExplorerModel, story: Story): HTMLElement {
+  const words = { error: model.t("error", "错误"), warning: model.t("warning", "警告"), info: model.t("worth knowing", "值得了解") };
+  return h("span", { class: `pl-${story.severity}` }, `${SIGNS[story.severity] ?? SIGNS.info} ${words[story.severity] ?? words.info}`);
+}
+
+function title(model: ExplorerModel, story: Story): HTMLElement {
+  const head = h("h3", {}, severity(model, story), h("code", {}, [story.rule, story.name].filter(Boolean).join(" ")));
+  if (!story.predicted) return head;
+  const who = model.t("computed by the shadow engine", "由影子引擎算出");
+  head.append(h("span", { class: "pl-tag" }, dot("m", who), model.t("predicted before torch got there", "在 torch 运行到之前已预测")));
+  return head;
+}
+
+function told(model: ExplorerModel, story: Story, go: (beat: Beat) => void): HTMLElement {
+  const quoted = story.rule === "" && typeof story.message === "string";
+  const message = say(story.message, model.language);
+  return h(
+    "article",
+    { class: "pl-finding" },
+    title(model, story),
+    h("p", { class: quoted ? "pl-message pl-quoted" : "pl-message" }, ...(quoted ? [message] : prose(message))),
+    h("ol", { class: "pl-story", "aria-label": model.t("The story", "经过") }, ...story.beats.map((beat) => beatButton(model, beat, go))),
+  );
+}
+
+/** The other findings, one line each: a click brings one up. */
+function others(model: ExplorerModel, stories: Story[], chosen: Story | undefined, choose: (story: Story) => void): HTMLElement | null {
+  const rest = stories.filter((story) => story !== chosen);
+  if (!rest.length) return null;
+  const rows = rest.slice(0, LIST_LIMIT).map((story) =>
+    h("li", {}, h("button", { type: "button", click: () => choose(story) }, severity(model, story), h("span", {}, ...prose(say(story.message, model.language))))),
+  );
+  const left = rest.length - rows.length;
+  if (left > 0) rows.push(h("li", { class: "pl-nothing" }, model.t(`and ${left} more`, `另有 ${left} 条`)));
+  return h("ul", { class: "pl-others", "aria-label": model.t("Other findings", "其他发现") }, ...rows);
+}
+
+export function findings(model: ExplorerModel, stories: Story[], chosen: Story | undefined, actions: StoryActions): HTMLElement {
+  const box = h("section", { class: "pl-findings", "aria-label": model.t("Findings", "发现") });
+  if (chosen) box.append(told(model, chosen, actions.go));
+  const rest = others(model, stories, chosen, actions.choose);
+  if (rest) box.append(rest);
+  return box;
+}
+
+/** One edit as old and new lines; what stays the same is context. */
+function diffRows(lines: string[], edit: { line: number; end_line: number; text: string }): HTMLElement[] {
+  const old = lines.slice(edit.line - 1, edit.end_line);
+  const now = edit.text === "" ? [] : edit.text.replace(/\r?\n$/, "").split(/\r\n|\r|\n/);
+  let head = 0;
+  while (head < old.length && head < now.length && old[head] === now[head]) head += 1;
+  let tail = 0;
+  while (tail < old.length - head && tail < now.length - head && old[old.length - 1 - tail] === now[now.length - 1 - tail]) tail += 1;
+  const row = (kind: string, sign: string, text: string): HTMLElement => h("div", { class: kind }, `${sign} ${text}`);
+  return [
+    ...now.slice(0, head).map((text) => row("pl-kept", " ", text)),
+    ...old.slice(head, old.length - tail).map((text) => row("pl-old", "−", text)),
+    ...now.slice(head, now.length - tail).map((text) => row("pl-new", "+", text)),
+    ...now.slice(now.length - tail).map((text) => row("pl-kept", " ", text)),
+  ];
 }
 
 function fixBox(model: ExplorerModel, fix: SceneFix): HTMLElement {
   const tried = fix.verified
-    ? h("span", { class: "pl-ok" }, "✓", model.t("tried: it works on both engines", "已验证：在两个引擎上都通过"))
-    : h("span", { class: "pl-untried" }, model.t("not tried", "未验证"));
-  return h("div", { class: "pl-fix" }, h("p", {}, say(fix.title, model.language), tried), diff(model, fix));
+    ? h("span", { class: "pl-ok" }, model.t("✓ verified: applied and run again on both engines", "✓ 已验证：修改后在两个引擎上重新运行"))
+    : h("span", { class: "pl-untried" }, model.t("not tried here", "此处未验证"));
+  const edits = [...(fix.edits ?? [])].sort((a, b) => a.line - b.line);
+  const rows = edits.flatMap((edit) => diffRows(linesOf(model), edit));
+  const label = model.t("the edit", "修改内容");
+  return h("li", { class: "pl-fix" }, h("p", {}, ...prose(say(fix.title, model.language))), tried, h("div", { class: "pl-diff", role: "group", "aria-label": label }, ...rows));
 }
 
-function severity(model: ExplorerModel, story: Story): HTMLElement {
-  const words = {
-    error: model.t("error", "错误"),
-    warning: model.t("warning", "警告"),
-    info: model.t("worth knowing", "值得了解"),
-  };
-  const sign = { error: "✕", warning: "▲", info: "ⓘ" }[story.severity] ?? "ⓘ";
-  return h("span", { class: `pl-${story.severity}` }, `${sign} ${words[story.severity] ?? words.info}`);
-}
-
-function body(model: ExplorerModel, story: Story, go: (beat: Beat) => void): HTMLElement[] {
-  const quoted = story.rule === "" && typeof story.message === "string";
-  const parts = [
-    h("p", { class: quoted ? "pl-message pl-quoted" : "pl-message" }, say(story.message, model.language)),
-    h("ol", { class: "pl-story", "aria-label": model.t("The story", "经过") }, ...story.beats.map((beat) => beatButton(model, beat, go))),
-  ];
-  const why = say(story.explanation, model.language);
-  if (why) parts.push(h("p", { class: "pl-why" }, why));
-  if (story.fixes.length) parts.push(h("div", { class: "pl-fixes" }, ...story.fixes.map((fix) => fixBox(model, fix))));
-  return parts;
-}
-
-export function findings(model: ExplorerModel, stories: Story[], go: (story: Story, beat: Beat) => void): HTMLElement {
-  const box = h("section", { class: "pl-findings", "aria-label": model.t("Findings", "发现") });
-  for (const story of stories.slice(0, OPEN_LIMIT)) {
-    const title = h("h3", {}, severity(model, story), h("code", {}, [story.rule, story.name].filter(Boolean).join(" ")));
-    if (story.predicted) {
-      const before = model.t("predicted before torch ran it", "在 torch 运行之前已预测");
-      title.append(h("span", { class: "pl-tag" }, dot("m", model.t("computed by the shadow engine", "由影子引擎算出")), before));
-    }
-    box.append(h("article", { class: "pl-finding" }, title, ...body(model, story, (beat) => go(story, beat))));
-  }
-  const more = stories.length - OPEN_LIMIT;
-  if (more > 0) {
-    const rest = stories.slice(OPEN_LIMIT).map((story) => `${story.rule} ${story.name}`.trim()).join(", ");
-    box.append(h("p", { class: "pl-finding" }, model.t(`${more} more: ${rest}`, `另有 ${more} 条：${rest}`)));
+/** Why it is so, and the edits that help. */
+export function remedies(model: ExplorerModel, story: Story | undefined): HTMLElement | null {
+  const why = say(story?.explanation, model.language);
+  if (!story || (!why && !story.fixes.length)) return null;
+  const box = h("section", { class: "pl-remedies", "aria-label": model.t("Why, and what helps", "原因与办法") });
+  if (why) box.append(h("div", {}, h("h3", {}, model.t("Why", "原因")), h("p", { class: "pl-why" }, ...prose(why))));
+  if (story.fixes.length) {
+    box.append(h("div", {}, h("h3", {}, model.t("What helps", "办法")), h("ol", { class: "pl-fixes" }, ...story.fixes.map((fix) => fixBox(model, fix)))));
   }
   return box;
 }

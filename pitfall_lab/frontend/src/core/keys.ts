@@ -17,39 +17,41 @@ const STOPS = "button:not(:disabled),input,[tabindex],a[href],summary";
 
 /** Keeps exactly one element of `root` in the tab order. */
 export class Roving {
-  private current: HTMLElement | SVGElement | null = null;
+  #current: HTMLElement | SVGElement | null = null;
 
-  constructor(
-    private readonly root: HTMLElement,
-    private readonly home: () => HTMLElement,
-  ) {
-    root.addEventListener("focusin", (event) => this.take(event.target as HTMLElement));
+  readonly #root: HTMLElement;
+  readonly #home: () => HTMLElement;
+
+  constructor(root: HTMLElement, home: () => HTMLElement) {
+    this.#root = root;
+    this.#home = home;
+    root.addEventListener("focusin", (event) => this.#take(event.target as HTMLElement));
   }
 
-  private stops(): HTMLElement[] {
-    return [...this.root.querySelectorAll<HTMLElement>(STOPS)];
+  #stops(): HTMLElement[] {
+    return [...this.#root.querySelectorAll<HTMLElement>(STOPS)];
   }
 
   /** Call after anything was drawn: new controls join the order, and the tab stop moves home when its control is gone. */
   sweep(): void {
-    if (!this.current?.isConnected || !this.visible(this.current)) this.current = this.home();
-    for (const stop of this.stops()) stop.tabIndex = stop === this.current ? 0 : -1;
+    if (!this.#current?.isConnected || !this.#visible(this.#current)) this.#current = this.#home();
+    for (const stop of this.#stops()) stop.tabIndex = stop === this.#current ? 0 : -1;
   }
 
-  private visible(element: Element): boolean {
+  #visible(element: Element): boolean {
     return element.getClientRects().length > 0;
   }
 
-  private take(element: HTMLElement | SVGElement): void {
+  #take(element: HTMLElement | SVGElement): void {
     if (!element.matches(STOPS)) return;
-    if (this.current && this.current !== element) this.current.tabIndex = -1;
-    this.current = element;
+    if (this.#current && this.#current !== element) this.#current.tabIndex = -1;
+    this.#current = element;
     element.tabIndex = 0;
   }
 
   move(by: 1 | -1, from: Element | null): void {
-    const stops = this.stops().filter((stop) => this.visible(stop));
-    const at = stops.indexOf((from ?? this.current) as HTMLElement);
+    const stops = this.#stops().filter((stop) => this.#visible(stop));
+    const at = stops.indexOf((from ?? this.#current) as HTMLElement);
     stops[(at + by + stops.length) % stops.length]?.focus();
   }
 }

@@ -9,22 +9,22 @@ import { describe } from "./words";
 const CHECKPOINTS = 32;
 
 export class ExplorerModel implements Model {
-  private now = -1;
-  private label = "";
-  private tongue: Language;
-  private listeners = new Set<() => void>();
-  private states = new Map<number, State>();
-  private recent: [step: number, state: State][] = [];
-  private facts: Map<string, [step: number, by: By][]> | null = null;
-  private sentences = new Map<number, Text>();
+  #now = -1;
+  #label = "";
+  #tongue: Language;
+  #listeners = new Set<() => void>();
+  #states = new Map<number, State>();
+  #recent: [step: number, state: State][] = [];
+  #facts: Map<string, [step: number, by: By][]> | null = null;
+  #sentences = new Map<number, Text>();
 
   constructor(
     readonly trace: Trace,
     readonly scene: Scene,
     language: Language = "en",
   ) {
-    this.tongue = language;
-    for (const one of Array.isArray(scene.events) ? scene.events : []) this.sentences.set(one.step, one.sentence);
+    this.#tongue = language;
+    for (const one of Array.isArray(scene.events) ? scene.events : []) this.#sentences.set(one.step, one.sentence);
   }
 
   get last(): number {
@@ -32,51 +32,51 @@ export class ExplorerModel implements Model {
   }
 
   get step(): number {
-    return this.now;
+    return this.#now;
   }
 
   set step(step: number) {
     const next = Math.max(-1, Math.min(this.last, Math.round(step) || 0));
-    if (next === this.now) return;
-    this.now = next;
-    this.changed();
+    if (next === this.#now) return;
+    this.#now = next;
+    this.#changed();
   }
 
   get focus(): string {
-    return this.label;
+    return this.#label;
   }
 
   set focus(label: string) {
-    if (label === this.label) return;
-    this.label = label;
-    this.changed();
+    if (label === this.#label) return;
+    this.#label = label;
+    this.#changed();
   }
 
   get language(): Language {
-    return this.tongue;
+    return this.#tongue;
   }
 
   set language(language: Language) {
-    if (language === this.tongue) return;
-    this.tongue = language;
-    this.changed();
+    if (language === this.#tongue) return;
+    this.#tongue = language;
+    this.#changed();
   }
 
   get event(): TraceEvent | null {
-    return this.trace.events[this.now] ?? null;
+    return this.trace.events[this.#now] ?? null;
   }
 
   onChange(fn: () => void): () => void {
-    this.listeners.add(fn);
-    return () => this.listeners.delete(fn);
+    this.#listeners.add(fn);
+    return () => this.#listeners.delete(fn);
   }
 
-  private changed(): void {
-    for (const fn of [...this.listeners]) fn();
+  #changed(): void {
+    for (const fn of [...this.#listeners]) fn();
   }
 
   t(en: string, zh: string): string {
-    return this.tongue === "zh" ? zh : en;
+    return this.#tongue === "zh" ? zh : en;
   }
 
   hue(storage: string): string {
@@ -91,36 +91,36 @@ export class ExplorerModel implements Model {
   sentence(step: number): string {
     const event = this.trace.events[step];
     if (!event) return this.t("Before the first operation.", "第一个操作之前。");
-    const text = this.sentences.get(step);
+    const text = this.#sentences.get(step);
     return text ? this.t(String(text.en), String(text.zh)) : describe(event, this.language);
   }
 
   /** The state after `step`. Treat it as read-only: states share their parts. */
   stateAt(step: number): State {
     const wanted = Math.max(-1, Math.min(this.last, step));
-    const known = this.recent.find(([at]) => at === wanted);
+    const known = this.#recent.find(([at]) => at === wanted);
     if (known) return known[1];
-    const [from, base] = this.nearest(wanted);
-    const state = this.fold(base, from, wanted);
-    this.recent.unshift([wanted, state]);
-    this.recent.length = Math.min(this.recent.length, 4);
+    const [from, base] = this.#nearest(wanted);
+    const state = this.#fold(base, from, wanted);
+    this.#recent.unshift([wanted, state]);
+    this.#recent.length = Math.min(this.#recent.length, 4);
     return state;
   }
 
-  private nearest(wanted: number): [number, State] {
+  #nearest(wanted: number): [number, State] {
     let best: [number, State] = [-1, emptyState()];
-    for (const [at, state] of [...this.recent, ...this.states]) if (at <= wanted && at > best[0]) best = [at, state];
+    for (const [at, state] of [...this.#recent, ...this.#states]) if (at <= wanted && at > best[0]) best = [at, state];
     return best;
   }
 
-  private fold(base: State, from: number, to: number): State {
+  #fold(base: State, from: number, to: number): State {
     const spacing = Math.max(32, Math.ceil(this.trace.events.length / CHECKPOINTS));
     let state = { ...base };
     let owned = new Set<object>();
     for (let step = from + 1; step <= to; step += 1) {
       for (const effect of (this.trace.events[step] as TraceEvent).effects) apply(state, effect, owned);
       if (step % spacing === 0 && step < to) {
-        this.states.set(step, state);
+        this.#states.set(step, state);
         state = { ...state };
         owned = new Set();
       }
@@ -130,7 +130,7 @@ export class ExplorerModel implements Model {
 
   /** Who holds the fact at `path` ("tensors.t3.counter") after `step`: the last effect on it or on what it is part of. */
   provenance(path: string, step: number): By | null {
-    const facts = (this.facts ??= this.index());
+    const facts = (this.#facts ??= this.#index());
     let best: [number, By] | null = null;
     for (let key = path; key; key = key.slice(0, Math.max(0, key.lastIndexOf(".")))) {
       for (const entry of facts.get(key) ?? []) if (entry[0] <= step && (!best || entry[0] > best[0])) best = entry;
@@ -138,7 +138,7 @@ export class ExplorerModel implements Model {
     return best ? best[1] : null;
   }
 
-  private index(): Map<string, [number, By][]> {
+  #index(): Map<string, [number, By][]> {
     const facts = new Map<string, [number, By][]>();
     for (const event of this.trace.events) {
       for (const [path, , by] of event.effects) {
@@ -152,11 +152,11 @@ export class ExplorerModel implements Model {
 
   /** The steps that touch the storage of the focused label: what `[` and `]` walk through. Everything when nothing is focused. */
   touching(): number[] {
-    const storage = this.storageOf(this.label, this.stateAt(this.last));
-    return this.trace.events.filter((event) => !storage || this.touches(event, storage)).map((event) => event.step);
+    const storage = this.storageOf(this.#label, this.stateAt(this.last));
+    return this.trace.events.filter((event) => !storage || this.#touches(event, storage)).map((event) => event.step);
   }
 
-  private touches(event: TraceEvent, storage: string): boolean {
+  #touches(event: TraceEvent, storage: string): boolean {
     if (event.writes.includes(storage)) return true;
     const state = this.stateAt(this.last);
     const labels = [...event.results, ...event.operands.map((operand) => operand.label ?? "")];

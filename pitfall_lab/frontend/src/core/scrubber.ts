@@ -42,24 +42,27 @@ function pins(model: ExplorerModel, story: Story | undefined): HTMLElement {
 export class Scrubber {
   readonly element: HTMLElement;
   readonly input: HTMLInputElement;
-  private pins: HTMLElement;
+  #pins: HTMLElement;
 
-  constructor(private readonly model: ExplorerModel) {
+  readonly #model: ExplorerModel;
+
+  constructor(model: ExplorerModel) {
+    this.#model = model;
     this.input = h("input", { type: "range", min: -1, max: model.last, step: 1, "aria-label": model.t("Step", "步骤") });
-    this.input.addEventListener("input", () => (this.model.step = Number(this.input.value)));
-    this.pins = pins(model, undefined);
-    this.element = h("div", { class: "pl-scrub" }, ticks(model), this.pins, this.input);
+    this.input.addEventListener("input", () => (this.#model.step = Number(this.input.value)));
+    this.#pins = pins(model, undefined);
+    this.element = h("div", { class: "pl-scrub" }, ticks(model), this.#pins, this.input);
   }
 
   tell(story: Story | undefined): void {
-    const next = pins(this.model, story);
-    this.pins.replaceWith(next);
-    this.pins = next;
+    const next = pins(this.#model, story);
+    this.#pins.replaceWith(next);
+    this.#pins = next;
   }
 
   update(): void {
-    this.input.value = String(this.model.step);
-    const place = `${this.model.step + 1} / ${this.model.trace.events.length}`;
+    this.input.value = String(this.#model.step);
+    const place = `${this.#model.step + 1} / ${this.#model.trace.events.length}`;
     this.input.setAttribute("aria-valuetext", place);
   }
 }

@@ -18,7 +18,7 @@ button:hover{background:var(--pl-wash)}
 button[aria-pressed=true],button[aria-selected=true],button[aria-current]{background:var(--pl-tint)}
 :focus{outline:none}:focus-visible{outline:2px solid var(--pl-accent);outline-offset:1px}
 button:disabled{opacity:.55;cursor:default;background:none}
-code,.pl-mono{font-family:var(--pl-code-font);font-size:13px}
+code{font-family:var(--pl-code-font);font-size:13px}
 .pl-mark,.pl-dot{width:12px;height:12px;flex:none;vertical-align:-1px}
 .pl-raised,.pl-wrong{color:var(--pl-red)}
 .pl-hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
@@ -56,7 +56,7 @@ code,.pl-mono{font-family:var(--pl-code-font);font-size:13px}
 .pl-sentence .pl-dot{margin-top:6px}
 .pl-forecast{color:var(--pl-red);display:flex;gap:9px;overflow-wrap:anywhere}
 .pl-forecast .pl-dot{margin-top:5px}
-.pl-label{display:inline;min-width:24px;min-height:24px;padding:1px 4px;font-family:var(--pl-code-font);font-size:.92em;border-radius:4px;text-decoration:underline;text-decoration-thickness:2px;text-underline-offset:4px;text-decoration-color:var(--pl-of,var(--pl-line))}
+.pl-label{display:inline-block;min-width:24px;min-height:24px;padding:0 3px;margin:-2px -1px;line-height:24px;text-align:center;font-family:var(--pl-code-font);font-size:.92em;border-radius:4px;text-decoration:underline;text-decoration-thickness:2px;text-underline-offset:4px;text-decoration-color:var(--pl-of,var(--pl-line))}
 .pl-label[aria-pressed=true]{background:var(--pl-tint)}
 
 .pl-findings{border-top:1px solid var(--pl-line)}
@@ -67,20 +67,23 @@ code,.pl-mono{font-family:var(--pl-code-font);font-size:13px}
 .pl-tag{display:inline-flex;gap:6px;align-items:center;border:1px solid var(--pl-line);border-radius:99px;padding:0 9px;font-size:12px}
 .pl-message{font-size:15px;font-weight:600;margin:4px 0 10px;max-width:75ch;overflow-wrap:anywhere}
 .pl-message.pl-quoted{font:13px/1.5 var(--pl-code-font);max-width:100ch}
-.pl-story{display:flex;flex-wrap:wrap;gap:8px 0;align-items:stretch}
-.pl-story li{display:flex;align-items:center;max-width:100%}
-.pl-story li+li::before{content:"→";padding:0 8px;color:var(--pl-dim)}
-.pl-story button{text-align:start;border-color:var(--pl-line);padding:5px 12px;display:grid;grid-template-columns:auto minmax(0,1fr);gap:0 8px;align-items:center;max-width:100%}
-.pl-story button>code{grid-column:1/-1;white-space:pre;overflow:hidden;text-overflow:ellipsis;max-width:34ch}
+.pl-story{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,190px),1fr));gap:8px 28px;max-width:1100px}
+.pl-story li{position:relative;display:flex}
+.pl-story li+li::before{content:"→";position:absolute;inset-inline-start:-21px;top:50%;translate:0 -50%;color:var(--pl-dim)}
+.pl-story button{flex:1;min-width:0;text-align:start;border-color:var(--pl-line);padding:7px 12px;display:flex;flex-direction:column;gap:2px;justify-content:flex-start}
+.pl-story code{white-space:pre;overflow:hidden;text-overflow:ellipsis}
 .pl-story button[aria-current]{border-color:var(--pl-accent)}
-.pl-why{margin-top:12px;max-width:75ch;white-space:pre-line;overflow-wrap:anywhere}
-.pl-fixes{margin-top:14px;display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:16px 28px}
-.pl-fix>p{display:flex;flex-wrap:wrap;gap:2px 10px;align-items:baseline;margin-bottom:4px;font-weight:600}
-.pl-ok{color:var(--pl-green);font-weight:400;display:inline-flex;gap:5px}
-.pl-untried{color:var(--pl-dim);font-weight:400}
-.pl-diff{font:13px/1.6 var(--pl-code-font);background:var(--pl-wash);border-radius:5px;padding:6px 12px;overflow-x:auto}
-.pl-diff div{white-space:pre;min-height:1.6em}.pl-diff .pl-old{color:var(--pl-dim);text-decoration:line-through;text-decoration-color:color-mix(in srgb,currentColor 55%,transparent)}
-.pl-diff .pl-new{font-weight:600}
+.pl-role{display:flex;gap:8px;align-items:center;font-weight:600;color:var(--pl-ink)}.pl-beat-text{color:var(--pl-dim);font-size:13px;overflow-wrap:anywhere}
+.pl-others{padding:4px 12px;border-top:1px solid var(--pl-line)}
+.pl-others button{text-align:start;width:100%;display:grid;grid-template-columns:7em minmax(0,1fr);gap:10px}.pl-others .pl-error{color:var(--pl-red)}
+.pl-remedies{display:grid;grid-template-columns:minmax(0,1fr);gap:20px 40px;padding:16px 20px 20px;border-top:1px solid var(--pl-line)}
+.pl-remedies h3{font-size:12px;font-weight:600;color:var(--pl-dim);margin-bottom:6px}
+.pl-why{max-width:90ch;white-space:pre-line;overflow-wrap:anywhere}
+.pl-fixes{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,360px),1fr));gap:18px 40px}
+.pl-fix{min-width:0}.pl-fix p{font-weight:600}
+.pl-ok,.pl-untried{font-size:13px}.pl-ok{color:var(--pl-green)}.pl-untried{color:var(--pl-dim)}
+.pl-diff{font:13px/1.6 var(--pl-code-font);background:var(--pl-wash);border-radius:5px;padding:6px 12px;margin-top:5px}
+.pl-diff div{white-space:pre-wrap;overflow-wrap:anywhere;min-height:1.6em;padding-inline-start:2ch;text-indent:-2ch}.pl-kept,.pl-old{color:var(--pl-dim)}.pl-old{text-decoration:line-through}.pl-new{font-weight:600}
 
 .pl-facts{display:flex;flex-wrap:wrap;gap:2px 18px;align-items:center;padding:8px 20px;min-height:45px;border-top:1px solid var(--pl-line);color:var(--pl-dim);font-size:13px}
 .pl-facts>span{display:inline-flex;gap:6px;align-items:center;overflow-wrap:anywhere}.pl-facts .pl-value{color:var(--pl-ink);font-family:var(--pl-code-font)}
@@ -88,20 +91,21 @@ code,.pl-mono{font-family:var(--pl-code-font);font-size:13px}
 
 .pl-tabs{display:none;gap:2px;padding:6px 12px;border-top:1px solid var(--pl-line);overflow-x:auto}
 .pl-tabs button{min-height:32px;white-space:nowrap}
-.pl-panels{display:grid;grid-template-columns:minmax(0,1fr);border-top:1px solid var(--pl-line)}
-.pl-panel{padding:12px 20px 16px;min-width:0;display:flex;flex-direction:column;position:relative}
-.pl-panel>h3{font-size:12px;font-weight:600;color:var(--pl-dim);margin-bottom:8px}
-.pl-body{min-width:0;flex:1;position:relative;max-height:460px;overflow:auto}
-.pl-p-code .pl-body{overflow:hidden;display:flex;flex-direction:column}
-.pl-nothing{color:var(--pl-dim)}
-@container pl (width<720px){.pl-tabs{display:flex}.pl-panel:not(.pl-chosen){display:none}.pl-panel>h3{display:none}
-.pl-head{padding:10px 12px}.pl-transport{padding:10px 12px 0;grid-template-columns:minmax(0,1fr) auto}.pl-scrub{grid-column:1/-1;grid-row:1}.pl-say,.pl-finding,.pl-facts,.pl-panel{padding-inline:12px}
-.pl-story{flex-direction:column;align-items:stretch}.pl-story li{flex-direction:column;align-items:stretch}.pl-story li+li::before{content:none}.pl-tools{margin-inline-start:0}}
-@container pl (width>=720px){.pl-panels{grid-template-columns:minmax(0,5fr) minmax(0,6fr)}.pl-panel{border-top:1px solid var(--pl-line);margin-top:-1px}.pl-panel:nth-child(even){border-inline-start:1px solid var(--pl-line)}.pl-panel.pl-full{grid-column:1/-1;border-inline-start:0}}
-@container pl (width>=1240px){.pl-panels{grid-template-columns:minmax(0,5fr) minmax(0,6fr) minmax(0,5fr)}.pl-panel,.pl-panel:nth-child(even){border-inline-start:1px solid var(--pl-line)}.pl-panel:nth-child(3n+1){border-inline-start:0}}
+.pl-panels{display:grid;grid-template-columns:minmax(0,1fr);gap:1px;background:var(--pl-line);border-top:1px solid var(--pl-line)}
+.pl-panel{background:var(--pl-bg);padding:14px 20px 18px;min-width:0;display:flex;flex-direction:column}
+.pl-panel>h3{font-size:12px;font-weight:600;color:var(--pl-dim);margin-bottom:10px}
+.pl-body{min-width:0;flex:1;display:flex;flex-direction:column}
+.pl-body>.pl-code,.pl-body>.plv{max-height:var(--pl-tall,360px)}
+.pl-nothing,.pl-empties{color:var(--pl-dim)}
+.pl-empties{padding:10px 20px;border-top:1px solid var(--pl-line);font-size:13px}.pl-empties b{font-weight:600}
+@container pl (width<720px){.pl-story li+li::before{content:none}.pl-tabs{display:flex}.pl-panel:not(.pl-chosen){display:none}.pl-panel>h3{display:none}
+.pl-head{padding:10px 12px}.pl-transport{padding:10px 12px 0;grid-template-columns:minmax(0,1fr) auto}.pl-scrub{grid-column:1/-1;grid-row:1}.pl-say,.pl-finding,.pl-facts,.pl-panel,.pl-remedies,.pl-empties,.pl-help,.pl-notes{padding-inline:12px}
+.pl-tools{margin-inline-start:auto}.pl-others button{grid-template-columns:1fr}}
+@container pl (width>=720px){.pl-panels{grid-template-columns:minmax(0,5fr) minmax(0,6fr)}.pl-panel:last-child:nth-child(odd){grid-column:1/-1}}
+@container pl (width>=1240px){.pl-panels{grid-template-columns:minmax(0,5fr) minmax(0,6fr) minmax(0,5fr);--pl-tall:440px}.pl-panel:last-child:nth-child(3n+1){grid-column:1/-1}.pl-panel:last-child:nth-child(3n+2){grid-column:span 2}.pl-panel:last-child:nth-child(3n){grid-column:auto}}
 
 .pl-file{color:var(--pl-dim);font-size:12px}.pl-file:empty{display:none}
-.pl-code{overflow:auto;max-height:400px;min-height:0}
+.pl-code{overflow:auto;min-height:0}
 .pl-lines{width:max-content;min-width:100%;padding-bottom:4px}
 .pl-line{display:grid;grid-template-columns:30px calc(var(--pl-digits,2)*1ch + 20px) auto;font:13px/22px var(--pl-code-font);height:22px}
 .pl-line:hover{background:var(--pl-wash)}

@@ -1,0 +1,119 @@
+"""A blank page in a real Chromium with the widget's module and a stand-in for anywidget's model: no server, no kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Route, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = ROOT / "pitfall_lab" / "static" / "explorer.js"
+SCREENSHOTS = ROOT / "tests" / "screenshots"
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+)  # fmt: skip
+
+# JupyterLab's own values of the variables that the Explorer reads.
+THEMES = {
+    "plain": "",
+    "light": "--jp-layout-color1:#fff;--jp-ui-font-color1:rgba(0,0,0,.87);--jp-border-color2:#e0e0e0;--jp-brand-color1:#1976d2;background:#fff",
+    "dark": "--jp-layout-color1:#111;--jp-ui-font-color1:rgba(255,255,255,1);--jp-border-color2:#616161;--jp-brand-color1:#2196f3;background:#111",
+    "contrast": "--jp-layout-color1:#000;--jp-ui-font-color1:#fff;--jp-border-color2:#fff;--jp-brand-color1:#4f9dff;background:#000",
+}
+
+# What a widget manager does for the module, in as few lines: state, change events, one view.
+MOUNT = """async ({code, states}) => {
+  window.broken = [];
+  const module = await import(URL.createObjectURL(new Blob([code], {type: "text/javascript"})));
+  window.module = module;
+  window.widgets = [];
+  for (const state of states) {
+    const listeners = {};
+    const widget = {
+      saves: 0,
+      get: (name) => state[name],
+      set(name, value) { if (state[name] === value) return; state[name] = value; for (const fn of listeners[`change:${name}`] ?? []) fn(); },
+      save_changes() { widget.saves += 1; if (state.dead) throw new Error("the kernel is gone"); },
+      on(event, fn) { (listeners[event] ??= []).push(fn); },
+      off(event, fn) { listeners[event] = (listeners[event] ?? []).filter((one) => one !== fn); },
+      listening: () => Object.values(listeners).flat().length,
+    };
+    const el = document.createElement("div");
+    el.className = "explorer";
+    document.getElementById("notebook").append(el);
+    widget.remove = await module.default.render({model: widget, el});
+    window.widgets.push(widget);
+  }
+}"""
+
+
+def chromium() -> str:
+    """The browser that the tests run in."""
+    named = os.environ.get("PITFALL_LAB_CHROMIUM")
+    found = named or next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    assert found, "no Chromium found: tests/run.py installs one, or PITFALL_LAB_CHROMIUM names it"
+    return found
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """A headless Chromium."""
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        yield running
+        running.close()
+
+
+@dataclass
+class Stage:
+    """One page. Everything it says on its console and everything it asks the network for is kept."""
+
+    page: Page
+    said: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.route("**/*", self._route)
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        self.said.append(message.text)
+
+    def _route(self, route: Route, request: Request) -> None:
+        self.asked.append(request.url)
+        route.abort()
+
+    def show(self, *states: dict[str, Any], theme: str = "plain") -> Locator:
+        """Draw one Explorer per state; returns the first one's root inside its shadow."""
+        self.page.set_content(
+            f'<!doctype html><html lang="en"><title>stage</title><body style="margin:12px;{THEMES[theme]}">'
+            '<main id="notebook" tabindex="0" aria-label="notebook"></main>'
+        )
+        self.page.evaluate(MOUNT, {"code": MODULE.read_text(encoding="utf-8"), "states": list(states)})
+        return self.page.locator(".explorer").first.locator(".pl-root")
+
+    def state(self, name: str) -> Any:
+        """What the widget's state holds: what Python would see."""
+        return self.page.evaluate("name => window.widgets[0].get(name)", name)
+
+    def screenshot(self, name: str) -> None:
+        """Keep a picture to look at."""
+        SCREENSHOTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+def state_of(trace: Any, findings: Sequence[Any] = (), **more: Any) -> dict[str, Any]:
+    """The state that the widget class would send for ``trace``."""
+    from pitfall_lab import views
+
+    scene = json.dumps(views.scene(trace, findings))
+    return {"_trace": trace.to_json(), "_scene": scene, "step": -1, "focus": "", "language": "en", **more}
