@@ -69,7 +69,7 @@ def excerpt(source: str, finding: Finding, language: Language, paint: Paint) -> 
     lines = split_lines(source)
     for number in sorted(marks):
         if previous is not None and number > previous + 1:
-            rows.append(" " * (width + 1) + paint("dim", " ⋮"))
+            rows.append(" " * (width + 2) + paint("dim", "⋮"))
         previous = number
         text = lines[number - 1].rstrip("\r\n") if number <= len(lines) else ""
         rows.append(f" {paint('dim', f'{number:>{width}} │')} {shown(text)}")

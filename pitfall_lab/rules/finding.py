@@ -119,8 +119,8 @@ class Finding:
                 for r in self.related
             ],
             "fixes": [
-                {"title": fix.title.say(language), "verified": fix.verified,
-                 "edits": [{"line": e.line, "end_line": e.end_line, "text": e.text} for e in fix.edits]}
+                {"title": fix.title.say(language), "edits": [{"line": e.line, "end_line": e.end_line, "text": e.text} for e in fix.edits],
+                 "verified": fix.verified}
                 for fix in self.fixes
             ],
         }

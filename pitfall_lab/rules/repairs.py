@@ -555,6 +555,8 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
     needed = _reads(program, backward)
     copied: list[ast.stmt] = []
     covers = {id(a) for s in saved for a in [s, *program.ancestors(s)]}
+    # a forward method is called through its module, so where from is not in the text: then any run of assignments may do
+    known = any(program.function(s) is program.function(backward) for s in saved)
     fixes: list[Fix | None] = []
     for statement in _preceding(program, backward):
         assigned = _assigned(program, statement)
@@ -566,7 +568,7 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
         copied.insert(0, statement)
         if len(copied) > 6 or sum(s.end_lineno - s.lineno + 1 for s in copied if s.end_lineno) > 20:
             break
-        if any(id(s) in covers for s in copied):
+        if not known or any(id(s) in covers for s in copied):
             fixes.append(_second_forward(program, changed if ordered else backward, copied, after=ordered))
     return fixes[:4]
 

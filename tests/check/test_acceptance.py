@@ -1,0 +1,81 @@
+"""``check`` names the save, the change and the backward of each program under ``programs/``, with a verified fix.
+
+The programs say themselves which lines these are: comments ending in ``saved``, ``changed``, ``backward``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pitfall_lab.check import Subject, Workshop, tried
+from pitfall_lab.rules import Finding, find
+from pitfall_lab.rules.source import apply
+from pitfall_lab.trace import Trace
+
+PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
+ROLES = ("saved", "changed", "backward")
+
+
+def marked(source: str) -> dict[str, int]:
+    """The line of each role, as the program's comments say."""
+    lines = {}
+    for number, line in enumerate(source.splitlines(), start=1):
+        comment = re.search(r"# ((?:saved|changed|backward)(?: (?:saved|changed|backward))*)$", line)
+        for role in comment.group(1).split() if comment else ():
+            lines[role] = number
+    return lines
+
+
+def examined(path: Path, shop: Workshop) -> tuple[Subject, Trace, list[Finding]]:
+    subject = Subject(path.read_text(encoding="utf-8"), path.name, str(path))
+    trace = shop.trace(subject)
+    return subject, trace, tried(shop, subject, trace)
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
+def test_check_names_the_lines_and_gives_a_fix_that_works(path: Path, shop: Workshop) -> None:
+    subject, trace, findings = examined(path, shop)
+    assert trace.disagreements == ()
+    (finding,) = findings
+    expected = marked(subject.source)
+    assert set(expected) == set(ROLES)
+    silent = path.stem.startswith("numpy")
+    assert (finding.rule, finding.severity) == (("PL301", "warning") if silent else ("PL101", "error"))
+    assert finding.predicted is not silent
+    assert finding.span and finding.span.line == expected["changed"]
+    assert {r.role: r.span and r.span.line for r in finding.related if r.role in ROLES} == expected
+    assert finding.fixes
+    assert all(fix.verified for fix in finding.fixes)
+    for fix in finding.fixes:
+        repaired = Subject(apply(subject.source, fix.edits), subject.name, subject.path)
+        assert shop.witness(repaired)["error"] is None
+        assert find(shop.trace(repaired)) == []
+
+
+@pytest.mark.parametrize("path", [p for p in PROGRAMS if p.stem.startswith("numpy")], ids=lambda p: p.stem)
+def test_a_wrong_gradient_is_reported_with_the_meant_one_that_torch_computes_too(path: Path, shop: Workshop) -> None:
+    """The oracle is torch itself, with saved tensors cloned when they are saved: not the shadow engine."""
+    subject, _, (finding,) = examined(path, shop)
+    wrong, meant = (shop.witness(subject, meant=m)["backwards"][-1]["gradients"] for m in (False, True))
+    reported = [(fact.name, flat(fact.value)) for fact in finding.facts if fact.name in ("gradient", "meant")]
+    for name, record in (("gradient", wrong), ("meant", meant)):
+        known = [digest["numbers"][3:] for digest in record]
+        for which, numbers in reported:
+            if which == name:
+                assert any(numbers[:8] == pytest.approx(numbers_of, rel=1e-4) for numbers_of in known)
+
+
+def flat(cells: object) -> list[float]:
+    if isinstance(cells, dict):
+        return [value for _, value in cells["shown"]]
+    return [x for cell in cells for x in flat(cell)] if isinstance(cells, list) else [float(cells)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", [p for p in PROGRAMS if "gan" in p.stem], ids=lambda p: p.stem)
+def test_moving_a_step_that_would_take_other_gradients_with_it_is_not_offered(path: Path, shop: Workshop) -> None:
+    """In a GAN the generator's backward adds to the discriminator's gradients: a later step would be another step."""
+    _, _, (finding,) = examined(path, shop)
+    assert all(fix.meaning == "recompute" for fix in finding.fixes)

@@ -1,0 +1,130 @@
+"""Rules read typed facts: the same facts give the same finding whatever torch's message says, and missing facts break nothing."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from tests.rules.build import SIGMOID, bypassed, compared, refused
+
+import pitfall_lab.rules
+from pitfall_lab.rules import RULES, find, rule
+from pitfall_lab.trace import LANGUAGES, Trace
+
+
+def test_rules_are_found_by_being_in_the_folder() -> None:
+    folder = Path(pitfall_lab.rules.__file__).parent
+    with_rule = [path for path in folder.glob("*.py") if "\nRULE = Rule(" in path.read_text(encoding="utf-8")]
+    assert len(RULES) == len(with_rule) >= 4
+    assert [r.code for r in RULES] == sorted({r.code for r in RULES})
+
+
+@pytest.mark.parametrize("each", RULES, ids=lambda r: r.code)
+def test_a_rule_is_documented_in_both_languages_with_a_bad_and_a_good_program(each: pitfall_lab.rules.Rule) -> None:
+    assert rule(each.code) is each is rule(each.name)
+    assert all(text.say(language).strip() for text in (each.title, each.why) for language in LANGUAGES)
+    assert ast.dump(ast.parse(each.bad)) != ast.dump(ast.parse(each.good))
+    assert each.name == each.name.lower().replace(" ", "-")
+
+
+def test_an_unknown_rule_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        rule("PL999")
+
+
+def test_a_refused_backward_names_save_change_and_backward() -> None:
+    (finding,) = find(refused())
+    assert (finding.rule, finding.severity, finding.predicted) == ("PL101", "error", True)
+    assert finding.span and finding.span.line == 4
+    assert [(r.role, r.span and r.span.line) for r in finding.related] == [("saved", 3), ("changed", 4), ("backward", 5)]
+    assert finding.fact("expected") == 0
+    assert finding.fact("found") == 1
+    assert not any(fix.verified for fix in finding.fixes)
+
+
+def test_the_message_of_torch_is_never_read() -> None:
+    one, other = find(refused(message="")), find(refused(message="[torch.CudaFloatTensor [7]] is at version 99"))
+    assert one == other
+
+
+def test_a_failure_nobody_forecast_is_found_but_not_called_predicted() -> None:
+    (finding,) = find(refused(forecast=False))
+    assert not finding.predicted
+
+
+def test_a_write_that_could_break_a_backward_that_never_ran_draws_nothing() -> None:
+    assert find(refused(raised=False)) == []
+
+
+def test_without_the_steps_of_the_writes_the_counter_tells_them() -> None:
+    (finding,) = find(refused(changed_at=(), forecast=False))
+    assert finding.span and finding.span.line == 4
+
+
+def test_without_any_place_in_the_source_there_is_still_a_finding() -> None:
+    trace = refused()
+    bare = dataclasses.replace(trace, sources=(), events=tuple(dataclasses.replace(e, span=None) for e in trace.events))
+    (finding,) = find(bare)
+    assert finding.fixes == ()
+    assert json.loads(json.dumps(finding.to_dict()))["rule"] == "PL101"
+
+
+def test_a_finding_as_json_counts_lines_and_columns_from_one() -> None:
+    found = find(refused())[0].to_dict()
+    assert list(found) == ["rule", "name", "severity", "line", "column", "end_line", "end_column", "predicted", "message", "related", "fixes"]
+    assert (found["line"], found["column"], found["end_column"]) == (4, 1, 11)
+    assert SIGMOID.split("\n")[3][found["column"] - 1 : found["end_column"] - 1] == "h.mul_(10)"
+    assert list(found["related"][0]) == ["role", "line", "column", "message"]
+    assert list(found["fixes"][0]) == ["title", "edits", "verified"]
+    assert list(found["fixes"][0]["edits"][0]) == ["line", "end_line", "text"]
+
+
+@pytest.mark.parametrize("trace", [refused(), bypassed([200.0, 8.0], [8.0, 8.0]), compared([4, 1], [4])], ids=["PL101", "PL301", "PL401"])
+def test_both_languages_say_something_of_their_own(trace: Trace) -> None:
+    (finding,) = find(trace)
+    texts = [finding.message, finding.explanation, *(r.message for r in finding.related), *(fix.title for fix in finding.fixes)]
+    for text in texts:
+        assert text.en.isascii() or "…" in text.en
+        assert any("\u4e00" <= c <= "\u9fff" for c in text.zh), text.zh
+
+
+def test_a_silently_wrong_gradient_is_a_warning_with_both_numbers() -> None:
+    (finding,) = find(bypassed([200.0, 8.0], [8.0, 8.0]))
+    assert (finding.rule, finding.severity) == ("PL301", "warning")
+    assert finding.fact("gradient") == [200.0, 8.0]
+    assert finding.fact("meant") == [8.0, 8.0]
+    assert "[200, 8]" in finding.message.en
+    assert "[8, 8]" in finding.message.en
+    assert {r.role: r.span and r.span.line for r in finding.related} == {"saved": 3, "changed": 5, "alias": 4, "backward": 6}
+
+
+def test_of_a_long_gradient_the_cells_that_differ_are_shown() -> None:
+    got = {"count": 20, "shown": [[0, 1.0], [7, 99.0]]}
+    meant = {"count": 20, "shown": [[0, 1.0], [7, 3.0]]}
+    (finding,) = find(bypassed(got, meant))
+    assert "[99, …]" in finding.message.en
+    assert "[3, …]" in finding.message.en
+
+
+@pytest.mark.parametrize(("left", "right"), [([4, 1], [4]), ([4], [4, 1]), ([3, 3, 1], [3, 3])])
+def test_a_column_against_a_row_is_found_in_a_loss(left: list[int], right: list[int]) -> None:
+    (finding,) = find(compared(left, right))
+    assert (finding.rule, finding.severity, finding.span and finding.span.line) == ("PL401", "warning", 4)
+
+
+@pytest.mark.parametrize(("left", "right"), [([4], [4]), ([4, 1], [4, 1]), ([1, 1], [1]), ([4, 2], [2]), ([4, 1], []), ([4, 1], [1])])
+def test_shapes_that_fit_draw_nothing(left: list[int], right: list[int]) -> None:
+    assert find(compared(left, right)) == []
+
+
+def test_the_same_place_in_a_loop_is_one_finding() -> None:
+    trace = compared([4, 1], [4])
+    again = tuple(dataclasses.replace(e, step=e.step + 3) for e in trace.events)
+    assert len(find(dataclasses.replace(trace, events=trace.events + again))) == 1
+
+
+def test_an_empty_trace_has_no_finding() -> None:
+    assert find(Trace()) == []

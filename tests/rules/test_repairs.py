@@ -1,0 +1,158 @@
+"""Candidate repairs are exact edits of the source: what is not meant to change does not change."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from pitfall_lab.rules.repairs import copies_before, flags, moves, new_value, root, second_forwards, unique
+from pitfall_lab.rules.source import Program, apply, merge, split_lines
+from pitfall_lab.trace import Event, Span
+
+NEW_VALUES = {
+    "h += x": "h = h + x",
+    "h *= a + b  # ten": "h = h * (a + b)  # ten",
+    "h -= -1": "h = h - (-1)",
+    "self.h @= w": "self.h = self.h @ w",
+    "h **= 2; y = 1": "h = h ** 2; y = 1",
+    "h.mul_(10)": "h = h * 10",
+    "h.sub_(a - b)": "h = h - (a - b)",
+    "h.data.mul_(10)": "h = h * 10",
+    "h.data += 1": "h = h + 1",
+    "h.relu_()": "h = h.relu()",
+    "h.add_(x, alpha=2)": "h = h.add(x, alpha=2)",
+    "h.add_(x).mul_(2)": "h = h.add(x).mul(2)",
+    "h.clamp_(min=0)": "h = h.clamp(min=0)",
+    "self.h.relu_()": "self.h = self.h.relu()",
+    "torch.relu_(h)": "h = torch.relu(h)",
+    "F.relu_(h)": "h = F.relu(h)",
+    "torch.nn.functional.relu_(h)": "h = torch.nn.functional.relu(h)",
+    "F.relu(h, inplace=True)": "h = F.relu(h)",
+    "F.leaky_relu(h, 0.1, inplace=True)": "h = F.leaky_relu(h, 0.1)",
+    "torch.add(h, 1, out=h)": "h = torch.add(h, 1)",
+    "y = f(h.relu_())": "y = f(h.relu())",
+    "y = F.relu(h, inplace=True) + 1": "y = F.relu(h) + 1",
+    "h.zero_()": "h = torch.zeros_like(h)",
+    "h.fill_(3)": "h = torch.full_like(h, 3)",
+    "变量.mul_(10)  # 乘十 🙂": "变量 = 变量 * 10  # 乘十 🙂",
+    "s = '🙂'; h.mul_(10)": "s = '🙂'; h = h * 10",
+}
+
+
+def last_statement(program: Program) -> ast.stmt:
+    return next(s for s in program.tree.body[1:] if "h" in program.segment(s) or "变量" in program.segment(s)) if program.tree else ast.Pass()
+
+
+@pytest.mark.parametrize(("before", "after"), NEW_VALUES.items())
+def test_a_write_becomes_a_new_value(before: str, after: str) -> None:
+    program = Program(f"import torch\n{before}\n")
+    statement = last_statement(program)
+    node = statement.value if isinstance(statement, ast.Expr) else statement
+    fix = new_value(program, node, statement)
+    assert fix is not None
+    assert apply(program.text, fix.edits) == f"import torch\n{after}\n"
+
+
+@pytest.mark.parametrize("text", ["h.copy_(x)", "h[0].mul_(2)", "h.view(-1).add_(1)", "h.normal_()", "h[0] = 1", "f(h)", "y = h.zero_()"])
+def test_what_has_no_equal_on_a_new_tensor_is_left_to_other_repairs(text: str) -> None:
+    program = Program(f"import torch\n{text}\n")
+    statement = last_statement(program)
+    node = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else statement
+    assert new_value(program, node, statement) is None
+
+
+COPIES = {
+    "h[0] = v": ["h = h.clone()\nh[0] = v"],
+    "h[0] += v  # add": ["h = h.clone()\nh[0] += v  # add"],
+    "self.h[:, 1].zero_()": ["self.h = self.h.clone()\nself.h[:, 1].zero_()"],
+    "h.view(-1)[0] = 1": ["h = h.clone()\nh.view(-1)[0] = 1"],
+    "h.data[0] = 1": ["h = h.clone()\nh[0] = 1"],
+    "if c: h[0] = 1": ["if c: h = h.clone(); h[0] = 1"],
+    "for i in range(3):\n    h[i] = 0": ["h = h.clone()\nfor i in range(3):\n    h[i] = 0", "for i in range(3):\n    h = h.clone()\n    h[i] = 0"],
+}
+
+
+@pytest.mark.parametrize(("before", "after"), COPIES.items())
+def test_a_part_is_written_into_a_copy(before: str, after: list[str]) -> None:
+    program = Program(f"import torch\n{before}\n")
+    assert program.tree
+    statement = next(s for s in ast.walk(program.tree) if isinstance(s, (ast.Assign, ast.AugAssign, ast.Expr)))
+    fixes = unique(program.text, copies_before(program, statement))
+    assert [apply(program.text, fix.edits) for fix in fixes] == [f"import torch\n{text}\n" for text in after]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("nn.ReLU(inplace=True)", "nn.ReLU()"), ("nn.ReLU(True)", "nn.ReLU()"), ("nn.Dropout(0.5, True)", "nn.Dropout(0.5)"),
+        ("nn.LeakyReLU(inplace=True, negative_slope=0.2)", "nn.LeakyReLU(negative_slope=0.2)"), ("nn.ELU(alpha=1.0,\n    inplace=True)", "nn.ELU(alpha=1.0)"),
+    ],
+)
+def test_a_module_loses_its_inplace_flag_where_it_was_built(before: str, after: str) -> None:
+    program = Program(f"act = {before}\ny = act(x)\n")
+    call = program.tree.body[1].value  # type: ignore[union-attr]
+    (fix,) = flags(program, call, Event(0, "call", "torch.relu_"))
+    assert fix is not None
+    assert apply(program.text, fix.edits) == f"act = {after}\ny = act(x)\n"
+
+
+def test_the_flag_of_the_module_that_wrote_comes_first() -> None:
+    program = Program("a = nn.Dropout(0.1, inplace=True)\nb = nn.ReLU(inplace=True)\ny = b(x)\n")
+    first = flags(program, program.tree.body[2].value, Event(0, "call", "torch.relu_"))[0]  # type: ignore[union-attr]
+    assert first is not None
+    assert first.edits[0].line == 2
+
+
+def test_a_step_moves_after_the_backward_that_needs_the_old_values() -> None:
+    program = Program("def f():\n    a.backward()\n    opt.step()  # now\n    b.backward()\n    done()\n")
+    body = program.tree.body[0].body  # type: ignore[union-attr]
+    (fix,) = moves(program, body[1], body[2])
+    assert fix is not None
+    assert apply(program.text, fix.edits) == "def f():\n    a.backward()\n    b.backward()\n    opt.step()  # now\n    done()\n"
+
+
+def test_the_forward_pass_is_run_again_from_the_line_that_saved() -> None:
+    program = Program("z = noise()\nfake = g(z)\nscore = d(fake)\na.backward()\nopt.step()\nloss = f(score)\nloss.backward()\n")
+    body = program.tree.body  # type: ignore[union-attr]
+    fix = second_forwards(program, body[4], body[6], [body[2]])[0]
+    assert fix is not None
+    assert apply(program.text, fix.edits) == "z = noise()\nfake = g(z)\nscore = d(fake)\na.backward()\nopt.step()\nscore = d(fake)\nloss = f(score)\nloss.backward()\n"
+
+
+def test_edits_made_one_after_the_other_in_their_order_fit() -> None:
+    program = Program("a\nb\nc\nd\n")
+    edits = merge(program.insert_before(program.tree.body[0], "z"), program.delete(program.tree.body[2]))  # type: ignore[union-attr]
+    assert edits is not None
+    lines = split_lines(program.text)
+    for edit in edits:
+        lines[edit.line - 1 : edit.end_line] = split_lines(edit.text)
+    assert "".join(lines) == "z\na\nb\nd\n" == apply(program.text, edits)
+
+
+def test_edits_of_the_same_line_are_not_merged() -> None:
+    program = Program("a\nb\n")
+    first = program.tree.body[0]  # type: ignore[union-attr]
+    assert merge(program.insert_before(first, "z"), program.delete(first)) is None
+
+
+@pytest.mark.parametrize("text", ["import torch\r\nh = 1\r\nh += 1\r\n", "import torch\nh = 1\nh += 1", "x = '\x0c'\nh = 1\nh += 1\n"])
+def test_line_ends_and_form_feeds_do_not_shift_edits(text: str) -> None:
+    program = Program(text)
+    statement = program.tree.body[2]  # type: ignore[union-attr]
+    fix = new_value(program, statement, statement)
+    assert fix is not None
+    result = apply(text, fix.edits)
+    assert result.rstrip("\r\n").endswith("h = h + 1")
+    assert result.startswith(text[: text.index("h +=")])
+
+
+def test_a_text_that_is_not_python_gets_no_edit() -> None:
+    program = Program("%matplotlib inline\nh += 1\n")
+    assert program.tree is None
+    assert program.at(Span(2, 0, 2, 6)) is None
+
+
+def test_the_root_of_a_chain_of_views_is_its_name() -> None:
+    for text in ("h.view(-1)[0]", "h.data", "h[0].t().add_(1)", "h.detach().numpy()"):
+        assert ast.unparse(root(ast.parse(text, mode="eval").body)) == "h"
