@@ -1,0 +1,253 @@
+"""A real JupyterLab server in private folders, a real Chromium, and a guard that lets nothing out of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCREENSHOTS = ROOT / "tests" / "screenshots"
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--force-color-profile=srgb",
+]  # fmt: skip
+# What JupyterLab 4.6 itself writes into the console on every start, with no extension installed.
+NOT_OURS = (
+    "Failed to load resource: the server responded with a status of 404 (Not Found)",  # workspaces and sessions that do not exist yet
+)
+
+
+@dataclass
+class Server:
+    """A running JupyterLab. ``folder`` is its root; notebooks are copies in ``folder/notebooks``."""
+
+    url: str
+    token: str
+    folder: Path
+    log: Path
+
+    def address(self, notebook: str = "") -> str:
+        tail = f"/tree/{notebook}" if notebook else ""
+        # "reset" starts from an empty workspace: no tab of an earlier test is opened again.
+        return f"{self.url}/lab{tail}?reset&token={self.token}"
+
+    def write(self, name: str, *cells: str) -> str:
+        """Write a notebook of code cells into the folder and return its path below the server's root."""
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
+            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}},
+        )
+        nbformat.write(notebook, self.folder / name)
+        return name
+
+    def ask(self, path: str, method: str = "GET") -> Any:
+        """Call the server's own interface."""
+        request = urllib.request.Request(f"{self.url}/api/{path}", method=method, headers={"Authorization": f"token {self.token}"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            body = answer.read()
+        return json.loads(body) if body else None
+
+    def shut_down_kernels(self) -> None:
+        """A kernel with torch takes a quarter of a gigabyte: none outlives its test."""
+        for session in self.ask("sessions"):
+            self.ask(f"sessions/{session['id']}", "DELETE")
+
+
+@dataclass
+class Lab:
+    """A page with JupyterLab in it, and what was seen in its console and on its network."""
+
+    page: Page
+    server: Server
+    console: list[str] = field(default_factory=list)
+    blocked: list[str] = field(default_factory=list)
+
+    def open(self, notebook: str) -> None:
+        """Open a notebook by its address and wait until its kernel is ready."""
+        self.page.goto(self.server.address(notebook))
+        self.page.wait_for_function("window.jupyterapp && window.jupyterapp.started")
+        self.page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+        self.page.wait_for_function(
+            """async () => {
+                const panel = window.jupyterapp.shell.currentWidget;
+                if (!panel || !panel.sessionContext) return false;
+                await panel.sessionContext.ready;
+                return panel.sessionContext.session?.kernel?.status === "idle";
+            }"""
+        )
+
+    def command(self, name: str, **arguments: Any) -> None:
+        """Run a JupyterLab command and wait for it."""
+        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args).then(() => null)", [name, arguments])
+
+    def theme(self, name: str) -> None:
+        """Switch to "JupyterLab Light", "JupyterLab Dark" or the high contrast theme and wait for its style sheet."""
+        self.command("apputils:change-theme", theme=name)
+        self.page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=name)
+
+    def cell(self, number: int):
+        """The cell at an index."""
+        return self.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{number}"]')
+
+    def run_cell(self, number: int, timeout: float = 60) -> None:
+        """Select the cell and run it in place; returns when the kernel has answered."""
+        self.page.evaluate("number => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = number; }", number)
+        before = self.page.evaluate("number => window.jupyterapp.shell.currentWidget.content.widgets[number].model.executionCount", number)
+        self.command("notebook:run-cell")
+        self.page.wait_for_function(
+            """([number, before]) => {
+                const panel = window.jupyterapp.shell.currentWidget;
+                const count = panel.content.widgets[number].model.executionCount;
+                return count !== null && count !== before && panel.sessionContext.session.kernel.status === "idle";
+            }""",
+            arg=[number, before],
+            timeout=timeout * 1000,
+        )
+
+    def picture(self, name: str) -> Path:
+        """Write a screenshot for people to look at."""
+        SCREENSHOTS.mkdir(exist_ok=True)
+        path = SCREENSHOTS / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Private folders for everything that Jupyter and IPython would read from or write into the user's home."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
+    places = {
+        "HOME": home, "JUPYTER_CONFIG_DIR": home / "config", "JUPYTER_DATA_DIR": home / "data", "JUPYTER_RUNTIME_DIR": home / "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": home / "settings", "JUPYTERLAB_WORKSPACES_DIR": home / "workspaces", "IPYTHONDIR": home / "ipython",
+        "MPLCONFIGDIR": home / "matplotlib",
+    }  # fmt: skip
+    environment |= {name: str(path) for name, path in places.items()}
+    environment |= {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+    try:
+        importlib.metadata.version("pitfall-lab")
+    except importlib.metadata.PackageNotFoundError:
+        # Tests run from a source tree without installing: show the server the tree's extension and the kernel its package.
+        (home / "share" / "labextensions").mkdir(parents=True)
+        (home / "share" / "labextensions" / "pitfall-lab").symlink_to(ROOT / "pitfall_lab" / "labextension")
+        environment |= {"JUPYTER_PATH": str(home / "share"), "PYTHONPATH": str(ROOT)}
+    return environment
+
+
+def _configure(home: Path, token: str) -> None:
+    config = {
+        "LabApp": {"expose_app_in_browser": True, "news_url": None},
+        "IdentityProvider": {"token": token},
+        "ServerApp": {"shutdown_no_activity_timeout": 1200},
+    }
+    (home / "config" / "labconfig").mkdir(parents=True)
+    (home / "config" / "jupyter_server_config.json").write_text(json.dumps(config))
+    quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+    (home / "config" / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(quiet))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """JupyterLab as `pitfall-lab lab` starts it, with notebooks copied into a folder of its own."""
+    home = tmp_path_factory.mktemp("home")
+    folder = tmp_path_factory.mktemp("learner")
+    token, port = secrets.token_hex(16), _free_port()
+    _configure(home, token)
+    log = home / "server.log"
+    command = [sys.executable, "-m", "pitfall_lab", "lab", "--no-browser", "--port", str(port), "--folder", folder]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, cwd=folder, env=_environment(home), stdout=out, stderr=subprocess.STDOUT)
+    try:
+        _wait_until_it_answers(f"http://127.0.0.1:{port}/api/status?token={token}", process, log)
+        yield Server(f"http://127.0.0.1:{port}", token, folder, log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_it_answers(url: str, process: subprocess.Popen, log: Path) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(url, timeout=2):
+            return
+        assert process.poll() is None, f"the server stopped:\n{log.read_text()[-3000:]}"
+        time.sleep(0.2)
+    raise AssertionError(f"the server did not answer within a minute:\n{log.read_text()[-3000:]}")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests: an installed one, or the one that playwright brought."""
+    path = os.environ.get("PITFALL_LAB_CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def lab(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A fresh profile. After the test its console must be silent and nothing may have asked for another machine."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, locale="en-US")
+    context.set_default_timeout(30_000)
+    page = context.new_page()
+    lab = Lab(page, server)
+
+    def guard(route: Route) -> None:
+        url = route.request.url
+        if url.startswith((f"{server.url}/", "data:", "blob:")):
+            route.continue_()
+        else:
+            lab.blocked.append(url)
+            route.abort()
+
+    def listen(message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"} and not message.text.startswith(NOT_OURS):
+            lab.console.append(f"{message.type}: {message.text} ({message.location.get('url', '')})")
+
+    context.route("**/*", guard)
+    page.on("console", listen)
+    page.on("pageerror", lambda error: lab.console.append(f"uncaught: {error}"))
+    yield lab
+    failed = getattr(request.node, "failed", False)
+    if failed:
+        lab.picture(f"failed-{request.node.name}")
+    context.close()
+    server.shut_down_kernels()
+    if not failed:
+        assert lab.blocked == [], "requests that left this machine"
+        assert lab.console == []
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+    report = (yield).get_result()
+    if report.when == "call":
+        item.failed = report.failed
