@@ -61,7 +61,7 @@ def _case(event: Event, facts: Facts) -> dict[str, Any] | None:
     node = facts.tensor(made, event.step).get("grad_fn") if made else None
     return {
         "step": event.step, "op": event.name, "line": event.span.line if event.span else None, "code": facts.code(event.step),
-        "result": {"label": made, "shape": result, "reduced": name in REDUCING}, "clash": clash,
+        "result": {"label": made, "shape": result, "reduced": name in REDUCING, "cells": _cells(facts, made, event.step) if made and name not in REDUCING else None}, "clash": clash,
         "operands": [_operand(facts, t, s, result, clash, before) for t, s in zip(tensors, shapes, strict=True)],
         "node": node, "ran": next((s for s, r in facts.nodes.get(node or "", []) if r and r.get("ran") == s), None),
         "crossed": _crossed(shapes), "wasteful": name in REDUCING and _crossed(shapes),

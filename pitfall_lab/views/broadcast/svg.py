@@ -58,8 +58,7 @@ def _case(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float, language
 
 def _sizes(canvas: Canvas, operand: dict[str, Any], facts: Facts, y: float) -> None:
     colour = hue(operand["storage"], facts.palette)
-    canvas.rect(16, y + 5, 18, 18, "box", fill=colour, rx=2)
-    canvas.text(25, y + 19, letter(operand["storage"]), "t s b", "middle")
+    canvas.swatch(16, y + 5, operand["storage"], facts.palette)
     canvas.text(42, y + 19, cut(f"{facts.name(operand['label'])} {shape_text(operand['shape'])}", 22), "t s")
     for d, dim in enumerate(operand["dims"]):
         x = LEFT + d * BOX
@@ -91,8 +90,11 @@ def _grids(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float) -> tupl
         _grid(canvas, operand, facts, x, y, rows, columns)
         x += columns * 36 + 30
     canvas.text(x - 14, y + rows * 11 + 4, "→", "t b", "middle")
+    cells = case["result"]["cells"]
     for r, c in product(range(rows), range(columns)):
-        canvas.rect(x + c * 36, y + r * 22, 36, 22, "box")
+        canvas.rect(x + c * 36, y + r * 22, 34, 20, "box")
+        if cells:
+            canvas.text(x + c * 36 + 17, y + r * 22 + 14, cut(cell_text(cells[r * shape[-1] + c]), 5), "t s m", "middle")
     return rows * 22 + 8.0, x + columns * 36 + 16
 
 

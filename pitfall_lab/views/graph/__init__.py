@@ -9,6 +9,7 @@ from pitfall_lab.trace.text import cells_text, shape_text
 from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.graph.ladder import ladder
 from pitfall_lab.views.graph.layout import lay_out
+from pitfall_lab.views.graph.ways import back, label_place, spread
 from pitfall_lab.views.ink import cut, width_of
 
 FULL = 14
@@ -19,6 +20,8 @@ DRAWN = 500
 """Above so many nodes only the ladder is drawn."""
 
 TITLE, LINE, NOTCH, PAD = 26.0, 18.0, 26.0, 6.0
+BADGE = 58.0
+"""Room for a counter's badge ("C12·v3") in px; its version changes while stepping, its place does not."""
 
 
 def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> dict[str, Any]:
@@ -43,16 +46,15 @@ def _cards(facts: Facts, out: dict[str, Any], *, dot: bool) -> None:
     cards = _leaves(facts, full=full) + [_node(facts, label, full=full) for label in facts.nodes]
     place = {card["id"]: i for i, card in enumerate(cards)}
     pairs = _pairs(facts, place)
-    layout = lay_out([(c["w"], c["h"]) for c in cards], [(place[a], place[b]) for a, b in pairs], dot=dot)
+    sizes, edges = [(c["w"], c["h"]) for c in cards], [(place[a], place[b]) for a, b in pairs]
+    layout = lay_out(sizes, edges, dot=dot)
     for card, (x, y) in zip(cards, layout.centres, strict=True):
         card["x"], card["y"] = round(x - card["w"] / 2, 1), round(y - card["h"] / 2, 1)
     out.update(nodes=cards, width=round(layout.width), height=round(layout.height), by=layout.by)
-    for ((source, target), times), route in zip(pairs.items(), layout.routes, strict=True):
-        middle = route[len(route) // 2]
+    for ((source, target), times), route in zip(pairs.items(), spread(layout, sizes, edges), strict=True):
         out["edges"].append({
             "from": source, "to": target, "times": times, "born": _born(facts, target), "d": bezier(route),
-            "back": bezier([(x + 10, y) for x, y in reversed(route)]), "label": [round(middle[0] + 16, 1), middle[1]],
-            "shape": _flow_shape(facts, source),
+            "back": bezier(back(route)), "label": list(label_place(route)), "shape": _flow_shape(facts, source),
         })
 
 
@@ -110,7 +112,7 @@ def _leaves(facts: Facts, *, full: bool) -> list[dict[str, Any]]:
         tensor = facts.tensor(leaf)
         title = cut(str(tensor.get("name") or leaf), 28)
         sub = shape_text(tensor.get("shape"))
-        width = max(72.0, width_of(title) + 58, width_of(sub) + 64)
+        width = max(96.0, width_of(title) + 24, width_of(sub, 12) + 36 + BADGE)
         born = facts.tensors[leaf][0][0] if leaf in facts.tensors else history[0][0]
         cards.append({
             "id": leaf, "kind": "leaf", "title": title, "sub": sub, "w": round(width, 1), "h": TITLE + LINE + PAD, "born": born,
@@ -130,7 +132,7 @@ def _node(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
     sub = "" if bare else f"{facts.name(output)} {shape_text(facts.tensor(output, born).get('shape'))}" if output else ""
     saved, across = _notches(facts, label, record)
     gradient = cells_text(record.get("gradient"), 4) if full and record.get("gradient") is not None else ""
-    width = max(90.0, width_of(title) + 24, width_of(cut(sub, 34), 12) + 36, across, width_of(gradient, 11) + 40)
+    width = max(90.0, width_of(title) + 24, width_of(cut(sub, 34), 12) + 36 + BADGE if sub else 0, across, width_of(gradient, 11) + 40)
     height = TITLE + (LINE if sub else 0) + (NOTCH if saved else 0) + (LINE if gradient else 0) + PAD
     return {
         "id": label, "kind": "node", "title": cut(title, 40), "sub": cut(sub, 34), "output": output, "w": round(width, 1), "h": height,

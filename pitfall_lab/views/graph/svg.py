@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import Canvas, cut, hue, letter
+from pitfall_lab.views.facts import Facts, at
+from pitfall_lab.views.ink import Canvas, cut, hue
 
 ROWS = 40
 
@@ -29,9 +29,9 @@ def _cards(scene: dict[str, Any], facts: Facts, language: str) -> str:
         canvas.path(edge["d"], "line")
         if edge["to"] in ran and edge["from"] in ran | {c["id"] for c in scene["nodes"] if c["kind"] == "leaf"}:
             canvas.path(edge["back"], "back")
-            canvas.text(edge["label"][0], edge["label"][1] + 4, f"↑ {edge['shape']}", "t s m")
+            canvas.text(*edge["label"], edge["shape"], "t s m")
         if edge["times"] > 1:
-            canvas.text(edge["label"][0] - 22, edge["label"][1] + 4, f"×{edge['times']}", "t s", "end")
+            canvas.text(edge["label"][0] - 20, edge["label"][1], f"×{edge['times']}", "t s", "end")
     for card in scene["nodes"]:
         _card(canvas, card, facts)
     title = "计算图" if language == "zh" else f"Computation graph with {scene['count']} nodes"
@@ -49,9 +49,11 @@ def _card(canvas: Canvas, card: dict[str, Any], facts: Facts) -> None:
     row = y + 36
     if card["sub"]:
         if card["storage"]:
-            canvas.rect(x + 9, row - 11, 15, 15, "box", fill=colour, rx=2)
-            canvas.text(x + 16.5, row + 1, letter(card["storage"]), "t s b", "middle")
-        canvas.text(x + (30 if card["storage"] else 10), row, card["sub"], "t s")
+            canvas.swatch(x + 8, row - 13, card["storage"], facts.palette)
+        gone = card["kind"] == "node" and facts.tensor(card.get("output")).get("grad_fn") != card["id"]
+        canvas.text(x + (31 if card["storage"] else 10), row, card["sub"], "t s dim" if gone else "t s")
+        if card["counter"] and not gone:
+            canvas.text(x + w - 8, row, f"{card['counter']}·v{at(facts.counters.get(card['counter'], []))}", "t s m dim", "end")
         row += 20
     for notch in card["saved"]:
         _notch(canvas, x + notch["x"], row - 13, notch, facts)

@@ -35,8 +35,7 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | 
 def _storage(canvas: Canvas, storage: dict[str, Any], facts: Facts, y: float, step: int | None, language: str) -> tuple[float, float]:
     colour = hue(storage["id"], facts.palette)
     head = f"{storage['id']} · {storage['size']} × {storage['dtype']}"
-    canvas.rect(LEFT, y, 18, 18, "box", fill=colour, rx=2)
-    canvas.text(LEFT + 9, y + 14, letter(storage["id"]), "t s b", "middle")
+    canvas.swatch(LEFT, y, storage["id"], facts.palette)
     canvas.text(LEFT + 26, y + 14, head, "t b")
     places = _places(storage["columns"], storage["size"])
     values = (at([(v["step"], v["cells"]) for v in storage["values"]], step) or []) if storage["values"] else []

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 from pitfall_lab.trace import Trace
 from pitfall_lab.views.facts import Facts, at, gather
+from pitfall_lab.views.ink import cut, width_of
 
 MAIN = 12
+COLUMN = 44.0
+"""A column's width in px."""
 COLUMNS = 60
 """Up to so many steps each has a column; longer programs show only steps that bump, save, write or raise."""
 
@@ -22,9 +26,33 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
     facts = facts or gather(trace)
     pins = _pins(facts)
     tracks = [_track(facts, counter, pins.get(counter, [])) for counter in facts.counters if facts.counters[counter][-1][1] is not None]
+    telling = sum(1 for t in tracks if t["bumps"] or t["pins"] or t["silent"])
     for rank, place in enumerate(sorted(range(len(tracks)), key=lambda i: _dullness(tracks[i], facts))):
-        tracks[place]["main"] = rank < MAIN
-    return {"tracks": tracks, "columns": _columns(facts, tracks), "steps": len(trace.events)}
+        tracks[place]["main"] = rank < min(MAIN, telling or 4)
+    columns = _columns(facts, tracks)
+    for track in tracks:
+        _stack(track["pins"], columns)
+    return {"tracks": tracks, "columns": columns, "steps": len(trace.events)}
+
+
+def _stack(pins: list[dict[str, Any]], columns: list[int]) -> None:
+    """Give each pin's label a ``level`` above the track, so that labels of neighbours do not run into each other."""
+    ends: list[float] = []
+    for pin in pins:
+        half = width_of(pin_text(pin), 12) / COLUMN / 2 + 0.1
+        middle = bisect_right(columns, pin["step"]) - 1
+        level = next((i for i, end in enumerate(ends) if end <= middle - half), len(ends))
+        ends[level : level + 1] = [middle + half]
+        pin["level"] = level
+
+
+def pin_text(pin: dict[str, Any]) -> str:
+    """What stands over a pin.
+
+    >>> pin_text({"node": "n2", "slot": "result", "version": 0})
+    'n2.result v0'
+    """
+    return f"{pin['node']}.{cut(str(pin['slot']), 10)} v{pin['version']}"
 
 
 def _dullness(track: dict[str, Any], facts: Facts) -> tuple[Any, ...]:
@@ -48,11 +76,12 @@ def _pins(facts: Facts) -> dict[str, list[dict[str, Any]]]:
 def _pin(facts: Facts, node: str, step: int, slot: dict[str, Any], history: list[tuple[int, Any]]) -> dict[str, Any]:
     bumps = facts.counters.get(slot["counter"], [])
     record = history[-1][1] or {}
+    wrong = facts.wrong.get((node, str(slot.get("name"))))
     return {
-        "step": step, "node": node, "title": record.get("name", node), "slot": slot.get("name"), "tensor": slot.get("tensor"),
+        "step": step, "node": node, "changed": next((s for s in facts.writes.get(slot.get("storage") or "", []) if s > step), None) if wrong is not None else None, "title": record.get("name", node), "slot": slot.get("name"), "tensor": slot.get("tensor"),
         "version": slot.get("version"), "stale": next((s for s, v in bumps if s > step and v != slot.get("version")), None),
         "freed": next((s for s, r in history if r and r.get("freed")), None),
-        "broken": facts.broken.get((node, str(slot.get("name")))), "wrong": facts.wrong.get((node, str(slot.get("name")))),
+        "broken": facts.broken.get((node, str(slot.get("name")))), "wrong": wrong,
     }
 
 

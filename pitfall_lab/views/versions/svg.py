@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import Canvas, cut, hue, letter
+from pitfall_lab.views.ink import Canvas, cut, hue
+from pitfall_lab.views.versions import COLUMN, pin_text
 
-LEFT, COLUMN, ROW = 150, 40, 64
-DRAWN, WIDE = 6, 24
+LEFT, ROW, LABEL = 150, 52, 14
+DRAWN, WIDE, PINS = 6, 24, 8
 
 
 def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
@@ -20,11 +21,12 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
     place = {step: LEFT + 20 + i * COLUMN for i, step in enumerate(columns)}
     for step, x in place.items():
         line = facts.line(step)
-        canvas.text(x, 16, f"{step}", "t s dim m", "middle")
-        canvas.text(x, 30, f"L{line}" if line else "", "t s dim m", "middle")
-    for i, track in enumerate(tracks):
-        _track(canvas, track, facts, place, 46.0 + i * ROW, LEFT + 20 + len(columns) * COLUMN)
-    y = 46 + len(tracks) * ROW
+        canvas.text(x, 20, f"L{line}" if line else str(step + 1), "t s dim m", "middle")
+    y = 40.0
+    for track in tracks:
+        y += LABEL * (1 + max((p["level"] for p in track["pins"][:PINS]), default=0))
+        _track(canvas, track, facts, place, y, LEFT + 20 + len(columns) * COLUMN)
+        y += ROW
     left_out = len(scene["tracks"]) - len(tracks)
     if left_out > 0:
         text = f"另有 {left_out} 个版本计数器未画出" if language == "zh" else f"{left_out} more counters are not drawn"
@@ -41,17 +43,16 @@ def _marks(track: dict[str, Any]) -> set[int]:
 
 def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int, float], y: float, right: float) -> None:
     colour = hue(track["storage"], facts.palette)
-    canvas.rect(12, y + 16, 18, 18, "box", fill=colour, rx=2)
-    canvas.text(21, y + 30, letter(track["storage"]), "t s b", "middle")
+    canvas.swatch(12, y + 4, track["storage"], facts.palette)
     if track["shared"]:
-        canvas.rect(9, y + 13, 24, 24, "box", fill="none", stroke=colour, rx=3)
+        canvas.rect(9, y + 1, 24, 24, "box", fill="none", stroke=colour, rx=3)
     names = ", ".join(facts.name(t) for t in track["tensors"][:2])
-    canvas.text(38, y + 22, track["counter"], "t b m")
-    canvas.text(38, y + 37, cut(names, 16), "t s dim")
-    axis = y + 34
+    canvas.text(40, y + 12, track["counter"], "t b m")
+    canvas.text(40, y + 27, cut(names, 16), "t s dim")
+    axis = y + 22
     start = _x(place, track["born"])
     canvas.line(start, axis, right, axis, "line", f"stroke:{colour};stroke-width:3")
-    for pin in track["pins"][:8]:
+    for pin in track["pins"][:PINS]:
         _pin(canvas, pin, place, axis)
     for bump in track["bumps"]:
         if bump["step"] in place:
@@ -65,15 +66,16 @@ def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int,
 
 def _pin(canvas: Canvas, pin: dict[str, Any], place: dict[int, float], axis: float) -> None:
     x = _x(place, pin["step"])
-    end = pin["stale"]
-    if end is not None and pin["broken"] is not None and end in place:
-        canvas.line(x, axis, place[end], axis, "red", "stroke-width:6")
-    canvas.line(x, axis, x, axis - 18, "line")
-    canvas.path(f"M{x - 5},{axis - 18}h10l-5,7z", "head")
-    canvas.text(x, axis - 21, f"{pin['node']}.{cut(str(pin['slot']), 8)} v{pin['version']}", "t s m", "middle")
+    broke = pin["stale"] if pin["broken"] is not None else pin["changed"]
+    if broke is not None:
+        canvas.line(x, axis, _x(place, broke), axis, "red", "stroke-width:8")
+    foot = axis - 20 - LABEL * pin["level"]
+    canvas.line(x, axis - 12, x, foot, "rule")
+    canvas.path(f"M{x - 6:.1f},{axis - 19:.1f}h12l-6,13z", "box")
+    canvas.text(x, foot - 3, pin_text(pin), "t s m", "middle")
     for key, mark in (("broken", "✕"), ("wrong", "≠")):
-        if pin[key] is not None and _x(place, pin[key]):
-            canvas.text(_x(place, pin[key]), axis - 4, mark, "t redt", "middle")
+        if pin[key] is not None:
+            canvas.text(_x(place, pin[key]), axis - 6, mark, "t redt", "middle")
 
 
 def _x(place: dict[int, float], step: int) -> float:

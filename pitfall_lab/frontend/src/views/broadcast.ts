@@ -24,7 +24,7 @@ interface Case {
   op: string;
   line: number | null;
   code: string;
-  result: { label: string | null; shape: number[]; reduced: boolean };
+  result: { label: string | null; shape: number[]; reduced: boolean; cells: (Cell | null)[] | null };
   clash: number[];
   operands: Side[];
   node: string | null;
@@ -136,7 +136,7 @@ function grids(one: Case, model: Model): HTMLElement {
     line.append(grid);
   });
   line.append(h("span", { "aria-hidden": "true" }, "→"));
-  const [cells, result] = mini(rows, columns, null, model);
+  const [cells, result] = mini(rows, columns, null, model, one.result);
   cells.forEach((cell, place) => {
     const light = (on: boolean) => (): void => {
       for (const list of [...marks, cells]) if (list[place]) toggle(list[place], "plv-hit", on);
@@ -158,14 +158,14 @@ function real(list: HTMLElement[], side: Side, place: number, columns: number, o
   if (cell) toggle(cell, "plv-hit", on);
 }
 
-function mini(rows: number, columns: number, side: Side | null, model: Model): [HTMLElement[], HTMLElement] {
+function mini(rows: number, columns: number, side: Side | null, model: Model, result?: Case["result"]): [HTMLElement[], HTMLElement] {
   const grid = h("div", { class: "plv-mini", "aria-hidden": "true", style: `grid-template-columns:repeat(${columns},auto);${side?.storage ? `--plv-hue:${model.hue(side.storage)}` : ""}` });
   const [tall, wide] = [1, 1, ...(side?.shape ?? [])].slice(-2) as [number, number];
   const cells: HTMLElement[] = [];
   for (let r = 0; r < rows; r += 1) {
     for (let c = 0; c < columns; c += 1) {
-      const own = side?.cells?.[Math.min(r, tall - 1) * wide + Math.min(c, wide - 1)];
-      const cell = h("span", { class: side && (r >= tall || c >= wide) ? "plv-stretch" : "" }, side ? (own === undefined ? "" : value(own)) : "");
+      const own = side ? side.cells?.[Math.min(r, tall - 1) * wide + Math.min(c, wide - 1)] : result?.cells?.[r * (result.shape.at(-1) ?? 1) + c];
+      const cell = h("span", { class: side && (r >= tall || c >= wide) ? "plv-stretch" : "" }, own === undefined ? "" : value(own));
       cells.push(cell);
       grid.append(cell);
     }

@@ -6,6 +6,6 @@ import { graph } from "./graph";
 import { storage } from "./storage";
 import { versions } from "./versions";
 
-export { VIEW_CSS } from "./draw";
+export { VIEW_CSS } from "./style";
 
 export const VIEWS: View[] = [graph, storage, broadcast, versions];

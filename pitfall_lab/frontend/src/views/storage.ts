@@ -150,7 +150,7 @@ class Block {
     const badge = h("span", { class: "plv-badge" });
     const called = h("span", { class: "plv-name" });
     const form = h("span", { class: "plv-dim" });
-    const row = h("tr", { role: "row" }, h("th", { role: "rowheader", scope: "row", click: () => (model.focus = brush.tensor), pointerenter: () => (model.focus = brush.tensor) }, called, " ", badge, " ", form));
+    const row = h("tr", { role: "row" }, h("th", { role: "rowheader", scope: "row", click: () => (model.focus = brush.tensor), pointerenter: () => (model.focus = brush.tensor) }, called, " ", badge, form));
     const places: HTMLElement[] = [];
     this.eachColumn((_, place) => {
       places[place] = h("td", { role: "gridcell", tabindex: "-1", pointerenter: () => this.tell(place), focus: () => this.tell(place) });
@@ -185,7 +185,7 @@ class Block {
     const values = at(store.values, step)?.cells ?? [];
     const written = new Set(store.writes.find((write) => write.step === step)?.cells);
     this.cells.forEach((cell, place) => {
-      cell.textContent = value(values[place]);
+      cell.textContent = value(values[place], store.dtype);
       toggle(cell, "plv-written", written.has(place));
     });
     for (const redraw of this.rows) redraw(state, step);

@@ -14,6 +14,8 @@ interface Pin {
   version: number;
   stale: number | null;
   freed: number | null;
+  changed: number | null;
+  level: number;
   broken: number | null;
   wrong: number | null;
 }
@@ -34,8 +36,9 @@ interface Track {
 
 const LEFT = 132;
 const COLUMN = 44;
-const ROW = 66;
+const ROW = 56;
 const TOP = 30;
+const LABEL = 15;
 const PINS = 12;
 type Redraw = (state: State, step: number) => void;
 
@@ -60,6 +63,9 @@ export const versions: View = {
   },
 };
 
+/** A track's height: one more line for each level of labels over its pins. */
+const tall = (track: Track): number => ROW + LABEL * Math.max(0, ...track.pins.slice(0, PINS).map((pin) => pin.level));
+
 class Chart {
   private readonly places = new Map<number, number>();
   private readonly redraws: Redraw[] = [];
@@ -72,7 +78,7 @@ class Chart {
     private readonly model: Model,
   ) {
     columns.forEach((step, index) => this.places.set(step, LEFT + COLUMN * (index + 0.5)));
-    const [width, height] = [LEFT + COLUMN * (columns.length + 1), TOP + ROW * tracks.length + 6];
+    const [width, height] = [LEFT + COLUMN * (columns.length + 1), TOP + tracks.reduce((sum, track) => sum + tall(track), 0) + 6];
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": model.t("version counters over the steps", "各步的版本计数器") });
     for (const [step, x] of this.places) {
       const line = model.trace.events[step]?.span?.line;
@@ -80,7 +86,11 @@ class Chart {
     }
     this.cursor = s("line", { class: "plv-cursor", y1: 22, y2: height, "aria-hidden": "true" });
     svg.append(this.cursor);
-    tracks.forEach((track, index) => svg.append(this.track(track, TOP + ROW * index, width)));
+    let top = TOP;
+    for (const track of tracks) {
+      svg.append(this.track(track, top, width));
+      top += tall(track);
+    }
     this.scrub(svg);
     box.append(svg);
   }
@@ -106,12 +116,14 @@ class Chart {
   private track(track: Track, top: number, width: number): SVGElement {
     const { model } = this;
     const hue = track.storage ? model.hue(track.storage) : "#8A8A8A";
-    const axis = top + 40;
-    const g = s("g", { class: "plv-track" }, s("rect", { class: "plv-back-drop", x: 0, y: top, width, height: ROW - 4 }));
-    const label = s("g", {}, s("rect", { x: 8, y: top + 22, width: 20, height: 20, rx: 3, style: `fill:${hue};stroke:var(--pl-ink)` }));
-    if (track.shared.length) label.append(s("rect", { x: 4.5, y: top + 18.5, width: 27, height: 27, rx: 5, style: `fill:none;stroke:${hue};stroke-width:2` }));
-    const [counter, names] = [s("text", { x: 40, y: top + 28, class: "plv-b" }), s("text", { x: 40, y: top + 44, class: "plv-sans plv-dim" })];
-    label.append(s("text", { x: 18, y: top + 36, "text-anchor": "middle", class: "plv-b", style: `fill:${inkOn(hue)}` }, track.storage ? model.letter(track.storage) : "?"), counter, names);
+    const height = tall(track);
+    const axis = top + height - 26;
+    const mid = axis - 8;
+    const g = s("g", { class: "plv-track" }, s("rect", { class: "plv-back-drop", x: 0, y: top, width, height: height - 4 }));
+    const label = s("g", {}, s("rect", { x: 8, y: mid - 8, width: 20, height: 20, rx: 3, style: `fill:${hue};stroke:var(--pl-ink)` }));
+    if (track.shared.length) label.append(s("rect", { x: 4.5, y: mid - 11.5, width: 27, height: 27, rx: 5, style: `fill:none;stroke:${hue};stroke-width:2` }));
+    const [counter, names] = [s("text", { x: 40, y: mid - 2, class: "plv-b" }), s("text", { x: 40, y: mid + 14, class: "plv-sans plv-dim" })];
+    label.append(s("text", { x: 18, y: mid + 6.5, "text-anchor": "middle", class: "plv-b", style: `fill:${inkOn(hue)}` }, track.storage ? model.letter(track.storage) : "?"), counter, names);
     const others = track.shared.length ? model.t(`, same storage as ${track.shared.join(", ")}`, `，与 ${track.shared.join("、")} 同一存储`) : "";
     pressable(label, `${track.counter}, ${track.tensors.join(", ")}${others}`, () => (model.focus = track.counter));
     const line = s("line", { x1: this.x(track.born), x2: width - 8, y1: axis, y2: axis, class: "plv-axis", style: `stroke:${hue}` });
@@ -125,7 +137,7 @@ class Chart {
     for (const pin of track.pins.slice(0, PINS)) this.pin(g, pin, axis);
     for (const bump of track.bumps) this.tick(g, bump, axis);
     for (const step of track.silent) this.silent(g, step, axis, track);
-    if (track.pins.length > PINS) g.append(s("text", { x: 40, y: top + 58, class: "plv-dim" }, `+${track.pins.length - PINS}`));
+    if (track.pins.length > PINS) g.append(s("text", { x: 40, y: mid + 28, class: "plv-dim" }, `+${track.pins.length - PINS}`));
     return g;
   }
 
@@ -153,11 +165,13 @@ class Chart {
   private pin(g: Element, pin: Pin, axis: number): void {
     const { model } = this;
     const x = this.x(pin.step);
-    const end = pin.stale === null ? null : this.x(pin.stale);
+    const until = pin.stale ?? pin.changed;
+    const end = until === null ? null : this.x(until);
+    const foot = axis - 22 - LABEL * pin.level;
     const stretch = end === null ? null : s("line", { class: "plv-stalespan", x1: x, x2: end, y1: axis, y2: axis });
     if (stretch) g.append(stretch);
-    const text = `${pin.node}.${cut(pin.slot, 9)} v${pin.version}`;
-    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "plv-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("text", { x, y: axis - 24, "text-anchor": "middle" }, text));
+    const text = `${pin.node}.${cut(pin.slot, 10)} v${pin.version}`;
+    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "plv-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("line", { class: "plv-edge", x1: x, x2: x, y1: axis - 20, y2: foot }), s("text", { x, y: foot - 2, "text-anchor": "middle" }, text));
     const label = model.t(`${pin.title} ${pin.node} saved ${pin.slot} at version ${pin.version}`, `${pin.title} ${pin.node} 在版本 ${pin.version} 保存了 ${pin.slot}`);
     pressable(mark, label, () => {
       model.step = pin.step;
@@ -174,10 +188,7 @@ class Chart {
     this.redraws.push((_, step) => {
       toggle(mark, "plv-later", step < pin.step);
       const bad = [pin.broken, pin.wrong].some((one) => one !== null && step >= one);
-      if (stretch) {
-        toggle(stretch, "plv-away", step < (pin.stale as number));
-        stretch.setAttribute("class", `${bad ? "plv-span" : "plv-stalespan"}${step < (pin.stale as number) ? " plv-away" : ""}`);
-      }
+      stretch?.setAttribute("class", step < (until as number) ? "plv-away" : bad ? "plv-span" : "plv-stalespan");
       for (const [when, sign_] of ends) toggle(sign_, "plv-away", step < when);
     });
   }
