@@ -6,7 +6,7 @@ import type { Cell, CodeCell } from "@jupyterlab/cells";
 import { NotebookActions, type NotebookPanel } from "@jupyterlab/notebook";
 import { OutputArea } from "@jupyterlab/outputarea";
 import type { Kernel } from "@jupyterlab/services";
-import type { Say } from "./words";
+import { languageOf, type Say } from "./words";
 
 const MAGIC = "%%pitfall";
 
@@ -88,5 +88,6 @@ export async function explainCell(panel: NotebookPanel, say: Say): Promise<void>
     Notification.error(say("This kernel has no pitfall_lab: install it in the kernel's environment.", "该内核没有 pitfall_lab：请在内核的环境中安装。"), { autoClose: 10000 });
     return;
   }
-  await run(cell, source.trimStart().startsWith(MAGIC) ? source.trimStart() : `${MAGIC}\n${source}`, panel.sessionContext);
+  const magic = languageOf(say) === "zh" ? `${MAGIC} --language zh` : MAGIC;
+  await run(cell, source.trimStart().startsWith(MAGIC) ? source.trimStart() : `${magic}\n${source}`, panel.sessionContext);
 }

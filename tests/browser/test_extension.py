@@ -1,0 +1,39 @@
+"""The JupyterLab extension: chapters in the left panel, and "Explain this cell"."""
+
+from __future__ import annotations
+
+EXPLAIN = "pitfall-lab:explain-cell"
+SOURCE = "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(2)\nh.sum().backward()"
+
+
+def test_the_panel_lists_the_chapters_by_their_headings_and_opens_them(lab):
+    lab.open("notebooks/00-start-here.ipynb")
+    lab.command("pitfall-lab:open-panel")
+    items = lab.page.locator(".pl-chapters .pl-chapters-item")
+    items.first.wait_for()
+    names = sorted(path.name for path in (lab.server.folder / "notebooks").glob("[0-9][0-9]-*.ipynb"))
+    assert [item.split("/")[-1] for item in items.evaluate_all("all => all.map(one => one.dataset.path)")] == names
+    assert lab.page.locator('.pl-chapters-item[aria-current="page"]').get_attribute("data-path") == "notebooks/00-start-here.ipynb"
+    lab.picture("panel")
+    items.nth(1).click()
+    lab.page.wait_for_function("name => window.jupyterapp.shell.currentWidget?.title?.label === name", arg=names[1])
+
+
+def test_explain_shows_the_explorer_below_the_cell_and_leaves_its_source_alone(lab):
+    lab.open(lab.server.write("plain.ipynb", SOURCE, ""))
+    lab.page.locator('[data-command="pitfall-lab:explain-cell"]').first.wait_for()
+    lab.command(EXPLAIN)
+    root = lab.cell(0).locator(".jp-OutputArea .pl-root")
+    root.wait_for()
+    assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel.getSource()") == SOURCE
+    assert "RuntimeError" in root.locator(".pl-outcome").inner_text()
+    lab.picture("explain")
+
+
+def test_explain_falls_back_to_the_cell_that_was_run_last(lab):
+    lab.open(lab.server.write("after.ipynb", SOURCE, ""))
+    lab.command("notebook:run-cell-and-select-next")
+    lab.cell(0).locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr'], .jp-OutputArea-output").first.wait_for()
+    assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex") == 1
+    lab.page.locator('[data-command="pitfall-lab:explain-cell"]').first.click()
+    lab.cell(0).locator(".jp-OutputArea .pl-root").wait_for()
