@@ -6,8 +6,9 @@ An unsolved exercise is no error: it shows which properties hold, which do not, 
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,13 @@ def grade(properties: Mapping[str, Callable[[], object]]) -> Grade:
     ○ it divides (ZeroDivisionError: division by zero)
     1 of 2 hold. Edit the cell above and run both again.
     """
-    return Grade(tuple(_mark(sentence, holds) for sentence, holds in properties.items()))
+    marks: list[Mark] = []
+    for sentence, holds in properties.items():
+        mark = _mark(sentence, holds)
+        # One broken line usually breaks every property in the same way; saying so once is enough.
+        repeated = bool(mark.reason) and any(m.reason == mark.reason for m in marks)
+        marks.append(replace(mark, reason="the same") if repeated else mark)
+    return Grade(tuple(marks))
 
 
 def _mark(sentence: str, holds: Callable[[], object]) -> Mark:
@@ -63,4 +70,4 @@ def _mark(sentence: str, holds: Callable[[], object]) -> Mark:
     try:
         return Mark(sentence, bool(holds()))
     except Exception as error:  # noqa: BLE001 - whatever the learner's code raises belongs into the grade
-        return Mark(sentence, False, f"{type(error).__name__}: {str(error).splitlines()[0][:160] if str(error) else ''}".rstrip(": "))
+        return Mark(sentence, False, textwrap.shorten(f"{type(error).__name__}: {error}".rstrip(": "), 160, placeholder=" …"))

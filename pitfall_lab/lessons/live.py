@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import linecache
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ def execute(source: str, name: str = "<lesson>") -> Ran:
     namespace: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
     printed = io.StringIO()
     error: Exception | None = None
-    with _undisturbed(source), contextlib.redirect_stdout(printed), warnings.catch_warnings():
+    with _undisturbed(source), _quiet_libraries(), contextlib.redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             exec(compile(source, name, "exec"), namespace)  # noqa: S102 - running the lesson's program is the purpose
@@ -60,6 +61,25 @@ def failing_line(error: BaseException | None, name: str | None = None) -> int | 
             found = frame.tb_lineno
         frame = frame.tb_next
     return found
+
+
+@contextlib.contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Drop what compiled libraries write straight to the process's error stream: torch's profiler reports its stages there."""
+    sys.stderr.flush()
+    try:
+        kept = os.dup(2)
+    except OSError:  # a process without an error stream has nothing to keep quiet
+        yield
+        return
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 # Settings that a program may leave changed, and how to read and restore each (names below ``torch``).

@@ -106,6 +106,11 @@ def test_running_a_claim_disturbs_nothing() -> None:
     assert torch.equal(torch.rand(2), expected)
 
 
+def test_a_program_that_uses_the_profiler_writes_nothing_beside_its_box(capfd: pytest.CaptureFixture[str]) -> None:
+    assert check(ledger()["s1-2-t"]).same == "exactly"
+    assert capfd.readouterr() == ("", "")
+
+
 def test_an_unknown_claim_names_its_neighbours() -> None:
     with pytest.raises(KeyError, match="s1-2-h"):
         claim("s1-2-hh")

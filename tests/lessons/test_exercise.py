@@ -20,3 +20,11 @@ def test_a_grade_is_shown_escaped() -> None:
 
 def test_everything_holding_is_solved() -> None:
     assert grade({"a": lambda: 1}).solved
+
+
+def test_the_same_reason_is_given_once_and_shortly() -> None:
+    def broken() -> bool:
+        raise RuntimeError("one long sentence " * 30)
+
+    first, second = grade({"a": broken, "b": broken}).marks
+    assert first.reason.startswith("RuntimeError: one long") and len(first.reason) <= 160 and second.reason == "the same"

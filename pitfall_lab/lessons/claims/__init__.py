@@ -81,8 +81,9 @@ class Claim:
     def place(self) -> T:
         """Where the claim stands in its source."""
         title = ARTICLES[self.article]
+        lines = f"line {self.lines}" if self.lines.isdigit() else f"lines {self.lines}"
         return T(
-            en=f"Article {self.article} ({title.en}), “{self.chapter}”, lines {self.lines}",
+            en=f"Article {self.article} ({title.en}), “{self.chapter}”, {lines}",
             zh=f"文章 {self.article}({title.zh}),“{self.chapter}”,第 {self.lines} 行",
         )
 
