@@ -32,6 +32,22 @@ def apply(state: State, effect: Effect) -> None:
     place[last] = copy.deepcopy(effect.value)
 
 
+def advance(state: State, effect: Effect) -> None:
+    """Like :func:`apply`, for readers in a hurry: values are shared with the trace, records on the way are replaced, not changed.
+
+    A record that was taken out of ``state`` earlier keeps its content; whoever takes one must not write to it.
+    """
+    *parents, last = effect.path.split(".")
+    place = state
+    for depth, key in enumerate(parents):
+        inner = place.get(key, {})
+        if depth:
+            inner = dict(inner)
+        place[key] = inner
+        place = inner
+    place[last] = effect.value
+
+
 def states(trace: Trace) -> Iterator[tuple[Event, State]]:
     """Yield each event with the state *after* it. It is one dictionary, changed from event to event: copy what you keep."""
     state = empty_state()

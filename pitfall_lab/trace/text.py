@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pitfall_lab.trace.model import Event, Failure, Span, Trace
-from pitfall_lab.trace.replay import State, apply, empty_state
+from pitfall_lab.trace.replay import State, advance, empty_state
 from pitfall_lab.trace.words import T
 
 EXCERPT_LIMIT = 60
@@ -130,7 +130,7 @@ def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
     for event in trace.events:
         yield event, sentence(event, state, trace)
         for effect in event.effects:
-            apply(state, effect)
+            advance(state, effect)
 
 
 def sentence(event: Event, state: State, trace: Trace) -> T:

@@ -60,12 +60,12 @@ def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: 
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
     facts = gather(trace, findings)
     told = [in_two_languages(finding) for finding in findings]
-    texts = dict(enumerate(t for _, t in sentences(trace)))
+    texts = [text for _, text in sentences(trace)]
     say = _Say(language)
     parts = [
         _outcome(trace, say), *(_finding(f, say) for f in told), _code(trace, facts, say),
         _story(trace, facts, told, texts, say), _pictures(trace, facts, say), _stepper(trace, texts, say, key),
-        f"<details><summary>{say('The same in words', '文字版')}</summary><pre tabindex=\"0\">{clean(twin(trace, language))}</pre></details>",
+        f"<details><summary>{say('The same in words', '文字版')}</summary><pre tabindex=\"0\">{clean(twin(trace, language, facts, texts))}</pre></details>",
         _notes(trace, say),
     ]
     return f'<div class="pl-page" lang="{"zh-CN" if language == "zh" else "en"}"><style>{CSS}</style>{"".join(parts)}</div>'
@@ -152,7 +152,7 @@ def _image(svg: str, alt: str) -> str:
     return f'<figure tabindex="0" aria-label="{clean(alt)}"><img src="data:image/svg+xml;base64,{data}" alt="{clean(alt)}"></figure>'
 
 
-def _story(trace: Trace, facts: Facts, told: list[dict[str, Any]], texts: dict[int, T], say: _Say) -> str:
+def _story(trace: Trace, facts: Facts, told: list[dict[str, Any]], texts: list[T], say: _Say) -> str:
     extra = [s for f in told for s in [*(r.get("step") for r in f.get("related", [])), f.get("step")] if isinstance(s, int)]
     steps = story(trace, extra)
     projected = storage.project(trace, facts)
@@ -168,7 +168,7 @@ def _story(trace: Trace, facts: Facts, told: list[dict[str, Any]], texts: dict[i
 
 def _where(event: Event, say: _Say) -> str:
     line = f"{say('line', '第')} {event.span.line}{say('', ' 行')}, " if event.span else ""
-    return f"<b>{line}{say('step', '步骤')} {event.step}</b> · "
+    return f"<b>{line}{say('step', '步骤')} {event.step + 1}</b> · "
 
 
 def _storages_of(event: Event, facts: Facts) -> list[str]:
@@ -176,25 +176,32 @@ def _storages_of(event: Event, facts: Facts) -> list[str]:
     if event.error and event.error.storage:
         return [event.error.storage]
     labels = [*event.results, *(o.label for o in event.operands if o.label)]
-    found = [*event.writes, *(facts.tensor(label, event.step).get("storage") for label in labels)]
+    kept = [slot.get("storage") for node in nodes_of(event) for slot in (facts.nodes.get(node, [(0, {})])[0][1] or {}).get("saved", ())]
+    found = [*event.writes, *kept, *(facts.tensor(label, event.step).get("storage") for label in labels)]
     return list(dict.fromkeys(s for s in found if s))[:2]
+
+
+def nodes_of(event: Event) -> list[str]:
+    """The nodes that an event brought into the graph."""
+    return [p[1] for e in event.effects if len(p := e.path.split(".")) == 2 and p[0] == "nodes" and e.value is not None]
 
 
 def _pictures(trace: Trace, facts: Facts, say: _Say) -> str:
     language = say.language
     drawn = broadcast.project(trace, facts)
     pictures = [
-        (say("Graph", "计算图"), graph_svg.draw(graph.project(trace, facts), facts, language)),
         (say("Storage", "存储"), storage_svg.draw(storage.project(trace, facts), facts, language)),
         (say("Versions", "版本"), versions_svg.draw(versions.project(trace, facts), facts, language)),
     ]
+    if facts.nodes:
+        pictures.insert(0, (say("Graph", "计算图"), graph_svg.draw(graph.project(trace, facts), facts, language)))
     if drawn["cases"]:
-        pictures.insert(2, (say("Broadcast", "广播"), broadcast_svg.draw(drawn, facts, language)))
+        pictures.insert(-1, (say("Broadcast", "广播"), broadcast_svg.draw(drawn, facts, language)))
     note = say("described in words below", "下面有文字版")
     return "".join(f"<h2>{title}</h2>{_image(svg, f'{title}: {note}')}" for title, svg in pictures)
 
 
-def _stepper(trace: Trace, texts: dict[int, T], say: _Say, key: str) -> str:
+def _stepper(trace: Trace, texts: list[T], say: _Say, key: str) -> str:
     """Radio buttons: arrow keys walk through them, the labels are the previous and next buttons."""
     steps = list(range(len(trace.events)))
     left_out = 0
@@ -209,7 +216,7 @@ def _stepper(trace: Trace, texts: dict[int, T], say: _Say, key: str) -> str:
         before = _turn(key, place - 1, "◂", say("previous step", "上一步")) if place else ""
         after = _turn(key, place + 1, "▸", say("next step", "下一步")) if place + 1 < len(steps) else ""
         checked = " checked" if not place else ""
-        name = f"{say('step', '步骤')} {step}"
+        name = f"{say('step', '步骤')} {step + 1}"
         panels.append(
             f'<input type="radio" name="pl{key}" id="pl{key}-{place}" aria-label="{name}"{checked}>'
             f'<div class="pl-step">{before} {after} {_where(event, say)}{clean(texts[step].say(say.language))}{_context(trace, event.span)}</div>'

@@ -6,14 +6,14 @@ events is replayed once for all views.
 
 from __future__ import annotations
 
-import copy
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pitfall_lab.trace import State, Trace, apply, empty_state
+from pitfall_lab.trace import State, Trace, empty_state
+from pitfall_lab.trace.replay import advance
 from pitfall_lab.trace.text import excerpt
 
 GROUPS = ("tensors", "storages", "counters", "nodes")
@@ -37,6 +37,9 @@ class Facts:
     """(node, slot) → the step that torch refused it at."""
     wrong: dict[tuple[str, str], int]
     """(node, slot) → the step of a backward that silently used changed memory."""
+    in_storage: dict[str, list[str]]
+    """Tensors and arrays that lived in a storage at any time, by birth."""
+    on_counter: dict[str, list[str]]
     palette: list[str] = field(default_factory=list)
 
     def tensor(self, label: str | None, step: int | None = None) -> dict[str, Any]:
@@ -48,12 +51,13 @@ class Facts:
         name = self.tensor(label).get("name")
         return f"{name} ({label})" if name else str(label)
 
-    def of_storage(self, storage: str) -> list[str]:
+    def of_storage(self, storage: str | None) -> list[str]:
         """Tensors and arrays that lived in ``storage`` at any time, by birth."""
-        return [t for t, history in self.tensors.items() if any(r and r.get("storage") == storage for _, r in history)]
+        return self.in_storage.get(storage or "", [])
 
     def of_counter(self, counter: str) -> list[str]:
-        return [t for t, history in self.tensors.items() if any(r and r.get("counter") == counter for _, r in history)]
+        """Tensors whose version ``counter`` counted at any time, by birth."""
+        return self.on_counter.get(counter, [])
 
     def line(self, step: int | None) -> int | None:
         """The source line of a step."""
@@ -85,17 +89,29 @@ def gather(trace: Trace, findings: Iterable[Any] = ()) -> Facts:
     for event in trace.events:
         touched: dict[tuple[str, str], None] = {}
         for effect in event.effects:
-            apply(state, effect)
+            advance(state, effect)
             parts = effect.path.split(".")
             if parts[0] in logs and len(parts) > 1:
                 touched[parts[0], parts[1]] = None
         for group, label in touched:
-            logs[group].setdefault(label, []).append((event.step, copy.deepcopy(state[group][label])))
+            logs[group].setdefault(label, []).append((event.step, state[group][label]))
         for storage in event.writes:
             writes[storage].append(event.step)
-    facts = Facts(trace, **logs, final=state, writes=dict(writes), broken=_broken(trace), wrong=_wrong(trace))
+    facts = Facts(
+        trace, **logs, final=state, writes=dict(writes), broken=_broken(trace), wrong=_wrong(trace),
+        in_storage=_owners(logs["tensors"], "storage"), on_counter=_owners(logs["tensors"], "counter"),
+    )
     facts.palette.extend(_palette(facts, findings))
     return facts
+
+
+def _owners(tensors: dict[str, History], key: str) -> dict[str, list[str]]:
+    owners: dict[str, dict[str, None]] = {}
+    for label, history in tensors.items():
+        for _, record in history:
+            if record and record.get(key):
+                owners.setdefault(record[key], {})[label] = None
+    return {place: list(labels) for place, labels in owners.items()}
 
 
 def _broken(trace: Trace) -> dict[tuple[str, str], int]:
@@ -116,13 +132,8 @@ def _palette(facts: Facts, findings: Iterable[Any]) -> list[str]:
     trace, order = facts.trace, list(facts.storages)
     named = [f.storage for f in [e.error for e in trace.events if e.error] + [f.failure for f in trace.forecasts] if f and f.storage]
     named += [cause.storage for harm in trace.harms for cause in harm.causes]
-    homes: dict[str, set[str]] = defaultdict(set)
-    for label, history in facts.tensors.items():
-        for _, record in history:
-            if record and record.get("storage"):
-                homes[record["storage"]].add(label)
-    shared = [s for s in order if len(homes[s]) > 1]
+    shared = [s for s in order if len(facts.of_storage(s)) > 1]
     written = [s for s in order if s in facts.writes]
-    names = [s for s in order if any(facts.tensor(t).get("name") for t in homes[s])]
+    names = [s for s in order if any(facts.tensor(t).get("name") for t in facts.of_storage(s))]
     chosen = list(dict.fromkeys(s for s in [*named, *shared, *written, *names, *order] if s in facts.storages))[:6]
     return sorted(chosen, key=order.index)

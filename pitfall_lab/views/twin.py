@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pitfall_lab.trace import Language, Trace
+from pitfall_lab.trace import Language, T, Trace
 from pitfall_lab.trace.text import cells_text, sentences
 from pitfall_lab.views import versions
 from pitfall_lab.views.facts import Facts, gather
@@ -15,11 +15,12 @@ STEPS = 200
 STORAGES = 40
 
 
-def render(trace: Trace, language: Language = "en") -> str:
-    """The whole trace in words; what is left out is counted."""
+def render(trace: Trace, language: Language = "en", facts: Facts | None = None, texts: list[T] | None = None) -> str:
+    """The whole trace in words; what is left out is counted. ``texts`` are the events' sentences, when they are known already."""
     zh = language == "zh"
-    facts = gather(trace)
-    parts = [_source(trace, zh), _steps(trace, language), _storages(facts, zh), _counters(facts, zh), _outcome(trace, language)]
+    facts = facts or gather(trace)
+    texts = texts if texts is not None else [text for _, text in sentences(trace)]
+    parts = [_source(trace, zh), _steps(trace, language, texts), _storages(facts, zh), _counters(facts, zh), _outcome(trace, language)]
     return clean_text("\n\n".join(part for part in parts if part)) + "\n"
 
 
@@ -31,7 +32,7 @@ def _source(trace: Trace, zh: bool) -> str:
     return "\n".join(lines)
 
 
-def _steps(trace: Trace, language: Language) -> str:
+def _steps(trace: Trace, language: Language, texts: list[T]) -> str:
     zh = language == "zh"
     hidden: dict[int, dict[str, int]] = {}
     for fold in folds(trace):
@@ -40,7 +41,7 @@ def _steps(trace: Trace, language: Language) -> str:
             if not (event.error or event.forecasts or event.harms):
                 hidden[step] = fold
     lines, left_out = ["步骤" if zh else "Steps"], 0
-    for event, text in sentences(trace):
+    for event, text in zip(trace.events, texts, strict=True):
         if event.step in hidden:
             fold = hidden[event.step]
             if event.step == fold["first"] + fold["length"]:
@@ -101,7 +102,8 @@ def _outcome(trace: Trace, language: Language) -> str:
     failure = trace.outcome.failure
     if trace.outcome.kind == "raised" and failure is not None:
         where = f"（第 {failure.span.line} 行）" if failure.span and zh else f" (line {failure.span.line})" if failure.span else ""
-        lines = [f"结果：引发 {failure.type}{where}：{failure.message}" if zh else f"Outcome: raised {failure.type}{where}: {failure.message}"]
+        said = f"结果：引发 {failure.type}{where}：" if zh else f"Outcome: raised {failure.type}{where}: "
+        lines = [said + failure.message]
     else:
         lines = ["结果：正常结束" if zh else "Outcome: finished"]
     a = trace.agreement

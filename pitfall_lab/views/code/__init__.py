@@ -29,16 +29,16 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
                 wanted.setdefault(("saved", cause.saved_at), _text("saved", cause.node, cause.saved, None))
             for step in cause.changed_at:
                 wanted.setdefault(("silent", step), {"en": f"{cause.storage} written, no counter moved", "zh": f"写入 {cause.storage}，计数器未变"})
-        wanted.setdefault(("wrong", harm.step), {"en": f"wrong gradient of {facts.name(harm.leaf)}", "zh": f"{facts.name(harm.leaf)} 的梯度不对"})
+        wanted.setdefault(("wrong", harm.step), {"en": f"gradient of {facts.name(harm.leaf)}", "zh": f"{facts.name(harm.leaf)} 的梯度不对"})
     marks = [mark for (kind, step), text in wanted.items() if (mark := _mark(facts, kind, step, text))]
     return {"marks": sorted(marks, key=lambda m: (m["source"], m["line"], m["column"], m["step"]))}
 
 
 def _text(kind: str, who: str | None, slot: str | None, version: int | None) -> dict[str, str]:
-    at = "" if version is None else f" v{version}"
     if kind == "saved":
-        return {"en": f"saved{at} by {who}.{slot}", "zh": f"{who}.{slot} 在此保存{at}"}
-    return {"en": f"changed: {who} is{at} from here", "zh": f"在此改变：{who} 变为{at}"}
+        at = "" if version is None else f" v{version}"
+        return {"en": f"for {who}.{slot}{at}", "zh": f"供 {who}.{slot} 使用{at}"}
+    return {"en": f"{who} is v{version} from here", "zh": f"{who} 从此为 v{version}"}
 
 
 def _mark(facts: Facts, kind: str, step: int, text: dict[str, str]) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from pitfall_lab.trace.text import cell_text, shape_text
 from pitfall_lab.views.facts import Facts, at
 from pitfall_lab.views.ink import Canvas, cut, hue, letter, width_of
 
-CELL, GAP, LEFT = 46, 18, 16
+CELL, GAP, LEFT = 56, 20, 16
 DRAWN = 6
 
 
@@ -84,19 +84,23 @@ def _gaps(canvas: Canvas, storage: dict[str, Any], places: list[float], top: flo
         canvas.text(places[-1] + CELL + 10, top + 18, "…", "t b", "middle")
 
 
+def _indices(names: list[str]) -> str:
+    """The indices that read a cell: one or two as they are, more with "…"."""
+    return " ".join(names) if len(names) < 3 and len(" ".join(names)) < 9 else cut(names[0], 7) + "…"
+
+
 def _brush(
     canvas: Canvas, brush: dict[str, Any], entry: dict[str, Any], facts: Facts, places: list[float], y: float, labels_at: float,
     storage: dict[str, Any], step: int | None,
 ) -> float:
     colour = hue(storage["id"], facts.palette)
-    style = f"stroke:{colour};stroke-width:2"
     covered = [i for i, names in enumerate(entry["cover"]) if names]
     if covered:
         canvas.line(places[covered[0]], y + 9, places[covered[-1]] + CELL, y + 9, "ghost")
     for i in covered:
         kind = "box" if entry["alive"] else "ghost"
         canvas.rect(places[i] + 3, y, CELL - 6, 18, kind, rx=0 if brush["kind"] == "array" else 6, stroke=colour)
-        canvas.text(places[i] + CELL / 2, y + 13, cut(" ".join(entry["cover"][i]), 7), "t s m", "middle")
+        canvas.text(places[i] + CELL / 2, y + 13, _indices(entry["cover"][i]), "t s m", "middle")
     version = at(facts.counters.get(entry["counter"] or "", []), step)
     badge = f"{entry['counter']}·v{version}" if entry["counter"] else "NumPy"
     first = facts.final["tensors"].get(storage["brushes"][0]["tensor"], {}).get("counter")
@@ -104,8 +108,7 @@ def _brush(
     wide = width_of(badge, 11) + 12
     canvas.rect(x, y, wide, 18, "box", rx=9, stroke=colour)
     if entry["counter"] != first:
-        canvas.rect(x + 2.5, y + 2.5, wide - 5, 13, "ghost", rx=7)
-        canvas.path(f"M{x + 8:.1f},{y + 15.5}h{wide - 16:.1f}", "line", style)
+        canvas.rect(x - 3, y - 3, wide + 6, 24, "box", fill="none", stroke=colour, rx=12)
     canvas.text(x + wide / 2, y + 13, badge, "t s m", "middle")
     label = f"{facts.name(brush['tensor'])}  {shape_text(entry['shape'])}  stride {shape_text(entry['stride'])}  offset {entry['offset']}"
     canvas.text(x + wide + 8, y + 13, label, "t s")

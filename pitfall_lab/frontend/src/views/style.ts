@@ -18,11 +18,11 @@ export const VIEW_CSS = `
 .plv-badge{display:inline-block;white-space:nowrap;border:1.5px solid var(--plv-hue,var(--pl-dim));border-radius:9px;padding:0 6px;font:12px/18px var(--pl-code-font)}
 .plv-badge.plv-double{border-style:double;border-width:4.5px;border-radius:10px;line-height:15px}.plv-badge.plv-array{border-radius:0;border-style:dashed}
 .plv-grid{border-collapse:separate;border-spacing:2px;font:12px var(--pl-code-font)}
-.plv-grid th{font-weight:400;text-align:start;padding:0 8px 0 0;white-space:nowrap;font-family:inherit}.plv-grid th:first-child{position:sticky;left:0;background:var(--pl-bg);text-align:start;max-width:min(46cqw,240px);overflow:hidden;text-overflow:ellipsis}.plv-grid th .plv-dim{display:block}.plv-grid .plv-hit th:first-child{background:var(--pl-tint)}.plv-grid thead th{text-align:center;padding:0;color:var(--pl-dim)}
+.plv-grid th{font-weight:400;text-align:start;padding:0 8px 0 0;white-space:nowrap;font-family:inherit}.plv-grid th:first-child{position:sticky;left:0;background:var(--pl-bg);text-align:start;max-width:min(46cqw,240px);overflow:hidden;text-overflow:ellipsis}.plv-grid th .plv-dim{display:block;white-space:normal}.plv svg{display:block}.plv-grid .plv-hit th:first-child{background:var(--pl-tint)}.plv-grid thead th{text-align:center;padding:0;color:var(--pl-dim)}
 .plv-grid td{min-width:44px;height:28px;text-align:center;padding:0 4px;white-space:nowrap}
 .plv-grid .plv-cell{border:1.5px solid var(--plv-hue);cursor:pointer}.plv-grid .plv-written{outline:3px solid var(--pl-ink);outline-offset:-2px}
 .plv-grid .plv-brush{border:1.5px solid var(--plv-hue);border-radius:8px;background:color-mix(in srgb,var(--plv-hue) 16%,var(--pl-bg))}
-.plv-grid .plv-gap{border-block-start:2px dashed color-mix(in srgb,var(--plv-hue) 60%,var(--pl-bg));height:0}
+.plv-grid .plv-gap{background:repeating-linear-gradient(90deg,var(--plv-hue) 0 4px,transparent 4px 8px) center/100% 2px no-repeat}
 .plv-grid .plv-hole{min-width:16px;color:var(--pl-dim)}.plv-grid .plv-dead .plv-brush{background:none;border-style:dashed;opacity:.75}
 .plv-grid .plv-hit{background:var(--pl-tint)}.plv-ghosted .plv-cell{border-style:dashed;background:none}
 .plv-name{font-weight:600}.plv-detail{min-height:1.35em;color:var(--pl-dim);margin-top:2px}
