@@ -42,7 +42,7 @@ export function headingOf(notebook: unknown): string {
     if (cell.cell_type !== "markdown") continue;
     const source = Array.isArray(cell.source) ? cell.source.join("") : (cell.source ?? "");
     const heading = /^#{1,2}[ \t]+(.+?)[ \t]*#*[ \t]*$/m.exec(source);
-    if (heading) return (heading[1] as string).replace(/[*_`]/g, "");
+    if (heading) return (heading[1] as string).replace(/[*`]|(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu, "");
   }
   return "";
 }

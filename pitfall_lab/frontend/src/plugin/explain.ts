@@ -71,6 +71,15 @@ async function run(cell: CodeCell, code: string, context: ISessionContext): Prom
   }
 }
 
+/** A traceback may stand above the Explorer: whoever asked for an explanation should not have to look for it. */
+async function bringIntoSight(cell: CodeCell): Promise<void> {
+  for (let tries = 0; tries < 40 && !cell.isDisposed; tries += 1) {
+    const explorer = cell.outputArea.node.querySelector("[data-lm-suppress-shortcuts]");
+    if (explorer) return explorer.scrollIntoView({ block: "start" });
+    await new Promise((resolve) => window.setTimeout(resolve, 100));
+  }
+}
+
 export async function explainCell(panel: NotebookPanel, say: Say): Promise<void> {
   const cell = cellToExplain(panel);
   if (!cell) {
@@ -90,4 +99,5 @@ export async function explainCell(panel: NotebookPanel, say: Say): Promise<void>
   }
   const magic = languageOf(say) === "zh" ? `${MAGIC} --language zh` : MAGIC;
   await run(cell, source.trimStart().startsWith(MAGIC) ? source.trimStart() : `${magic}\n${source}`, panel.sessionContext);
+  await bringIntoSight(cell);
 }
