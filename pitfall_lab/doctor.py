@@ -126,18 +126,24 @@ def _extensions() -> Iterator[Finding]:
         yield Finding("missing", "extension", "JupyterLab cannot be imported", f"{sys.executable} -m pip install jupyterlab")
         return
     folders = jupyter_path("labextensions")
-    disabled = get_page_config(folders).get("disabledExtensions", {})
+    disabled = _disabled(get_page_config(folders).get("disabledExtensions", {}))
     for subject, name in (("extension", EXTENSION), ("widgets extension", WIDGETS)):
         found = next((Path(folder) / name for folder in folders if (Path(folder) / name / "package.json").is_file()), None)
         if found is None:
             package = "pitfall-lab" if name == EXTENSION else "jupyterlab_widgets"
             advice = f"{sys.executable} -m pip install --force-reinstall --no-deps {package} (with the Python that runs JupyterLab)"
             yield Finding("missing", subject, f"{name} is not in {', '.join(folders)}", advice)
-        elif name in disabled and disabled[name] is not False:
+        elif name in disabled:
             yield Finding("missing", subject, f"{name} is installed but disabled", f"jupyter labextension enable {name}")
         else:
             about = json.loads((found / "package.json").read_text(encoding="utf-8"))
             yield Finding("ok", subject, f"{name} {about.get('version', '')} enabled, in {found}")
+
+
+def _disabled(setting: dict[str, bool] | list[str]) -> set[str]:
+    """The names in a setting that may be a list or a dictionary; ``name:plugin`` disables a part, and our extension has one part."""
+    names = [name for name, off in setting.items() if off] if isinstance(setting, dict) else setting
+    return {name.split(":")[0] for name in names}
 
 
 def _kernel() -> Finding:
