@@ -51,8 +51,8 @@ def execute(source: str, name: str = "<lesson>") -> Ran:
     return Ran(namespace, printed.getvalue(), error, failing_line(error, name))
 
 
-def failing_line(error: BaseException | None, name: str | None = None) -> int | None:
-    """Return the innermost line of the program ``name`` (by default any ``<program>``) in the traceback of ``error``."""
+def failing_line(error: Exception | None, name: str) -> int | None:
+    """Return the innermost line of the program ``name`` in the traceback of ``error``."""
     if isinstance(error, SyntaxError):
         return error.lineno
     found, frame = None, error.__traceback__ if error else None

@@ -96,15 +96,15 @@ def _torch_outcome(program: str, ask: str) -> tuple[Outcome, str]:
 
 def _shadow_outcome(program: str, ask: str, policy: shadow.Policy) -> Outcome | None:
     """Return how the program ends in the world of ``policy``; ``None`` when the engine has no model of something in it."""
-    ran = shadow.run(program, policy)
-    if isinstance(ran.error, shadow.Unmodelled):
-        return None
-    if ran.error:
-        return Outcome(error=type(ran.error).__name__, line=failing_line(ran.error))
+    names, error, _ = shadow.run(program, policy, name="<shadow>")
     try:
-        return Outcome(value=_say(eval(ask, dict(ran.namespace))))  # noqa: S307 - the lesson's own expression
-    except shadow.Unmodelled:
+        if error:
+            raise error
+        return Outcome(value=_say(eval(ask, names)))  # noqa: S307 - the lesson's own expression
+    except (shadow.Unmodelled, ModuleNotFoundError):
         return None
+    except Exception as raised:  # noqa: BLE001 - whatever ends the program in that world is the prediction
+        return Outcome(error=type(raised).__name__, line=failing_line(raised, "<shadow>"))
 
 
 def _predictions(program: str, ask: str, actual: Outcome, held: list[Misconception]) -> dict[str, Outcome]:
