@@ -1,0 +1,20 @@
+"""The shadow engine: an independent NumPy model of torch's storages, versions, graph and saved tensors.
+
+It never imports torch. See :class:`Engine` for the two ways in: lockstep (each call of a real program is fed to it) and
+stand-alone (``pitfall_lab.shadow.torch``, used in place of ``import torch``; :func:`run`).
+"""
+
+from __future__ import annotations
+
+from pitfall_lab.shadow.dtypes import Device, DType
+from pitfall_lab.shadow.engine import Applied, Engine, Harm, NodeRun
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled
+from pitfall_lab.shadow.graph import Node, Saved
+from pitfall_lab.shadow.policy import TORCH, Policy
+from pitfall_lab.shadow.running import run
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage
+
+__all__ = [
+    "TORCH", "Applied", "Counter", "DType", "Device", "Engine", "Harm", "Node", "NodeRun", "Policy", "Saved", "ShadowError", "ShadowTensor",
+    "Storage", "Unmodelled", "run",
+]  # fmt: skip

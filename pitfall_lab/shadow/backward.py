@@ -1,0 +1,368 @@
+"""The backward pass: newest node first, gradients summed where paths meet, leaves filled as soon as they are ready.
+
+Source in torch: ``torch/csrc/autograd/engine.cpp`` (``compute_dependencies``, ``evaluate_function``), ``input_buffer.cpp`` and
+``functions/accumulate_grad.h``. It is iterative, as torch's is: a chain of 100,000 operations needs no deep stack.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
+from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, unpack
+from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage, contiguous_strides, is_contiguous, is_dense
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Held:
+    """The memory of a gradient: who holds it, and the counter and storage it will have when it becomes a ``.grad``."""
+
+    __slots__ = ("counter", "holders", "storage")
+
+    def __init__(self, version: int = 0) -> None:
+        self.holders = 0
+        self.counter = Counter(version)
+        self.storage: Storage | None = None
+
+
+class Gradient:
+    """A gradient on its way. ``array`` is None when unknown.
+
+    torch adds in place into a gradient that nobody else holds, and the learner can see that in ``.grad._version``; so the
+    holders of its memory are counted, views (the gradient of a transpose, of a sum) included.
+    """
+
+    __slots__ = ("array", "held", "shape")
+
+    def __init__(self, array: np.ndarray | None, shape: Shape, held: Held | None = None) -> None:
+        self.array = array
+        self.shape = shape
+        self.held = held or Held()
+
+    def plus(self, other: Gradient) -> Gradient:
+        """The sum, in place where torch adds in place."""
+        array = None if self.array is None or other.array is None else np.asarray(self.array + other.array)
+        if self.held.holders <= 1 and (self.array is None or dense_array(self.array)):
+            self.held.counter.version += 1
+            return Gradient(array, self.shape, self.held)
+        return Gradient(array, self.shape)
+
+
+class Written(NamedTuple):
+    """A gradient that its formula wrote into fresh memory ``times`` times: the counter of ``.grad`` will show it."""
+
+    array: np.ndarray
+    times: int = 1
+
+
+def memory(array: np.ndarray) -> np.ndarray:
+    """The array that owns the memory."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def dense_array(array: np.ndarray) -> bool:
+    """Whether the array's elements lie next to each other, each at its own address."""
+    return is_dense(array.shape, element_strides(array))
+
+
+def element_strides(array: np.ndarray) -> Shape:
+    """The strides of an array, in elements."""
+    return tuple(s // array.itemsize for s in array.strides)
+
+
+@dataclass
+class Pass:
+    """One backward pass: the plan (who waits for how many gradients) and what has arrived so far."""
+
+    engine: Engine
+    roots: list[tuple[Edge, Gradient]]
+    captures: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    targets: set[int] | None = None
+    """Ids of the nodes that must run (``inputs=``, ``autograd.grad``); None: all."""
+    keep_graph: bool = False
+    as_meant: bool = False
+    """A rehearsal with the saved values as they were when saved: nothing is checked, freed or accumulated."""
+    captured: dict[int, Gradient | None] = field(default_factory=dict)
+    leaves: dict[int, tuple[ShadowTensor, Gradient]] = field(default_factory=dict)
+    nodes: dict[int, Node] = field(default_factory=dict)
+    waiting: dict[int, int] = field(default_factory=dict)
+    arrived: dict[int, list[Gradient | None]] = field(default_factory=dict)
+
+    def plan(self) -> None:
+        """Count, for every reachable node, the edges that lead to it."""
+        stack = [node for (node, _), _ in self.roots if node is not None]
+        for node in stack:
+            self.waiting[id(node)] = self.waiting.get(id(node), 0) + 1
+        while stack:
+            node = stack.pop()
+            if id(node) in self.nodes:
+                continue
+            self.nodes[id(node)] = node
+            for child, _ in node.next:
+                if child is not None:
+                    self.waiting[id(child)] = self.waiting.get(id(child), 0) + 1
+                    stack.append(child)
+
+    def restrict(self, wanted: Iterable[int]) -> None:
+        """Only nodes from which a wanted node can be reached will run."""
+        needed = set(wanted)
+        done: set[int] = set()
+        for start in list(self.nodes.values()):
+            stack: list[tuple[Node, bool]] = [(start, False)]
+            while stack:
+                node, left = stack.pop()
+                if left:
+                    if any(child is not None and id(child) in needed for child, _ in node.next):
+                        needed.add(id(node))
+                elif id(node) not in done:
+                    done.add(id(node))
+                    stack.append((node, True))
+                    stack.extend((child, False) for child, _ in node.next if child is not None)
+        self.targets = needed
+
+    def run(self) -> None:
+        """Run the pass; raises ShadowError where torch raises, with everything before that already done."""
+        queue: list[tuple[int, int, Node]] = []
+        for (node, index), gradient in self.roots:
+            self.deliver(queue, node, index, gradient)
+        while queue:
+            node = heapq.heappop(queue)[2]
+            incoming = self.arrived.pop(id(node))
+            for index, gradient in enumerate(incoming):
+                for position in self.captures.get((id(node), index), ()):
+                    self.captured[position] = gradient
+                    if gradient is not None:
+                        gradient.held.holders += 1
+            if self.targets is not None and not self.must_run(node):
+                continue
+            outgoing = self.evaluate(node, incoming)
+            for gradient in outgoing:
+                if gradient is not None:
+                    gradient.held.holders += 1
+            for (child, index), gradient in zip(node.next, outgoing, strict=False):
+                self.deliver(queue, child, index, gradient)
+
+    def must_run(self, node: Node) -> bool:
+        """A node that is only asked for its gradient is not run (nor freed)."""
+        if self.targets is None or id(node) not in self.targets:
+            return False
+        return node.leaf is not None or any(c is not None and id(c) in self.targets for c, _ in node.next) or not self.captures
+
+    def deliver(self, queue: list[tuple[int, int, Node]], node: Node | None, index: int, gradient: Gradient | None) -> None:
+        """Hand a gradient to a node; queue the node when it was the last it waited for."""
+        if node is None:
+            return
+        slots = self.arrived.setdefault(id(node), [])
+        slots += [None] * (index + 1 - len(slots))
+        if gradient is not None:
+            held = slots[index]
+            if held is None:
+                slots[index] = gradient
+            else:
+                total = held.plus(gradient)
+                for used in (held, gradient):
+                    used.held.holders -= 1
+                total.held.holders += 1
+                slots[index] = total
+        self.waiting[id(node)] -= 1
+        if self.waiting[id(node)] == 0 and (self.targets is None or id(node) in self.targets):
+            heapq.heappush(queue, (-node.sequence, len(self.waiting) - len(queue), node))
+
+    # -- one node
+
+    def evaluate(self, node: Node, incoming: list[Gradient | None]) -> list[Gradient | None]:
+        """Run one node: check what it saved, compute, free."""
+        self.hooks(node, incoming)
+        first = incoming[0] if incoming else None
+        if not self.as_meant:
+            shape = first.shape if first is not None else (node.outputs[0][0] if node.outputs else ())
+            self.engine.ran.append(NodeRun(node, None if first is None or first.array is None else np.array(first.array), shape))
+        if node.leaf is not None:
+            if first is not None:
+                self.accumulate(node.leaf, first)
+            return []
+        lenient = self.as_meant or self.engine.policy.inplace_never_breaks_backward
+        if not lenient:
+            for saved in node.saved:
+                saved.check(node)
+        outgoing = self.compute(node, incoming, lenient)
+        for gradient in incoming:
+            if gradient is not None:
+                gradient.held.holders -= 1
+        if not self.keep_graph and not self.as_meant and not self.engine.policy.graph_survives_backward:
+            node.release()
+        return outgoing
+
+    def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
+        """The gradients of the node's inputs, summed and cast to what the inputs were."""
+        if all(g is None for g in incoming):
+            return [None] * len(node.next)
+        metas = [_meta(edge) for edge in node.next]
+        arrays = [None if g is None else g.array for g in incoming]
+        unknown = any(g is not None and g.array is None for g in incoming)
+        saved = None if unknown or node.vjp is None or node.mirrored or node.opaque else unpack(node, as_meant=as_meant)
+        if saved is None or node.vjp is None:
+            return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
+        if node.multiple:
+            given: Any = arrays + [None] * (len(node.outputs) - len(arrays))
+        else:
+            given = arrays[0]
+        with np.errstate(all="ignore"):
+            results = node.vjp(given, saved)
+        return [self.wrap(r, meta, incoming, results) for r, meta in zip(results, metas, strict=False)]
+
+    def wrap(self, array: Any, meta: Meta | None, incoming: list[Gradient | None], results: Sequence[Any]) -> Gradient | None:
+        """An outgoing array as a Gradient; an array handed through stays the same object."""
+        if meta is None or array is None:
+            return None
+        for g in incoming:
+            if g is not None and g.array is array and g.shape == meta[0] and array.dtype == meta[1].numpy:
+                return g
+        shape, dtype = meta
+        times = array.times if isinstance(array, Written) else 0
+        array = np.asarray(array.array if isinstance(array, Written) else array)
+        if array.shape != shape:
+            array, times = _sum_to(array, shape), 0
+        if dtype.numpy is None:
+            return Gradient(None, shape)
+        if array.dtype != dtype.numpy:
+            array = (array.real if array.dtype.kind == "c" and dtype.category < 3 else array).astype(dtype.numpy)
+        owner = memory(array)
+        for g in incoming:
+            if g is not None and g.array is not None and memory(g.array) is owner:
+                return Gradient(array, shape, g.held)
+        return Gradient(array, shape, Held(times))
+
+    def hooks(self, node: Node, incoming: list[Gradient | None]) -> None:
+        """Tensor hooks in order of registration, then ``retain_grad``."""
+        registered = node.hooks if node.leaf is None else [(0, h) for h in node.leaf.hooks or ()]
+        for index, hook in registered:
+            gradient = incoming[index] if index < len(incoming) else None
+            if gradient is not None:
+                incoming[index] = hook(gradient)
+        if self.as_meant:
+            return
+        for index, reference in node.retains:
+            tensor = reference()
+            gradient = incoming[index] if index < len(incoming) else None
+            if tensor is not None and gradient is not None:
+                added = gradient if tensor.gradient is None else Gradient(_plus(tensor.gradient.window(), gradient.array), gradient.shape)
+                tensor.gradient = as_tensor(self.engine, tensor, added)
+
+    # -- leaves
+
+    def accumulate(self, leaf: ShadowTensor, gradient: Gradient) -> None:
+        """The first gradient becomes ``.grad``; later ones are added to it in place."""
+        self.leaves[id(leaf)] = (leaf, gradient)
+        if self.as_meant:
+            return
+        held = leaf.gradient
+        if held is None or self.engine.policy.backward_overwrites_grad:
+            leaf.gradient = as_tensor(self.engine, leaf, gradient)
+            return
+        total = _plus(held.window(), gradient.array)
+        self.engine.write(held, total)
+        self.engine.graph.bump(held.counter)
+
+
+def _meta(edge: Edge) -> Meta | None:
+    node, index = edge
+    if node is None:
+        return None
+    return node.outputs[index] if index < len(node.outputs) else ((), node.leaf.dtype if node.leaf else _FLOAT)
+
+
+def _plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
+    return None if a is None or b is None else a + b
+
+
+def _sum_to(array: np.ndarray, shape: Shape) -> np.ndarray:
+    extra = array.ndim - len(shape)
+    if extra < 0:
+        return np.broadcast_to(array, shape)
+    axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1))
+    summed = array.sum(axis=axes, keepdims=True).reshape(shape) if axes else array
+    return np.asarray(summed)
+
+
+def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowTensor:
+    """``.grad``: laid out like the leaf; stolen (the very memory) when nobody else holds it, else copied."""
+    dense = is_dense(leaf.shape, leaf.stride)
+    stride = leaf.stride if dense else contiguous_strides(leaf.shape)
+    array = gradient.array
+    if gradient.held.holders <= 1 and (array is None or _same_layout(array, leaf, stride)):
+        storage, offset = _stolen(gradient, leaf)
+        result = ShadowTensor(leaf.graph, storage, leaf.shape, stride, offset, leaf.dtype, gradient.held.counter)
+    else:
+        # The copy is made by writing into fresh memory, which counts as a change.
+        storage = Storage(leaf.numel, leaf.dtype)
+        result = ShadowTensor(leaf.graph, storage, leaf.shape, stride, 0, leaf.dtype, Counter(int(dense)))
+        if array is not None:
+            storage.data = np.empty(leaf.numel, array.dtype)
+            target = result.window()
+            if leaf.numel and target is not None:
+                target[...] = array
+    engine.graph.gradients.add(result)
+    return result
+
+
+def _stolen(gradient: Gradient, leaf: ShadowTensor) -> tuple[Storage, int]:
+    """The gradient's memory as a storage; pieces of one gradient (of a cat, say) share it."""
+    held, array = gradient.held, gradient.array
+    if array is None:
+        return Storage(leaf.numel, leaf.dtype), 0
+    whole = memory(array)
+    if whole.dtype != array.dtype or not (whole.flags.c_contiguous or whole.flags.f_contiguous):
+        whole = array = np.ascontiguousarray(array)
+    if held.storage is None:
+        held.storage = Storage(whole.size, leaf.dtype, data=whole.reshape(-1, order="A"))
+        if not whole.flags.writeable or held.storage.data is None:
+            held.storage.data = whole.reshape(-1, order="A").copy()
+    return held.storage, (array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // array.itemsize
+
+
+def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
+    own = element_strides(array)
+    if is_dense(leaf.shape, leaf.stride):
+        return all(n == 1 or a == b for n, a, b in zip(leaf.shape, own, stride, strict=True))
+    return is_contiguous(leaf.shape, own)
+
+
+# -- harm
+
+
+def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
+    """Saved tensors whose memory has changed although their counter has not moved."""
+    found = []
+    for node in nodes:
+        for saved in node.saved:
+            counter = saved.tensor.counter if saved.tensor is not None else saved.counter
+            if not saved.own and not saved.freed and counter is not None and counter.version == saved.version and saved.differs:
+                found.append((node, saved))
+    return found
+
+
+def compare(before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]]) -> list[Harm]:
+    """Leaf by leaf: the gradient torch gives beside the one that was meant."""
+    harms = []
+    for key, (leaf, gradient) in real.leaves.items():
+        meant = rehearsal.leaves[key][1].array if key in rehearsal.leaves else None
+        if gradient.array is not None and meant is not None and np.array_equal(gradient.array, meant, equal_nan=True):
+            continue
+        start = before.get(key)
+        torch = gradient.array if start is None else _plus(start, gradient.array)
+        wanted = meant if start is None else _plus(start, meant)
+        harms.append(Harm(leaf, torch, wanted, tuple(causes)))
+    return harms
+
+
+from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT  # noqa: E402 - only a default

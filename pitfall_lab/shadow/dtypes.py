@@ -1,0 +1,164 @@
+"""Element types as torch has them: names, NumPy twins and the promotion rules.
+
+Source: torch documentation, "Tensor Attributes", and ``c10/core/ScalarType.h``. bfloat16 and the quantized types
+have no NumPy twin: tensors of these types are modelled without their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+
+class DType(str):
+    """The name of an element type, without ``torch.`` in front.
+
+    >>> DType("float32") == "float32", repr(DType("float32"))
+    (True, 'torch.float32')
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, name: str) -> DType:
+        """Take a name, with or without ``torch.``, or another DType."""
+        return name if type(name) is cls else super().__new__(cls, str(name).removeprefix("torch."))
+
+    def __repr__(self) -> str:
+        return f"torch.{self[:]}"
+
+    __str__ = __repr__
+    __hash__ = str.__hash__
+
+    @property
+    def category(self) -> int:
+        """0 bool, 1 integer, 2 floating point, 3 complex: promotion compares these first."""
+        return _CATEGORY.get(self[:], 2)
+
+    @property
+    def is_floating_point(self) -> bool:
+        """True for the real floating point types."""
+        return self.category == 2
+
+    @property
+    def is_complex(self) -> bool:
+        """True for the complex types."""
+        return self.category == 3
+
+    @property
+    def numpy(self) -> np.dtype[Any] | None:
+        """The NumPy twin, or None when NumPy has none (bfloat16)."""
+        return _NUMPY.get(self[:])
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        twin = self.numpy
+        return twin.itemsize if twin is not None else 2
+
+    @property
+    def scalar_name(self) -> str:
+        """The word torch's messages use: ``Float``, ``Long``, ``BFloat16`` ..."""
+        return _SCALAR.get(self[:], self[:])
+
+
+class Device(str):
+    """A device such as ``cpu``; the shadow models the CPU."""
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> str:
+        """The part before the index: ``cuda`` of ``cuda:0``."""
+        return self.split(":")[0]
+
+
+CPU = Device("cpu")
+FLOAT32, FLOAT64, INT64, BOOL = DType("float32"), DType("float64"), DType("int64"), DType("bool")
+
+_INTEGERS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_COMPLEX = ("complex64", "complex128")
+_CATEGORY = {"bool": 0} | dict.fromkeys(_INTEGERS, 1) | dict.fromkeys(_FLOATS, 2) | dict.fromkeys(_COMPLEX, 3)
+_NUMPY = {name: np.dtype(name) for name in ("bool", *_INTEGERS, "float16", "float32", "float64", *_COMPLEX)}
+_SCALAR = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",
+    "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
+_TYPED = {"Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double"}
+CATEGORY_DEFAULT = (BOOL, INT64, FLOAT32, DType("complex64"))
+
+
+def type_name(dtype: DType) -> str:
+    """The class name that error messages print: ``torch.FloatTensor`` for the old types, ``CPUBoolType`` for the rest."""
+    scalar = dtype.scalar_name
+    return f"torch.{scalar}Tensor" if scalar in _TYPED else f"CPU{scalar}Type"
+
+
+def from_numpy(dtype: np.dtype[Any]) -> DType:
+    """The torch name of a NumPy element type; raises TypeError when torch has none."""
+    if dtype.name not in _NUMPY:
+        raise TypeError(f"can't convert np.ndarray of type {dtype}.")
+    return DType(dtype.name)
+
+
+def of_number(value: complex) -> DType:
+    """The type that a bare Python number stands for: bool, int64, the default float, or complex64."""
+    if isinstance(value, bool | np.bool_):
+        return BOOL
+    if isinstance(value, int | np.integer):
+        return INT64
+    return FLOAT32 if isinstance(value, float | np.floating) else DType("complex64")
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The smallest type that holds both, torch's lattice (it differs from NumPy's: int64 + float16 stays float16).
+
+    >>> promote(DType("int64"), DType("float16")), promote(DType("uint8"), DType("int8")), promote(DType("float16"), DType("bfloat16"))
+    (torch.float16, torch.int16, torch.float32)
+    """
+    if a == b:
+        return a
+    if a.category != b.category:
+        low, high = (a, b) if a.category < b.category else (b, a)
+        double = high == "complex64" and low == "float64"
+        return DType("complex128") if double else high
+    if {a[:], b[:]} == {"float16", "bfloat16"}:
+        return FLOAT32
+    if a.category == 1 and "uint8" in (a, b) and "int8" in (a, b):
+        return DType("int16")
+    order = ("uint8", "int8", "int16", "int32", "int64", *_FLOATS, *_COMPLEX)
+    return max(a, b, key=order.index)
+
+
+def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
+    """Promote operands given as (dtype, ndim, is a bare number).
+
+    Tensors with dimensions decide; 0-dim tensors and numbers change the type only by a higher *category*.
+
+    >>> result_type([(INT64, 1, False), (FLOAT32, 0, True)]), result_type([(INT64, 1, False), (FLOAT64, 0, False)])
+    (torch.float32, torch.float64)
+    """
+    found: list[DType | None] = [None, None, None]
+    for dtype, ndim, number in operands:
+        rank = 2 if number else (1 if ndim == 0 else 0)
+        kept = found[rank]
+        found[rank] = dtype if kept is None else promote(kept, dtype)
+    result: DType | None = None
+    for kept in found:
+        if kept is None:
+            continue
+        if result is None:
+            result = kept
+        elif kept.category > result.category:
+            # a complex number beside float64 gives complex128, not complex64
+            result = promote(result, kept) if kept.category == 3 else kept
+    if result is None:
+        raise ValueError("result_type needs an operand")
+    return result
+
+
+def can_cast(source: DType, target: DType) -> bool:
+    """Whether a result of type ``source`` may be stored in place into ``target``: the category must not sink."""
+    return source.category <= target.category and not (target.category == 0 and source.category != 0)

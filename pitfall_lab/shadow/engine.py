@@ -1,0 +1,246 @@
+"""The engine: one call in, everything torch would do to tensors, counters and graph out.
+
+>>> engine = Engine()
+>>> x = engine.call("torch.tensor", ([1.0, -2.0],), {"requires_grad": True}).result
+>>> h = engine.call("torch.sigmoid", (x,)).result
+>>> loss = engine.call("torch.Tensor.sum", (h,)).result
+>>> [(node.name, saved.name) for node, saved in engine.call("torch.Tensor.mul_", (h, 10)).stale]
+[('SigmoidBackward0', 'result')]
+
+The last line is the forecast: this write has made the backward of ``sigmoid`` impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from pitfall_lab.shadow.dtypes import Device, DType
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled
+from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
+from pitfall_lab.shadow.policy import TORCH, Policy
+from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage, ViewOf
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape."""
+
+    node: Node
+    gradient: np.ndarray | None
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """A silently wrong gradient: what torch gives ``leaf``, what was meant, and the saved tensors that were overwritten."""
+
+    leaf: ShadowTensor
+    torch: np.ndarray | None
+    meant: np.ndarray | None
+    causes: tuple[tuple[Node, Saved], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What one call did.
+
+    ``result`` has torch's structure. ``nodes`` were created, in this order. ``writes`` are the storages written.
+    ``stale`` are the saved tensors that became invalid by this call: the forecast. ``ran`` and ``harms`` belong to backward.
+    """
+
+    result: Any = None
+    nodes: tuple[Node, ...] = ()
+    writes: tuple[Storage, ...] = ()
+    stale: tuple[tuple[Node, Saved], ...] = ()
+    ran: tuple[NodeRun, ...] = ()
+    harms: tuple[Harm, ...] = ()
+
+
+class Engine:
+    """A world of shadow tensors under one :class:`Policy`.
+
+    Tensors with more than ``value_limit`` elements are followed without their numbers. ``standalone`` engines own their
+    NumPy arrays and random numbers; an engine in lockstep with torch leaves both to torch (``random`` is None).
+    """
+
+    def __init__(self, policy: Policy = TORCH, value_limit: int = 4096, *, standalone: bool = False) -> None:
+        self.policy = policy
+        self.value_limit = value_limit
+        self.standalone = standalone
+        self.strict = False
+        self.random: np.random.Generator | None = np.random.default_rng(0) if standalone else None
+        self.graph = Graph(policy)
+        self.numpy_memory: WeakValueDictionary[int, Storage] = WeakValueDictionary()
+        self.writes: list[Storage] = []
+        self.ran: list[NodeRun] = []
+        self.harms: list[Harm] = []
+
+    @property
+    def grad_enabled(self) -> bool:
+        """Whether operations are recorded (``torch.is_grad_enabled()``)."""
+        return self.graph.grad_enabled
+
+    @grad_enabled.setter
+    def grad_enabled(self, value: bool) -> None:
+        self.graph.grad_enabled = value
+
+    @property
+    def inference(self) -> bool:
+        """Whether ``inference_mode`` is on."""
+        return self.graph.inference
+
+    @inference.setter
+    def inference(self, value: bool) -> None:
+        self.graph.inference = value
+
+    def call(self, name: str, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Applied:
+        """Do what the torch function ``name`` does.
+
+        Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`, with nothing changed, where there is no model.
+        """
+        from pitfall_lab.shadow.ops import ENTRIES
+
+        entry = ENTRIES.get(name)
+        if entry is None:
+            raise Unmodelled(f"no entry for {name}")
+        self.begin()
+        try:
+            with np.errstate(all="ignore"):
+                result = entry.run(self, *args, **(kwargs or {}))
+        except ShadowError as error:
+            error.applied = self.applied()
+            raise
+        except Unmodelled:
+            raise
+        except Exception as problem:
+            if self.strict:
+                raise
+            # A slip of ours must not become a claim about torch.
+            raise Unmodelled(f"{name}: {type(problem).__name__}: {problem}") from problem
+        return self.applied(result)
+
+    def begin(self) -> None:
+        """Start a new record of what is about to happen."""
+        self.graph.created = []
+        self.graph.stale = []
+        self.writes, self.ran, self.harms = [], [], []
+
+    def applied(self, result: Any = None) -> Applied:
+        """The record since :meth:`begin`."""
+        graph = self.graph
+        writes = tuple(dict.fromkeys(self.writes))
+        return Applied(result, tuple(graph.created), writes, tuple(graph.stale), tuple(self.ran), tuple(self.harms))
+
+    # -- making and changing memory
+
+    def storage(self, size: int, dtype: str, device: str = "cpu", data: np.ndarray | None = None) -> Storage:
+        """New memory; ``data`` is a flat array that the engine may keep, or None when the numbers are unknown."""
+        return Storage(size, DType(dtype), Device(device), data)
+
+    def numpy_storage(self, memory: np.ndarray, dtype: DType) -> Storage:
+        """The storage over a flat NumPy array; the same one whenever the memory is the same (stand-alone only)."""
+        address = memory.__array_interface__["data"][0]
+        storage = self.numpy_memory.get(address)
+        if storage is None or storage.data is None or storage.dtype != dtype:
+            storage = Storage(memory.size, dtype, data=memory)
+            storage.shared = True
+            self.numpy_memory[address] = storage
+        return storage
+
+    def share(self, storage: Storage) -> None:
+        """NumPy code outside holds this memory from now on."""
+        storage.share()
+        if storage.data is not None:
+            self.numpy_memory[storage.data.__array_interface__["data"][0]] = storage
+
+    def write(self, tensor: ShadowTensor, values: np.ndarray | None) -> None:
+        """Put ``values`` (broadcast to the tensor's shape; None: unknown) into the tensor's memory. Does not bump."""
+        storage = tensor.storage
+        storage.about_to_change()
+        target = tensor.window()
+        if values is None or target is None:
+            storage.data = None
+        else:
+            target[...] = values
+        storage.changed()
+        self.writes.append(storage)
+
+    def bump(self, counter: Counter, by: int = 1) -> tuple[tuple[Node, Saved], ...]:
+        """Count an in-place change and return what it invalidates."""
+        return self.graph.bump(counter, by)
+
+    def overwrite(self, storage: Storage, values: np.ndarray | None) -> tuple[tuple[Node, Saved], ...]:
+        """Memory that changed behind every counter (NumPy, a fused optimizer).
+
+        Returns the saved tensors that backward will now read wrongly without noticing.
+        """
+        storage.about_to_change()
+        storage.data = None if values is None else np.array(values).reshape(-1)
+        storage.changed()
+        live = [(s.node, s) for s in storage.saved or () if not s.freed and not s.stale and s.node is not None and s.differs]
+        return tuple(sorted(((n, s) for n, s in live if n is not None), key=lambda pair: pair[0].sequence))
+
+    def fill(self, storage: Storage, values: np.ndarray) -> None:
+        """Supply numbers that the engine could not know; nothing is counted or kept."""
+        storage.data = np.array(values).reshape(-1)
+
+    # -- taking over what torch made
+
+    def adopt(
+        self,
+        storage: Storage,
+        shape: Sequence[int],
+        stride: Sequence[int],
+        offset: int,
+        dtype: str,
+        *,
+        counter: Counter | None = None,
+        version: int = 0,
+        requires_grad: bool = False,
+        grad_fn: Node | None = None,
+        output_nr: int = 0,
+        base: ShadowTensor | None = None,
+        kind: str = "tensor",
+    ) -> ShadowTensor:
+        """A tensor that the engine did not see being made."""
+        if counter is None:
+            counter = base.counter if base is not None else Counter(version)
+        tensor = ShadowTensor(self.graph, storage, tuple(shape), tuple(stride), offset, DType(dtype), counter)
+        tensor.flag = requires_grad and grad_fn is None and base is None
+        tensor.node, tensor.output_nr, tensor.kind = grad_fn, output_nr, kind
+        if base is not None:
+            tensor.view = ViewOf(base, "default" if self.grad_enabled else "no_grad", tensor._version)
+        if grad_fn is not None:
+            missing = output_nr + 1 - len(grad_fn.outputs)
+            grad_fn.outputs += [((), DType(dtype))] * missing
+            grad_fn.outputs[output_nr] = (tensor.shape, tensor.dtype)
+        return tensor
+
+    def node(self, name: str, next: Sequence[Edge] = (), saved: Sequence[Saved] = ()) -> Node:
+        """A node taken over from torch: reached and version-checked in backward, but with unknown gradients."""
+        node = self.graph.new_node(name, tuple(next))
+        node.mirrored = True
+        node.keep(*saved)
+        return node
+
+    def saved(self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False) -> Saved:
+        """A saved tensor for :meth:`node`, at its present version."""
+        return Saved(name, tensor, is_output=is_output, own=own)
+
+    def accumulate_grad(self, leaf: ShadowTensor) -> Node:
+        """The leaf's AccumulateGrad node, for the edges of a mirrored node."""
+        return self.graph.accumulate_grad(leaf)
+
+    def zero_gradients(self) -> None:
+        """Zero every known ``.grad`` (no such thing happens in torch; a belief about ``no_grad``)."""
+        for gradient in tuple(self.graph.gradients):
+            self.write(gradient, np.zeros(()))
+
+    def set_grad(self, leaf: ShadowTensor, gradient: ShadowTensor | None) -> None:
+        """Assign ``leaf.grad``."""
+        leaf.gradient = gradient

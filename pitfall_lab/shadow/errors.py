@@ -1,0 +1,114 @@
+"""What the shadow raises, and torch's exact words.
+
+Two kinds of failure must not be mixed up: :class:`ShadowError` is a *prediction* ("torch raises this here"),
+:class:`Unmodelled` is honesty ("the shadow does not know"), and leaves the engine as it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pitfall_lab.shadow.engine import Applied
+    from pitfall_lab.shadow.graph import Node, Saved
+    from pitfall_lab.shadow.storage import ShadowTensor
+
+
+class Unmodelled(Exception):
+    """The shadow has no model for this call; ``reason`` says why in one line."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class ShadowError(Exception):
+    """The error torch will raise: its type, its message, and the facts behind it.
+
+    ``kind`` is one of the kinds of :class:`pitfall_lab.trace.Failure`.
+    """
+
+    def __init__(
+        self,
+        type_name: str,
+        message: str,
+        kind: str = "other",
+        *,
+        node: Node | None = None,
+        saved: Saved | None = None,
+        tensor: ShadowTensor | None = None,
+        expected: int | None = None,
+        found: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.type_name = type_name
+        self.message = message
+        self.kind = kind
+        self.node = node
+        self.saved = saved
+        self.tensor = tensor
+        self.expected = expected
+        self.found = found
+        self.applied: Applied | None = None
+        """What had been done before the error (set by the engine)."""
+
+
+def runtime(message: str, kind: str = "other", **facts: object) -> ShadowError:
+    """A RuntimeError, which nearly all of torch's errors are."""
+    return ShadowError("RuntimeError", message, kind, **facts)  # type: ignore[arg-type]
+
+
+MODIFIED = "one of the variables needed for gradient computation has been modified by an inplace operation: [{type} {shape}]{origin} is at version {found}; expected version {expected} instead. {hint}"
+HINT = (
+    "Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
+    "with torch.autograd.set_detect_anomaly(True, check_nan=False)."
+)
+TWICE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
+    "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you "
+    "need to backward through the graph a second time or if you need to access saved tensors after calling backward."
+)
+DETACHED = (
+    "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_()."
+    "This is not supported, please use out-of-place `.detach()` instead"
+)
+LEAF = "a leaf Variable that requires grad is being used in an in-place operation."
+VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation."
+MULTI = (
+    " This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified "
+    "inplace. You should replace the inplace operation by an out-of-place one."
+)
+AMBIGUOUS = (
+    " Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the "
+    "inplace either both inside the {mode} block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to "
+    "be tracked)."
+)
+OVERLAP_SELF = (
+    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+    "Please clone() the tensor before performing the operation."
+)
+OVERLAP_INPUT = (
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
+    "Please clone() the tensor before performing the operation."
+)
+INFERENCE_WRITE = (
+    "Inplace update to inference tensor outside InferenceMode is not allowed."
+    "You can make a clone to get a normal tensor before doing inplace update."
+    "See https://github.com/pytorch/rfcs/pull/17 for more details."
+)
+INFERENCE_SAVED = (
+    "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by "
+    "autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
+    "`torch.inference_mode()`."
+)
+DETACH_VIEW = (
+    "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and "
+    "gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on these gradients. "
+    "To fix this error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
+)
+NONLEAF_FLAG = "you can only change requires_grad flags of leaf variables."
+NO_GRAPH = "element {index} of tensors does not require grad and does not have a grad_fn"
+UNUSED = (
+    "The differentiated Tensor at index {index} appears to not have been used in the graph. "
+    "Set allow_unused=True if this is the desired behavior."
+)

@@ -1,0 +1,398 @@
+"""The autograd graph: nodes, what they save, and how in-place changes rewrite history.
+
+Source in torch: ``torch/csrc/autograd/saved_variable.cpp``, ``variable.cpp`` (``rebase_history``, ``VariableHooks::grad_fn``),
+``functions/utils.h`` and ``VariableTypeUtils.h`` (``check_inplace``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakSet, ref
+
+import numpy as np
+
+from pitfall_lab.shadow import errors
+from pitfall_lab.shadow.dtypes import DType, type_name
+from pitfall_lab.shadow.errors import ShadowError, runtime
+from pitfall_lab.shadow.policy import TORCH, Policy
+from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage, ViewOf, window
+
+Edge = tuple["Node | None", int]
+Meta = tuple[Shape, DType]
+Vjp = Callable[[Any, Any], Sequence[Any]]
+FIRST = 2**63
+"""The sequence number of AccumulateGrad: gradients are put into leaves as soon as they are ready."""
+
+
+class Node:
+    """One step of backward: receives the gradients of its outputs, hands on those of its inputs (``next``).
+
+    ``vjp(g, s)`` computes them: ``g`` is the incoming gradient (a list when the node has several outputs), ``s`` holds the
+    saved arrays by name, and one array or None per edge comes back. ``outputs`` are the shapes and types of what the forward
+    made; a gradient is summed and cast to them on its way. ``mirrored`` nodes were taken over from torch: gradients through
+    them are unknown.
+    """
+
+    __slots__ = (
+        "__weakref__", "freed", "hooks", "inner", "leaf", "mirrored", "multiple", "name", "next", "opaque", "outputs", "retains", "saved",
+        "sequence", "vjp",
+    )  # fmt: skip
+
+    def __init__(self, name: str, next: tuple[Edge, ...], sequence: int, vjp: Vjp | None = None) -> None:
+        self.name = name
+        self.next = next
+        self.sequence = sequence
+        self.vjp = vjp
+        self.saved: tuple[Saved, ...] = ()
+        self.outputs: list[Meta] = []
+        self.multiple = False
+        self.freed = False
+        self.mirrored = False
+        self.opaque = False
+        self.leaf: ShadowTensor | None = None
+        self.inner: Node | None = None
+        self.hooks: list[tuple[int, Callable[[Any], Any]]] = []
+        self.retains: list[tuple[int, ref[ShadowTensor]]] = []
+
+    def keep(self, *saved: Saved) -> None:
+        """Add saved tensors, in the order in which backward will check them."""
+        for s in saved:
+            s.owner = ref(self)
+        self.saved += saved
+
+    def release(self) -> None:
+        """Drop what was saved (after a backward without ``retain_graph``)."""
+        for s in self.saved:
+            s.freed = True
+            s.tensor = None
+            s.original = None
+        self.freed = True
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+def message_name(name: str) -> str:
+    """How error messages name a node.
+
+    >>> message_name("ExpBackward0"), message_name("CopySlices")
+    ('Exp', 'torch::autograd::CopySlices')
+    """
+    if name in ("CopySlices", "CopyBackwards", "AccumulateGrad", "CloneBackward"):
+        return f"torch::autograd::{name}"
+    head, found, tail = name.rpartition("Backward")
+    return head if found and (not tail or tail.isdigit()) else name
+
+
+class Saved:
+    """A tensor that a node keeps for backward, with the version it had.
+
+    ``own`` means a private copy: the program cannot invalidate it. An input is kept as the very object (so ``p.data = t``
+    changes what backward reads); an output as a detached window, so that node and output do not keep each other alive.
+    ``original`` holds the numbers as they were, once the memory has been written: the base of the *meant* gradient.
+    """
+
+    __slots__ = (
+        "__weakref__", "counter", "dtype", "freed", "has_node", "is_output", "name", "offset", "original", "own", "owner", "shape", "stale",
+        "storage", "stride", "tensor", "version", "view_node",
+    )  # fmt: skip
+
+    def __init__(self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False, inplace_on_view: bool = False) -> None:
+        if tensor.inference:
+            raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=tensor)
+        self.name = name
+        self.is_output = is_output and not tensor.is_leaf
+        self.has_node = not tensor.is_leaf
+        self.view_node = ref(tensor.node) if inplace_on_view and tensor.node is not None else None
+        self.tensor: ShadowTensor | None = None if self.is_output else tensor
+        self.storage: Storage = tensor.storage
+        self.offset, self.shape, self.stride, self.dtype = tensor.offset, tensor.shape, tensor.stride, tensor.dtype
+        self.counter: Counter | None = tensor.counter
+        self.version = 0 if tensor.counter is None else tensor.counter.version
+        self.own = own
+        self.freed = False
+        self.stale = False
+        self.original: np.ndarray | None = None
+        self.owner: ref[Node] | None = None
+        if not own:
+            if tensor.counter is not None:
+                tensor.counter.watch(self)
+            self.storage.watch(self)
+
+    @property
+    def node(self) -> Node | None:
+        """The node that keeps this."""
+        return self.owner() if self.owner else None
+
+    def keep(self) -> None:
+        """Take a copy of the numbers, before they change for the first time."""
+        if self.original is None and not self.freed:
+            seen = self.now()
+            self.original = None if seen is None else seen.copy()
+
+    def now(self) -> np.ndarray | None:
+        """What lies at the saved place at this moment, or None when it is not modelled."""
+        return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
+
+    def meant(self) -> np.ndarray | None:
+        """The numbers as they were when they were saved."""
+        return self.now() if self.original is None else self.original
+
+    def read(self) -> np.ndarray | None:
+        """The numbers that backward will find."""
+        return self.now() if self.tensor is None else self.tensor.window()
+
+    @property
+    def differs(self) -> bool:
+        """Whether backward will find other numbers than were saved."""
+        if self.own or self.freed or (self.original is None and (self.tensor is None or self.tensor.storage is self.storage)):
+            return False
+        then, now = self.meant(), self.read()
+        return then is None or now is None or then.shape != now.shape or not np.array_equal(then, now, equal_nan=then.dtype.kind in "fc")
+
+    def check(self, owner: Node) -> None:
+        """Do what torch does on unpacking: refuse freed, detached and modified tensors, in torch's words."""
+        if self.freed:
+            raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
+        if self.own:
+            return
+        made_by = None
+        if self.view_node is not None:
+            made_by = self.view_node()
+        elif self.tensor is not None:
+            made_by = self.tensor.grad_fn
+        if made_by is None and self.has_node:
+            if not self.is_output:
+                raise runtime(errors.DETACHED, "other", node=owner, saved=self, tensor=self.tensor)
+            made_by = owner
+        counter = self.tensor.counter if self.tensor is not None else self.counter
+        found = 0 if counter is None else counter.version
+        if found != self.version:
+            shape = self.shape if self.tensor is None else self.tensor.shape
+            origin = f", which is output 0 of {message_name((made_by.inner or made_by).name if made_by is owner else made_by.name)}," if made_by else ""
+            text = errors.MODIFIED.format(
+                type=type_name(self.dtype), shape=list(shape), origin=origin, found=found, expected=self.version, hint=errors.HINT
+            )
+            raise runtime(
+                text, "saved-tensor-modified", node=owner, saved=self, tensor=self.tensor, expected=self.version, found=found
+            )
+
+    def __repr__(self) -> str:
+        return f"<saved {self.name} at v{self.version}{' (own)' if self.own else ''}>"
+
+
+def unpack(node: Node, *, as_meant: bool) -> SimpleNamespace | None:
+    """The saved arrays of ``node`` by name; None when one of them is not modelled."""
+    arrays: dict[str, np.ndarray | None] = {}
+    known = True
+    for s in node.saved:
+        array = s.meant() if as_meant else s.read()
+        known = known and array is not None
+        arrays[s.name] = array
+    return _Arrays(arrays) if known else None
+
+
+class _Arrays(SimpleNamespace):
+    """Saved arrays by name; a name that was not saved reads as None, as in torch."""
+
+    def __init__(self, arrays: dict[str, np.ndarray | None]) -> None:
+        super().__init__(**arrays)
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+class Graph:
+    """The bookkeeping that all tensors of one engine share: the two modes, the sequence numbers, the nodes just made."""
+
+    def __init__(self, policy: Policy = TORCH) -> None:
+        self.policy = policy
+        self.grad_enabled = True
+        self.inference = False
+        self.created: list[Node] = []
+        self.stale: list[tuple[Node, Saved]] = []
+        self.sequence = 0
+        self.gradients: WeakSet[ShadowTensor] = WeakSet()
+
+    # -- nodes and edges
+
+    def new_node(self, name: str, next: tuple[Edge, ...], vjp: Vjp | None = None) -> Node:
+        """Make a node and note it."""
+        node = Node(name, next, self.sequence, vjp)
+        self.sequence += 1
+        self.created.append(node)
+        return node
+
+    def edge(self, tensor: ShadowTensor) -> Edge:
+        """Where the gradient of ``tensor`` goes: to its node, to its AccumulateGrad, or nowhere."""
+        node = self.grad_fn(tensor)
+        if node is not None:
+            return node, tensor.output_nr
+        # A view made under no_grad says requires_grad=True (its base does) but has no flag of its own: its edge is empty.
+        return (self.accumulate_grad(tensor), 0) if tensor.flag else (None, 0)
+
+    def accumulate_grad(self, leaf: ShadowTensor) -> Node:
+        """The leaf's AccumulateGrad node; the leaf holds it weakly, so a dropped graph drops it too."""
+        node = leaf.accumulator() if leaf.accumulator else None
+        if node is None:
+            node = Node("AccumulateGrad", (), FIRST)
+            node.leaf = leaf
+            node.outputs = [(leaf.shape, leaf.dtype)]
+            leaf.accumulator = ref(node)
+            self.created.append(node)
+        return node
+
+    # -- views
+
+    def grad_fn(self, tensor: ShadowTensor) -> Node | None:
+        """The node of ``tensor``; for a view whose base has changed, a fresh AsStridedBackward0 on the base's present node."""
+        view = tensor.view
+        if view is None or (tensor.node is None and not view.base.requires_grad):
+            return tensor.node
+        version = tensor._version
+        if view.version != version:
+            self.check_creation(tensor, indirect=True)
+            base = view.base
+            node = self.new_node("AsStridedBackward0", (self.edge(base),), _as_strided_vjp(base, tensor))
+            node.outputs = [(tensor.shape, tensor.dtype)]
+            tensor.node, tensor.output_nr = node, 0
+            view.version = version
+        return tensor.node
+
+    def check_creation(self, tensor: ShadowTensor, *, indirect: bool) -> None:
+        """Refuse to rewrite the history of views made under no_grad, in inference mode or by multi-output functions."""
+        view = tensor.view
+        if view is None or view.creation == "default":
+            return
+        what = "its base or another view of its base has been" if indirect else "is being"
+        node = tensor.node
+        if view.creation == "inference":
+            text = f"A view was created in inference mode and {what} modified inplace in normal mode."
+        elif view.creation == "no_grad" or node is None:
+            text = f"A view was created in no_grad mode and {what} modified inplace with grad mode enabled."
+        else:
+            text = f"Output {tensor.output_nr} of {message_name(node.name)} is a view and {what} modified inplace."
+        if view.creation == "multi":
+            raise runtime(text + errors.MULTI, "multi-output-view-modified", tensor=tensor, node=node)
+        mode = "inference_mode" if view.creation == "inference" else "no_grad"
+        kind = "inference-tensor" if view.creation == "inference" else "no-grad-view-modified"
+        raise runtime(text + errors.AMBIGUOUS.format(mode=mode), kind, tensor=tensor)
+
+    # -- in-place changes
+
+    def check_inplace(self, tensor: ShadowTensor, any_requires_grad: bool) -> None:
+        """Raise what torch raises before an in-place operation on a leaf, or on a view that may not be changed."""
+        if tensor.inference and not self.inference:
+            raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=tensor)
+        if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed:
+            return
+        if tensor.view is not None:
+            self.check_creation(tensor, indirect=False)
+            if tensor.requires_grad and tensor.view.base.is_leaf:
+                raise runtime(errors.VIEW_OF_LEAF, "view-of-leaf-modified", tensor=tensor)
+        if tensor.requires_grad and tensor.is_leaf:
+            raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
+
+    def bump(self, counter: Counter | None, by: int = 1) -> tuple[tuple[Node, Saved], ...]:
+        """Count an in-place change; returns the saved tensors that have just become invalid, by creation of their nodes."""
+        if counter is None or (self.policy.no_grad_hides_versions and not self.grad_enabled):
+            return ()
+        counter.version += by
+        fresh = []
+        for saved in tuple(counter.saved or ()):
+            node = saved.node
+            if not saved.stale and not saved.freed and node is not None and saved.version != counter.version:
+                saved.stale = True
+                fresh.append((node, saved))
+        fresh.sort(key=lambda pair: pair[0].sequence)
+        self.stale.extend(fresh)
+        return tuple(fresh)
+
+    def rebase(self, tensor: ShadowTensor, node: Node) -> Node:
+        """Give ``tensor`` the node of an in-place operation as its new history; returns the node that keeps the saved tensors.
+
+        Written through a view, the *base* gets a CopySlices node around the operation's node, and the view an
+        AsStridedBackward0 on top of that.
+        """
+        if tensor.view is None or self.policy.views_have_own_version:
+            self.move_retained(tensor, node)
+            tensor.node, tensor.output_nr = node, 0
+            if tensor.view is not None:
+                tensor.view.version = tensor._version
+            return node
+        base = tensor.view.base
+        outer = self.new_node("CopySlices", (self.edge(base), *node.next[1:]), _copy_slices_vjp(base, tensor, node))
+        outer.inner = node
+        outer.outputs = [(base.shape, base.dtype)]
+        outer.keep(*node.saved)
+        if node in self.created:
+            self.created.remove(node)  # it lives inside CopySlices; torch shows no trace of it either
+        self.move_retained(base, outer)
+        base.node, base.output_nr = outer, 0
+        if base.view is not None:
+            base.view.version = base._version
+        self.grad_fn(tensor)
+        return outer
+
+
+    @staticmethod
+    def move_retained(tensor: ShadowTensor, node: Node) -> None:
+        """``retain_grad`` follows the newest version of a tensor (hooks stay with the old one)."""
+        if tensor.retains_grad and tensor.node is not None:
+            tensor.node.retains = [r for r in tensor.node.retains if r[1]() is not tensor]
+            node.retains.append((0, ref(tensor)))
+
+
+def _as_strided_vjp(base: ShadowTensor, view: ShadowTensor) -> Vjp:
+    """Put the gradient of a window back at its place in a zero gradient of the base."""
+    window_at = (view.offset - base.offset, view.shape, view.stride)
+    shape, stride = base.shape, base.stride
+
+    def vjp(g: np.ndarray, s: object) -> tuple[np.ndarray]:
+        places = positions(*window_at)
+        flat = np.zeros(_extent(shape, stride, places), g.dtype)
+        np.add.at(flat, places.reshape(-1), g.reshape(-1))
+        return (flat[positions(0, shape, stride)],)
+
+    return vjp
+
+
+def _copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
+    """The slice of the gradient goes through the operation's own rule; the rest passes unchanged."""
+    window_at = (view.offset - base.offset, view.shape, view.stride)
+    shape, stride = base.shape, base.stride
+
+    def vjp(g: np.ndarray, s: Any) -> Sequence[Any]:
+        places = positions(*window_at)
+        flat = np.zeros(_extent(shape, stride, places), g.dtype)
+        everywhere = positions(0, shape, stride)
+        flat[everywhere] = g
+        if inner.vjp is None:
+            raise ValueError("a mirrored node cannot be inside CopySlices")
+        results = inner.vjp(flat[places], s)
+        flat[places] = 0 if results[0] is None else results[0]
+        return (flat[everywhere], *results[1:])
+
+    return vjp
+
+
+def _extent(shape: Shape, stride: Shape, places: np.ndarray) -> int:
+    last = sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if 0 not in shape else 0
+    return max(last, int(places.max()) if places.size else 0) + 1
+
+
+def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
+    """The flat index of every element of a window.
+
+    >>> positions(1, (2, 2), (3, 1)).tolist()
+    [[1, 2], [4, 5]]
+    """
+    index = np.full(shape, offset, np.int64)
+    for axis, (size, step) in enumerate(zip(shape, stride, strict=True)):
+        index += (np.arange(size) * step).reshape((-1,) + (1,) * (len(shape) - axis - 1))
+    return index
+
+
+__all__ = ["Edge", "FIRST", "Graph", "Meta", "Node", "Saved", "ShadowError", "ViewOf", "Vjp", "message_name", "positions", "unpack"]

@@ -1,0 +1,10 @@
+"""All operations: importing a family registers its entries."""
+
+from __future__ import annotations
+
+from pitfall_lab.shadow.ops import autograd, creation, indexing, loss, matmul, mutate, pointwise, reduce, views
+from pitfall_lab.shadow.ops.registry import ENTRIES, Op, add, op, spell
+
+FAMILIES = (autograd, creation, indexing, loss, matmul, mutate, pointwise, reduce, views)
+
+__all__ = ["ENTRIES", "FAMILIES", "Op", "add", "op", "spell"]

@@ -1,0 +1,215 @@
+"""backward, autograd.grad, hooks and retain_grad."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from pitfall_lab.shadow import errors
+from pitfall_lab.shadow.backward import Gradient, Pass, compare, element_strides, wrongly_read
+from pitfall_lab.shadow.dtypes import DType
+from pitfall_lab.shadow.engine import Engine, Harm
+from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.ops.kit import new, tensor_only
+from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage
+
+
+def as_list(x: Any) -> list[Any]:
+    """One or several."""
+    return [] if x is None else list(x) if isinstance(x, tuple | list) else [x]
+
+
+def first_gradients(outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
+    """The gradients backward starts with: ones for scalars, else what the caller gives."""
+    result: list[Gradient | None] = []
+    for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
+        if g is None:
+            if not output.requires_grad:
+                result.append(None)
+                continue
+            if output.numel != 1:
+                raise runtime("grad can be implicitly created only for scalar outputs", "nonscalar-backward", tensor=output)
+            array: np.ndarray | None = None if output.dtype.numpy is None else np.ones(output.shape, output.dtype.numpy)
+        else:
+            tensor_only(g)
+            if g.shape != output.shape:
+                text = (
+                    f"Mismatch in shape: grad_output[{k}] has a shape of torch.Size({list(g.shape)}) and output[{k}] has a shape of "
+                    f"torch.Size({list(output.shape)})."
+                )
+                raise runtime(text, "shape", tensor=output)
+            array = g.values()
+        gradient = Gradient(array, output.shape)
+        gradient.held.holders = 1 + 1  # the pass, and the caller who still has it
+        result.append(gradient)
+    return result
+
+
+def prepare(e: Engine, outputs: list[ShadowTensor], gradients: list[Gradient | None], keep: bool) -> Pass:
+    """Check that there is something to run, and plan it."""
+    roots = []
+    for k, (output, gradient) in enumerate(zip(outputs, gradients, strict=True)):
+        edge = e.graph.edge(output)
+        if edge[0] is None or gradient is None:
+            raise runtime(errors.NO_GRAPH.format(index=k), "no-gradient", tensor=output)
+        roots.append((edge, gradient))
+    the_pass = Pass(e, roots, keep_graph=keep)
+    the_pass.plan()
+    return the_pass
+
+
+def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
+    """Run the pass with the saved values as they were, when some have silently changed."""
+    causes = wrongly_read(the_pass.nodes.values())
+    if not causes:
+        return None
+    again = Pass(the_pass.engine, [(edge, Gradient(g.array, g.shape)) for edge, g in the_pass.roots], dict(the_pass.captures), the_pass.targets)
+    again.as_meant = True
+    again.plan()
+    again.run()
+    return again, causes
+
+
+def execute(the_pass: Pass) -> None:
+    """Run, and note where a silently changed saved tensor made a leaf's gradient wrong."""
+    e = the_pass.engine
+    rehearsal = rehearse(the_pass)
+    before = {id(n.leaf): n.leaf.gradient.values() for n in the_pass.nodes.values() if n.leaf is not None and n.leaf.gradient is not None}
+    the_pass.run()
+    if rehearsal is not None:
+        e.harms += compare(before, rehearsal[0], the_pass, rehearsal[1])
+
+
+@op(".backward", kind="other")
+def backward(e: Engine, self: Any, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None) -> None:
+    tensor_only(self)
+    backward_all(e, [self], [gradient], retain_graph, create_graph, None, inputs)
+
+
+@op("torch.autograd.backward", kind="other")
+def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+                 grad_variables: Any = None, inputs: Any = None) -> None:  # fmt: skip
+    if create_graph or grad_variables is not None:
+        raise Unmodelled("create_graph: gradients of gradients are not modelled")
+    outputs = as_list(tensors)
+    tensor_only(*outputs)
+    given = as_list(grad_tensors) or [None] * len(outputs)
+    the_pass = prepare(e, outputs, first_gradients(outputs, given), bool(retain_graph))
+    if inputs is not None:
+        wanted = as_list(inputs)
+        if not wanted:
+            raise runtime("`inputs` argument to `backward()` cannot be empty.")
+        for x in wanted:
+            if not x.is_leaf:
+                retain_grad(e, x)
+        the_pass.restrict({id(e.graph.edge(x)[0]) for x in wanted})
+    execute(the_pass)
+
+
+@op("torch.autograd.grad", kind="other")
+def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+         only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Any, ...]:  # fmt: skip
+    if create_graph or is_grads_batched:
+        raise Unmodelled("create_graph: gradients of gradients are not modelled")
+    made, wanted = as_list(outputs), as_list(inputs)
+    tensor_only(*made, *wanted)
+    given = as_list(grad_outputs) or [None] * len(made)
+    the_pass = prepare(e, made, first_gradients(made, given), bool(retain_graph))
+    places = [_place(e, x) for x in wanted]
+    for position, place in enumerate(places):
+        the_pass.captures.setdefault(place, []).append(position)
+    the_pass.restrict({node for node, _ in places})
+    rehearsal = rehearse(the_pass)
+    the_pass.run()
+    results = tuple(_captured(e, the_pass, k, x, bool(allow_unused) or materialize_grads, materialize_grads) for k, x in enumerate(wanted))
+    if rehearsal is not None:
+        _harms(e, the_pass, rehearsal, wanted)
+    return results
+
+
+def _place(e: Engine, x: ShadowTensor) -> tuple[int, int]:
+    if not x.requires_grad:
+        raise runtime("One of the differentiated Tensors does not require grad", "no-gradient", tensor=x)
+    if x.grad_fn is None:
+        node = x.accumulator() if x.accumulator is not None else None
+        return (id(node) if node is not None else -id(x), 0)
+    return id(x.grad_fn), x.output_nr
+
+
+def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: bool, zeros: bool) -> ShadowTensor | None:
+    gradient = the_pass.captured.get(k)
+    if gradient is None:
+        if not unused_ok:
+            raise runtime(errors.UNUSED.format(index=k), "no-gradient", tensor=x)
+        return new(e, x.shape, x.dtype, np.zeros(())) if zeros else None
+    return detached(e, gradient, x.dtype)
+
+
+def detached(e: Engine, gradient: Gradient, dtype: DType) -> ShadowTensor:
+    """A gradient as a plain tensor, in the layout it arrived in (sums hand out stride-0 windows)."""
+    array = gradient.array
+    if array is None:
+        result = new(e, gradient.shape, dtype, None)
+    else:
+        strides = element_strides(array)
+        compact = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)]
+        order = sorted(range(array.ndim), key=lambda d: -strides[d])
+        flat = np.ascontiguousarray(compact.transpose(order)).reshape(-1)
+        result = _window_like(e, flat, array.shape, compact.shape, order, strides, dtype)
+    result.counter = Counter(gradient.held.counter.version)
+    return result
+
+
+def _window_like(e: Engine, flat: np.ndarray, shape: Shape, compact: Shape, order: list[int], strides: Shape, dtype: DType) -> ShadowTensor:
+    stride, step = [0] * len(shape), 1
+    for d in reversed(order):
+        stride[d] = 0 if strides[d] == 0 and shape[d] != 1 else step
+        step *= compact[d]
+    return ShadowTensor(e.graph, Storage(flat.size, dtype, data=flat), shape, tuple(stride), 0, dtype, Counter())
+
+
+def _harms(e: Engine, the_pass: Pass, rehearsal: tuple[Pass, list[Any]], wanted: list[ShadowTensor]) -> None:
+    for k, x in enumerate(wanted):
+        real, meant = the_pass.captured.get(k), rehearsal[0].captured.get(k)
+        if real is None or meant is None:
+            continue
+        if real.array is None or meant.array is None or not np.array_equal(real.array, meant.array, equal_nan=True):
+            e.harms.append(Harm(x, real.array, meant.array, tuple(rehearsal[1])))
+
+
+# -- hooks
+
+
+@op(".retain_grad", kind="other")
+def retain_grad(e: Engine, self: Any) -> None:
+    tensor_only(self)
+    if not self.requires_grad:
+        raise runtime("can't retain_grad on Tensor that has requires_grad=False", tensor=self)
+    node = self.grad_fn
+    if node is None or self.retains_grad:
+        return
+    self.retains_grad = True
+    node.retains.append((self.output_nr, ref(self)))
+
+
+@op(".register_hook", kind="other")
+def register_hook(e: Engine, self: Any, hook: Any) -> None:
+    """A stand-alone engine calls the hook; in lockstep what it returns is torch's to know, so the gradient becomes unknown."""
+    tensor_only(self)
+    if not self.requires_grad:
+        raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)
+
+    def call(gradient: Gradient) -> Gradient:
+        if not e.standalone or gradient.array is None:
+            return Gradient(None, gradient.shape)
+        returned = hook(detached(e, gradient, self.dtype))
+        return gradient if returned is None else Gradient(returned.values(), gradient.shape)
+
+    node = self.grad_fn
+    if node is not None:
+        node.hooks.append((self.output_nr, call))
+    else:
+        self.hooks = [*(self.hooks or ()), call]

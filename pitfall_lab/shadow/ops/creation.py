@@ -1,0 +1,294 @@
+"""Tensors from nothing, from Python numbers, and from NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, from_numpy, of_number, promote
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.ops.kit import NUMBERS, as_shape, copied, new, preserved, tensor_only
+from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.ops.views import alias
+from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage
+
+FLOATS_ONLY = "Only Tensors of floating point and complex dtype can require gradients"
+
+
+def leaf(tensor: ShadowTensor, requires_grad: bool) -> ShadowTensor:
+    """Set the flag, or refuse as torch does for integers."""
+    if requires_grad and tensor.dtype.category < 2:
+        raise runtime(FLOATS_ONLY, "dtype")
+    tensor.flag = bool(requires_grad)
+    return tensor
+
+
+def plain(device: Any, layout: Any = None, pin_memory: Any = None, memory_format: Any = None) -> None:
+    """Decline everything but dense CPU memory."""
+    if device is not None and str(device).split(":")[0] != "cpu":
+        raise Unmodelled(f"device {device}")
+    if layout is not None and "strided" not in str(layout):
+        raise Unmodelled(f"layout {layout}")
+    if pin_memory:
+        raise Unmodelled("pinned memory")
+    if memory_format is not None and "preserve" not in str(memory_format) and "contiguous" not in str(memory_format):
+        raise Unmodelled(f"memory format {memory_format}")
+
+
+def made(e: Engine, shape: Shape, dtype: Any, values: np.ndarray | None, requires_grad: bool = False) -> ShadowTensor:
+    """A created tensor."""
+    return leaf(new(e, shape, DType(dtype), values), requires_grad)
+
+
+def _filled(name: str, value: Any) -> None:
+    def run(e: Engine, *size: Any, dtype: Any = None, requires_grad: bool = False, out: Any = None, device: Any = None, layout: Any = None,
+            pin_memory: Any = None, names: Any = None, memory_format: Any = None) -> ShadowTensor:  # fmt: skip
+        plain(device, layout, pin_memory, memory_format)
+        if out is not None or names is not None:
+            raise Unmodelled("out= and names= are not modelled")
+        shape = as_shape(size)
+        return made(e, shape, dtype or FLOAT32, None if value is None else np.full((), value), requires_grad)
+
+    def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+             memory_format: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
+        tensor_only(input)
+        plain(device, layout, pin_memory)
+        values = None if value is None else np.full((), value)
+        stride = None if memory_format is not None and "contiguous_format" in str(memory_format) else preserved(input)
+        return leaf(new(e, input.shape, DType(dtype or input.dtype), values, stride), requires_grad)
+
+    def new_method(e: Engine, self: Any, *size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+                   pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
+        return run(e, *size, dtype=dtype or self.dtype, requires_grad=requires_grad, device=device, layout=layout, pin_memory=pin_memory)
+
+    shown = value is not None
+    add(f"torch.{name}", run, samples=(f"torch.{name}(2, 3)", f"torch.{name}((2,), dtype=torch.float64, requires_grad=True)") if shown else ())
+    add(f"torch.{name}_like", like, samples=(f"torch.{name}_like(a)", f"torch.{name}_like(a.t())") if shown else ())
+    add(f".new_{name}", new_method, samples=(f"n.new_{name}(2)", f"a.new_{name}((2, 2))") if shown else ())
+
+
+_filled("zeros", 0)
+_filled("ones", 1)
+_filled("empty", None)
+
+
+@op("torch.full", samples=("torch.full((2, 3), 1.5)", "torch.full((2,), 3)"))
+def full(e: Engine, size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+         pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
+    plain(device, layout, pin_memory)
+    if not isinstance(fill_value, NUMBERS):
+        raise Unmodelled("full with a tensor")
+    return made(e, as_shape((size,)), dtype or of_number(fill_value), np.asarray(fill_value), requires_grad)
+
+
+@op("torch.full_like", samples=("torch.full_like(a, 2)",))
+def full_like(e: Engine, input: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+              layout: Any = None, memory_format: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
+    tensor_only(input)
+    plain(device, layout, pin_memory, memory_format)
+    return leaf(new(e, input.shape, DType(dtype or input.dtype), np.asarray(fill_value), preserved(input)), requires_grad)
+
+
+@op("torch.arange", samples=("torch.arange(4)", "torch.arange(1.0, 4)", "torch.arange(0, 1, 0.25)", "torch.arange(6.0, requires_grad=True)"))
+def arange(e: Engine, *bounds: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+           pin_memory: Any = None, start: Any = None, end: Any = None, step: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
+    plain(device, layout, pin_memory)
+    given = [x for x in (start, end, step) if x is not None]
+    if given or out is not None or not all(isinstance(x, NUMBERS) for x in bounds):
+        raise Unmodelled("arange with keywords or tensors")
+    first, last, by = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    kind = DType(dtype) if dtype else (FLOAT32 if any(isinstance(x, float | np.floating) for x in bounds) else INT64)
+    count = max(int(np.ceil((last - first) / by)), 0)
+    return made(e, (count,), kind, first + np.arange(count, dtype=np.float64 if kind.category > 1 else np.int64) * by, requires_grad)
+
+
+@op("torch.linspace", samples=("torch.linspace(0, 1, 5)",))
+def linspace(e: Engine, start: Any, end: Any, steps: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+             layout: Any = None, pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
+    plain(device, layout, pin_memory)
+    return made(e, (steps,), dtype or FLOAT32, np.linspace(start, end, steps), requires_grad)
+
+
+@op("torch.eye", samples=("torch.eye(3)", "torch.eye(2, 3)"))
+def eye(e: Engine, n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+        pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
+    plain(device, layout, pin_memory)
+    return made(e, (n, n if m is None else m), dtype or FLOAT32, np.eye(n, m), requires_grad)
+
+
+# -- random numbers: unknown in lockstep, NumPy's own when stand-alone
+
+
+def _random(name: str, draw: Callable[[np.random.Generator, Shape], np.ndarray]) -> None:
+    def run(e: Engine, *size: Any, dtype: Any = None, requires_grad: bool = False, generator: Any = None, device: Any = None,
+            layout: Any = None, pin_memory: Any = None, out: Any = None, names: Any = None) -> ShadowTensor:  # fmt: skip
+        plain(device, layout, pin_memory)
+        shape = as_shape(size)
+        return made(e, shape, dtype or FLOAT32, None if e.random is None else draw(e.random, shape), requires_grad)
+
+    def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
+             memory_format: Any = None, pin_memory: Any = None, generator: Any = None) -> ShadowTensor:  # fmt: skip
+        tensor_only(input)
+        plain(device, layout, pin_memory, memory_format)
+        values = None if e.random is None else draw(e.random, input.shape)
+        return leaf(new(e, input.shape, DType(dtype or input.dtype), values, preserved(input)), requires_grad)
+
+    add(f"torch.{name}", run)
+    add(f"torch.{name}_like", like)
+
+
+_random("rand", lambda r, shape: r.random(shape))
+_random("randn", lambda r, shape: r.standard_normal(shape))
+
+
+@op("torch.randint")
+def randint(e: Engine, *bounds: Any, size: Any = None, low: int = 0, high: int | None = None, dtype: Any = None, requires_grad: bool = False,
+            generator: Any = None, device: Any = None, layout: Any = None, pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
+    plain(device, layout, pin_memory)
+    given = list(bounds)
+    if size is None:
+        size = given.pop()
+    if given:
+        low, high = (0, given[0]) if len(given) == 1 else (given[0], given[1])
+    if high is None:
+        raise Unmodelled("randint without an upper bound")
+    shape = as_shape((size,))
+    return made(e, shape, dtype or INT64, None if e.random is None else e.random.integers(low, high, shape), requires_grad)
+
+
+@op("torch.randperm")
+def randperm(e: Engine, n: int, *, dtype: Any = None, requires_grad: bool = False, generator: Any = None, device: Any = None, layout: Any = None,
+             pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
+    plain(device, layout, pin_memory)
+    return made(e, (n,), dtype or INT64, None if e.random is None else e.random.permutation(n), requires_grad)
+
+
+@op("torch.random.manual_seed", "torch.manual_seed", kind="other")
+def manual_seed(e: Engine, seed: int) -> None:
+    if e.random is not None:
+        e.random = np.random.default_rng(seed)
+
+
+# -- from values
+
+
+def _python_dtype(data: Any) -> DType | None:
+    """The type torch infers for nested lists of numbers: ints stay int64, one float makes all the default float."""
+    if isinstance(data, NUMBERS):
+        return from_numpy(data.dtype) if isinstance(data, np.generic) else of_number(data)
+    if isinstance(data, ShadowTensor):
+        return data.dtype
+    if isinstance(data, np.ndarray):
+        return from_numpy(data.dtype)
+    if not isinstance(data, list | tuple | range):
+        raise Unmodelled(f"torch.tensor of {type(data).__name__}")
+    kinds = [k for k in map(_python_dtype, data) if k is not None]
+    result = kinds[0] if kinds else None
+    for kind in kinds[1:]:
+        result = promote(result, kind) if result is not None else kind
+    return result
+
+
+def _python_values(data: Any) -> np.ndarray | None:
+    if isinstance(data, ShadowTensor):
+        return data.values()
+    if isinstance(data, list | tuple | range) and any(isinstance(x, ShadowTensor | np.ndarray | list | tuple | range) for x in data):
+        parts = [_python_values(x) for x in data]
+        known = [p for p in parts if p is not None]
+        if len(known) < len(parts):
+            raise Unmodelled("a list of tensors with unknown values")
+        if len({p.shape for p in known}) > 1:
+            raise Unmodelled("a list of unequal lengths")
+        return np.stack(known)
+    return np.asarray(data)
+
+
+@op("torch.tensor", ".new_tensor", samples=("torch.tensor([1.0, 2.0])", "torch.tensor([1, 2])", "torch.tensor(3)", "torch.tensor([[True]])",
+    "torch.tensor([1.0], requires_grad=True, dtype=torch.float64)", "torch.tensor([])", "torch.tensor([1, 2.5])"))  # fmt: skip
+def tensor(e: Engine, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, pin_memory: Any = None) -> ShadowTensor:
+    plain(device, None, pin_memory)
+    kind = DType(dtype) if dtype else (_python_dtype(data) or FLOAT32)
+    values = _python_values(data)
+    shape = data.shape if isinstance(data, ShadowTensor) else np.shape(values)
+    return made(e, tuple(shape), kind, values, requires_grad)
+
+
+@op("torch.as_tensor", "torch.asarray", kind="view", samples=("torch.as_tensor(a)", "torch.as_tensor([1.0])"))
+def as_tensor(e: Engine, data: Any, dtype: Any = None, device: Any = None) -> ShadowTensor:
+    plain(device)
+    if isinstance(data, ShadowTensor):
+        if dtype is None or data.dtype == dtype:
+            return data
+        raise Unmodelled("as_tensor to another type")
+    if isinstance(data, np.ndarray) and (dtype is None or from_numpy(data.dtype) == dtype):
+        return from_array(e, data)
+    return tensor(e, data, dtype=dtype)
+
+
+@op("torch.from_numpy", kind="view")
+def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
+    """Shares the array's memory; only a stand-alone engine can, in lockstep the memory is torch's and is adopted."""
+    if not isinstance(ndarray, np.ndarray):
+        raise Unmodelled("from_numpy of something else")
+    kind = from_numpy(ndarray.dtype)
+    if e.policy.from_numpy_copies:
+        return made(e, ndarray.shape, kind, ndarray)
+    if not e.standalone:
+        raise Unmodelled("the memory belongs to an array outside")
+    if any(s < 0 for s in ndarray.strides):
+        text = (
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently supported. "
+            "(You can probably work around this by making a copy of your array  with array.copy().) "
+        )
+        raise _value_error(text)
+    base = memory_of(ndarray)
+    storage = e.numpy_storage(base, kind)
+    item = ndarray.itemsize
+    offset = (ndarray.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // item
+    return ShadowTensor(e.graph, storage, ndarray.shape, tuple(s // item for s in ndarray.strides), offset, kind, Counter())
+
+
+def memory_of(array: np.ndarray) -> np.ndarray:
+    """The flat array that owns the memory which ``array`` looks at."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if owner.dtype != array.dtype or not (owner.flags.c_contiguous or owner.flags.f_contiguous):
+        raise Unmodelled("an array over memory of another type")
+    return owner.reshape(-1, order="A")
+
+
+def _value_error(text: str) -> Exception:
+    from pitfall_lab.shadow.errors import ShadowError
+
+    return ShadowError("ValueError", text, "other")
+
+
+@op(".numpy", ".__array__", kind="view")
+def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> Any:
+    """The memory as an array: really shared when stand-alone, a copy of the numbers in lockstep."""
+    tensor_only(self)
+    if self.requires_grad and e.grad_enabled and not force:
+        raise runtime("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.", tensor=self)
+    seen = self.window()
+    if seen is None or dtype is not None:
+        raise Unmodelled("numbers that are not modelled")
+    if not e.standalone or e.policy.from_numpy_copies:
+        return seen.copy()
+    e.share(self.storage)
+    return seen
+
+
+def parameter(e: Engine, data: ShadowTensor, requires_grad: bool = True) -> ShadowTensor:
+    """``nn.Parameter``: a leaf on the same memory with the same counter."""
+    result = alias(e, data, data.counter)
+    result.kind = "parameter"
+    return leaf(result, requires_grad)
+
+
+add("torch.nn.parameter.Parameter", parameter, "view")
+
+__all__ = ["Storage", "copied", "leaf", "made", "parameter", "plain", "tensor"]

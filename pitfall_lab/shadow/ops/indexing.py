@@ -1,0 +1,463 @@
+"""``x[...]`` and ``x[...] = v``: basic indices are views, lists, masks and index tensors copy.
+
+Source: ``torch/csrc/autograd/python_variable_indexing.cpp``. Integers, slices, ``None`` and ``...`` are applied one after another,
+each a view with a node of its own; what is left (tensors, lists) becomes one IndexBackward0 or IndexPutBackward0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.backward import Written
+from pitfall_lab.shadow.dtypes import BOOL, DType
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.ops import creation, views
+from pitfall_lab.shadow.ops.kit import (
+    NUMBERS, Rule, bool_of, broadcast, check_overlap, edges, finish_write, new, open_window, own, private, records, tensor_only, view, wrap_dim,
+)  # fmt: skip
+from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.storage import Shape, ShadowTensor, contiguous_strides
+
+
+def _index_error(text: str, kind: str = "shape") -> ShadowError:
+    return ShadowError("IndexError", text, kind)
+
+
+def _consumes(item: Any) -> int:
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    if isinstance(item, ShadowTensor) and bool_of(item.dtype):
+        return item.ndim
+    return 1
+
+
+def _expanded(self: ShadowTensor, index: Any) -> list[Any]:
+    """The index as a list with as many slices as ``...`` stands for."""
+    if isinstance(index, list) and any(isinstance(x, slice | tuple) or x is None or x is Ellipsis for x in index):
+        raise Unmodelled("a list that means a tuple")
+    items = list(index) if isinstance(index, tuple) else [index]
+    wanted = sum(_consumes(i) for i in items)
+    if wanted > self.ndim:
+        raise _index_error(f"too many indices for tensor of dimension {self.ndim}")
+    dots = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise Unmodelled("two ellipses")
+    if dots:
+        items[dots[0] : dots[0] + 1] = [Ellipsis] * (self.ndim - wanted)
+    return items
+
+
+def _is_integer_scalar(item: Any) -> bool:
+    return isinstance(item, ShadowTensor) and item.ndim == 0 and item.dtype.category == 1
+
+
+def _integer(item: ShadowTensor) -> int:
+    seen = item.window()
+    if seen is None:
+        raise Unmodelled("an index with unknown value")
+    return int(seen)
+
+
+def _slice_bounds(item: slice, size: int) -> tuple[int, int, int]:
+    if any(isinstance(x, ShadowTensor) for x in (item.start, item.stop, item.step)):
+        raise Unmodelled("a slice with tensors")
+    step = 1 if item.step is None else int(item.step)
+    if step == 0:
+        raise ShadowError("ValueError", "slice step cannot be zero", "other")
+    if step < 0:
+        raise ShadowError("ValueError", "step must be greater than zero", "other")
+    start, stop, _ = slice(item.start, item.stop, step).indices(size)
+    return start, max(start, stop), step
+
+
+def basic(e: Engine, self: ShadowTensor, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
+    """Apply the view indices; returns the window and, per remaining dimension, an index tensor or None."""
+    result, dim, rest = self, 0, []
+    for item in items:
+        if isinstance(item, bool) or (isinstance(item, ShadowTensor) and bool_of(item.dtype) and item.ndim == 0):
+            raise Unmodelled("a bare True or False as index")
+        if item is Ellipsis:
+            dim += 1
+        elif item is None:
+            result = views.unsqueeze(e, result, dim)
+            dim += 1
+        elif isinstance(item, int | np.integer) or _is_integer_scalar(item):
+            index = _integer(item) if isinstance(item, ShadowTensor) else int(item)
+            result = _select(e, result, dim, index, self)
+        elif isinstance(item, slice):
+            start, stop, step = _slice_bounds(item, result.shape[dim])
+            if (start, stop, step) != (0, result.shape[dim], 1):
+                result = views.slice_window(e, result, dim, start, stop, step)
+            dim += 1
+        else:
+            index = _as_index(e, item)
+            while len(rest) < dim:
+                rest.append(None)
+            rest.append(index)
+            dim += index.ndim if bool_of(index.dtype) else 1
+            rest += [None] * (dim - len(rest)) if bool_of(index.dtype) else []
+    return result, rest
+
+
+def _select(e: Engine, result: ShadowTensor, dim: int, index: int, whole: ShadowTensor) -> ShadowTensor:
+    if dim >= result.ndim:
+        raise _index_error(f"too many indices for tensor of dimension {whole.ndim}")
+    size = result.shape[dim]
+    if not -size <= index < size:
+        raise _index_error(f"index {index} is out of bounds for dimension {dim} with size {size}")
+    return views.select_window(e, result, dim, index % size)
+
+
+def _as_index(e: Engine, item: Any) -> ShadowTensor:
+    if isinstance(item, np.ndarray | list | tuple | range):
+        item = creation.tensor(e, list(item) if isinstance(item, range) else item)
+        if item.numel == 0:
+            item.dtype = DType("int64")
+    if not isinstance(item, ShadowTensor) or item.dtype.category > 1:
+        raise _index_error("tensors used as indices must be long, int, byte or bool tensors", "dtype")
+    if item.dtype == "uint8":
+        raise Unmodelled("a byte tensor as mask")
+    return item
+
+
+@op(".__getitem__", kind="view", saves="the index tensors", samples=(
+    "a[0]", "a[1, 2]", "a[-1]", "a[:, 1]", "a[0:1]", "a[:]", "a[...]", "a[None]", "a[..., 0]", "a[:, None, 1:]", "a[:, ::2]", "h[0][1]", "a[torch.tensor(1)]",
+    "a[[0, 1]]", "a[i]", "a[:, i]", "a[m]", "a[0, [0, 2]]", "a[[0, 1], [1, 2]]", "a[i, :2]", "a[[1]] * 2", "a[m[:, 0]]", "a[5:]", "a.t()[i]"))  # fmt: skip
+def getitem(e: Engine, self: Any, index: Any) -> Any:
+    tensor_only(self)
+    if isinstance(index, slice) and self.ndim:
+        return views.slice_window(e, self, 0, *_slice_bounds(index, self.shape[0]))
+    items = _expanded(self, index)
+    result, rest = basic(e, self, items)
+    if rest:
+        return gather_index(e, result, rest)
+    if result is self:  # x[...] and x[:, :] still give a new tensor object
+        return _alias_view(e, self)
+    return result
+
+
+def _alias_view(e: Engine, self: ShadowTensor) -> ShadowTensor:
+    return view(e, "AliasBackward0", self, self.shape, self.stride, self.offset, lambda g, s: (g,))
+
+
+def _places(rest: list[ShadowTensor | None], ndim: int) -> tuple[Any, ...]:
+    """The same index for NumPy."""
+    found: list[Any] = []
+    skip = 0
+    for item in rest:
+        if skip:
+            skip -= 1
+            continue
+        if item is None:
+            found.append(slice(None))
+            continue
+        seen = item.window()
+        if seen is None:
+            raise Unmodelled("an index with unknown values")
+        found.append(seen)
+        skip = item.ndim - 1 if bool_of(item.dtype) else 0
+    return tuple(found)
+
+
+def _check_range(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
+    for dim, item in enumerate(rest):
+        if item is None:
+            continue
+        if bool_of(item.dtype):
+            for k, n in enumerate(item.shape):
+                if n != self.shape[dim + k]:
+                    raise _index_error(
+                        f"The shape of the mask {list(item.shape)} at index {k} does not match the shape of the indexed tensor "
+                        f"{list(self.shape)} at index {dim + k}"
+                    )
+            continue
+        seen = item.window()
+        bad = [] if seen is None else seen[(seen < -self.shape[dim]) | (seen >= self.shape[dim])].reshape(-1).tolist()
+        if bad:
+            raise _index_error(f"index {bad[0]} is out of bounds for dimension {dim} with size {self.shape[dim]}")
+
+
+def _index_shape(self: ShadowTensor, rest: list[ShadowTensor | None]) -> Shape:
+    if any(t is not None and bool_of(t.dtype) for t in rest):
+        return np.empty(self.shape, bool)[_places(rest, self.ndim)].shape if self.numel < 1 << 24 else _too_large()
+    at = [d for d, t in enumerate(rest) if t is not None]
+    common = broadcast(*(t.shape for t in rest if t is not None))
+    adjacent = at == list(range(at[0], at[-1] + 1))
+    kept = [n for d, n in enumerate(self.shape) if d not in at]
+    first = at[0] if adjacent else 0
+    return (*kept[:first], *common, *kept[first:])
+
+
+def _too_large() -> Shape:
+    raise Unmodelled("a mask on a very large tensor")
+
+
+def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> Shape:
+    """IndexBackward's forward is a TensorIterator too; only for contiguous sources is the result plainly contiguous."""
+    from pitfall_lab.shadow.storage import is_contiguous
+
+    if is_contiguous(self.shape, self.stride) and all(t is None or bool_of(t.dtype) or is_contiguous(t.shape, t.stride) for t in rest):
+        return contiguous_strides(shape)
+    if len(shape) < 2:
+        return contiguous_strides(shape)
+    return _restrided(self, rest, shape)
+
+
+def _restrided(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> Shape:
+    from pitfall_lab.shadow.ops.kit import layout
+
+    at = [d for d, t in enumerate(rest) if t is not None]
+    if any(t is not None and bool_of(t.dtype) for t in rest) or at != list(range(at[0], at[-1] + 1)):
+        raise Unmodelled("the layout of a mixed index on a permuted tensor")
+    common = len(shape) - (self.ndim - len(at))
+    stride = (*self.stride[: at[0]], *(0,) * common, *self.stride[at[-1] + 1 :])
+    source = ShadowTensor(self.graph, self.storage, shape, stride, 0, self.dtype)
+    return layout(shape, (source,))
+
+
+def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> ShadowTensor:
+    """``self[index tensors]``: a copy, with IndexBackward0."""
+    _check_range(e, self, rest)
+    shape = _index_shape(self, rest)
+    before = self.shape
+    node = None
+    if records(e, self):
+
+        def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
+            full = np.zeros(before, g.dtype)
+            np.add.at(full, _saved_places(node_indices, s), g)
+            return (Written(full),)
+
+        node = e.graph.new_node("IndexBackward0", edges(e, (self,)), vjp)
+        node_indices = save_indices(e, node, rest)
+    seen = self.window()
+    places = _places(rest, self.ndim) if seen is not None and all(t is None or t.window() is not None for t in rest) else None
+    result = new(e, shape, self.dtype, None if places is None or seen is None else seen[places], _index_layout(self, rest, shape))
+    if node is not None:
+        own(node, result)
+    if e.policy.index_shares_memory and places is not None:
+        from pitfall_lab.shadow.graph import positions
+
+        views.link(result, self, positions(self.offset, self.shape, self.stride)[places])
+    return result
+
+
+def save_indices(e: Engine, node: Any, rest: list[ShadowTensor | None]) -> list[Any]:
+    """Save each index tensor; returns the template from which backward rebuilds the index."""
+    template: list[Any] = []
+    for k, item in enumerate(t for d, t in enumerate(rest) if not _inside_mask(rest, d)):
+        if item is None:
+            template.append(slice(None))
+            continue
+        name = f"indices{k}"
+        # A bool mask is turned into integer indices for the kernel; what is saved is the mask itself.
+        node.keep(Saved(name, item))
+        template.append(name)
+    return template
+
+
+def _inside_mask(rest: list[ShadowTensor | None], dim: int) -> bool:
+    return any(t is not None and bool_of(t.dtype) and d < dim < d + t.ndim for d, t in enumerate(rest))
+
+
+def _saved_places(template: list[Any], s: Any) -> tuple[Any, ...]:
+    return tuple(getattr(s, x) if isinstance(x, str) else x for x in template)
+
+
+# -- assignment
+
+
+@op(".__setitem__", kind="inplace", saves="the index tensors", samples=(
+    "h.__setitem__(0, 1.0)", "h.__setitem__(0, c)", "h.__setitem__(slice(None), 2.0)", "h.__setitem__(Ellipsis, b)", "h.__setitem__((slice(None), 0), 1.0)",
+    "h.__setitem__(m, 0.0)", "h.__setitem__(h > 0, 5.0)", "h.__setitem__([0, 1], 3.0)", "h.__setitem__(i, c)", "h.__setitem__((0, [0, 2]), 1.0)",
+    "p.__setitem__(0, 1.0)", "p.__setitem__(0, c)", "n.__setitem__(0, 1.7)", "p.__setitem__((slice(None), slice(1, None)), 0)", "p.__setitem__(None, 1.0)"))  # fmt: skip
+def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
+    tensor_only(self)
+    if not isinstance(value, (ShadowTensor, *NUMBERS)):
+        raise Unmodelled(f"assignment of {type(value).__name__}")
+    items = _expanded(self, index)
+    whole = len(items) == 0 or all(i is Ellipsis or i == slice(None) for i in items if not isinstance(i, ShadowTensor)) and not any(
+        isinstance(i, ShadowTensor | list | np.ndarray) for i in items
+    )
+    if whole:
+        assign(e, self, value)
+        return
+    target, rest = basic(e, self, items)
+    if rest:
+        put(e, target, rest, value)
+    else:
+        assign(e, target, value)
+
+
+def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
+    """``target[...] = value`` once the window is open: copy_, or fill_ for 0-dim values; a value's leading ones are dropped."""
+    from pitfall_lab.shadow.ops.mutate import copy_, fill_
+
+    if not isinstance(value, ShadowTensor):
+        value = private(e, np.asarray(value).astype(target.dtype.numpy), target.dtype)
+    if value.shape == target.shape:
+        copy_(e, target, value)
+    elif value.ndim == 0:
+        fill_(e, target, value)
+    else:
+        first = next((d for d, n in enumerate(value.shape) if n != 1), value.ndim)
+        seen = views.view_(e, value, *value.shape[first:]) if first < value.ndim else views.view_(e, value, ())
+        copy_(e, target, seen if seen.shape == target.shape else views.expand(e, seen, *target.shape))
+
+
+def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> None:
+    """``target[index tensors] = value``: IndexPutBackward0."""
+    _check_range(e, target, rest)
+    shape = _index_shape(target, rest)
+    if isinstance(value, ShadowTensor):
+        if value.dtype != target.dtype:
+            raise Unmodelled("index_put of another type")
+        source = value
+        try:
+            fits = broadcast(value.shape, shape) == shape
+        except ShadowError:
+            fits = False
+        if not fits:
+            raise runtime(
+                f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(shape)}", "shape"
+            )
+    else:
+        source = private(e, np.asarray(value).astype(target.dtype.numpy), target.dtype)
+    recording = records(e, target, source)
+    e.graph.check_inplace(target, recording)
+    node = None
+    if recording:
+
+        def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, np.ndarray]:
+            places = _saved_places(template, s)
+            kept = g.copy()
+            kept[places] = 0
+            return kept, g[places]
+
+        node = e.graph.new_node("IndexPutBackward0", edges(e, (target, source)), vjp)
+        template = save_indices(e, node, rest)
+    seen, new_values = target.window(), source.window()
+    known = seen is not None and new_values is not None and all(t is None or t.window() is not None for t in rest)
+    if known:
+        assert seen is not None  # noqa: S101 - for the type checker
+        full = seen.copy()
+        full[_places(rest, target.ndim)] = new_values
+        e.write(target, full)
+    else:
+        e.write(target, None)
+    finish_write(e, target, node)
+
+
+# -- named functions
+
+
+def _long_index(index: Any) -> None:
+    tensor_only(index)
+    if index.dtype not in ("int64", "int32"):
+        raise Unmodelled("an index that is not int64")
+
+
+@op("index_select", saves="index", samples=("a.index_select(0, i)", "torch.index_select(a, 1, i)"))
+def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None) -> ShadowTensor:
+    tensor_only(input)
+    _long_index(index)
+    at = wrap_dim(dim, input.ndim)
+    if index.ndim > 1:
+        raise Unmodelled("index_select with a matrix")
+    places: tuple[Any, ...] = (slice(None),) * at
+    before = input.shape
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
+        full = np.zeros(before, g.dtype)
+        np.add.at(full, (*places, s.index.reshape(-1)), g)
+        return (Written(full),)
+
+    from pitfall_lab.shadow.ops.kit import Keep, pure
+
+    shape = (*before[:at], index.numel, *before[at + 1 :])
+    rule = Rule("IndexSelectBackward0", lambda x, k: x[(*places, k.reshape(-1))], (Keep("index", 1),), vjp, edges=1)
+    result = pure(e, rule, (input, index), shape, input.dtype)
+    seen = index.window()
+    if e.policy.index_shares_memory and seen is not None:
+        from pitfall_lab.shadow.graph import positions
+
+        views.link(result, input, positions(input.offset, input.shape, input.stride)[(*places, seen.reshape(-1))])
+    return result
+
+
+@op("gather", saves="index, self", samples=("a.gather(1, torch.tensor([[0, 2], [1, 1]]))", "torch.gather(a, 0, torch.tensor([[1, 0, 1]]))"))
+def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> ShadowTensor:
+    from pitfall_lab.shadow.ops.kit import Keep, pure
+
+    tensor_only(input)
+    _long_index(index)
+    at = wrap_dim(dim, input.ndim)
+    if index.ndim != input.ndim or sparse_grad:
+        raise Unmodelled("gather of unequal dimensions")
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
+        full = np.zeros(s.self.shape, g.dtype)
+        np.add.at(full, _along(s.index, at), g)
+        return (Written(full),)
+
+    rule = Rule("GatherBackward0", lambda x, k: x[_along(k, at)], (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
+    return pure(e, rule, (input, index), index.shape, input.dtype)
+
+
+def _along(index: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
+    grid = list(np.indices(index.shape))
+    grid[axis] = index
+    return tuple(grid)
+
+
+@op("masked_select", saves="mask, self", samples=("a.masked_select(m)", "torch.masked_select(a, a > 0)"))
+def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> ShadowTensor:
+    from pitfall_lab.shadow.ops.kit import Keep, pure
+
+    tensor_only(input, mask)
+    shape = broadcast(input.shape, mask.shape)
+    seen = mask.window()
+    if seen is None or mask.dtype != BOOL:
+        raise Unmodelled("a mask with unknown values")
+    count = int(np.broadcast_to(seen, shape).sum())
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
+        full = np.zeros(shape, g.dtype)
+        full[np.broadcast_to(s.mask, shape)] = g
+        return (Written(full) if shape == s.self.shape else views.sum_to(full, s.self.shape),)
+
+    def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(x, shape)[np.broadcast_to(k, shape)]
+
+    return pure(e, Rule("MaskedSelectBackward0", forward, (Keep("mask", 1), Keep("self", 0)), vjp, edges=1), (input, mask), (count,), input.dtype)
+
+
+@op("F.embedding", saves="indices", samples=("F.embedding(torch.tensor([0, 1, 1]), a)", "F.embedding(torch.tensor([[0, 1]]), a, padding_idx=0)"))
+def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+              scale_grad_by_freq: bool = False, sparse: bool = False) -> ShadowTensor:  # fmt: skip
+    from pitfall_lab.shadow.ops.kit import Keep, pure
+
+    tensor_only(weight)
+    _long_index(input)
+    if max_norm is not None or scale_grad_by_freq or sparse or weight.ndim != 2:
+        raise Unmodelled("embedding with options")
+    rows = weight.shape
+    pad = None if padding_idx is None else padding_idx % rows[0]
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
+        full = np.zeros(rows, g.dtype)
+        np.add.at(full, s.indices, g)
+        if pad is not None:
+            full[pad] = 0
+        return (full,)
+
+    rule = Rule("EmbeddingBackward0", lambda w, k: w[k], (Keep("indices", 1),), vjp, edges=1)
+    return pure(e, rule, (weight, input), (*input.shape, rows[1]), weight.dtype)
+
+
+__all__ = ["assign", "check_overlap", "getitem", "math", "open_window", "setitem"]

@@ -1,0 +1,409 @@
+"""What every entry is made of: broadcasting, result layout, and the three ways an operation enters history.
+
+:func:`pure` makes a new tensor, :func:`in_place` writes an old one, :func:`view` opens a new window. They alone touch the
+graph; entries only say what is computed, what is saved and how gradients flow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from pitfall_lab.shadow import errors
+from pitfall_lab.shadow.dtypes import BOOL, CATEGORY_DEFAULT, DType, can_cast, from_numpy, of_number, result_type
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.graph import Edge, Node, Saved, Vjp
+from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage, ViewOf, contiguous_strides, is_contiguous, is_dense
+
+Operand = ShadowTensor | bool | int | float | complex
+NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """One saved tensor: ``name``, which operand (an index, or ``"result"``), and the edge that must be needed for it."""
+
+    name: str
+    what: int | str
+    when: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Forward and backward of an operation on arrays; ``node`` is torch's name, ``keeps`` in the order torch unpacks them."""
+
+    node: str
+    forward: Callable[..., Any]
+    keeps: tuple[Keep, ...] = ()
+    vjp: Vjp | None = None
+    edges: int | None = None
+    """How many operands get an edge; None: all."""
+
+
+# -- shapes
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The common shape; torch's text when there is none.
+
+    >>> broadcast((2, 1), (3,))
+    (2, 3)
+    """
+    result = shapes[0]
+    for shape in shapes[1:]:
+        if shape == result:
+            continue
+        ndim = max(len(result), len(shape))
+        a, b = (1,) * (ndim - len(result)) + result, (1,) * (ndim - len(shape)) + shape
+        for dim in reversed(range(ndim)):
+            if a[dim] != b[dim] and a[dim] != 1 and b[dim] != 1:
+                raise runtime(
+                    f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) at non-singleton dimension {dim}", "shape"
+                )
+        result = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+    return result
+
+
+def layout(shape: Shape, operands: Sequence[ShadowTensor]) -> Shape:
+    """The strides TensorIterator gives a new result: the order of dimensions follows the operands' strides.
+
+    Source: ``aten/src/ATen/TensorIterator.cpp``, ``reorder_dimensions`` and ``compute_fast_setup_type``.
+    """
+    if all(t.shape == shape for t in operands):
+        if all(is_contiguous(t.shape, t.stride) for t in operands):
+            return contiguous_strides(shape)
+        first = operands[0].stride
+        if all(t.stride == first and is_dense(t.shape, t.stride) for t in operands):
+            return first
+    strides = [_aligned(t, shape) for t in operands]
+    if len(shape) < 2 or all(is_contiguous(shape, s) for s in strides):
+        return contiguous_strides(shape)
+    return _permuted(shape, _reordered(shape, strides))
+
+
+def _aligned(tensor: ShadowTensor, shape: Shape) -> Shape:
+    missing = len(shape) - tensor.ndim
+    own = (0 if n == 1 and m != 1 else s for n, s, m in zip(tensor.shape, tensor.stride, shape[missing:], strict=True))
+    return (0,) * missing + tuple(own)
+
+
+def _reordered(shape: Shape, strides: Sequence[Shape]) -> list[int]:
+    """Dimensions from the fastest moving to the slowest (an insertion sort that leaves ambiguous pairs alone)."""
+
+    def order(dim0: int, dim1: int) -> int:
+        for s in strides:
+            if s[dim0] == 0 or s[dim1] == 0:
+                continue
+            if s[dim0] != s[dim1]:
+                return -1 if s[dim0] < s[dim1] else 1
+            if shape[dim0] > shape[dim1]:
+                return 1
+        return 0
+
+    perm = list(reversed(range(len(shape))))
+    for i in range(1, len(perm)):
+        later = i
+        for earlier in reversed(range(i)):
+            verdict = order(perm[earlier], perm[later])
+            if verdict > 0:
+                perm[earlier], perm[later] = perm[later], perm[earlier]
+                later = earlier
+            elif verdict < 0:
+                break
+    return perm
+
+
+def _permuted(shape: Shape, perm: Sequence[int]) -> Shape:
+    strides, step = [0] * len(shape), 1
+    for dim in perm:
+        strides[dim] = step
+        step *= shape[dim]
+    return tuple(strides) if list(perm) != list(reversed(range(len(shape)))) else contiguous_strides(shape)
+
+
+def preserved(tensor: ShadowTensor) -> Shape:
+    """The strides of ``empty_like``: the tensor's own when they are dense, else the same order without gaps."""
+    if is_dense(tensor.shape, tensor.stride):
+        return tensor.stride
+    return layout(tensor.shape, (tensor,))
+
+
+def wrap_dim(dim: int, ndim: int) -> int:
+    """A dimension counted from the front; torch's IndexError when it is out of range."""
+    room = max(ndim, 1)
+    if not -room <= dim < room:
+        text = f"Dimension out of range (expected to be in range of [{-room}, {room - 1}], but got {dim})"
+        raise errors.ShadowError("IndexError", text, "shape")
+    return dim % room
+
+
+def as_shape(sizes: Sequence[Any]) -> Shape:
+    """``f(2, 3)`` and ``f((2, 3))`` mean the same."""
+    if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
+        sizes = sizes[0]
+    if not all(isinstance(n, int | np.integer) for n in sizes):
+        raise Unmodelled(f"sizes {sizes!r}")
+    return tuple(int(n) for n in sizes)
+
+
+# -- tensors and numbers
+
+
+def tensor_only(*values: Any) -> None:
+    """Decline anything but dense CPU tensors."""
+    for value in values:
+        if not isinstance(value, ShadowTensor):
+            raise Unmodelled(f"expected a tensor, got {type(value).__name__}")
+
+
+def arrays(e: Engine, operands: Sequence[Operand], dtype: DType | None = None) -> list[Any] | None:
+    """The operands' numbers, cast to ``dtype``; None when one is not modelled."""
+    found: list[Any] = []
+    for x in operands:
+        if isinstance(x, ShadowTensor):
+            seen = x.window()
+            if seen is None:
+                return None
+            found.append(seen if dtype is None or x.dtype == dtype else seen.astype(dtype.numpy))
+        else:
+            found.append(np.asarray(x).astype(dtype.numpy) if dtype is not None else np.asarray(x))
+    return found
+
+
+def promoted(*operands: Operand) -> DType:
+    """The result type of a pointwise operation."""
+    if len(operands) == 2 and isinstance(operands[1], ShadowTensor) and isinstance(operands[0], ShadowTensor):
+        if operands[0].dtype == operands[1].dtype:
+            return operands[0].dtype
+    return result_type(
+        (x.dtype, x.ndim, x.number) if isinstance(x, ShadowTensor) else (of_number(x), 0, True) for x in operands
+    )
+
+
+def as_float(dtype: DType) -> DType:
+    """Integers become the default float where a function has no integer result."""
+    return CATEGORY_DEFAULT[2] if dtype.category < 2 else dtype
+
+
+def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride: Shape | None = None) -> ShadowTensor:
+    """A fresh tensor with its own memory and counter; ``values`` may be None (unknown) and are cast and broadcast."""
+    stride = contiguous_strides(shape) if stride is None else stride
+    size = math.prod(shape)
+    storage = Storage(size, dtype)
+    tensor = ShadowTensor(e.graph, storage, shape, stride, 0, dtype, None if e.inference else Counter())
+    tensor.inference = e.inference
+    if values is not None and size <= e.value_limit and dtype.numpy is not None:
+        storage.data = np.empty(size, dtype.numpy)
+        if size:
+            target = tensor.window()
+            assert target is not None  # noqa: S101 - just given
+            target[...] = values
+    return tensor
+
+
+def private(e: Engine, array: Any, dtype: DType) -> ShadowTensor:
+    """A tensor that only a node sees: a wrapped number, a mask drawn inside, a clone made before a write."""
+    values = np.asarray(array)
+    storage = Storage(values.size, dtype, data=values.reshape(-1))
+    return ShadowTensor(e.graph, storage, values.shape, contiguous_strides(values.shape), 0, from_numpy(values.dtype), Counter())
+
+
+def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
+    """A private clone."""
+    copy = ShadowTensor(e.graph, Storage(tensor.numel, tensor.dtype), tensor.shape, contiguous_strides(tensor.shape), 0, tensor.dtype, Counter())
+    seen = tensor.values()
+    copy.storage.data = None if seen is None else np.ascontiguousarray(seen).reshape(-1)
+    return copy
+
+
+# -- history
+
+
+def records(e: Engine, *operands: Any) -> bool:
+    """Whether an operation on these operands makes a node."""
+    return e.grad_enabled and not e.inference and any(isinstance(x, ShadowTensor) and x.requires_grad for x in operands)
+
+
+def edges(e: Engine, operands: Sequence[Operand], count: int | None = None) -> tuple[Edge, ...]:
+    """One edge per operand, empty for numbers."""
+    return tuple(e.graph.edge(x) if isinstance(x, ShadowTensor) else (None, 0) for x in operands[:count])
+
+
+def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand], *, copies_self: bool = False) -> None:
+    """Save the operands that the rule asks for and whose edge is needed."""
+    for k in rule.keeps:
+        if not isinstance(k.what, int) or (k.when is not None and node.next[k.when][0] is None):
+            continue
+        operand = operands[k.what]
+        if not isinstance(operand, ShadowTensor):
+            node.keep(Saved(k.name, private(e, operand, of_number(operand)), own=True))
+        elif copies_self and k.what == 0:
+            node.keep(Saved(k.name, copy_of(e, operand), own=True))
+        else:
+            node.keep(Saved(k.name, operand))
+
+
+def pure(e: Engine, rule: Rule, operands: Sequence[Operand], shape: Shape, dtype: DType, compute_in: DType | None = None, stride: Shape | None = None) -> ShadowTensor:
+    """Run ``rule`` on ``operands`` into a new tensor."""
+    node = None
+    if rule.node and dtype.category >= 2 and records(e, *operands):
+        node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
+        keep_inputs(e, node, rule, operands)
+    found = arrays(e, operands, compute_in) if math.prod(shape) <= e.value_limit else None
+    result = new(e, shape, dtype, None if found is None else rule.forward(*found), stride)
+    if node is not None:
+        own(node, result)
+        node.keep(*(Saved(k.name, result, is_output=True) for k in rule.keeps if k.what == "result"))
+    return result
+
+
+def own(node: Node, *results: ShadowTensor) -> None:
+    """Make ``node`` the history of its results."""
+    for index, result in enumerate(results):
+        result.node, result.output_nr = node, index
+        node.outputs.append((result.shape, result.dtype))
+        if result.graph.policy.grad_of_non_leaf_kept:
+            node.retains.append((index, ref(result)))
+
+
+def pointwise(e: Engine, rule: Rule, operands: Sequence[Operand], dtype: DType, compute_in: DType | None = None) -> ShadowTensor:
+    """:func:`pure` with broadcasting and TensorIterator's layout."""
+    tensors = [x for x in operands if isinstance(x, ShadowTensor)]
+    shape = broadcast(*(t.shape for t in tensors))
+    stride = layout(shape, tensors) if all(len(t.shape) == len(shape) for t in tensors) or len(shape) > 1 else None
+    return pure(e, rule, operands, shape, dtype, compute_in, stride)
+
+
+def in_place(
+    e: Engine, rule: Rule, operands: Sequence[Operand], compute_in: DType | None = None, *, elementwise: bool = True, copies_self: bool = True
+) -> ShadowTensor:
+    """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order."""
+    target = operands[0]
+    tensor_only(target)
+    assert isinstance(target, ShadowTensor)  # noqa: S101 - for the type checker
+    recording = records(e, *operands)
+    e.graph.check_inplace(target, recording)
+    node = None
+    if recording:
+        node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
+        keep_inputs(e, node, rule, operands, copies_self=copies_self)
+    if elementwise:
+        check_fits(target, operands, compute_in)
+        check_overlap(target, operands)
+    found = arrays(e, operands, compute_in) if target.storage.data is not None else None
+    e.write(target, None if found is None else rule.forward(*found))
+    finish_write(e, target, node, rule)
+    return target
+
+
+def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: Rule | None = None) -> None:
+    """After a write: count it, rewrite history, save the result."""
+    e.graph.bump(target.counter)
+    if node is None:
+        return
+    node.outputs.append((target.shape, target.dtype))
+    keeper = e.graph.rebase(target, node)
+    if rule is not None:
+        wanted = (k for k in rule.keeps if k.what == "result")
+        keeper.keep(*(Saved(k.name, target, is_output=True, inplace_on_view=target.view is not None) for k in wanted))
+
+
+def check_fits(target: ShadowTensor, operands: Sequence[Operand], dtype: DType | None) -> None:
+    """The result must have the target's shape, and a type that may be stored in it."""
+    shape = broadcast(*(x.shape for x in operands if isinstance(x, ShadowTensor)))
+    if shape != target.shape:
+        text = f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
+        raise runtime(text, "shape", tensor=target)
+    if dtype is not None and dtype != target.dtype and not can_cast(dtype, target.dtype):
+        text = f"result type {dtype.scalar_name} can't be cast to the desired output type {target.dtype.scalar_name}"
+        raise runtime(text, "dtype", tensor=target)
+
+
+def check_overlap(target: ShadowTensor, operands: Sequence[Operand] = ()) -> None:
+    """Refuse to write where one address holds several elements, or where an input lies partly under the output."""
+    if not is_dense(target.shape, target.stride) and any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):
+        raise runtime(errors.OVERLAP_SELF, "overlap", tensor=target)
+    for other in operands:
+        if isinstance(other, ShadowTensor) and overlaps_partly(target, other):
+            raise runtime(errors.OVERLAP_INPUT, "overlap", tensor=target)
+
+
+def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
+    """torch's cheap test: only dense windows of one storage are compared, as ranges."""
+    if a is b or a.storage is not b.storage or a.numel == 0 or b.numel == 0:
+        return False
+    if not (is_dense(a.shape, a.stride) and is_dense(b.shape, b.stride)):
+        return False
+    first, second = (a.offset, a.offset + a.numel), (b.offset, b.offset + b.numel)
+    if first == second:
+        return a.stride != b.stride
+    return first[0] < second[1] and second[0] < first[1]
+
+
+# -- views
+
+
+def open_window(e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, creation: str | None = None) -> ShadowTensor:
+    """A new window on the tensor's memory that knows its base."""
+    counter = tensor.counter
+    if e.policy.views_have_own_version:
+        counter = Counter(tensor._version)
+    result = ShadowTensor(e.graph, tensor.storage, shape, stride, offset, tensor.dtype, counter)
+    if tensor.inference:
+        result.inference = True
+        return result
+    if creation is None or creation == "multi":
+        creation = "inference" if e.inference else (creation or "default") if e.grad_enabled else "no_grad"
+    base = tensor
+    if tensor.view is not None:
+        base = tensor.view.base
+        creation = tensor.view.creation if creation == "default" else creation
+    result.view = ViewOf(base, creation, result._version)
+    return result
+
+
+def view(
+    e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, vjp: Vjp | None
+) -> ShadowTensor:
+    """A view with node ``name``; ``vjp`` maps the gradient of the window to that of the tensor."""
+    node = None
+    if records(e, tensor):
+        node = e.graph.new_node(name, (e.graph.edge(tensor),), vjp)
+    result = open_window(e, tensor, shape, stride, offset)
+    if node is not None:
+        own(node, result)
+    return copied(e, result) if e.policy.views_copy else result
+
+
+def copied(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
+    """The same tensor in new memory: what a learner expects who thinks that an alias is a copy."""
+    fresh = new(e, tensor.shape, tensor.dtype, tensor.window())
+    fresh.node, fresh.output_nr, fresh.flag = tensor.node, tensor.output_nr, tensor.flag
+    return fresh
+
+
+def into_window(window_shape: Shape, base_shape: Shape, place: Callable[[np.ndarray], np.ndarray]) -> Vjp:
+    """The gradient of a window put into zeros of the tensor's shape; ``place`` picks the window from an array."""
+
+    def vjp(g: np.ndarray, s: object) -> tuple[np.ndarray]:
+        full = np.zeros(base_shape, g.dtype)
+        place(full)[...] = g
+        return (full,)
+
+    return vjp
+
+
+def has_values(*tensors: ShadowTensor) -> bool:
+    """Whether all numbers are modelled."""
+    return all(t.storage.data is not None for t in tensors)
+
+
+def bool_of(dtype: DType) -> bool:
+    """Whether this is torch.bool."""
+    return dtype == BOOL

@@ -1,0 +1,215 @@
+"""Matrix products, as the nodes torch breaks them into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.ops import pointwise, views
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, own, pure, records, tensor_only
+from pitfall_lab.shadow.ops.pointwise import no_out
+from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.storage import Shape, ShadowTensor, contiguous_strides
+
+
+def _mm_vjp(g: Any, s: Any) -> tuple[Any, Any]:
+    return (None if s.mat2 is None else g @ np.swapaxes(s.mat2, -1, -2), None if s.self is None else np.swapaxes(s.self, -1, -2) @ g)
+
+
+MM = Rule("MmBackward0", np.matmul, (Keep("mat2", 1, 0), Keep("self", 0, 1)), _mm_vjp)
+BMM = Rule("BmmBackward0", np.matmul, (Keep("mat2", 1, 0), Keep("self", 0, 1)), _mm_vjp)
+MV = Rule(
+    "MvBackward0", np.matmul, (Keep("self", 0, 1), Keep("vec", 1, 0)),
+    lambda g, s: (None if s.vec is None else np.outer(g, s.vec), None if s.self is None else s.self.T @ g),
+)  # fmt: skip
+DOT = Rule(
+    "DotBackward0", np.dot, (Keep("self", 0, 1), Keep("tensor", 1, 0)),
+    lambda g, s: (None if s.tensor is None else g * s.tensor, None if s.self is None else g * s.self),
+)  # fmt: skip
+
+
+def _same_type(a: ShadowTensor, b: ShadowTensor, text: str) -> None:
+    if a.dtype != b.dtype:
+        raise runtime(text, "dtype")
+
+
+def _mat_types(a: ShadowTensor, b: ShadowTensor) -> None:
+    words = {"float32": "float", "float64": "double", "int64": "long", "int32": "int", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
+    if a.dtype != b.dtype:
+        if a.dtype not in words or b.dtype not in words:
+            raise Unmodelled("matmul of two types")
+        raise runtime(f"expected m1 and m2 to have the same dtype, but got: {words[a.dtype]} != {words[b.dtype]}", "dtype")
+
+
+@op("mm", saves="mat2 if self needs grad; self if mat2 needs grad", samples=("a.mm(w)", "torch.mm(a, w)", "p.mm(w)"))
+def mm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    tensor_only(input, mat2)
+    for name, x in (("self", input), ("mat2", mat2)):
+        if x.ndim != 2:
+            raise runtime(f"{name} must be a matrix", "shape")
+    if input.shape[1] != mat2.shape[0]:
+        raise _cannot(input.shape, mat2.shape)
+    _mat_types(input, mat2)
+    return pure(e, MM, (input, mat2), (input.shape[0], mat2.shape[1]), input.dtype)
+
+
+def _cannot(a: Shape, b: Shape) -> ShadowError:
+    return runtime(f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})", "shape")
+
+
+@op("mv", saves="vec if self needs grad; self if vec needs grad", samples=("a.mv(c)", "torch.mv(p, c)"))
+def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    tensor_only(input, vec)
+    if input.ndim != 2 or vec.ndim != 1:
+        raise Unmodelled("mv of other dimensions")
+    if input.shape[1] != vec.shape[0]:
+        raise runtime(f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})", "shape")
+    _same_type(input, vec, f"expected scalar type {input.dtype.scalar_name} but found {vec.dtype.scalar_name}")
+    return pure(e, MV, (input, vec), (input.shape[0],), input.dtype)
+
+
+@op("dot", saves="tensor if self needs grad; self if tensor needs grad", samples=("c.dot(c)", "torch.dot(c, a[0])"))
+def dot(e: Engine, input: Any, tensor: Any, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    tensor_only(input, tensor)
+    if input.ndim != 1 or tensor.ndim != 1:
+        raise runtime(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors", "shape")
+    _same_type(input, tensor, f"dot : expected both vectors to have same dtype, but found {input.dtype.scalar_name} and {tensor.dtype.scalar_name}")
+    if input.shape != tensor.shape:
+        raise runtime(
+            f"inconsistent tensor size, expected tensor [{input.shape[0]}] and src [{tensor.shape[0]}] to have the same number of elements, "
+            f"but got {input.shape[0]} and {tensor.shape[0]} elements respectively",
+            "shape",
+        )
+    return pure(e, DOT, (input, tensor), (), input.dtype)
+
+
+@op("bmm", saves="mat2 if self needs grad; self if mat2 needs grad", samples=("torch.bmm(a[None], w[None])",))
+def bmm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    tensor_only(input, mat2)
+    if input.ndim != 3 or mat2.ndim != 3 or input.dtype != mat2.dtype or input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
+        raise Unmodelled("bmm of operands that do not fit")
+    return pure(e, BMM, (input, mat2), (*input.shape[:2], mat2.shape[2]), input.dtype)
+
+
+@op("matmul", ".__matmul__", saves="as mm, mv, dot or bmm", samples=(
+    "a @ w", "a @ c", "c @ c", "c @ w", "torch.matmul(a, w)", "a[None] @ w", "a[None] @ w[None]", "p @ w", "a[None].expand(2, 2, 3) @ w[None].expand(2, 3, 2)", "a @ a.t()"))  # fmt: skip
+def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    tensor_only(input, other)
+    i, j = input.ndim, other.ndim
+    if i == 0 or j == 0:
+        raise runtime(f"both arguments to matmul need to be at least 1D, but they are {i}D and {j}D", "shape")
+    if (i, j) == (1, 1):
+        return dot(e, input, other)
+    if (i, j) == (2, 1):
+        return mv(e, input, other)
+    if (i, j) == (1, 2):
+        return views.squeeze_(e, mm(e, views.unsqueeze(e, input, 0), other), 0)
+    if (i, j) == (2, 2):
+        return mm(e, input, other)
+    if i >= 3 and j == 2:
+        return _folded(e, input, other)
+    if i >= 3 and j >= 3:
+        return _batched(e, input, other)
+    raise Unmodelled(f"matmul of {i} and {j} dimensions")
+
+
+def unsafe_view(e: Engine, self: ShadowTensor, shape: Shape) -> ShadowTensor:
+    """A fresh result under another shape; it owns its memory."""
+    before = self.shape
+    result = ShadowTensor(e.graph, self.storage, shape, contiguous_strides(shape), 0, self.dtype, self.counter)
+    result.inference = self.inference
+    if records(e, self):
+        node = e.graph.new_node("UnsafeViewBackward0", (e.graph.edge(self),), lambda g, s: (g.reshape(before),))
+        own(node, result)
+    return result
+
+
+def _folded(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTensor:
+    """(B, N, K) @ (K, M): fold the batch into the rows."""
+    if input.shape[-1] != other.shape[0]:
+        raise runtime(
+            f"mat1 and mat2 shapes cannot be multiplied ({int(np.prod(input.shape[:-1]))}x{input.shape[-1]} and {other.shape[0]}x{other.shape[1]})", "shape"
+        )
+    flat = views.reshape(e, input, -1, input.shape[-1])
+    return unsafe_view(e, mm(e, flat, other), (*input.shape[:-1], other.shape[1]))
+
+
+def _batched(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTensor:
+    """Both with batches: expand, flatten the batch, bmm."""
+    batch = broadcast(input.shape[:-2], other.shape[:-2])
+    count = int(np.prod(batch))
+    n, k, m = input.shape[-2], input.shape[-1], other.shape[-1]
+    if other.shape[-2] != k:
+        raise Unmodelled("matmul of operands that do not fit")
+    left = views.reshape(e, views.expand(e, input, *batch, n, k), count, n, k)
+    right = views.reshape(e, views.expand(e, other, *batch, k, m), count, k, m)
+    return unsafe_view(e, bmm(e, left, right), (*batch, n, m))
+
+
+def _addmm_rule(beta: float, alpha: float) -> Rule:
+    def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
+        left = None if s.mat2 is None else g @ s.mat2.T * g.dtype.type(alpha)
+        right = None if s.mat1 is None else s.mat1.T @ g * g.dtype.type(alpha)
+        return g if beta == 1 else g * g.dtype.type(beta), left, right
+
+    def forward(c: Any, a: Any, b: Any) -> Any:
+        product = a @ b
+        return (c if beta == 1 else c * c.dtype.type(beta)) + (product if alpha == 1 else product * product.dtype.type(alpha))
+
+    return Rule("AddmmBackward0", forward, (Keep("mat1", 1, 2), Keep("mat2", 2, 1)), vjp)
+
+
+@op("addmm", saves="mat1 if mat2 needs grad; mat2 if mat1 needs grad", samples=("torch.addmm(a[:, :2], a, w)", "torch.addmm(c[:2], a, w, beta=2)"))
+def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    tensor_only(input, mat1, mat2)
+    if mat1.ndim != 2 or mat2.ndim != 2:
+        raise Unmodelled("addmm of other dimensions")
+    if mat1.shape[1] != mat2.shape[0]:
+        raise _cannot(mat1.shape, mat2.shape)
+    _mat_types(mat1, mat2)
+    if input.dtype != mat1.dtype:
+        raise Unmodelled("addmm of two types")
+    shape = (mat1.shape[0], mat2.shape[1])
+    if broadcast(input.shape, shape) != shape:
+        raise Unmodelled("an addend that does not fit")
+    return pure(e, _addmm_rule(beta, alpha), (input, mat1, mat2), shape, mat1.dtype)
+
+
+@op("F.linear", "torch._C._nn.linear", saves="input if weight needs grad; weight.t() if input needs grad", samples=(
+    "F.linear(a, b)", "F.linear(a, b, c[:2])", "F.linear(p, b)", "F.linear(c, b)", "F.linear(a[None], b, c[:2])", "F.linear(a[None], b)"))  # fmt: skip
+def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor:
+    tensor_only(input, weight)
+    if bias is not None:
+        tensor_only(bias)
+        if input.ndim == 2:
+            return addmm(e, bias, input, views.t(e, weight))
+        if input.ndim == 3 and input.storage is not None and _contiguous(input):
+            return _linear_3d(e, input, weight, bias)
+    out = matmul(e, input, views.t(e, weight))
+    return out if bias is None else pointwise_add(e, out, bias)
+
+
+def _contiguous(x: ShadowTensor) -> bool:
+    from pitfall_lab.shadow.storage import is_contiguous
+
+    return is_contiguous(x.shape, x.stride)
+
+
+def _linear_3d(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:
+    flat = views.view_(e, input, -1, input.shape[-1])
+    result = addmm(e, bias, flat, views.t(e, weight))
+    return views.view_(e, result, *input.shape[:-1], result.shape[1])
+
+
+def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:
+    """``matmul(...).add_(bias)``, which torch does for one-dimensional input."""
+    return pointwise.add_in_place(e, out, bias)

@@ -1,0 +1,271 @@
+"""Writing memory: fill_, zero_, copy_, random fills, and the flags and fields of a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow import errors
+from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.ops.kit import NUMBERS, Rule, broadcast, check_overlap, in_place, pure, preserved, tensor_only
+from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.ops.views import expand_error
+from pitfall_lab.shadow.storage import ShadowTensor
+
+ZERO = Rule("ZeroBackward0", lambda a: np.zeros_like(a), (), lambda g, s: (np.zeros_like(g),))
+COPY = Rule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g), g))
+
+
+def _fill_rule(value: Any) -> Rule:
+    return Rule("FillBackward2", lambda a: np.asarray(value).astype(a.dtype), (), lambda g, s: (np.zeros_like(g),), edges=1)
+
+
+@op(".zero_", "torch.zero_", kind="inplace", samples=("h.zero_()", "h[0].zero_()", "p.zero_()"))
+def zero_(e: Engine, self: Any) -> ShadowTensor:
+    return in_place(e, ZERO, (self,), elementwise=False)
+
+
+@op(".fill_", "torch.fill_", kind="inplace", samples=("h.fill_(2)", "h[0].fill_(2.5)", "p.fill_(1)"))
+def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
+    if isinstance(value, ShadowTensor):
+        if value.ndim:
+            raise runtime(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.", "shape")
+        rule = Rule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (np.zeros_like(g), g.sum()))
+        return in_place(e, rule, (self, value), elementwise=False)
+    if not isinstance(value, NUMBERS):
+        raise Unmodelled("fill_ with something else")
+    return in_place(e, _fill_rule(value), (self,), elementwise=False)
+
+
+@op(".copy_", kind="inplace", samples=("h.copy_(b)", "h.copy_(c)", "h[0].copy_(c)", "p.copy_(a)", "n.copy_(p)", "h.copy_(h)"))
+def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowTensor:
+    tensor_only(self, src)
+    checked = _fits(self, src)
+    if src is self:
+        # copy_ onto itself is counted, and its history is rewritten all the same
+        return in_place(e, COPY, (self, src), elementwise=False)
+    if checked and not self.inference:
+        e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or src.requires_grad))
+        check_overlap(self, (src,))
+    return in_place(e, COPY, (self, src), elementwise=False)
+
+
+def _fits(self: ShadowTensor, src: ShadowTensor) -> bool:
+    """The source must expand to the target's shape; the text is expand's."""
+    extra = len(src.shape) - self.ndim
+    if extra > 0:
+        raise runtime(
+            f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(broadcast(self.shape, src.shape))}", "shape", tensor=self
+        )
+    for dim in reversed(range(self.ndim)):
+        have = src.shape[dim + extra] if dim + extra >= 0 else 1
+        if have not in (1, self.shape[dim]):
+            raise expand_error(self.shape[dim], have, dim, self.shape, src.shape)
+    return True
+
+
+def _random_fill(name: str, draw: Any) -> None:
+    def run(e: Engine, self: Any, *parameters: Any, generator: Any = None, **named: Any) -> ShadowTensor:
+        tensor_only(self)
+        values = None if e.random is None or named else draw(e.random, self.shape, *parameters)
+        title = name.rstrip("_").capitalize()
+        rule = Rule(f"{title}Backward0", lambda a: values if values is not None else a, (), lambda g, s: (np.zeros_like(g),))
+        result = in_place(e, rule, (self,), elementwise=False)
+        if values is None:
+            result.storage.data = None
+        return result
+
+    add(f".{name}", run, "inplace")
+
+
+_random_fill("normal_", lambda r, shape, mean=0.0, std=1.0: r.normal(mean, std, shape))
+_random_fill("uniform_", lambda r, shape, low=0.0, high=1.0: r.uniform(low, high, shape))
+
+
+# -- flags and fields
+
+
+@op(".requires_grad_", kind="other")
+def requires_grad_(e: Engine, self: Any, requires_grad: bool = True) -> ShadowTensor:
+    tensor_only(self)
+    if requires_grad and self.dtype.category < 2:
+        raise runtime("only Tensors of floating point dtype can require gradients", "dtype", tensor=self)
+    _set_flag(e, self, bool(requires_grad))
+    return self
+
+
+def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
+    if self.inference and value and not e.inference:
+        raise runtime("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.", "inference-tensor", tensor=self)
+    if not self.is_leaf and not value:
+        text = errors.NONLEAF_FLAG + (
+            " If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+        )
+        raise runtime(text, tensor=self)
+    self.flag = value if self.is_leaf else self.flag
+
+
+@op(".requires_grad.__set__", kind="other")
+def set_requires_grad(e: Engine, self: Any, value: Any) -> None:
+    tensor_only(self)
+    if value and self.dtype.category < 2:
+        raise runtime("only Tensors of floating point and complex dtype can require gradients", "dtype", tensor=self)
+    _set_flag(e, self, bool(value))
+
+
+@op(".detach_", "torch.detach_", kind="inplace")
+def detach_(e: Engine, self: Any) -> ShadowTensor:
+    tensor_only(self)
+    if self.view is not None:
+        raise runtime(errors.DETACH_VIEW, tensor=self)
+    self.node, self.flag, self.output_nr = None, False, 0
+    return self
+
+
+@op(".grad.__get__", kind="other")
+def get_grad(e: Engine, self: Any) -> ShadowTensor | None:
+    tensor_only(self)
+    return self.gradient
+
+
+@op(".grad.__set__", kind="other")
+def set_grad(e: Engine, self: Any, value: Any) -> None:
+    tensor_only(self)
+    if value is None:
+        self.gradient = None
+        return
+    if not isinstance(value, ShadowTensor):
+        raise Unmodelled("grad of something that is no tensor")
+    if value is self:
+        raise runtime("can't assign Variable as its own grad")
+    if value.dtype != self.dtype:
+        text = (
+            f"attempting to assign a gradient with dtype '{_c_name(value.dtype)}' to a tensor with grad_dtype '{self.dtype.scalar_name}'. The "
+            "gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with a "
+            "specific dtype, or None to allow any dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break "
+            "downstream systems that assume they match."
+        )
+        raise runtime(text, "dtype", tensor=self)
+    if value.shape != self.shape:
+        text = (
+            f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size '{list(self.shape)}'. "
+            "Please ensure that the gradient and the tensor are the same size"
+        )
+        raise runtime(text, "shape", tensor=self)
+    self.gradient = value
+
+
+def _c_name(dtype: DType) -> str:
+    names = {"float32": "float", "float64": "double", "int64": "long int", "int32": "int", "float16": "c10::Half", "bool": "bool"}
+    if dtype not in names:
+        raise Unmodelled(f"the name of {dtype} in this message")
+    return names[dtype]
+
+
+@op(".grad.__delete__", kind="other")
+def delete_grad(e: Engine, self: Any) -> None:
+    tensor_only(self)
+    self.gradient = None
+
+
+# -- leaving torch
+
+
+def _number(e: Engine, self: Any) -> Any:
+    tensor_only(self)
+    if self.numel != 1:
+        raise runtime(f"a Tensor with {self.numel} elements cannot be converted to Scalar", "shape", tensor=self)
+    seen = self.window()
+    if seen is None:
+        raise Unmodelled("a number that is not modelled")
+    return seen.reshape(-1)[0].item()
+
+
+@op(".item", kind="other", samples=("a.sum().item()", "n[0].item()"))
+def item(e: Engine, self: Any) -> Any:
+    return _number(e, self)
+
+
+@op(".__float__", kind="other")
+def to_float(e: Engine, self: Any) -> float:
+    return float(_number(e, self))
+
+
+@op(".__int__", ".__index__", kind="other")
+def to_int(e: Engine, self: Any) -> int:
+    return int(_number(e, self))
+
+
+@op(".__bool__", kind="other")
+def to_bool(e: Engine, self: Any) -> bool:
+    tensor_only(self)
+    if self.numel != 1:
+        word = "no values" if self.numel == 0 else "more than one value"
+        raise runtime(f"Boolean value of Tensor with {word} is ambiguous", "shape", tensor=self)
+    return bool(_number(e, self))
+
+
+@op(".tolist", kind="other", samples=("a.tolist()",))
+def tolist(e: Engine, self: Any) -> Any:
+    tensor_only(self)
+    seen = self.window()
+    if seen is None:
+        raise Unmodelled("numbers that are not modelled")
+    return seen.tolist()
+
+
+# -- changing the element type
+
+
+def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False) -> ShadowTensor:
+    """``to(dtype)``: the same object when nothing changes."""
+    if self.dtype == dtype and not copy:
+        return self
+    source = self.dtype
+    rule = Rule("ToCopyBackward0", lambda a: a.astype(dtype.numpy), (), lambda g, s: (g.astype(source.numpy),))
+    return pure(e, rule, (self,), self.shape, dtype, stride=preserved(self))
+
+
+@op(".to", kind="pure", samples=("a.to(torch.float64)", "a.to(torch.float32)", "n.to(torch.float32)", "a.to('cpu')", "a.t().to(torch.float64)"))
+def to(e: Engine, self: Any, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
+       memory_format: Any = None) -> ShadowTensor:  # fmt: skip
+    tensor_only(self)
+    for a in args:
+        if isinstance(a, DType):
+            dtype = a
+        elif isinstance(a, ShadowTensor):
+            dtype = a.dtype
+        elif isinstance(a, str):
+            device = a
+        else:
+            raise Unmodelled(f"to({a!r})")
+    if (device is not None and str(device).split(":")[0] != "cpu") or memory_format is not None:
+        raise Unmodelled(f"to({device}, {memory_format})")
+    return cast(e, self, DType(dtype) if dtype is not None else self.dtype, copy)
+
+
+def _cast_method(name: str, dtype: DType) -> None:
+    def run(e: Engine, self: Any) -> ShadowTensor:
+        tensor_only(self)
+        return cast(e, self, dtype)
+
+    add(f".{name}", run, samples=(f"a.{name}()", f"n.{name}()"))
+
+
+for _name, _dtype in {"float": DType("float32"), "double": FLOAT64, "half": DType("float16"), "long": INT64, "int": DType("int32"), "bool": BOOL}.items():
+    _cast_method(_name, _dtype)
+
+
+@op(".cpu", kind="other", samples=("a.cpu()",))
+def cpu(e: Engine, self: Any) -> ShadowTensor:
+    tensor_only(self)
+    return self
+
+
+@op(".type_as", samples=("a.type_as(b)", "a.type_as(n)"))
+def type_as(e: Engine, self: Any, other: Any) -> ShadowTensor:
+    tensor_only(self, other)
+    return cast(e, self, other.dtype)

@@ -1,0 +1,654 @@
+"""Operations that work element by element, and their in-place twins.
+
+Every rule here is written once; the method, the function, the in-place method and the operator all use it. What is saved
+follows torch's ``tools/autograd/derivatives.yaml``: the *input* where the derivative is a function of it (log, sin, pow), the
+*result* where that is cheaper (exp, sqrt, tanh). An in-place operation that needs its old input saves a private clone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.backward import Written
+from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.ops.kit import (
+    NUMBERS, Keep, Operand, Rule, as_float, in_place, pointwise, promoted, tensor_only,
+)  # fmt: skip
+from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.storage import ShadowTensor
+
+SELF, RESULT = (Keep("self", 0),), (Keep("result", "result"),)
+
+
+def no_out(out: object) -> None:
+    """``out=`` is not modelled."""
+    if out is not None:
+        raise Unmodelled("out= is not modelled")
+
+
+def operand(value: Any) -> Operand:
+    """A tensor or a number; anything else has no model."""
+    if isinstance(value, np.generic) and not isinstance(value, np.bool_):
+        value = value.item()
+    if not isinstance(value, (ShadowTensor, *NUMBERS)):
+        raise Unmodelled(f"operand of type {type(value).__name__}")
+    return value
+
+
+# -- arithmetic
+
+
+def _add_rule(alpha: complex) -> Rule:
+    if alpha == 1:
+        return Rule("AddBackward0", np.add, (), lambda g, s: (g, g))
+    return Rule("AddBackward0", lambda a, b: a + _like(b, alpha), (), lambda g, s: (g, g * alpha))
+
+
+def _sub_rule(alpha: complex) -> Rule:
+    return Rule("SubBackward0", lambda a, b: a - (b if alpha == 1 else _like(b, alpha)), (), lambda g, s: (g, -g if alpha == 1 else -g * alpha))
+
+
+def _like(array: np.ndarray, alpha: complex) -> np.ndarray:
+    return array * np.asarray(alpha).astype(array.dtype)
+
+
+MUL = Rule(
+    "MulBackward0", np.multiply, (Keep("other", 1, 0), Keep("self", 0, 1)),
+    lambda g, s: (None if s.other is None else g * np.conj(s.other), None if s.self is None else g * np.conj(s.self)),
+)  # fmt: skip
+DIV = Rule(
+    "DivBackward0", np.true_divide, (Keep("other", 1), Keep("self", 0, 1)),
+    lambda g, s: (g / np.conj(s.other), None if s.self is None else -g * np.conj((s.self / s.other) / s.other)),
+)  # fmt: skip
+
+
+def _check_bool_sub(*operands: Operand) -> None:
+    if any(isinstance(x, ShadowTensor) and x.dtype == BOOL for x in operands):
+        raise Unmodelled("subtraction of bool tensors")
+
+
+@op("add", samples=("a + b", "a + 2", "2.5 + a", "a + c", "torch.add(a, b, alpha=3)", "n + 1.5", "n + n"))
+def add_(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    pair = operand(input), operand(other)
+    dtype = promoted(*pair)
+    return pointwise(e, _add_rule(alpha), pair, dtype, dtype)
+
+
+@op(".__radd__", samples=("sum([a, b])",))
+def radd(e: Engine, self: Any, other: Any) -> ShadowTensor:
+    return add_(e, self, other)
+
+
+@op(".add_", kind="inplace", samples=("h.add_(b)", "h.add_(1)", "h.add_(c, alpha=2)", "p.add_(1)", "n.add_(1)"))
+def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
+    pair = self, operand(other)
+    return in_place(e, _add_rule(alpha), pair, promoted(*pair))
+
+
+@op("sub", "torch.subtract", samples=("a - b", "a - 1", "torch.sub(a, b, alpha=2)", "a - c"))
+def sub(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    pair = operand(input), operand(other)
+    _check_bool_sub(*pair)
+    dtype = promoted(*pair)
+    return pointwise(e, _sub_rule(alpha), pair, dtype, dtype)
+
+
+@op(".sub_", kind="inplace", samples=("h.sub_(b)", "h.sub_(1)", "h.sub_(c)"))
+def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
+    pair = self, operand(other)
+    _check_bool_sub(*pair)
+    return in_place(e, _sub_rule(alpha), pair, promoted(*pair))
+
+
+@op(".__rsub__", "torch.rsub", samples=("1 - a", "2.5 - a"))
+def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
+    if isinstance(other, ShadowTensor):
+        raise Unmodelled("rsub of two tensors")
+    _check_bool_sub(self)
+    dtype = promoted(self, operand(other))
+    rule = Rule("RsubBackward1", lambda a: np.asarray(other).astype(a.dtype) - _like(a, alpha), (), lambda g, s: (-g if alpha == 1 else -g * alpha,))
+    return pointwise(e, rule, (self,), dtype, dtype)
+
+
+@op("mul", "torch.multiply", ".multiply", ".__rmul__", saves="other if self needs grad; self if other needs grad",
+    samples=("a * b", "a * 2", "2.0 * a", "a * c", "a * p", "p * a", "n * 2", "a * a", "a * c[0]", "a.t() * b.t()"))  # fmt: skip
+def mul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    pair = operand(input), operand(other)
+    dtype = promoted(*pair)
+    return pointwise(e, MUL, pair, dtype, dtype)
+
+
+@op(".mul_", kind="inplace", saves="other if self needs grad; a clone of self if other needs grad",
+    samples=("h.mul_(b)", "h.mul_(2)", "h.mul_(p)", "h[0].mul_(2)", "h.t().mul_(w)", "h.mul_(c)"))  # fmt: skip
+def mul_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
+    pair = self, operand(other)
+    return in_place(e, MUL, pair, promoted(*pair))
+
+
+@op("div", "torch.true_divide", ".__truediv__", ".true_divide", saves="other; self if other needs grad",
+    samples=("a / b", "a / 2", "a / c", "n / 2", "p / a"))  # fmt: skip
+def div(e: Engine, input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    if rounding_mode is not None:
+        raise Unmodelled("rounding_mode")
+    pair = operand(input), operand(other)
+    dtype = as_float(promoted(*pair))
+    return pointwise(e, DIV, pair, dtype, dtype)
+
+
+@op(".div_", ".__itruediv__", kind="inplace", saves="other; a clone of self if other needs grad", samples=("h.div_(b)", "h.div_(2)"))
+def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None = None) -> ShadowTensor:
+    if rounding_mode is not None:
+        raise Unmodelled("rounding_mode")
+    pair = self, operand(other)
+    return in_place(e, DIV, pair, as_float(promoted(*pair)))
+
+
+@op(".__rdiv__", ".__rtruediv__", samples=("1 / b", "2.0 / b"))
+def rdiv(e: Engine, self: Any, other: Any) -> ShadowTensor:
+    return mul(e, reciprocal(e, self), other)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    return np.power(base, exponent) if np.asarray(base).dtype.kind not in "iu" else _integer_power(base, exponent)
+
+
+def _integer_power(base: Any, exponent: Any) -> Any:
+    if np.any(np.asarray(exponent) < 0):
+        raise runtime("Integers to negative integer powers are not allowed.", "dtype")
+    return np.power(base, exponent)
+
+
+def _pow_rule(exponent: float) -> Rule:
+    def vjp(g: Any, s: Any) -> tuple[Any]:
+        if exponent == 0:
+            return (np.zeros_like(g),)
+        return (g * np.conj(exponent * np.power(s.self, exponent - 1)),)
+
+    return Rule("PowBackward0", lambda a: _power(a, np.asarray(exponent).astype(a.dtype)), SELF, vjp)
+
+
+def _pow_tensor_vjp(g: Any, s: Any) -> tuple[Any, Any]:
+    with_zero = np.where(s.exponent == 0, 0, s.exponent * np.power(s.self, np.where(s.exponent == 0, 1, s.exponent) - 1))
+    log = np.where((s.self == 0) & (s.exponent >= 0), 0, s.result * np.log(s.self))
+    return g * with_zero, g * log
+
+
+POW_TENSOR = Rule("PowBackward1", _power, (Keep("exponent", 1), Keep("self", 0), Keep("result", "result")), _pow_tensor_vjp)
+
+
+@op("pow", ".__pow__", saves="self; and exponent and result when the exponent is a tensor",
+    samples=("a ** 2", "a.pow(3)", "b ** 0.5", "b ** c", "a ** 0", "b ** -1", "n ** 2", "torch.pow(2, a)"))  # fmt: skip
+def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    base, exponent = operand(input), operand(exponent)
+    if not isinstance(base, ShadowTensor):
+        return rpow(e, exponent, base)
+    dtype = promoted(base, exponent)
+    if isinstance(exponent, ShadowTensor):
+        return pointwise(e, POW_TENSOR, (base, exponent), dtype, dtype)
+    return pointwise(e, _pow_rule(exponent), (base,), dtype, dtype)
+
+
+@op(".pow_", ".__ipow__", kind="inplace", saves="a clone of self", samples=("h.pow_(2)", "h[0].pow_(2)"))
+def pow_in_place(e: Engine, self: Any, exponent: Any) -> ShadowTensor:
+    exponent = operand(exponent)
+    dtype = promoted(self, exponent)
+    if isinstance(exponent, ShadowTensor):
+        return in_place(e, POW_TENSOR, (self, exponent), dtype)
+    return in_place(e, _pow_rule(exponent), (self,), dtype)
+
+
+@op(".__rpow__", saves="exponent, result", samples=("2 ** a",))
+def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
+    if isinstance(other, ShadowTensor):
+        return pow(e, other, self)
+    tensor_only(self)
+    dtype = promoted(self, other)
+    log = math.log(other) if other > 0 else (0.0 if other == 0 else math.nan)
+    keeps = (Keep("exponent", 0), Keep("result", "result"))
+    rule = Rule("PowBackward2", lambda x: np.power(np.asarray(other).astype(x.dtype), x), keeps, lambda g, s: (g * (s.result * log),))
+    return pointwise(e, rule, (self,), dtype, dtype)
+
+
+@op("remainder", ".__mod__", samples=("a % 2", "n % 3"))
+def remainder(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    tensor_only(input)
+    if isinstance(other, ShadowTensor):
+        raise Unmodelled("remainder of two tensors")
+    dtype = promoted(input, operand(other))
+    rule = Rule("RemainderBackward0", lambda a: np.remainder(a, np.asarray(other).astype(a.dtype)), (), lambda g, s: (g,))
+    return pointwise(e, rule, (input,), dtype, dtype)
+
+
+@op(".__floordiv__", "torch.floor_divide", ".floor_divide", samples=("n // 2", "p // 2"))
+def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
+    pair = operand(input), operand(other)
+    if any(isinstance(x, ShadowTensor) and x.requires_grad for x in pair):
+        raise Unmodelled("floor_divide has no derivative")
+    dtype = promoted(*pair)
+    return pointwise(e, Rule("", np.floor_divide), pair, dtype, dtype)
+
+
+# -- functions of one argument
+
+
+def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any], *,
+          floats: bool = True, arg: str = "a", functional: bool = False, source: str = "") -> None:  # fmt: skip
+    """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``."""
+    rule = Rule(node, forward, keeps, lambda g, s: (vjp(g, s),))
+
+    def run(e: Engine, input: Any, *, out: Any = None) -> ShadowTensor:
+        no_out(out)
+        tensor_only(input)
+        dtype = as_float(input.dtype) if floats else input.dtype
+        return pointwise(e, rule, (input,), dtype, dtype)
+
+    def run_in_place(e: Engine, input: Any) -> ShadowTensor:
+        tensor_only(input)
+        return in_place(e, rule, (input,), as_float(input.dtype) if floats else input.dtype)
+
+    what = ", ".join(k.name for k in keeps)
+    samples = (f"{arg}.{name}()", f"torch.{name}({arg})", f"{arg}.t().{name}()")
+    add((name, *((f"F.{name}",) if functional else ())), run, "pure", what, samples, source)
+    clone = what.replace("self", "a clone of self")
+    target = "h" if arg == "a" else "(b * 1)"
+    add((f".{name}_", f"torch.{name}_"), run_in_place, "inplace", clone, (f"{target}.{name}_()",), source)
+    RUNS[name] = run, run_in_place
+
+
+RUNS: dict[str, tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]] = {}
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+unary("exp", "ExpBackward0", np.exp, RESULT, lambda g, s: g * s.result)
+unary("exp2", "Exp2Backward0", np.exp2, RESULT, lambda g, s: g * s.result * math.log(2))
+unary("expm1", "Expm1Backward0", np.expm1, RESULT, lambda g, s: g * (s.result + 1))
+unary("log", "LogBackward0", np.log, SELF, lambda g, s: g / s.self, arg="b")
+unary("log2", "Log2Backward0", np.log2, SELF, lambda g, s: g / (s.self * math.log(2)), arg="b")
+unary("log10", "Log10Backward0", np.log10, SELF, lambda g, s: g / (s.self * math.log(10)), arg="b")
+unary("log1p", "Log1PBackward0", np.log1p, SELF, lambda g, s: g / (s.self + 1), arg="b")
+unary("sqrt", "SqrtBackward0", np.sqrt, RESULT, lambda g, s: g / (2 * s.result), arg="b")
+unary("rsqrt", "RsqrtBackward0", lambda x: 1 / np.sqrt(x), RESULT, lambda g, s: -0.5 * g * s.result**3, arg="b")
+unary("reciprocal", "ReciprocalBackward0", lambda x: 1 / x, RESULT, lambda g, s: -g * (s.result * s.result), arg="b")
+unary("sin", "SinBackward0", np.sin, SELF, lambda g, s: g * np.cos(s.self))
+unary("cos", "CosBackward0", np.cos, SELF, lambda g, s: g * -np.sin(s.self))
+unary("tan", "TanBackward0", np.tan, RESULT, lambda g, s: g * (1 + s.result * s.result))
+unary("asin", "AsinBackward0", np.arcsin, SELF, lambda g, s: g / np.sqrt(1 - s.self * s.self), arg="(a * 0.3)")
+unary("acos", "AcosBackward0", np.arccos, SELF, lambda g, s: -g / np.sqrt(1 - s.self * s.self), arg="(a * 0.3)")
+unary("atan", "AtanBackward0", np.arctan, SELF, lambda g, s: g / (s.self * s.self + 1))
+unary("sinh", "SinhBackward0", np.sinh, SELF, lambda g, s: g * np.cosh(s.self))
+unary("cosh", "CoshBackward0", np.cosh, SELF, lambda g, s: g * np.sinh(s.self))
+unary("tanh", "TanhBackward0", np.tanh, RESULT, lambda g, s: g * (1 - s.result * s.result), functional=True)
+unary("sigmoid", "SigmoidBackward0", _sigmoid, RESULT, lambda g, s: g * ((1 - s.result) * s.result), functional=True)
+unary("relu", "ReluBackward0", lambda x: np.maximum(x, 0), RESULT, lambda g, s: np.where(s.result > 0, g, 0), floats=False)
+unary("abs", "AbsBackward0", np.abs, SELF, lambda g, s: g * np.sign(s.self), floats=False)
+unary("neg", "NegBackward0", np.negative, (), lambda g, s: -g, floats=False)
+unary("sign", "SignBackward0", np.sign, (), lambda g, s: np.zeros_like(g), floats=False)
+unary("floor", "FloorBackward0", np.floor, (), lambda g, s: np.zeros_like(g), floats=False)
+unary("ceil", "CeilBackward0", np.ceil, (), lambda g, s: np.zeros_like(g), floats=False)
+unary("trunc", "TruncBackward0", np.trunc, (), lambda g, s: np.zeros_like(g), floats=False)
+unary("round", "RoundBackward0", np.round, (), lambda g, s: np.zeros_like(g), floats=False)
+unary("erf", "ErfBackward0", np.vectorize(math.erf, otypes=[float]), SELF, lambda g, s: g * (2 / math.sqrt(math.pi)) * np.exp(-s.self * s.self))
+unary("erfc", "ErfcBackward0", np.vectorize(math.erfc, otypes=[float]), SELF, lambda g, s: g * (-2 / math.sqrt(math.pi)) * np.exp(-s.self * s.self))
+unary("square", "PowBackward0", np.square, SELF, lambda g, s: g * (2 * s.self), floats=False)
+reciprocal = RUNS["reciprocal"][0]
+
+
+@op("torch.absolute", ".absolute", ".__abs__", samples=("abs(a)", "a.absolute()"), saves="self")
+def absolute(e: Engine, input: Any) -> ShadowTensor:
+    return RUNS["abs"][0](e, input)
+
+
+@op("torch.negative", ".negative", ".__neg__", samples=("-a",))
+def negative(e: Engine, input: Any) -> ShadowTensor:
+    return RUNS["neg"][0](e, input)
+
+
+@op("torch.special.expit", saves="result", samples=("torch.special.expit(a)",))
+def expit(e: Engine, input: Any) -> ShadowTensor:
+    return RUNS["sigmoid"][0](e, input)
+
+
+@op("F.relu", kind="pure", saves="result", samples=("F.relu(a)", "F.relu(h, inplace=True)"))
+def functional_relu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
+    return RUNS["relu"][1 if inplace else 0](e, input)
+
+
+# -- activations with parameters
+
+
+def _activation(e: Engine, rule: Rule, twin: Rule | None, input: Any, inplace: bool) -> ShadowTensor:
+    tensor_only(input)
+    dtype = as_float(input.dtype)
+    if inplace:
+        return in_place(e, twin or rule, (input,), dtype)
+    return pointwise(e, rule, (input,), dtype, dtype)
+
+
+@op("F.leaky_relu", saves="self; result when in place", samples=("F.leaky_relu(a)", "F.leaky_relu(a, 0.2)", "F.leaky_relu(h, inplace=True)"))
+def leaky_relu(e: Engine, input: Any, negative_slope: float = 0.01, inplace: bool = False) -> ShadowTensor:
+    if inplace and negative_slope < 0:
+        raise Unmodelled("in-place leaky_relu with a negative slope")
+
+    def forward(x: Any) -> Any:
+        return np.where(x > 0, x, x * np.asarray(negative_slope, x.dtype))
+
+    rule = Rule("LeakyReluBackward0", forward, SELF, lambda g, s: (np.where(s.self > 0, g, g * negative_slope),))
+    twin = Rule("LeakyReluBackward1", forward, RESULT, lambda g, s: (np.where(s.result > 0, g, g * negative_slope),))
+    return _activation(e, rule, twin, input, inplace)
+
+
+@op("torch.nn.functional.leaky_relu_", kind="inplace", saves="result", samples=("F.leaky_relu_(h)",))
+def leaky_relu_in_place(e: Engine, input: Any, negative_slope: float = 0.01) -> ShadowTensor:
+    return leaky_relu(e, input, negative_slope, inplace=True)
+
+
+@op("F.elu", saves="self; result when in place", samples=("F.elu(a)", "F.elu(a, 0.5)", "F.elu(h, inplace=True)"))
+def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> ShadowTensor:
+    def forward(x: Any) -> Any:
+        return np.where(x > 0, x, alpha * np.expm1(x))
+
+    rule = Rule("EluBackward0", forward, SELF, lambda g, s: (np.where(s.self > 0, g, g * alpha * np.exp(s.self)),))
+    twin = Rule("EluBackward1", forward, RESULT, lambda g, s: (np.where(s.result > 0, g, g * (s.result + alpha)),))
+    return _activation(e, rule, twin, input, inplace)
+
+
+@op("F.silu", saves="self", samples=("F.silu(a)", "F.silu(h, inplace=True)"))
+def silu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
+    def vjp(g: Any, s: Any) -> tuple[Any]:
+        gate = _sigmoid(s.self)
+        return (g * (gate * (1 + s.self * (1 - gate))),)
+
+    return _activation(e, Rule("SiluBackward0", lambda x: x * _sigmoid(x), SELF, vjp), None, input, inplace)
+
+
+@op("F.gelu", saves="self", samples=("F.gelu(a)", "F.gelu(a, approximate='tanh')"))
+def gelu(e: Engine, input: Any, approximate: str = "none") -> ShadowTensor:
+    erf = np.vectorize(math.erf, otypes=[float])
+    root = math.sqrt(2 / math.pi)
+
+    def forward(x: Any) -> Any:
+        if approximate == "tanh":
+            return 0.5 * x * (1 + np.tanh(root * (x + 0.044715 * x**3)))
+        return x * 0.5 * (1 + erf(x / math.sqrt(2)))
+
+    def vjp(g: Any, s: Any) -> tuple[Any]:
+        x = s.self
+        if approximate == "tanh":
+            t = np.tanh(root * (x + 0.044715 * x**3))
+            return (g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x)),)
+        return (g * (0.5 * (1 + erf(x / math.sqrt(2))) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)),)
+
+    return _activation(e, Rule("GeluBackward0", forward, SELF, vjp), None, input, inplace=False)
+
+
+@op("F.softplus", saves="self", samples=("F.softplus(a)",))
+def softplus(e: Engine, input: Any, beta: float = 1, threshold: float = 20) -> ShadowTensor:
+    def forward(x: Any) -> Any:
+        return np.where(x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta)
+
+    rule = Rule("SoftplusBackward0", forward, SELF, lambda g, s: (np.where(s.self * beta > threshold, g, g * _sigmoid(s.self * beta)),))
+    return _activation(e, rule, None, input, inplace=False)
+
+
+@op("F.hardtanh", saves="self", samples=("F.hardtanh(a)", "F.hardtanh(a, -0.5, 0.5)"))
+def hardtanh(e: Engine, input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> ShadowTensor:
+    rule = Rule("HardtanhBackward0", lambda x: np.clip(x, min_val, max_val), SELF, lambda g, s: (np.where((s.self > min_val) & (s.self < max_val), g, 0),))
+    return _activation(e, rule, None, input, inplace)
+
+
+@op("F.relu6", saves="self", samples=("F.relu6(a)",))
+def relu6(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
+    return hardtanh(e, input, 0.0, 6.0, inplace)
+
+
+def _clamp_rule(low: float | None, high: float | None) -> Rule:
+    def vjp(g: Any, s: Any) -> tuple[Any]:
+        inside = np.ones(s.self.shape, bool)
+        inside = inside if low is None else inside & (s.self >= low)
+        inside = inside if high is None else inside & (s.self <= high)
+        return (np.where(inside, g, 0),)
+
+    return Rule("ClampBackward1", lambda x: np.clip(x, low, high), SELF, vjp)
+
+
+def _clamp_arguments(self: Any, low: Any, high: Any) -> DType:
+    tensor_only(self)
+    if isinstance(low, ShadowTensor) or isinstance(high, ShadowTensor):
+        raise Unmodelled("clamp with tensor bounds")
+    if low is None and high is None:
+        raise runtime("torch.clamp: At least one of 'min' or 'max' must not be None")
+    return promoted(self, *(operand(x) for x in (low, high) if x is not None))
+
+
+@op("clamp", "torch.clip", ".clip", saves="self", samples=("a.clamp(0, 1)", "a.clamp(min=0)", "a.clamp(max=0.5)", "torch.clamp(a, -1, 1)"))
+def clamp(e: Engine, input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    dtype = _clamp_arguments(input, min, max)
+    return pointwise(e, _clamp_rule(min, max), (input,), dtype, dtype)
+
+
+@op(".clamp_", "torch.clamp_", ".clip_", kind="inplace", saves="a clone of self", samples=("h.clamp_(0, 1)", "h.clamp_(min=0)"))
+def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> ShadowTensor:
+    dtype = _clamp_arguments(self, min, max)
+    return in_place(e, _clamp_rule(min, max), (self,), dtype)
+
+
+# -- three arguments, as the optimizers use them
+
+
+def _lerp_rule(weight: float) -> Rule:
+    def forward(a: Any, b: Any) -> Any:
+        w = a.dtype.type(weight)
+        return a + w * (b - a) if abs(weight) < 0.5 else b - (b - a) * (1 - w)
+
+    return Rule("LerpBackward0", forward, (), lambda g, s: (g * (1 - weight), g * weight))
+
+
+LERP = Rule(
+    "LerpBackward1", lambda a, b, w: np.where(np.abs(w) < 0.5, a + w * (b - a), b - (b - a) * (1 - w)),
+    (Keep("end", 1, 2), Keep("self", 0, 2), Keep("weight", 2)),
+    lambda g, s: (g * (1 - s.weight), g * s.weight, None if s.end is None else g * (s.end - s.self)),
+)  # fmt: skip
+
+
+def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowTensor:
+    tensor_only(self, end)
+    if self.dtype != end.dtype:
+        raise Unmodelled("lerp of two types")
+    rule, operands = (LERP, (self, end, weight)) if isinstance(weight, ShadowTensor) else (_lerp_rule(weight), (self, end))
+    return in_place(e, rule, operands, self.dtype) if inplace else pointwise(e, rule, operands, self.dtype, self.dtype)
+
+
+@op("lerp", saves="end and self if weight needs grad; weight when it is a tensor", samples=("torch.lerp(a, b, 0.5)", "a.lerp(b, 0.2)", "torch.lerp(a, b, c)"))
+def lerp(e: Engine, input: Any, end: Any, weight: Any) -> ShadowTensor:
+    return _lerp(e, input, end, weight, inplace=False)
+
+
+@op(".lerp_", kind="inplace", samples=("h.lerp_(b, 0.5)", "p.lerp_(p * 2, 0.1)"))
+def lerp_in_place(e: Engine, self: Any, end: Any, weight: Any) -> ShadowTensor:
+    return _lerp(e, self, end, weight, inplace=True)
+
+
+def _addcmul_rule(value: float) -> Rule:
+    def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
+        return g, None if s.tensor2 is None else g * (s.tensor2 * value), None if s.tensor1 is None else g * (s.tensor1 * value)
+
+    keeps = (Keep("tensor1", 1, 2), Keep("tensor2", 2, 1))
+    return Rule("AddcmulBackward0", lambda a, b, c: a + a.dtype.type(value) * b * c, keeps, vjp)
+
+
+def _addcdiv_rule(value: float) -> Rule:
+    def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
+        return g, g * (value / s.tensor2), None if s.tensor1 is None else -g * value * (s.tensor1 / s.tensor2) / s.tensor2
+
+    return Rule("AddcdivBackward0", lambda a, b, c: a + a.dtype.type(value) * b / c, (Keep("tensor1", 1, 2), Keep("tensor2", 2)), vjp)
+
+
+def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
+    def run(e: Engine, input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
+        tensor_only(input, tensor1, tensor2)
+        dtype = promoted(input, tensor1, tensor2)
+        return pointwise(e, make(value), (input, tensor1, tensor2), dtype, dtype)
+
+    def run_in_place(e: Engine, self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
+        tensor_only(self, tensor1, tensor2)
+        return in_place(e, make(value), (self, tensor1, tensor2), promoted(self, tensor1, tensor2))
+
+    saves = "tensor1 if tensor2 needs grad; tensor2"
+    add(name, run, "pure", saves, (f"torch.{name}(a, b, c, value=2)", f"p.{name}(p, b)"))
+    add(f".{name}_", run_in_place, "inplace", saves, (f"h.{name}_(a, b, value=-0.5)", f"p.{name}_(p * 2, p + 5)"))
+
+
+_register_addc("addcmul", _addcmul_rule)
+_register_addc("addcdiv", _addcdiv_rule)
+
+
+# -- choosing
+
+
+@op("where", saves="condition", samples=("torch.where(m, a, b)", "torch.where(m, a, 0.0)", "a.where(m, b)", "torch.where(a > 0, a, c)"))
+def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> ShadowTensor:
+    if isinstance(condition, ShadowTensor) and isinstance(input, ShadowTensor) and input.dtype == BOOL and condition.dtype != BOOL:
+        condition, input = input, condition  # a.where(mask, b)
+    if input is None or other is None:
+        raise Unmodelled("where with one argument")
+    tensor_only(condition)
+    if condition.dtype != BOOL:
+        raise Unmodelled("where with a condition that is not bool")
+    x, y = operand(input), operand(other)
+    dtype = promoted(x, y)
+
+    def forward(p: Any, q: Any, mask: Any) -> Any:
+        return np.where(mask, p.astype(dtype.numpy), q.astype(dtype.numpy))
+
+    rule = Rule("WhereBackward0", forward, (Keep("condition", 2),), lambda g, s: (np.where(s.condition, g, 0), np.where(s.condition, 0, g)), edges=2)
+    return pointwise(e, rule, (x, y, condition), dtype)
+
+
+def _masked_fill(value: Any) -> Rule:
+    def forward(x: Any, mask: Any, *fill: Any) -> Any:
+        return np.where(mask, fill[0].astype(x.dtype) if fill else np.asarray(value).astype(x.dtype), x)
+
+    if isinstance(value, ShadowTensor):
+        return Rule(
+            "MaskedFillBackward1", lambda x, v, mask: forward(x, mask, v), (Keep("mask", 2),),
+            lambda g, s: (np.where(s.mask, 0, g), np.sum(np.where(s.mask, g, 0))), edges=2,
+        )  # fmt: skip
+    return Rule("MaskedFillBackward0", forward, (Keep("mask", 1),), lambda g, s: (np.where(s.mask, 0, g),), edges=1)
+
+
+def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
+    tensor_only(self, mask)
+    if mask.dtype != BOOL:
+        raise runtime(f"masked_fill_ only supports boolean masks, but got mask with dtype {str(mask.dtype)[6:]}", "dtype")
+    value = operand(value)
+    return (self, value, mask) if isinstance(value, ShadowTensor) else (self, mask)
+
+
+@op("masked_fill", saves="mask", samples=("a.masked_fill(m, 0)", "torch.masked_fill(a, m, -1.5)"))
+def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
+    operands = _masked_operands(input, mask, value)
+    return pointwise(e, _masked_fill(value), operands, input.dtype)
+
+
+@op(".masked_fill_", kind="inplace", saves="mask", samples=("h.masked_fill_(m, 0)", "h.masked_fill_(m, 2.0)"))
+def masked_fill_in_place(e: Engine, self: Any, mask: Any, value: Any) -> ShadowTensor:
+    operands = _masked_operands(self, mask, value)
+    if any(s == 0 and n > 1 for s, n in zip(self.stride, self.shape, strict=True)):
+        return in_place(e, _masked_fill(value), operands, elementwise=False)
+    return in_place(e, _masked_fill(value), operands)
+
+
+def _extremum(name: str, node: str, forward: Any, wins: Any) -> None:
+    def vjp(g: Any, s: Any) -> tuple[Written, Written]:
+        tie = np.where(s.self == s.other, 0.5, 0)
+        return Written(g * np.where(wins(s.self, s.other), 1, tie)), Written(g * np.where(wins(s.other, s.self), 1, tie))
+
+    rule = Rule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)
+
+    def run(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
+        no_out(out)
+        tensor_only(input, other)
+        dtype = promoted(input, other)
+        return pointwise(e, rule, (input, other), dtype, dtype)
+
+    add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"))
+
+
+_extremum("maximum", "MaximumBackward0", np.maximum, np.greater)
+_extremum("minimum", "MinimumBackward0", np.minimum, np.less)
+
+
+# -- comparisons and logic: no gradients
+
+
+def _compare(names: tuple[str, ...], forward: Any, sample: str) -> None:
+    def run(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
+        no_out(out)
+        tensor_only(input)
+        pair = input, operand(other)
+        return pointwise(e, Rule("", forward), pair, BOOL, promoted(*pair))
+
+    add(names, run, "pure", "", (sample, sample.replace("b", "0")))
+
+
+_compare(("gt", "torch.greater", ".greater", ".__gt__"), np.greater, "a > b")
+_compare(("lt", "torch.less", ".less", ".__lt__"), np.less, "a < b")
+_compare(("ge", "torch.greater_equal", ".greater_equal", ".__ge__"), np.greater_equal, "a >= b")
+_compare(("le", "torch.less_equal", ".less_equal", ".__le__"), np.less_equal, "a <= b")
+_compare(("eq", ".__eq__"), np.equal, "a == b")
+_compare(("ne", "torch.not_equal", ".not_equal", ".__ne__"), np.not_equal, "a != b")
+
+
+def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: str) -> None:
+    def run(e: Engine, input: Any, *others: Any) -> ShadowTensor:
+        tensor_only(input)
+        operands = (input, *(operand(x) for x in others))
+        dtype = promoted(*operands)
+        return pointwise(e, Rule("", forward), operands, result or dtype, dtype)
+
+    add(names, run, "pure", "", (sample,))
+
+
+_logic(("bitwise_and", ".__and__"), np.bitwise_and, None, "m & m")
+_logic(("bitwise_or", ".__or__"), np.bitwise_or, None, "m | m")
+_logic(("bitwise_xor", ".__xor__"), np.bitwise_xor, None, "m ^ m")
+_logic(("bitwise_not", ".__invert__"), np.invert, None, "~m")
+_logic(("logical_and",), np.logical_and, BOOL, "torch.logical_and(m, a > 0)")
+_logic(("logical_or",), np.logical_or, BOOL, "torch.logical_or(m, a > 0)")
+_logic(("logical_xor",), np.logical_xor, BOOL, "torch.logical_xor(m, a > 0)")
+_logic(("logical_not",), np.logical_not, BOOL, "torch.logical_not(m)")
+_logic(("isnan",), np.isnan, BOOL, "torch.isnan(a)")
+_logic(("isfinite",), np.isfinite, BOOL, "torch.isfinite(a)")
+
+
+@op(".logical_not_", kind="inplace", samples=("m.logical_not_()",))
+def logical_not_in_place(e: Engine, self: Any) -> ShadowTensor:
+    tensor_only(self)
+    return in_place(e, Rule("", np.logical_not), (self,), BOOL)
+
+
+@op("F.dropout", samples=("F.dropout(a, 0.5, False)", "F.dropout(a, 0.0)"))
+def dropout(e: Engine, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> ShadowTensor:
+    tensor_only(input)
+    if not training or p == 0:
+        return input
+    raise Unmodelled("the mask of dropout is random")
+
+
+__all__ = ["DIV", "FLOAT32", "INT64", "MUL", "RUNS", "absolute", "add_", "div", "mul", "no_out", "operand", "pow", "sub"]

@@ -1,0 +1,475 @@
+"""Sums, means, extrema and other reductions, softmax, and joining tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.backward import Written
+from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, promote
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, keep_inputs, new, own, preserved, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.pointwise import no_out
+from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.storage import Shape, ShadowTensor
+
+
+def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...]:
+    """The dimensions to reduce, counted from the front; all of them for None and for ()."""
+    if dim is None or dim == () or dim == []:
+        return tuple(range(ndim))
+    return tuple(wrap_dim(d, ndim) for d in ((dim,) if isinstance(dim, int) else dim)) if ndim else ()
+
+
+def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
+    """What is left of a shape."""
+    return tuple(1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims)
+
+
+def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
+    """Bring something reduced back to ``shape``, as a stride-0 array."""
+    if not keepdim:
+        g = g.reshape(tuple(1 if d in dims else n for d, n in enumerate(shape)))
+    return np.broadcast_to(g, shape)
+
+
+def _names(name: str, dim: Any) -> str:
+    """The overload: ``sum()`` makes SumBackward0, ``sum(dim)`` SumBackward1."""
+    return f"{name}Backward{0 if dim is None else 1}"
+
+
+@op("sum", samples=("a.sum()", "a.sum(0)", "a.sum(dim=1, keepdim=True)", "n.sum()", "torch.sum(a.t(), 0)", "m.sum()", "a.sum((0, 1))", "a[0, 0].sum()"))
+def sum(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    tensor_only(input)
+    kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
+    dims, before = reduced_dims(dim, input.ndim), input.shape
+    wide = np.float64 if kind == FLOAT32 else kind.numpy
+
+    def forward(x: np.ndarray) -> np.ndarray:
+        return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide)
+
+    rule = Rule(_names("Sum", dim), forward, (), lambda g, s: (widen(g, before, dims, keepdim),))
+    return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
+
+
+@op("mean", samples=("a.mean()", "a.mean(0)", "a.mean(1, keepdim=True)", "torch.mean(a, dim=(0, 1))"))
+def mean(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    tensor_only(input)
+    kind = DType(dtype) if dtype else input.dtype
+    if kind.category < 2:
+        text = f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {kind.scalar_name}"
+        raise runtime(text, "dtype", tensor=input)
+    dims, before = reduced_dims(dim, input.ndim), input.shape
+    count = math.prod(before[d] for d in dims)
+    wide = np.float64 if kind == FLOAT32 else kind.numpy
+
+    def forward(x: np.ndarray) -> np.ndarray:
+        return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide) / count if count else np.full((), np.nan)
+
+    rule = Rule(_names("Mean", dim), forward, (), lambda g, s: (widen(g, before, dims, keepdim) / g.dtype.type(count or 1),))
+    return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
+
+
+@op("prod", saves="self, result", samples=("b.prod()", "b.prod(0)"))
+def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> ShadowTensor:
+    tensor_only(input)
+    kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
+    dims, before = reduced_dims(dim, input.ndim), input.shape
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        return (widen(g, before, dims, keepdim) * _product_of_others(s.self, dims),)
+
+    rule = Rule(_names("Prod", dim), lambda x: np.prod(x, axis=dims, keepdims=keepdim), (Keep("self", 0), Keep("result", "result")), vjp)
+    return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
+
+
+def _product_of_others(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    """For each element the product of all others: exact also where zeros occur."""
+    moved = np.moveaxis(x, dims, range(x.ndim - len(dims), x.ndim))
+    flat = moved.reshape((*moved.shape[: x.ndim - len(dims)], -1))
+    left = np.concatenate([np.ones_like(flat[..., :1]), np.cumprod(flat, -1)[..., :-1]], -1)
+    right = np.concatenate([np.cumprod(flat[..., ::-1], -1)[..., ::-1][..., 1:], np.ones_like(flat[..., :1])], -1)
+    return np.moveaxis((left * right).reshape(moved.shape), range(x.ndim - len(dims), x.ndim), dims)
+
+
+# -- extrema
+
+
+class Pair(tuple[ShadowTensor, ShadowTensor]):
+    """``values`` and ``indices``, as torch.return_types have them."""
+
+    __slots__ = ()
+
+    @property
+    def values(self) -> ShadowTensor:
+        """The values."""
+        return self[0]
+
+    @property
+    def indices(self) -> ShadowTensor:
+        """Where they were."""
+        return self[1]
+
+
+def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) -> None:
+    title = name.capitalize()
+
+    def evenly(g: np.ndarray, s: Any) -> tuple[Written]:
+        hit = (s.self == s.result) | (np.isnan(s.self) & np.isnan(s.result) if s.self.dtype.kind == "f" else False)
+        return (Written(hit * (g / hit.sum())),)
+
+    everywhere = Rule(f"{title}Backward1", best, (Keep("self", 0), Keep("result", "result")), evenly)
+
+    def run(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
+        from pitfall_lab.shadow.ops.registry import ENTRIES
+
+        no_out(out)
+        tensor_only(input)
+        if isinstance(dim, ShadowTensor) or other is not None:
+            return ENTRIES[f"torch.{name}imum"].run(e, input, dim if other is None else other)
+        if dim is None:
+            _not_empty(input, name)
+            return pure(e, everywhere, (input,), (), input.dtype)
+        return along(e, f"{title}Backward0", input, wrap_dim(dim, input.ndim), keepdim, where)
+
+    add(name, run, "pure", "self, result; indices when a dim is given", (f"a.{name}()", f"a.{name}(0)", f"torch.{name}(a, 1, keepdim=True)", f"a.{name}(dim=1)[0]", f"torch.{name}(a, b)"))
+
+    def flat(e: Engine, input: Any, dim: Any = (), keepdim: bool = False) -> ShadowTensor:
+        tensor_only(input)
+        dims, before = reduced_dims(dim, input.ndim), input.shape
+
+        def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+            hit = s.self == widen(s.result, before, dims, keepdim)
+            return (widen(g, before, dims, keepdim) * hit / hit.sum(axis=dims, keepdims=True),)
+
+        rule = Rule(f"A{name}Backward0", lambda x: best(x, axis=dims, keepdims=keepdim), (Keep("self", 0), Keep("result", "result")), vjp)
+        return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), input.dtype)
+
+    add(f"a{name}", flat, "pure", "self, result", (f"a.a{name}(0)", f"torch.a{name}(a, 1, keepdim=True)"))
+
+    def index(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> ShadowTensor:
+        tensor_only(input)
+        if dim is None:
+            return pure(e, Rule("", lambda x: where(x.reshape(-1))), (input,), (1,) * input.ndim if keepdim else (), INT64)
+        at = wrap_dim(dim, input.ndim)
+        return pure(e, Rule("", lambda x: where(x, axis=at, keepdims=keepdim)), (input,), reduced_shape(input.shape, (at,), keepdim), INT64)
+
+    add(f"arg{name}", index, "pure", "", (f"a.arg{name}()", f"a.arg{name}(1)"))
+
+
+def _not_empty(input: ShadowTensor, name: str) -> None:
+    if input.numel == 0:
+        text = f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+        raise runtime(text, "shape", tensor=input)
+
+
+def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, where: Callable[..., Any]) -> Pair:
+    """``(values, indices)`` along one dimension; the gradient goes to the places found."""
+    shape, before = reduced_shape(input.shape, (at,), keepdim), input.shape
+    node = None
+    if records(e, input):
+
+        def vjp(gs: list[Any], s: Any) -> tuple[Any]:
+            if gs[0] is None:
+                return (None,)
+            full = np.zeros(before, gs[0].dtype)
+            g, index = (gs[0], s.indices) if keepdim else (np.expand_dims(gs[0], at), np.expand_dims(s.indices, at))
+            np.put_along_axis(full, index, g, at)
+            return (Written(full, 2),)
+
+        node = e.graph.new_node(name, edges(e, (input,)), vjp)
+        node.multiple = True
+    found = arrays(e, (input,))
+    index = None if found is None else where(found[0], axis=at, keepdims=True)
+    values = None if found is None or index is None else np.take_along_axis(found[0], index, at).reshape(shape)
+    pair = Pair((new(e, shape, input.dtype, values), new(e, shape, INT64, None if index is None else index.reshape(shape))))
+    if node is not None:
+        own(node, pair[0])
+        node.outputs.append((shape, INT64))
+        node.keep(Saved("indices", pair[1], is_output=True))
+    return pair
+
+
+_extremum("max", np.max, np.argmax)
+_extremum("min", np.min, np.argmin)
+
+
+# -- spread and size
+
+
+@op("var", saves="self", samples=("a.var()", "a.var(0)", "a.var(1, unbiased=False)"))
+def var(e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> ShadowTensor:
+    return _spread(e, "Var", input, dim, correction if correction is not None else int(unbiased), keepdim, root=False)
+
+
+@op("std", saves="self, result", samples=("a.std()", "a.std(0)", "a.std(dim=1, keepdim=True)"))
+def std(e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> ShadowTensor:
+    return _spread(e, "Std", input, dim, correction if correction is not None else int(unbiased), keepdim, root=True)
+
+
+def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepdim: bool, *, root: bool) -> ShadowTensor:
+    tensor_only(input)
+    if isinstance(dim, bool):
+        raise Unmodelled(f"{name} with a positional flag")
+    dims, before = reduced_dims(dim, input.ndim), input.shape
+    count = math.prod(before[d] for d in dims) - correction
+
+    def forward(x: np.ndarray) -> np.ndarray:
+        centred = x.astype(np.float64) - np.mean(x, axis=dims, keepdims=True, dtype=np.float64)
+        result = np.sum(centred * centred, axis=dims, keepdims=keepdim) / count
+        return np.sqrt(result) if root else result
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        centred = s.self - np.mean(s.self, axis=dims, keepdims=True)
+        if root:
+            g = np.where(s.result == 0, 0, g / (2 * np.where(s.result == 0, 1, s.result)))
+        return (widen(g, before, dims, keepdim) * (2 / count) * centred,)
+
+    keeps = (Keep("self", 0), Keep("result", "result")) if root else (Keep("self", 0),)
+    return pure(e, Rule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype)
+
+
+@op(".norm", "torch.functional.norm", "torch.norm", "torch.linalg.vector_norm", saves="self, result", samples=("a.norm()", "torch.norm(a)", "a.norm(dim=1)", "torch.linalg.vector_norm(a)", "a.norm(p=1)"))
+def norm(e: Engine, input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None, *, ord: Any = None, out: Any = None) -> ShadowTensor:
+    tensor_only(input)
+    order = {"fro": 2}.get(p, p) if ord is None else ord
+    if not isinstance(order, int | float) or order not in (1, 2) or dtype is not None or out is not None:
+        raise Unmodelled(f"norm of order {order!r}")
+    dims, before = reduced_dims(dim, input.ndim), input.shape
+
+    def forward(x: np.ndarray) -> np.ndarray:
+        wide = np.abs(x.astype(np.float64))
+        return np.sum(wide, axis=dims, keepdims=keepdim) if order == 1 else np.sqrt(np.sum(wide * wide, axis=dims, keepdims=keepdim))
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        if order == 1:
+            return (widen(g, before, dims, keepdim) * np.sign(s.self),)
+        length = widen(s.result, before, dims, keepdim)
+        return (widen(g, before, dims, keepdim) * np.where(length == 0, 0, s.self / np.where(length == 0, 1, length)),)
+
+    rule = Rule("LinalgVectorNormBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp)
+    return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), input.dtype)
+
+
+def _truth(name: str, forward: Callable[..., Any]) -> None:
+    def run(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> ShadowTensor:
+        tensor_only(input)
+        dims = reduced_dims(dim, input.ndim)
+        shape = reduced_shape(input.shape, dims, keepdim)
+        return pure(e, Rule("", lambda x: forward(x, axis=dims, keepdims=keepdim)), (input,), shape, DType("bool"))
+
+    add(name, run, "pure", "", (f"(a > 0).{name}()", f"torch.{name}(m, 0)"))
+
+
+_truth("all", np.all)
+_truth("any", np.any)
+
+
+@op("torch.equal", ".equal", kind="other")
+def equal(e: Engine, input: Any, other: Any) -> bool:
+    tensor_only(input, other)
+    pair = arrays(e, (input, other))
+    if pair is None:
+        raise Unmodelled("numbers that are not modelled")
+    return input.shape == other.shape and bool(np.array_equal(*pair))
+
+
+@op("torch.allclose", ".allclose", kind="other")
+def allclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    tensor_only(input, other)
+    pair = arrays(e, (input, other))
+    if pair is None:
+        raise Unmodelled("numbers that are not modelled")
+    return bool(np.allclose(*pair, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+@op("cumsum", samples=("a.cumsum(0)", "torch.cumsum(a, 1)", "n.cumsum(0)"))
+def cumsum(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTensor:
+    tensor_only(input)
+    at = wrap_dim(dim, input.ndim)
+    kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        return (np.flip(np.cumsum(np.flip(g, at), at), at).copy(),) if g.ndim else (g,)
+
+    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, axis=at) if x.ndim else x, (), vjp)
+    return pure(e, rule, (input,), input.shape, kind, stride=preserved(input))
+
+
+# -- softmax
+
+
+def softmax_values(x: np.ndarray, at: int) -> np.ndarray:
+    """exp(x) / sum, computed without overflow."""
+    shifted = np.exp(x - np.max(x, axis=at, keepdims=True)) if x.ndim else np.ones_like(x)
+    return shifted / shifted.sum(axis=at, keepdims=True) if x.ndim else shifted
+
+
+def log_softmax_values(x: np.ndarray, at: int) -> np.ndarray:
+    """x - log(sum(exp(x))), computed without overflow."""
+    if not x.ndim:
+        return np.zeros_like(x)
+    shifted = x - np.max(x, axis=at, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=at, keepdims=True))
+
+
+def _softmax_vjp(at: int) -> Any:
+    return lambda g, s: (s.result * (g - np.sum(g * s.result, axis=at, keepdims=True)),) if g.ndim else (np.zeros_like(g),)
+
+
+def _log_softmax_vjp(at: int) -> Any:
+    return lambda g, s: (g - np.exp(s.result) * np.sum(g, axis=at, keepdims=True),) if g.ndim else (np.zeros_like(g),)
+
+
+def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> None:
+    def run(e: Engine, input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> ShadowTensor:
+        tensor_only(input)
+        if dim is None or dtype is not None or input.dtype.category < 2:
+            raise Unmodelled(f"{name} without dim, or with dtype")
+        at = wrap_dim(dim, input.ndim)
+        rule = Rule(f"{title}Backward0", lambda x: values(x, at), (Keep("result", "result"),), vjp(at))
+        return pure(e, rule, (input,), input.shape, input.dtype)
+
+    def method(e: Engine, input: Any, dim: int, dtype: Any = None) -> ShadowTensor:
+        return run(e, input, dim, 3, dtype)
+
+    add(f"F.{name}", run, "pure", "result", (f"F.{name}(a, dim=1)",))
+    add(name, method, "pure", "result", (f"a.{name}(0)", f"torch.{name}(a, 1)"))
+
+
+_register_softmax("softmax", "Softmax", softmax_values, _softmax_vjp)
+_register_softmax("log_softmax", "LogSoftmax", log_softmax_values, _log_softmax_vjp)
+
+
+@op("logsumexp", saves="self, result", samples=("a.logsumexp(0)", "torch.logsumexp(a, 1)"))
+def logsumexp(e: Engine, input: Any, dim: Any, keepdim: bool = False) -> ShadowTensor:
+    tensor_only(input)
+    dims, before = reduced_dims(dim, input.ndim), input.shape
+
+    def forward(x: np.ndarray) -> np.ndarray:
+        top = np.max(x, axis=dims, keepdims=True)
+        result = np.log(np.exp(x - top).sum(axis=dims, keepdims=True)) + top
+        return result if keepdim else np.squeeze(result, dims)
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        return (widen(g, before, dims, keepdim) * np.exp(s.self - widen(s.result, before, dims, keepdim)),)
+
+    return pure(e, Rule("LogsumexpBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype)
+
+
+# -- joining
+
+
+def _all_tensors(tensors: Any) -> list[ShadowTensor]:
+    found = list(tensors)
+    if not found:
+        raise Unmodelled("nothing to join")
+    tensor_only(*found)
+    return found
+
+
+def _common(tensors: list[ShadowTensor]) -> DType:
+    dtype = tensors[0].dtype
+    for t in tensors[1:]:
+        dtype = promote(dtype, t.dtype)
+    return dtype
+
+
+@op("torch.cat", "torch.concat", "torch.concatenate", samples=("torch.cat([a, b])", "torch.cat((a, p), dim=1)", "torch.cat([a, n])"))
+def cat(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    parts = _all_tensors(tensors)
+    at = wrap_dim(dim, parts[0].ndim)
+    if any(p.ndim == 0 for p in parts):
+        raise runtime("zero-dimensional tensor (at position 0) cannot be concatenated", "shape")
+    for k, p in enumerate(parts):
+        _check_cat(parts[0], p, at, k)
+    sizes = [p.shape[at] for p in parts]
+    shape = (*parts[0].shape[:at], math.fsum(sizes).__int__(), *parts[0].shape[at + 1 :])
+    cuts = np.cumsum(sizes)[:-1]
+    rule = Rule("CatBackward0", lambda *xs: np.concatenate(xs, at), (), lambda g, s: tuple(np.split(g, cuts, at)))
+    dtype = _common(parts)
+    return pure(e, rule, parts, shape, dtype, dtype)
+
+
+def _check_cat(first: ShadowTensor, part: ShadowTensor, at: int, k: int) -> None:
+    if part.ndim != first.ndim:
+        if part.shape == (0,) or first.shape == (0,):
+            raise Unmodelled("joining with an empty vector")
+        raise runtime(f"Tensors must have same number of dimensions: got {first.ndim} and {part.ndim}", "shape")
+    for d, (n, other) in enumerate(zip(first.shape, part.shape, strict=True)):
+        if d != at and n != other:
+            text = f"Sizes of tensors must match except in dimension {at}. Expected size {n} but got size {other} for tensor number {k} in the list."
+            raise runtime(text, "shape")
+
+
+@op("torch.stack", samples=("torch.stack([a, b])", "torch.stack((a[0], c), dim=1)"))
+def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTensor:
+    no_out(out)
+    parts = _all_tensors(tensors)
+    at = wrap_dim(dim, parts[0].ndim + 1)
+    for k, p in enumerate(parts):
+        if p.shape != parts[0].shape:
+            text = f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at entry 0 and {list(p.shape)} at entry {k}"
+            raise runtime(text, "shape")
+    shape = (*parts[0].shape[:at], len(parts), *parts[0].shape[at:])
+    count = len(parts)
+    rule = Rule("StackBackward0", lambda *xs: np.stack(xs, at), (), lambda g, s: tuple(np.take(g, k, at) for k in range(count)))
+    dtype = _common(parts)
+    return pure(e, rule, parts, shape, dtype, dtype)
+
+
+@op(".repeat", samples=("c.repeat(2)", "a.repeat(2, 1)", "a.repeat(1, 1)"))
+def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
+    from pitfall_lab.shadow.ops.kit import as_shape
+
+    tensor_only(self)
+    times = as_shape(sizes)
+    if len(times) < self.ndim:
+        raise runtime("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor", "shape")
+    padded = (1,) * (len(times) - self.ndim) + self.shape
+    before = self.shape
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        if all(n == 1 for n in times):
+            return (g.reshape(before),)
+        split = g.reshape(tuple(x for pair in zip(times, padded, strict=True) for x in pair))
+        return (split.sum(axis=tuple(range(0, 2 * len(times), 2))).reshape(before),)
+
+    rule = Rule("RepeatBackward0", lambda x: np.tile(x, times), (), vjp)
+    return pure(e, rule, (self,), tuple(a * b for a, b in zip(times, padded, strict=True)), self.dtype)
+
+
+@op("flip", samples=("a.flip(0)", "torch.flip(a, (0, 1))"))
+def flip(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
+    from pitfall_lab.shadow.ops.kit import as_shape
+
+    tensor_only(input)
+    axes = tuple(wrap_dim(d, input.ndim) for d in as_shape(dims))
+    rule = Rule("FlipBackward0", lambda x: np.flip(x, axes), (), lambda g, s: (np.flip(g, axes).copy(),))
+    return pure(e, rule, (input,), input.shape, input.dtype, stride=preserved(input))
+
+
+def _triangle(name: str, forward: Callable[..., Any]) -> None:
+    def run(e: Engine, input: Any, diagonal: int = 0) -> ShadowTensor:
+        tensor_only(input)
+        if input.ndim < 2:
+            raise Unmodelled(f"{name} of a vector")
+        rule = Rule(f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),))
+        return pure(e, rule, (input,), input.shape, input.dtype)
+
+    add(name, run, "pure", "", (f"a.{name}()", f"torch.{name}(a, 1)"))
+
+
+_triangle("tril", np.tril)
+_triangle("triu", np.triu)
+
+
+__all__ = ["Pair", "ShadowError", "keep_inputs", "widen"]

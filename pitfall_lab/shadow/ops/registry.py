@@ -1,0 +1,71 @@
+"""The table of operations: torch's name to :class:`Op`. Adding an operation is adding one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["pure", "view", "inplace", "other"]
+
+ENTRIES: dict[str, Op] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation.
+
+    ``run(engine, *args, **kwargs)`` takes torch's arguments, checks them, computes, and records history. ``saves`` says what
+    backward needs, in the words of torch's ``derivatives.yaml``. ``samples`` are expressions over the operands of the tests
+    (``a, b`` leaves of shape (2, 3), ``c`` a leaf of shape (3,), ``h = a * 1``, ``i`` an index, ``m`` a mask, ``n`` integers,
+    ``w`` a (3, 2) leaf, ``p`` a plain (2, 3)); they run on torch and on the shadow, and must agree in everything.
+    """
+
+    names: tuple[str, ...]
+    run: Callable[..., Any]
+    kind: Kind = "pure"
+    saves: str = ""
+    samples: tuple[str, ...] = ()
+    source: str = ""
+
+
+def add(names: str | tuple[str, ...], run: Callable[..., Any], kind: Kind = "pure", saves: str = "", samples: tuple[str, ...] = (), source: str = "") -> Op:
+    """Register one operation under all its names.
+
+    A short name stands for the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only
+    the method, ``F.relu`` is ``torch.nn.functional.relu``.
+    """
+    spelled = tuple(full for name in ((names,) if isinstance(names, str) else names) for full in spell(name))
+    entry = Op(spelled, run, kind, saves, samples, source)
+    for full in spelled:
+        if full in ENTRIES:
+            raise ValueError(f"two entries for {full}")
+        ENTRIES[full] = entry
+    return entry
+
+
+def spell(name: str) -> tuple[str, ...]:
+    """torch's full names for a short one.
+
+    >>> spell("exp"), spell(".view"), spell("F.relu"), spell("torch.ones")
+    (('torch.exp', 'torch.Tensor.exp'), ('torch.Tensor.view',), ('torch.nn.functional.relu',), ('torch.ones',))
+    """
+    if name.startswith("."):
+        return (f"torch.Tensor{name}",)
+    if name.startswith("F."):
+        return (f"torch.nn.functional.{name[2:]}",)
+    if name.startswith("torch."):
+        return (name,)
+    return (f"torch.{name}", f"torch.Tensor.{name}")
+
+
+def op(
+    *names: str, kind: Kind = "pure", saves: str = "", samples: tuple[str, ...] = (), source: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function; see :func:`add`."""
+
+    def register(run: Callable[..., Any]) -> Callable[..., Any]:
+        add(names, run, kind, saves, samples, source)
+        return run
+
+    return register

@@ -1,0 +1,45 @@
+"""Run a small program on the shadow alone: ``import torch`` inside it means the facade."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from pitfall_lab.shadow.policy import TORCH, Policy
+
+
+def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[dict[str, Any], BaseException | None, str]:
+    """Run ``source`` in the world of ``policy``; returns its names, the exception that ended it (or None) and what it printed.
+
+    >>> names, error, printed = run("import torch\\nx = torch.ones(2)\\ny = x\\ny += 1\\nprint(x)")
+    >>> printed, error
+    ('tensor([2., 2.])\\n', None)
+    >>> run("import torch\\nx = torch.ones(2)\\ny = x\\ny += 1\\nprint(x)", Policy(augmented_assignment_rebinds=True))[2]
+    'tensor([1., 1.])\\n'
+    """
+    from pitfall_lab.shadow import torch
+
+    torch.reset(policy)
+    stand_ins = torch.modules()
+    real_import = builtins.__import__
+
+    def import_(module: str, globals: Mapping[str, Any] | None = None, locals: Mapping[str, Any] | None = None, fromlist: Sequence[str] = (), level: int = 0) -> ModuleType:
+        if level == 0 and module.split(".")[0] == "torch":
+            if module not in stand_ins:
+                raise ModuleNotFoundError(f"the shadow engine has no {module}")
+            return stand_ins[module if fromlist else "torch"]
+        return real_import(module, globals, locals, fromlist, level)
+
+    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": {**vars(builtins), "__import__": import_}}
+    printed = io.StringIO()
+    error: BaseException | None = None
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(source, name, "exec"), names)  # noqa: S102 - running programs is the purpose
+        except BaseException as raised:  # noqa: BLE001 - every end of the program is an answer
+            error = raised
+    return names, error, printed.getvalue()

@@ -1,0 +1,242 @@
+"""Memory, its version counters, and the tensors that look at it.
+
+Three separate things that are easily taken for one:
+
+- a :class:`Storage` is a flat run of elements;
+- a :class:`Counter` counts in-place changes. A base, its views and ``detach()`` share one; ``.data`` gets its own;
+- a :class:`ShadowTensor` is a window: storage + offset + shape + strides, and a place in the autograd graph.
+
+Same storage with another counter is the whole secret of the ``.data`` bug.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet, ref
+
+import numpy as np
+
+from pitfall_lab.shadow.dtypes import CPU, Device, DType
+
+if TYPE_CHECKING:
+    from pitfall_lab.shadow.graph import Graph, Node, Saved
+
+Shape = tuple[int, ...]
+
+
+class Counter:
+    """A version counter; ``saved`` are the saved tensors that will be compared with it in backward."""
+
+    __slots__ = ("__weakref__", "saved", "version")
+
+    def __init__(self, version: int = 0) -> None:
+        self.version = version
+        self.saved: WeakSet[Saved] | None = None
+
+    def watch(self, saved: Saved) -> None:
+        """Tell ``saved`` when the version moves on."""
+        if self.saved is None:
+            self.saved = WeakSet()
+        self.saved.add(saved)
+
+
+class Storage:
+    """A flat run of ``size`` elements.
+
+    ``data`` is a one-dimensional array, or None when the numbers are not modelled. ``shared`` is True once NumPy code
+    outside the engine can write into it: then nothing tells us of a write, and saved values are kept at once.
+    """
+
+    __slots__ = ("__weakref__", "data", "device", "dtype", "links", "saved", "shared", "size")
+
+    def __init__(self, size: int, dtype: DType, device: Device = CPU, data: np.ndarray | None = None) -> None:
+        self.size = size
+        self.dtype = dtype
+        self.device = device
+        self.data = data
+        self.shared = False
+        self.saved: WeakSet[Saved] | None = None
+        self.links: list[tuple[Storage, np.ndarray, np.ndarray]] = []
+
+    def watch(self, saved: Saved) -> None:
+        """Let ``saved`` keep the old numbers before they are overwritten."""
+        if self.shared:
+            saved.keep()
+            return
+        if self.saved is None:
+            self.saved = WeakSet()
+        self.saved.add(saved)
+
+    def about_to_change(self) -> None:
+        """Copy on write: every saved tensor that looks here keeps its numbers as they are now."""
+        if self.saved:
+            for saved in tuple(self.saved):
+                saved.keep()
+
+    def share(self) -> None:
+        """NumPy code can write here from now on."""
+        self.about_to_change()
+        self.shared = True
+
+    def changed(self) -> None:
+        """Pass new numbers on to linked storages (only beliefs such as "advanced indexing gives a view" link any)."""
+        for other, there, here in self.links:
+            if self.data is not None and other.data is not None and not np.array_equal(other.data[there], self.data[here], equal_nan=True):
+                other.data[there] = self.data[here]
+                other.changed()
+
+
+def contiguous_strides(shape: Shape) -> Shape:
+    """Row-major strides, in elements.
+
+    >>> contiguous_strides((2, 3)), contiguous_strides((2, 0, 3))
+    ((3, 1), (3, 3, 1))
+    """
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def is_contiguous(shape: Shape, stride: Shape) -> bool:
+    """Whether the elements lie in row-major order without gaps; strides of dimensions of size 1 do not count."""
+    if 0 in shape:
+        return True
+    step = 1
+    for size, s in zip(reversed(shape), reversed(stride), strict=True):
+        if size != 1:
+            if s != step:
+                return False
+            step *= size
+    return True
+
+
+def is_dense(shape: Shape, stride: Shape) -> bool:
+    """Whether the elements fill one run of memory, each address once, in whatever order."""
+    if math.prod(shape) < 2:
+        return True
+    step = 1
+    for s, size in sorted((s, size) for size, s in zip(shape, stride, strict=True) if size != 1):
+        if s != step:
+            return False
+        step *= size
+    return True
+
+
+class ShadowTensor:
+    """A window into a storage, with its place in the graph.
+
+    ``requires_grad`` and ``grad_fn`` of a view depend on its base and are worked out when they are asked for, as in torch
+    (``torch/csrc/autograd/variable.cpp``).
+    """
+
+    __slots__ = (
+        "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooks", "inference", "kind",
+        "node", "number", "offset", "output_nr", "retains_grad", "shape", "storage", "stride", "view",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        graph: Graph,
+        storage: Storage,
+        shape: Shape,
+        stride: Shape,
+        offset: int = 0,
+        dtype: DType | None = None,
+        counter: Counter | None = None,
+    ) -> None:
+        self.graph = graph
+        self.storage = storage
+        self.shape = shape
+        self.stride = stride
+        self.offset = offset
+        self.dtype = dtype or storage.dtype
+        self.device = storage.device
+        self.counter: Counter | None = counter
+        self.flag = False
+        self.node: Node | None = None
+        self.output_nr = 0
+        self.gradient: ShadowTensor | None = None
+        self.view: ViewOf | None = None
+        self.accumulator: ref[Node] | None = None
+        self.hooks: list[Any] | None = None
+        self.retains_grad = False
+        self.inference = False
+        self.number = False
+        self.kind = "tensor"
+        self.facade: Any = None
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def base(self) -> ShadowTensor | None:
+        """The root tensor that this is a view of, or None."""
+        return self.view.base if self.view else None
+
+    @property
+    def requires_grad(self) -> bool:
+        """True for a flagged leaf, for a result with a node, and for every view of such a tensor."""
+        return self.flag or self.node is not None or (self.view is not None and self.view.base.requires_grad)
+
+    @property
+    def is_leaf(self) -> bool:
+        """True when no node made this tensor (plain tensors are leaves too)."""
+        return self.node is None
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node that made this tensor; a view of a changed base gets a new one here, or raises ShadowError."""
+        return self.graph.grad_fn(self)
+
+    @property
+    def grad(self) -> ShadowTensor | None:
+        """The accumulated gradient."""
+        return self.gradient
+
+    @property
+    def _version(self) -> int:
+        return -1 if self.counter is None else self.counter.version
+
+    def window(self) -> np.ndarray | None:
+        """The elements as an array over the storage's own memory (writing to it writes there), or None."""
+        return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
+
+    def values(self) -> np.ndarray | None:
+        """A copy of the elements, or None when they are not modelled."""
+        seen = self.window()
+        return None if seen is None else seen.copy()
+
+    def __repr__(self) -> str:
+        return f"<ShadowTensor {list(self.shape)} {self.dtype} v{self._version} {self.values()}>"
+
+
+class ViewOf:
+    """What a view remembers: its base, how it was made, and the version its grad_fn belongs to."""
+
+    __slots__ = ("base", "creation", "version")
+
+    def __init__(self, base: ShadowTensor, creation: str, version: int) -> None:
+        self.base = base
+        self.creation = creation
+        self.version = version
+
+
+def window(storage: Storage, offset: int, shape: Shape, stride: Shape, dtype: DType) -> np.ndarray | None:
+    """An array of ``shape`` over ``storage`` at ``offset`` with ``stride`` (in elements), or None without numbers."""
+    data = storage.data
+    if data is None or dtype.numpy is None:
+        return None
+    item = dtype.numpy.itemsize
+    if 0 in shape:
+        return np.empty(shape, dtype.numpy)
+    return np.ndarray(shape, dtype.numpy, data, offset * item, tuple(s * item for s in stride))

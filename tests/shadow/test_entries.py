@@ -1,0 +1,45 @@
+"""One differential test per sample of every entry: shadow against the running torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pitfall_lab.shadow.ops import ENTRIES
+from tests.shadow.twins import attempt, compare_results, compare_worlds, flatten, is_tensor, world
+
+SAMPLES = sorted({(entry.names[0], sample) for entry in ENTRIES.values() for sample in entry.samples})
+
+
+def shares(result: Any, names: dict[str, Any]) -> list[str]:
+    """Which operands a result shares memory with."""
+    pointer = result.untyped_storage().data_ptr()
+    return [k for k, t in names.items() if is_tensor(t) and t.untyped_storage().data_ptr() == pointer]
+
+
+def identical(result: Any, names: dict[str, Any]) -> list[str]:
+    """Which operands a result is."""
+    return [k for k, t in names.items() if t is result]
+
+
+@pytest.mark.parametrize(("name", "sample"), SAMPLES, ids=[f"{n.split('.', 1)[1]}: {s}" for n, s in SAMPLES])
+def test_the_entry_does_what_torch_does(name: str, sample: str) -> None:
+    real, shadow = world("torch"), world("shadow")
+    x, y = attempt(real, sample), attempt(shadow, sample)
+    compare_results(x, y, sample)
+    compare_worlds(real, shadow, sample)
+    if isinstance(x, Exception):
+        return
+    tensors = [(u, v) for u, v in zip(flatten(x), flatten(y), strict=True) if is_tensor(u)]
+    for u, v in tensors:
+        assert shares(u, real) == shares(v, shadow), "other memory"
+        assert identical(u, real) == identical(v, shadow), "other object"
+    total = "sum((t * t).sum() if t.dtype.is_floating_point and t.requires_grad else 0 for t in results)"
+    real["results"], shadow["results"] = [u for u, _ in tensors], [v for _, v in tensors]
+    loss, twin = attempt(real, total), attempt(shadow, total)
+    if is_tensor(loss):
+        real["loss"], shadow["loss"] = loss, twin
+        compare_results(attempt(real, "loss.backward()"), attempt(shadow, "loss.backward()"), f"backward of {sample}")
+        del real["loss"], shadow["loss"], real["results"], shadow["results"]
+        compare_worlds({k: v for k, v in real.items() if k != "h"}, shadow, f"after backward of {sample}")
