@@ -159,7 +159,7 @@ def _code(event: Event, trace: Trace) -> str:
 
 def _call(event: Event, look: _Look, trace: Trace) -> T:
     code = _code(event, trace)
-    if event.error is not None:
+    if event.error is not None and event.name != "backward":
         return T(en="", zh="")
     if event.writes:
         return _in_place(event, look, code)
@@ -349,7 +349,7 @@ def _harm(look: _Look, harm: Any) -> T:
 def _error(event: Event, failure: Failure, look: _Look, trace: Trace) -> T:
     code = _code(event, trace)
     if failure.kind == "saved-tensor-modified":
-        node, tensor = look.node(failure.node), look.name(failure.tensor)
+        node, tensor = look.node(failure.node), look.name(failure.tensor or failure.storage)
         return T(
             en=f"torch raises {failure.type}: {node} saved {tensor} as {failure.saved} at version {failure.expected} and finds version {failure.found}.",
             zh=f"torch 引发 {failure.type}：{node} 把 {tensor} 存为 {failure.saved} 时是版本 {failure.expected}，现在是版本 {failure.found}。",

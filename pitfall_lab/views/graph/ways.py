@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pitfall_lab.views.graph.layout import GAP_Y, Edge, Layout, Point, Size
 
-SPREAD = 40.0
+SPREAD = 56.0
 BESIDE = 11.0
 """How far the gradient's way runs beside the forward edge, in px."""
 
@@ -56,10 +56,10 @@ def back(route: Sequence[Point]) -> list[Point]:
 
 
 def label_place(route: Sequence[Point]) -> Point:
-    """Where the label stands: right of the gradient's way, in the gap above the box that the edge ends at."""
-    height = route[-1][1] - GAP_Y / 2
+    """Where the label stands: right of the gradient's arrow, just under the box that it arrives at."""
+    height = route[0][1] + GAP_Y / 2
     at = min((_point(route, i / 60) for i in range(61)), key=lambda p: abs(p[1] - height))
-    return round(at[0] + BESIDE + 6, 1), round(at[1] + 4, 1)
+    return round(max(at[0], route[0][0]) + BESIDE + 7, 1), round(at[1] + 2, 1)
 
 
 def _point(route: Sequence[Point], t: float) -> Point:

@@ -91,7 +91,7 @@ def _track(facts: Facts, counter: str, pins: list[dict[str, Any]]) -> dict[str, 
     tensors = facts.of_counter(counter)
     storage = next((r["storage"] for t in tensors for _, r in reversed(facts.tensors[t]) if r and r.get("counter") == counter), None)
     bumped = {b["step"] for b in bumps}
-    silent = [s for s in facts.writes.get(storage or "", []) if s not in bumped and s > history[0][0]]
+    silent = [s for s in facts.writes.get(storage or "", []) if s not in bumped and s > history[0][0] and _minds(facts, counter, tensors, pins, s)]
     others = {r.get("counter") for t in (facts.of_storage(storage) if storage else []) for _, r in facts.tensors[t] if r}
     return {
         "counter": counter, "storage": storage, "tensors": tensors, "born": history[0][0], "start": history[0][1], "bumps": bumps,
@@ -100,12 +100,24 @@ def _track(facts: Facts, counter: str, pins: list[dict[str, Any]]) -> dict[str, 
     }
 
 
+def _minds(facts: Facts, counter: str, tensors: list[str], pins: list[dict[str, Any]], step: int) -> bool:
+    """Somebody can be misled by a counter that stood still at ``step``: a living tensor, or a node that saved under it."""
+    if any(pin["step"] < step and (pin["freed"] is None or pin["freed"] > step) for pin in pins):
+        return True
+    return any((record := facts.tensor(t, step)).get("alive") and record.get("counter") == counter for t in tensors)
+
+
 def _columns(facts: Facts, tracks: list[dict[str, Any]]) -> list[int]:
     events = facts.trace.events
     errors = [e.step for e in events if e.error]
     told = {s for t in tracks for s in _told(t)} | set(errors)
     calls = [e.step for e in events if e.kind != "node" or e.step in told]
-    return calls if len(calls) <= COLUMNS else sorted(s for s in told if 0 <= s < len(events))
+    if len(calls) <= COLUMNS:
+        return calls
+    if len(told) < COLUMNS // 2:  # a quiet program: the births and pins of the tracks that are drawn
+        extra = sorted({s for t in tracks if t["main"] for s in (t["born"], *(p["step"] for p in t["pins"]))} - told)
+        told |= set(extra[: COLUMNS - len(told)]) | {len(events) - 1}
+    return sorted(s for s in told if 0 <= s < len(events))
 
 
 def _told(track: dict[str, Any]) -> set[int]:

@@ -1,7 +1,7 @@
 /** The computation graph: cards where they fit, the ladder for long programs. Python has placed everything. */
 
 import type { Model, State, View } from "../core/contract";
-import { s } from "../core/dom";
+import { h, s } from "../core/dom";
 import { inkOn } from "../core/palette";
 import { cut, frame, nothing, part, pressable, reveal, toggle } from "./draw";
 import { mountLadder, type Ladder } from "./ladder";
@@ -77,12 +77,18 @@ function mountCards(root: HTMLElement, model: Model, scene: Graph): { update(): 
   const tip = `plv-tip-${Math.random().toString(36).slice(2)}`;
   const arrow = s("path", { d: "M0 0L8 4L0 8z", class: "plv-tip" });
   svg.append(s("defs", {}, s("marker", { id: tip, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, arrow)));
+  const fit = h("button", { type: "button", class: "plv-link", "aria-pressed": "false", click: () => fit.setAttribute("aria-pressed", String(box.classList.toggle("plv-fit"))) }, model.t("fit", "缩放到全图")) as HTMLElement;
   const redraws: Redraw[] = [...scene.edges.map((edge) => drawEdge(svg, edge, scene, tip)), ...scene.nodes.map((card) => drawCard(svg, card, model, box))];
+  if (scene.height > 440 || scene.width > 520) box.append(h("div", { class: "plv-tools" }, fit));
   box.append(svg);
+  let shown = -2;
   return {
     update() {
       const state = model.stateAt(model.step);
       for (const redraw of redraws) redraw(state, model.step);
+      const now = shown === model.step ? null : svg.querySelector(".plv-now");
+      shown = model.step;
+      if (now) reveal(box, now);
     },
     destroy: () => root.replaceChildren(),
   };
@@ -146,7 +152,7 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Red
     g.setAttribute("aria-label", [card.title, card.sub, ...said, ran ? model.t("ran in backward", "已在反向中运行") : ""].filter(Boolean).join(", "));
     const focus = model.focus !== "" && [card.id, card.output, card.storage, card.counter].includes(model.focus);
     toggle(g, "plv-focus", focus);
-    if (focus && !focused && step >= card.born && !g.matches(":hover")) reveal(box, g);
+    if (focus && !focused && step >= card.born && !box.matches(":hover")) reveal(box, g);
     focused = focus;
   };
 }

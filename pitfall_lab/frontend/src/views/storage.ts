@@ -58,14 +58,31 @@ export const storage: View = {
     };
     show(scene.storages.filter((store) => store.main));
     const rest = scene.storages.filter((store) => !store.main);
-    if (rest.length) box.append(moreButton(model, rest.length, () => (show(rest.slice(0, 200)), update())));
+    if (rest.length) box.append(moreButton(model, rest.length, () => (guests.clear(), guest.replaceChildren(), show(rest.slice(0, 200)), update())));
+    // What the current step touches and is not drawn above gets the last place: nothing else moves for it.
+    const guest = h("div", {});
+    box.append(guest);
+    const guests = new Map<string, Block>();
+    const invite = (state: State): void => {
+      const event = model.trace.events[model.step];
+      const labels = event ? [...event.results, ...event.operands.map((one) => one.label ?? "")] : [];
+      const wanted = new Set([...(event?.writes ?? []), ...labels.map((label) => state.tensors[label]?.storage ?? ""), focusedStorage(model, state)]);
+      for (const [id, block] of guests) if (!wanted.has(id)) (block.element.remove(), guests.delete(id));
+      for (const store of rest) {
+        if (!wanted.has(store.id) || blocks.has(store.id) || guests.has(store.id) || guests.size > 3) continue;
+        const block = new Block(store, model);
+        guests.set(store.id, block);
+        guest.append(block.element);
+      }
+    };
     let seen = "";
     function update(): void {
       const state = model.stateAt(model.step);
-      for (const block of blocks.values()) block.update(state, model.step);
+      invite(state);
+      for (const block of [...blocks.values(), ...guests.values()]) block.update(state, model.step);
       const wanted = focusedStorage(model, state) || model.trace.events[model.step]?.writes[0] || "";
       const key = `${wanted} ${model.step}`;
-      const block = blocks.get(wanted);
+      const block = blocks.get(wanted) ?? guests.get(wanted);
       if (block && key !== seen && !block.element.matches(":hover")) reveal(box, block.element);
       seen = key;
     }

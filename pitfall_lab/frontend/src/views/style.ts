@@ -17,7 +17,7 @@ export const VIEW_CSS = `
 .plv-letter{display:inline-grid;place-items:center;min-width:20px;height:20px;padding:0 3px;border:1.5px solid var(--pl-ink);border-radius:3px;font:600 12px/1 var(--pl-code-font)}
 .plv-badge{display:inline-block;white-space:nowrap;border:1.5px solid var(--plv-hue,var(--pl-dim));border-radius:9px;padding:0 6px;font:12px/18px var(--pl-code-font)}
 .plv-badge.plv-double{border-style:double;border-width:4.5px;border-radius:10px;line-height:15px}.plv-badge.plv-array{border-radius:0;border-style:dashed}
-.plv-grid{border-collapse:separate;border-spacing:2px;font:12px var(--pl-code-font)}
+.plv-fit>svg{width:100%;height:auto;max-height:400px}.plv-grid{width:max-content;border-collapse:separate;border-spacing:2px;font:12px var(--pl-code-font)}
 .plv-grid th{font-weight:400;text-align:start;padding:0 8px 0 0;white-space:nowrap;font-family:inherit}.plv-grid th:first-child{position:sticky;left:0;background:var(--pl-bg);text-align:start;max-width:min(46cqw,240px);overflow:hidden;text-overflow:ellipsis}.plv-grid th .plv-dim{display:block;white-space:normal}.plv svg{display:block}.plv-grid .plv-hit th:first-child{background:var(--pl-tint)}.plv-grid thead th{text-align:center;padding:0;color:var(--pl-dim)}
 .plv-grid td{min-width:44px;height:28px;text-align:center;padding:0 4px;white-space:nowrap}
 .plv-grid .plv-cell{border:1.5px solid var(--plv-hue);cursor:pointer}.plv-grid .plv-written{outline:3px solid var(--pl-ink);outline-offset:-2px}
@@ -36,7 +36,7 @@ export const VIEW_CSS = `
 .plv-mini>.plv-stretch{border:1.5px dashed var(--pl-dim);color:var(--pl-dim)}.plv-mini>.plv-hit{background:var(--pl-tint);outline:2px solid var(--pl-accent)}
 .plv-axis{stroke-width:4}.plv-tick{stroke:var(--pl-ink);stroke-width:4}.plv-pin{fill:var(--pl-bg);stroke:var(--pl-ink);stroke-width:1.5}.plv-span{stroke:var(--pl-red);stroke-width:9}
 .plv-cursor{stroke:var(--pl-accent);stroke-width:2}.plv-later{opacity:.38}.plv-silent{fill:none;stroke:var(--pl-ink);stroke-width:1.5;stroke-dasharray:3 2}
-.plv-track.plv-focus>.plv-back-drop{fill:var(--pl-tint)}.plv-back-drop{fill:transparent}.plv-stalespan{stroke:var(--pl-ink);stroke-width:9;stroke-dasharray:2 4;opacity:.55}
+.plv-bar{display:flex;width:max-content;position:sticky;top:0;z-index:2;background:var(--pl-bg)}.plv-bar+.plv-bar{position:static}.plv-bar>:first-child{position:sticky;left:0;z-index:1;background:var(--pl-bg);flex:none}.plv-track.plv-focus>.plv-back-drop{fill:var(--pl-tint)}.plv-back-drop{fill:transparent}.plv-stalespan{stroke:var(--pl-ink);stroke-width:9;stroke-dasharray:2 4;opacity:.55}
 .plv-rung{cursor:pointer}.plv-rung.plv-here>rect{fill:var(--pl-tint)}.plv-rung>rect{fill:transparent}.plv-lane{fill:var(--pl-bg);stroke:var(--pl-dim);stroke-width:1.5}
 @media (forced-colors:active){.plv-grid .plv-written{outline-color:Highlight}}
 `;

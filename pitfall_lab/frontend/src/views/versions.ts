@@ -3,7 +3,7 @@
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { inkOn } from "../core/palette";
-import { cut, frame, name, nothing, part, pressable, reveal, toggle } from "./draw";
+import { cut, frame, name, nothing, part, pressable, toggle } from "./draw";
 
 interface Pin {
   step: number;
@@ -77,31 +77,35 @@ class Chart {
     private readonly columns: number[],
     private readonly model: Model,
   ) {
-    columns.forEach((step, index) => this.places.set(step, LEFT + COLUMN * (index + 0.5)));
-    const [width, height] = [LEFT + COLUMN * (columns.length + 1), TOP + tracks.reduce((sum, track) => sum + tall(track), 0) + 6];
-    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": model.t("version counters over the steps", "各步的版本计数器") });
+    columns.forEach((step, index) => this.places.set(step, COLUMN * (index + 0.5)));
+    const [width, height] = [COLUMN * (columns.length + 1), tracks.reduce((sum, track) => sum + tall(track), 0) + 6];
+    const sheet = (w: number, h: number, label: string): SVGElement => s("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}`, ...(label ? { role: "group", "aria-label": label } : { "aria-hidden": "true" }) });
+    const head = sheet(width, TOP, "");
     for (const [step, x] of this.places) {
       const line = model.trace.events[step]?.span?.line;
-      svg.append(s("text", { x, y: 18, "text-anchor": "middle", class: "plv-dim", "aria-hidden": "true" }, line ? `L${line}` : String(step + 1)));
+      head.append(s("text", { x, y: 18, "text-anchor": "middle", class: "plv-dim" }, line ? `L${line}` : String(step + 1)));
     }
-    this.cursor = s("line", { class: "plv-cursor", y1: 22, y2: height, "aria-hidden": "true" });
+    const side = sheet(LEFT, height, model.t("version counters", "版本计数器"));
+    const svg = sheet(width, height, model.t("bumps and saved versions over the steps", "各步的版本变化与保存"));
+    this.cursor = s("line", { class: "plv-cursor", y1: 0, y2: height, "aria-hidden": "true" });
     svg.append(this.cursor);
-    let top = TOP;
+    let top = 0;
     for (const track of tracks) {
-      svg.append(this.track(track, top, width));
+      this.track(track, top, width, side, svg);
       top += tall(track);
     }
     this.scrub(svg);
-    box.append(svg);
+    box.append(h("div", { class: "plv-bar" }, sheet(LEFT, TOP, ""), head), h("div", { class: "plv-bar" }, side, svg));
   }
 
   update(): void {
     const { model } = this;
     const state = model.stateAt(model.step);
-    const x = model.step < 0 ? LEFT : this.x(model.step);
+    const x = model.step < 0 ? 0 : this.x(model.step);
     this.cursor.setAttribute("x1", String(x));
     this.cursor.setAttribute("x2", String(x));
-    reveal(this.box, this.cursor);
+    const { scrollLeft, clientWidth } = this.box;
+    if (x < scrollLeft || x > scrollLeft + clientWidth - LEFT - COLUMN) this.box.scrollLeft = Math.max(0, x - (clientWidth - LEFT) / 2);
     for (const redraw of this.redraws) redraw(state, model.step);
   }
 
@@ -110,10 +114,10 @@ class Chart {
     const known = this.places.get(step);
     if (known !== undefined) return known;
     const before = this.columns.filter((one) => one < step).pop();
-    return before === undefined ? LEFT : (this.places.get(before) as number) + (before < step ? COLUMN * 0.35 : 0);
+    return before === undefined ? 0 : (this.places.get(before) as number) + (before < step ? COLUMN * 0.35 : 0);
   }
 
-  private track(track: Track, top: number, width: number): SVGElement {
+  private track(track: Track, top: number, width: number, side: SVGElement, svg: SVGElement): void {
     const { model } = this;
     const hue = track.storage ? model.hue(track.storage) : "#8A8A8A";
     const height = tall(track);
@@ -127,18 +131,23 @@ class Chart {
     const others = track.shared.length ? model.t(`, same storage as ${track.shared.join(", ")}`, `，与 ${track.shared.join("、")} 同一存储`) : "";
     pressable(label, `${track.counter}, ${track.tensors.join(", ")}${others}`, () => (model.focus = track.counter));
     const line = s("line", { x1: this.x(track.born), x2: width - 8, y1: axis, y2: axis, class: "plv-axis", style: `stroke:${hue}` });
-    g.append(label, line);
+    const drop = s("rect", { class: "plv-back-drop", x: 0, y: top, width: LEFT, height: height - 4 });
+    const labels = s("g", { class: "plv-track" }, drop, label);
+    side.append(labels);
+    svg.append(g);
+    g.append(line);
     this.redraws.push((state, step) => {
       counter.textContent = `${track.counter}·v${state.counters[track.counter] ?? "–"}`;
       names.textContent = cut(track.tensors.map((one) => name(one, state)).join(", "), 13);
-      toggle(g, "plv-later", step < track.born);
-      toggle(g, "plv-focus", model.focus !== "" && [track.counter, track.storage, ...track.tensors].includes(model.focus));
+      toggle(g, "plv-away", step < track.born);
+      toggle(labels, "plv-later", step < track.born);
+      const focus = model.focus !== "" && [track.counter, track.storage, ...track.tensors].includes(model.focus);
+      for (const half of [g, labels]) toggle(half, "plv-focus", focus);
     });
     for (const pin of track.pins.slice(0, PINS)) this.pin(g, pin, axis);
     for (const bump of track.bumps) this.tick(g, bump, axis);
     for (const step of track.silent) this.silent(g, step, axis, track);
-    if (track.pins.length > PINS) g.append(s("text", { x: 40, y: mid + 28, class: "plv-dim" }, `+${track.pins.length - PINS}`));
-    return g;
+    if (track.pins.length > PINS) label.append(s("text", { x: 40, y: mid + 28, class: "plv-dim" }, `+${track.pins.length - PINS}`));
   }
 
   private tick(g: Element, bump: { step: number; from: number; to: number }, axis: number): void {
@@ -197,13 +206,13 @@ class Chart {
   private scrub(svg: SVGElement): void {
     const go = (event: PointerEvent): void => {
       const box = svg.getBoundingClientRect();
-      const index = Math.round((event.clientX - box.left - LEFT) / COLUMN - 0.5);
+      const index = Math.round((event.clientX - box.left) / COLUMN - 0.5);
       const step = this.columns[Math.max(0, Math.min(this.columns.length - 1, index))];
       if (step !== undefined) this.model.step = step;
     };
     svg.addEventListener("pointerdown", (event) => {
       const target = event.target as Element;
-      if (target.closest("[role=button]") || event.clientX - svg.getBoundingClientRect().left < LEFT) return;
+      if (target.closest("[role=button]")) return;
       svg.setPointerCapture(event.pointerId);
       go(event);
     });

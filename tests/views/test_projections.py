@@ -1,0 +1,199 @@
+"""What each picture says about the hand-made programs: facts, not whole dumps."""
+
+import json
+
+import pytest
+
+from pitfall_lab import views
+from pitfall_lab.trace import Trace
+from pitfall_lab.views import broadcast, code, graph, storage, versions
+from pitfall_lab.views.folds import folds
+from tests.views import build
+
+
+@pytest.mark.parametrize("name", build.PROGRAMS)
+def test_every_projection_is_plain_json_and_the_same_twice(name):
+    first, second = (json.dumps(views.scene(build.PROGRAMS[name]()), allow_nan=False) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("name", build.PROGRAMS)
+def test_no_view_fails_on_any_program(name):
+    scene = views.scene(build.PROGRAMS[name]())
+    assert set(views.names()) >= {"broadcast", "code", "graph", "storage", "versions"}
+    assert [view for view in views.names() if "failed" in scene[view]] == []
+
+
+def test_a_view_that_fails_leaves_the_others_alone(monkeypatch):
+    monkeypatch.setattr(storage, "project", lambda trace, facts: 1 / 0)
+    scene = views.scene(build.overwritten())
+    assert scene["storage"] == {"failed": "ZeroDivisionError"}
+    assert scene["graph"]["nodes"]
+
+
+def test_the_graph_has_torchs_nodes_leaves_and_saved_tensors():
+    scene = graph.project(build.overwritten())
+    by_id = {card["id"]: card for card in scene["nodes"]}
+    assert by_id["t1"]["kind"] == "leaf"
+    assert by_id["t1"]["title"] == "x"
+    assert by_id["n1"]["title"] == "SigmoidBackward0"
+    assert {(e["from"], e["to"]) for e in scene["edges"]} == {("t1", "n2"), ("n2", "n1"), ("n1", "n3")}
+    [notch] = by_id["n1"]["saved"]
+    assert (notch["name"], notch["version"], notch["stale"], notch["broken"]) == ("result", 0, 2, 4)
+    assert by_id["n1"]["raised"] == 4
+
+
+def test_a_silently_wrong_gradient_marks_its_notch_and_nothing_else():
+    scene = graph.project(build.array())
+    wrong = [(card["id"], notch["name"]) for card in scene["nodes"] for notch in card["saved"] if notch["wrong"] is not None]
+    assert wrong == [("n1", "other")]
+
+
+def test_using_an_input_twice_is_one_edge_that_says_so():
+    p = build.Program()
+    x = p.tensor("x", [2], cells=[1.0, 2.0], grad=True)
+    p.tensor("y", [2], cells=[1.0, 4.0], code="x * x", op="torch.Tensor.mul", operands=(x, x), node="MulBackward0")
+    assert [e["times"] for e in graph.project(p.trace())["edges"] if e["to"] == "n1"] == [2]
+
+
+def test_brushes_show_offset_stride_gaps_and_which_index_reads_a_cell():
+    [store] = storage.project(build.views())["storages"]
+    cover = {brush["tensor"]: brush["history"][-1]["cover"] for brush in store["brushes"]}
+    assert cover["t1"] == [["0,0"], ["0,1"], ["0,2"], ["1,0"], ["1,1"], ["1,2"]]
+    assert cover["t2"] == [[], ["0"], [], [], ["1"], []]
+    assert cover["t3"] == [["0,0"], ["1,0"], ["2,0"], ["0,1"], ["1,1"], ["2,1"]]
+    assert cover["t4"] == [[], ["0,0", "0,1"], [], [], ["1,0", "1,1"], []], "an expanded dimension reads one cell by several indices"
+
+
+def test_written_cells_are_what_the_writer_covers_or_what_an_indexed_write_changed():
+    [store] = storage.project(build.views())["storages"]
+    assert [(w["step"], w["cells"]) for w in store["writes"]] == [(5, [1, 4]), (6, [0])]
+
+
+def test_the_same_storage_under_another_counter_is_told():
+    [store] = storage.project(build.views())["storages"]
+    assert store["counters"] == ["C1", "C2"]
+    tracks = {t["counter"]: t for t in versions.project(build.views())["tracks"]}
+    assert tracks["C1"]["shared"] == ["C2"]
+    assert tracks["C1"]["silent"] == [6], "a write through .data moves only its own counter"
+    assert tracks["C2"]["silent"] == [5]
+
+
+def test_abbreviated_cells_are_honoured():
+    p = build.Program()
+    p.tensor("big", [1000], cells={"count": 1000, "shown": [[0, 1.0], [1, 2.0], [998, 3.0], [999, 4.0]]})
+    [store] = storage.project(p.trace())["storages"]
+    assert store["columns"] == [0, 1, 998, 999]
+    assert store["values"][0]["cells"] == [1.0, 2.0, 3.0, 4.0]
+    assert store["brushes"][0]["history"][0]["cover"] == [["0"], ["1"], ["998"], ["999"]]
+
+
+def test_a_huge_strided_tensor_is_solved_without_walking_it():
+    p = build.Program()
+    big = p.tensor("big", [10**6, 10**6], cells=None)
+    p.tensor("turned", [10**6, 10**6], storage="S1", counter="C1", stride=[1, 10**6], operands=(big,), op="torch.Tensor.T.__get__")
+    [store] = storage.project(p.trace())["storages"]
+    assert store["columns"] == [0, 1, 2, 3, 4, 5, 10**12 - 2, 10**12 - 1]
+    assert store["brushes"][1]["history"][0]["cover"][-1] == ["999999,999999"]
+    assert store["brushes"][1]["history"][0]["cover"][1] == ["1,0"]
+
+
+def test_broadcasting_aligns_from_the_right_with_stride_zero_where_it_stretches():
+    add, loss, bad = broadcast.project(build.broadcasting())["cases"]
+    assert add["result"]["shape"] == [3, 4]
+    assert [[d["kind"] for d in o["dims"]] for o in add["operands"]] == [["real", "one"], ["missing", "real"]]
+    assert [[d["stride"] for d in o["dims"]] for o in add["operands"]] == [[1, 0], [0, 1]]
+    assert [o["summed"] for o in add["operands"]] == [[1], [0]]
+    assert loss["result"]["shape"] == [3, 3]
+    assert loss["crossed"]
+    assert loss["wasteful"], "(N, 1) against (N,) in a loss is N × N"
+    assert bad["clash"] == [0]
+
+
+def test_a_matrix_product_and_equal_shapes_are_no_broadcast():
+    p = build.Program()
+    a, b = p.tensor("a", [2, 2], cells=[1.0] * 4), p.tensor("b", [2], cells=[1.0] * 2)
+    p.tensor("c", [2], cells=[2.0] * 2, code="a @ b", op="torch.Tensor.__matmul__", operands=(a, b))
+    p.tensor("d", [2], cells=[2.0] * 2, code="b + b", op="torch.Tensor.add", operands=(b, b))
+    assert broadcast.project(p.trace())["cases"] == []
+
+
+def test_an_in_place_write_cannot_make_its_tensor_larger():
+    p = build.Program()
+    a, b = p.tensor("a", [3], cells=[1.0] * 3), p.tensor("b", [2, 3], cells=[1.0] * 6)
+    failure = build.Failure("RuntimeError", "output with shape [3] doesn't match the broadcast shape [2, 3]", "shape", 2)
+    p.event("a.add_(b)", "torch.Tensor.add_", operands=(build.Operand(a), build.Operand(b)), error=failure)
+    [case] = broadcast.project(p.trace())["cases"]
+    assert case["clash"] == [0]
+
+
+def test_the_track_tells_pin_bump_and_what_broke():
+    tracks = {t["counter"]: t for t in versions.project(build.overwritten())["tracks"]}
+    assert tracks["C2"]["bumps"] == [{"step": 2, "from": 0, "to": 1}]
+    [pin] = tracks["C2"]["pins"]
+    assert (pin["node"], pin["slot"], pin["version"], pin["step"], pin["stale"], pin["broken"]) == ("n1", "result", 0, 1, 2, 4)
+
+
+def test_a_silent_break_runs_from_the_pin_to_the_write():
+    tracks = {t["counter"]: t for t in versions.project(build.array())["tracks"]}
+    [track] = [t for t in tracks.values() if t["storage"] == "S1"]
+    [pin] = track["pins"]
+    assert (pin["changed"], pin["wrong"], pin["stale"]) == (4, 8, None)
+    assert track["silent"] == [4]
+
+
+def test_neighbouring_pins_do_not_run_into_each_other():
+    p = build.Program()
+    x = p.tensor("x", [2], cells=[1.0, 2.0], grad=True)
+    for i in range(4):
+        p.tensor(f"y{i}", [2], cells=[1.0, 4.0], code="x.exp()", op="torch.exp", operands=(x,), node="ExpBackward0", saved=(("self", x),))
+    pins = next(t["pins"] for t in versions.project(p.trace())["tracks"] if t["counter"] == "C1")
+    width = 0.62 * 12 * len("n2.self v0") / versions.COLUMN
+    placed = [(pin["level"], pin["step"]) for pin in pins]
+    assert all(a[0] != b[0] or abs(a[1] - b[1]) >= width for i, a in enumerate(placed) for b in placed[i + 1 :])
+
+
+def test_marks_stand_at_saved_changed_and_raised():
+    marks = {m["kind"]: (m["line"], m["step"]) for m in code.project(build.overwritten())["marks"]}
+    assert marks == {"saved": (2, 1), "written": (3, 2), "raised": (5, 4)}
+    assert {m["kind"] for m in code.project(build.array())["marks"]} == {"saved", "silent", "wrong"}
+
+
+def test_a_loop_folds_to_its_first_turn():
+    assert folds(build.loop(60)) == [{"first": 1, "length": 2, "times": 60}]
+    assert folds(build.overwritten()) == []
+
+
+def test_the_story_is_three_to_six_steps_with_saved_changed_and_raised():
+    scene = views.scene(build.overwritten())
+    assert {1, 2, 4} <= set(scene["story"])
+    assert scene["jumps"] == {"saved": [1], "changed": [2], "raised": [4]}
+    assert all(3 <= len(views.scene(build.PROGRAMS[n]())["story"]) <= 6 for n in build.PROGRAMS if n not in ("empty",))
+
+
+def test_hues_go_to_what_matters_and_never_to_more_than_six():
+    scene = views.scene(build.chain(30))
+    assert len(scene["palette"]) == 6
+    assert "S2" in views.scene(build.overwritten())["palette"]
+
+
+def test_findings_arrive_in_both_languages_with_their_steps():
+    class Related:
+        step = 2
+
+    class Finding:
+        step, related = 4, (Related(),)
+
+        def to_dict(self, language):
+            return {"rule": "PL1", "message": {"en": "bad", "zh": "不好"}[language], "related": [{"role": "changed", "line": 3, "message": language}], "fixes": []}
+
+    [found] = views.scene(build.overwritten(), [Finding()])["findings"]
+    assert found["message"] == {"en": "bad", "zh": "不好"}
+    assert found["step"] == 4
+    assert found["related"][0]["step"] == 2
+    assert found["related"][0]["message"] == {"en": "en", "zh": "zh"}
+
+
+def test_an_empty_trace_has_empty_pictures():
+    scene = views.scene(Trace())
+    assert scene["graph"]["nodes"] == scene["storage"]["storages"] == scene["versions"]["tracks"] == scene["events"] == []

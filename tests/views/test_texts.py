@@ -1,0 +1,155 @@
+"""Sentences, slices, the text twin and the static page: exact, in two languages, and safe with hostile programs."""
+
+import base64
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+
+from pitfall_lab import views
+from pitfall_lab.trace import Trace
+from pitfall_lab.trace.slice import failures, slice_of, slice_of_failure, story
+from pitfall_lab.trace.text import sentences
+from pitfall_lab.views import document
+from tests.views import build
+
+
+def said(trace, language="en"):
+    return [text.say(language) for _, text in sentences(trace)]
+
+
+def test_the_writing_step_says_what_moved_and_what_it_will_break():
+    assert said(build.overwritten())[2] == (
+        "`h.mul_(10)` writes into storage S2 in place: counter C2 goes from 0 to 1. "
+        "Node n1 (SigmoidBackward0) saved it at version 0, so its backward will now fail."
+    )
+    assert said(build.overwritten(), "zh")[2] == (
+        "`h.mul_(10)` 就地写入存储 S2：版本计数器 C2 从 0 变为 1。节点 n1 (SigmoidBackward0) 保存的是版本 0，它的反向传播现在必定出错。"
+    )
+
+
+def test_views_say_that_nothing_is_copied_and_which_counter_they_share():
+    lines = said(build.views())
+    assert "over the existing storage S1 (stride (3,), offset 1): nothing is copied. It shares counter C1." in lines[1]
+    assert "It has its own counter C2" in lines[4]
+
+
+def test_a_write_behind_torchs_back_names_who_will_not_notice():
+    line = said(build.array())[4]
+    assert line == "`a[0] = 100`: memory of storage S1 changed through a (t1) behind torch's back; no version counter moved. n1 (MulBackward0) saved this memory and will not notice."
+    assert "The gradient of w (t2) is [100., 2., 3.]; with the saved values it would be [1., 2., 3.]." in said(build.array())[8]
+
+
+@pytest.mark.parametrize("name", build.PROGRAMS)
+def test_every_event_has_one_sentence_in_both_languages(name):
+    trace = build.PROGRAMS[name]()
+    texts = [text for _, text in sentences(trace)]
+    assert len(texts) == len(trace.events)
+    assert all(text.en.endswith((".", "…")) or trace.events[i].error for i, text in enumerate(texts))
+    assert all(re.search("[\u4e00-\u9fff]", text.zh) for text in texts)
+
+
+def test_the_slice_of_a_failure_leaves_out_what_did_not_matter():
+    p = build.Program()
+    p.tensor("noise", [1], cells=[0.0])
+    x = p.tensor("x", [1], cells=[1.0])
+    p.tensor("other", [1], cells=[0.0])
+    y = p.tensor("y", [1], cells=[2.0], code="x * 2", op="torch.Tensor.mul", operands=(x,))
+    p.write(y, "y.add_(1)", [3.0])
+    trace = p.trace()
+    assert slice_of(trace, ["S4"]) == (1, 3, 4)
+    assert slice_of(trace, ["t2"], until=3) == (1,)
+
+
+def test_the_story_of_a_failure_is_saved_changed_raised_and_what_led_there():
+    trace = build.overwritten()
+    [failure] = failures(trace)
+    assert slice_of_failure(trace, failure) == (0, 1, 2, 4)
+    assert story(trace) == (0, 1, 2, 4)
+
+
+def test_the_text_twin_tells_source_steps_storages_counters_and_outcome():
+    text = views.text(build.overwritten())
+    for expected in ("   3 | h.mul_(10)", "counter C2 goes from 0 to 1", "S2  3 × float32  [7.31, 1.19, 9.52]", "saved at v0 by n1.result, stale, torch raised", "Outcome: raised RuntimeError (line 5)"):
+        assert expected in text
+    assert "×59 more, the same 2 steps" in views.text(build.loop(60))
+    assert views.text(build.overwritten(), "zh").startswith("程序 program.py")
+
+
+class Page(HTMLParser):
+    """Everything in a page that could load, run or leave."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.addresses, self.handlers, self.images = set(), [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "action", "data", "srcset", "background", "poster"):
+                self.addresses.append(value or "")
+            if name.startswith("on") or name == "srcdoc":
+                self.handlers.append(name)
+            if tag == "img" and name == "src":
+                self.images.append(value)
+
+
+ALLOWED = {"html", "head", "meta", "title", "body", "div", "style", "p", "span", "br", "code", "h2", "h3", "pre", "mark", "ol", "ul", "li", "b", "figure", "img", "input", "label", "details", "summary", "small"}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("name", build.PROGRAMS)
+def test_the_page_loads_nothing_and_runs_nothing(name, language):
+    text = views.page(build.PROGRAMS[name](), language=language, key="k")
+    page = Page(text)
+    assert page.tags <= ALLOWED
+    assert page.handlers == []
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
+    assert "url(" not in text.replace("url(#tip)", "")
+    assert "@import" not in text
+
+
+@pytest.mark.parametrize("name", build.PROGRAMS)
+def test_every_picture_is_wellformed_and_refers_to_nothing_outside(name):
+    for source in Page(views.page(build.PROGRAMS[name](), key="k")).images:
+        picture = base64.b64decode(source.partition(",")[2]).decode("utf-8")
+        root = ET.fromstring(picture)
+        assert root.find("{http://www.w3.org/2000/svg}title") is not None
+        for element in root.iter():
+            assert element.tag.rpartition("}")[2] in {"svg", "title", "style", "defs", "marker", "rect", "text", "path", "line", "circle"}
+            assert not [a for a in element.attrib if a.startswith("on") or a.endswith("href")]
+        assert "http" not in picture.replace("http://www.w3.org/2000/svg", "").replace(build.HOSTILE, "")
+
+
+def test_hostile_texts_never_become_markup():
+    trace = build.hostile()
+    page = views.page(trace, [{"rule": build.HOSTILE, "name": build.HOSTILE, "message": build.HOSTILE, "explanation": {"en": build.HOSTILE}, "line": 1, "related": [{"role": build.HOSTILE, "message": build.HOSTILE}], "fixes": [{"title": build.HOSTILE, "edits": [{"line": 1, "text": build.HOSTILE}]}]}], key="k")
+    assert "<script" not in page
+    assert "<img src=x" not in page
+    assert "\x00" not in page
+    assert "\x1b" not in page
+    assert "\x1b" not in views.text(trace)
+
+
+def test_the_key_of_a_page_cannot_break_out_of_its_attributes():
+    assert 'onload' not in document.fragment(build.overwritten(), [], "en", '"><x onload=1').replace("xonload1", "")
+
+
+def test_two_pages_in_one_notebook_do_not_share_their_radio_buttons():
+    one, two = views.page(build.overwritten()), views.page(build.overwritten())
+    names = [set(re.findall(r'name="(pl\w+)"', page)) for page in (one, two)]
+    assert names[0].isdisjoint(names[1])
+
+
+def test_long_programs_say_how_much_is_left_out():
+    page = views.page(build.chain(200), key="k")
+    assert re.search(r"\d+ steps that do not matter for the outcome are left out here", page)
+    assert "more storages are not drawn" in base64.b64decode(Page(page).images[-2].partition(",")[2]).decode()
+    assert page.count('type="radio"') <= document.STEPS
+
+
+def test_an_empty_trace_has_a_page_and_a_text():
+    assert "The program finished." in views.page(Trace(), key="k")
+    assert "Outcome: finished" in views.text(Trace())
