@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, cast
 
 from pitfall_lab.rules import Finding, Fix, find
@@ -28,6 +28,17 @@ from pitfall_lab.rules.source import apply
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.wording import snippet
 from pitfall_lab.trace import Language, Trace
+
+
+
+class _CallableModule(ModuleType):
+    """``pitfall_lab.check`` is this module *and* the function: both names are promised, whichever was imported first."""
+
+    def __call__(self, source: str, name: str = "program.py") -> list[Finding]:
+        return check(source, name)
+
+
+sys.modules[__name__].__class__ = _CallableModule
 
 SUMMARY = "run a program and say where it bites, with fixes that were tried"
 TIMEOUT = 60.0
@@ -198,6 +209,8 @@ class Trial:
             late = time.monotonic() > self._end
             if len(kept) >= MOST_FIXES or number >= MOST_TRIALS or late:
                 break
+            if fix.meaning == "recompute" and any(other.meaning == "recompute" for other in kept):
+                continue  # a longer run of the same lines is no other fix
             if self.holds(finding, fix):
                 kept.append(fix.as_verified())
         return tuple(kept)

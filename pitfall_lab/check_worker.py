@@ -32,10 +32,12 @@ def main() -> None:
     os.dup2(2, 1)  # the program's prints must not mix with the answers
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import pitfall_lab.verify
-        import pitfall_lab.verify.witness
+        import pitfall_lab.verify  # noqa: F401 - so that forks find it imported
+        from pitfall_lab.verify.witness import prepare
     for line in sys.stdin:
-        answers.write(json.dumps(_forked(json.loads(line))) + "\n")
+        job = json.loads(line)
+        prepare(job["source"])
+        answers.write(json.dumps(_forked(job)) + "\n")
         answers.flush()
 
 

@@ -301,7 +301,8 @@ def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
         edits = merge(program.insert_before(place, f"{text} = {text}.clone()"), bypassed) if place is not statement else (
             _copy_and_unwrap(program, statement, text, name))
         if edits:
-            fixes.append(Fix(T(en=f"Write into a copy of `{text}`", zh=f"写入 `{text}` 的副本"), edits))
+            when = T(en="", zh="") if place is statement else T(en=", made once before the loop", zh="，在循环之前复制一次")
+            fixes.append(Fix(T(en=f"Write into a copy of `{text}`{when.en}", zh=f"写入 `{text}` 的副本{when.zh}"), edits))
     return list(fixes)
 
 

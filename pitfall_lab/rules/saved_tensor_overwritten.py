@@ -6,6 +6,8 @@ and the shadow engine, never from torch's message. A write that *could* break a 
 
 from __future__ import annotations
 
+import re
+
 from pitfall_lab.rules import repairs
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
 from pitfall_lab.rules.story import Story
@@ -99,9 +101,7 @@ def _message(story: Story, what: T, changed: int | None, saved_at: int | None, b
 
 def _is_step(story: Story, step: int | None) -> bool:
     """Was it an optimizer that wrote?"""
-    event = story.event(step)
-    outer = story.outer_call(step)
-    return any("optim" in e.op or e.op.endswith(".step") for e in (event, outer) if e is not None)
+    return re.search(r"\.step\([^()]*\)$", snippet(story, story.span(step), limit=400)) is not None
 
 
 def _explanation(story: Story, what: T, changed: int | None, saved_at: int | None, backward: int | None, failure: Failure) -> T:

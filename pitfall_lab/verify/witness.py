@@ -8,6 +8,7 @@ refuse): the gradients are then the ones that were meant, computed by torch itse
 from __future__ import annotations
 
 import contextlib
+import importlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -40,6 +41,14 @@ def witness(source: str, name: str, namespace: dict[str, Any], *, meant: bool = 
         "leaves": [digest(leaf) for leaf in record.leaves],
         "warnings": sorted({str(w.message)[:200] for w in caught if issubclass(w.category, UserWarning)}),
     }
+
+
+def prepare(source: str) -> None:
+    """Import what torch imports late, for more than a second, when ``source`` will need it: before a process is forked for each run."""
+    if "optim" in source:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            importlib.import_module("torch._dynamo")
 
 
 @contextlib.contextmanager
