@@ -77,6 +77,7 @@ def pose(program: str, ask: str, because: bool = True, beliefs: Iterable[str] | 
     ``beliefs`` narrows the misconceptions that are asked (keys of :data:`MISCONCEPTIONS`). Raises ``ValueError`` for a program or
     expression that is no Python, and ``KeyError`` for an unknown belief: both are mistakes of the lesson, not of the learner.
     """
+    program = program.strip("\n")  # so that lines count as the reader sees them
     compile(program, "<program>", "exec"), compile(ask, "<ask>", "eval")
     held = [MISCONCEPTIONS[key] for key in (MISCONCEPTIONS if beliefs is None else beliefs)]
     actual, message = _torch_outcome(program, ask)
@@ -119,7 +120,7 @@ def _predictions(program: str, ask: str, actual: Outcome, held: list[Misconcepti
 
 
 def _choices(program: str, ask: str, actual: Outcome, predictions: dict[str, Outcome]) -> tuple[Choice, ...]:
-    """Return torch's outcome and the predicted ones, and the opposite kind of ending when nobody predicts it."""
+    """Return torch's outcome and the predicted ones; the opposite kind of ending and another line where nobody predicts them."""
     wrong: dict[Outcome, list[Misconception]] = {}
     for key, outcome in predictions.items():
         wrong.setdefault(outcome, []).append(MISCONCEPTIONS[key])
@@ -130,6 +131,8 @@ def _choices(program: str, ask: str, actual: Outcome, predictions: dict[str, Out
         choices.append(Choice(T(en="it raises an error", zh="会抛出错误"), right=False))
     if all(o.error for o in outcomes):
         choices.append(Choice(T(en="it finishes without an error", zh="正常结束,没有错误"), right=False))
+    if actual.line is not None:
+        choices.append(Choice(T(en="another line raises an error", zh="另一行会抛出错误"), right=False))
     return tuple(sorted(choices, key=lambda c: _shuffled(program, c.text.en)))
 
 
@@ -148,13 +151,13 @@ def _shuffled(program: str, text: str) -> str:
 
 
 def _say(value: Any) -> str:
-    """Return a value as text that two engines agree on: tensors as lists, floats to six digits."""
+    """Return a value as text that two engines agree on and a person can read: tensors as lists, floats to four digits."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, bool) or value is None or isinstance(value, (int, str)):
         return repr(value)
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.4g}"
     if isinstance(value, (list, tuple)):
         inner = ", ".join(_say(v) for v in value)
         return f"[{inner}]" if isinstance(value, list) else f"({inner})"

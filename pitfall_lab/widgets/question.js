@@ -5,6 +5,7 @@ const STYLE = `
 .pl-question { border: 1px solid var(--jp-border-color1, #bbb); border-left: 6px solid #0072B2; border-radius: 3px; padding: 8px 14px; margin: 6px 0;
   max-width: 64em; box-sizing: border-box; color: var(--jp-content-font-color1, #1a1a1a); font-family: var(--jp-content-font-family, sans-serif); line-height: 1.5 }
 .pl-question pre { background: var(--jp-layout-color2, #f3f3f3); padding: 6px 10px; overflow-x: auto; margin: 4px 0; font-family: var(--jp-code-font-family, monospace); font-size: 13px }
+.pl-question .pl-number { color: var(--jp-content-font-color2, #595959); user-select: none }
 .pl-question fieldset { border: 0; padding: 0; margin: 8px 0 }
 .pl-question legend { font-weight: 600; padding: 0 }
 .pl-question label { display: flex; gap: 8px; align-items: baseline; min-height: 28px; padding: 2px 4px; cursor: pointer; overflow-wrap: anywhere }
@@ -24,6 +25,15 @@ function add(parent, tag, text, attributes = {}) {
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   parent.append(node);
   return node;
+}
+
+// The program with line numbers, because the answers speak of lines; the numbers are not part of a selection.
+function listing(parent, program) {
+  const pre = add(parent, "pre", undefined, { tabindex: "0" });
+  program.split("\n").forEach((line, index) => {
+    add(pre, "span", String(index + 1).padStart(2), { class: "pl-number" });
+    pre.append(`  ${line}\n`);
+  });
 }
 
 // One group of radio buttons; returns the chosen index (or -1) and a way to lock it and to mark each row.
@@ -75,7 +85,7 @@ function render({ model, el }) {
   add(el, "style", STYLE);
   const root = add(el, "div", undefined, { class: "pl-question", lang: content.language, role: "group", "aria-label": words.title, "data-lm-suppress-shortcuts": "true" });
   add(root, "div", words.title, { style: "font-weight:600" });
-  add(root, "pre", content.program, { tabindex: "0" });
+  listing(root, content.program);
   const form = add(root, "form");
   const what = group(form, words.what, content.choices, `${name}-what`);
   const why = content.reasons.length ? group(form, words.because, content.reasons, `${name}-why`) : null;

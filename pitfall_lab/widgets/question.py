@@ -75,7 +75,7 @@ def content(asked: Question, language: Language) -> dict[str, Any]:
     return {
         "language": language,
         "words": {key: word.say(language) for key, word in _WORDS.items()},
-        "program": asked.program.strip("\n"),
+        "program": asked.program,
         "message": asked.message,
         "choices": [_choice(c, language) for c in asked.choices],
         "reasons": [{"text": r.text.say(language), "right": r.right} for r in asked.reasons],
@@ -101,15 +101,20 @@ def page(asked: Question, language: Language) -> str:
     why = "".join(f"<li>{html.escape(r.text.say(language))}</li>" for r in asked.reasons if r.right)
     return (
         f'<div class="pl-question-static" lang="{language}"><strong>{word["title"]}</strong>'
-        f"<pre>{html.escape(asked.program.strip(chr(10)))}</pre><div>{word['what']}</div><ul>{rows(asked.choices)}</ul>{reasons}"
+        f"<pre>{html.escape(_numbered(asked.program))}</pre><div>{word['what']}</div><ul>{rows(asked.choices)}</ul>{reasons}"
         f"<details><summary>{word['open']}</summary><p>{html.escape(asked.answer.text.say(language))}</p>"
         f"{f'<ul>{why}</ul>' if why else ''}{f'<pre>{html.escape(asked.message)}</pre>' if asked.message else ''}</details></div>"
     )
 
 
+def _numbered(program: str) -> str:
+    """Return a program with its line numbers: the answers speak of lines."""
+    return "\n".join(f"{n:>2}  {line}" for n, line in enumerate(program.splitlines(), 1))
+
+
 def text(asked: Question, language: Language) -> str:
     """Return the question as plain text, its answer on the last line."""
-    lines = [_WORDS["title"].say(language), asked.program.strip("\n"), _WORDS["what"].say(language)]
+    lines = [_WORDS["title"].say(language), _numbered(asked.program), _WORDS["what"].say(language)]
     lines += [f"  ( ) {c.text.say(language)}" for c in asked.choices]
     if asked.reasons:
         lines += [_WORDS["because"].say(language), *(f"  ( ) {r.text.say(language)}" for r in asked.reasons)]

@@ -95,7 +95,9 @@ def test_changing_the_program_changes_the_answer() -> None:
 
 def test_a_program_that_raises_names_the_line_and_keeps_the_message() -> None:
     posed = pose(SAVED, "x.grad.tolist()")
-    assert posed.answer.text == T(en="line 7 raises RuntimeError", zh="第 7 行抛出 RuntimeError")
+    assert posed.answer.text == T(en="line 6 raises RuntimeError", zh="第 6 行抛出 RuntimeError")
+    assert SAVED.strip().splitlines()[5] == "h.sum().backward()"
+    assert "another line raises an error" in {c.text.en for c in posed.choices}
     assert "modified by an inplace operation" in posed.message
     assert any(MISCONCEPTIONS["inplace_never_breaks_backward"] in c.beliefs and "x.grad.tolist() is [" in c.text.en for c in posed.choices)
 
