@@ -48,7 +48,7 @@ def is_tensor(value: object) -> bool:
 def read(tensor: torch.Tensor) -> Facts:
     """Read the facts of ``tensor``. Never raises for exotic layouts: what cannot be read is left out."""
     kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "tensor"
-    shape = tuple(int(n) for n in tensor.shape)
+    shape = () if tensor.is_nested else tuple(int(n) for n in tensor.shape)
     base = Facts(shape, dtype_name(tensor.dtype), str(tensor.device), tensor.requires_grad, tensor.is_leaf, kind)
     if is_opaque(tensor):
         return base
@@ -67,7 +67,8 @@ def is_opaque(tensor: torch.Tensor) -> bool:
         return True
     if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter and hasattr(type(tensor), "__torch_dispatch__"):
         return type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl and not isinstance(tensor, torch.nn.Parameter)
-    return bool(tensor.is_quantized)
+    # A conjugated or negated view reads other numbers than lie in its memory.
+    return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg())
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -185,7 +186,18 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
             found.append((slot.removeprefix("_saved_"), value))
         elif isinstance(value, tuple):
             found.extend((slot.removeprefix("_saved_"), item) for item in value if isinstance(item, torch.Tensor))
-    return found
+    return found + _saved_by_custom_function(node)
+
+
+def _saved_by_custom_function(node: Any) -> list[tuple[str, torch.Tensor]]:
+    """What a ``torch.autograd.Function`` of the learner's passed to ``save_for_backward``."""
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        return []
+    try:
+        kept = node.saved_tensors
+    except RuntimeError:
+        return []
+    return [(f"saved_tensors[{index}]", item) for index, item in enumerate(kept) if isinstance(item, torch.Tensor)]
 
 
 def saved_versions(node: Any) -> None:

@@ -29,6 +29,9 @@ from pitfall_lab.verify.writer import EVENT_LIMIT, Writer
 #: Python functions of torch's that are one step for the learner even when the shadow has no entry for them.
 ATOMIC = frozenset({"torch.Tensor.__array__", "torch.Tensor.__deepcopy__", "torch.Tensor.register_hook", "torch.Tensor.register_post_accumulate_grad_hook"})
 HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_accumulate_grad_hook"})
+SEARCHES = 4
+#: What passes no torch function: a word the program must contain, the text of the call, and torch's name for it.
+UNSEEN = (("from_numpy", "from_numpy(", "torch.from_numpy"), ("autograd.Function", ".apply(", "torch.autograd.Function.apply"))
 
 
 class Lockstep:
@@ -44,7 +47,7 @@ class Lockstep:
         self._limit = value_limit
         self._parents: list[int] = []
         self._hooked = False
-        self._expecting = False
+        self._unseen: list[tuple[str, str, str]] = []
         self._bumps: dict[str, list[tuple[int, int]]] = {}
         self._writes: dict[str, list[int]] = {}
         self._forecast_at: dict[tuple[str, str], tuple[int, int]] = {}
@@ -124,6 +127,8 @@ class Lockstep:
         effects: list[Effect] = self._pending + call.memory["effects"]
         self._pending = []
         message = str(error)
+        if predicted is None and not call.memory["reason"] and any(run.node.mirrored for run in self.engine.ran):
+            call.memory["reason"] = "backward went through a node without a model"
         right = predicted is not None and predicted.type_name == type(error).__name__ and _first_sentence(predicted.message) == _first_sentence(message)
         if call.memory["reason"]:
             self.writer.mirrored += 1
@@ -136,6 +141,8 @@ class Lockstep:
         failure = self._failure(error, message, predicted if right else None, step, call.span)
         call.memory["failure"] = failure
         ran = tuple(self.engine.ran) if right and call.name in BACKWARD else ()
+        if ran and predicted is not None and ran[-1].node is predicted.node:
+            ran = ran[:-1]  # the node that failed gets an event of its own
         for real in values.tensors((call.args, call.kwargs)):
             effects += self._resync(real)
         event = Event(
@@ -190,6 +197,9 @@ class Lockstep:
         record = self.records.find(real)
         if record is None:
             return self._adopt(real, call.frame)[1]
+        if record.kind == "parameter" and not record.names and record.searches < SEARCHES:
+            record.searches += 1
+            record.names = self.namespace.names(real, call.frame)
         return self._resync(real, announce=True)
 
     def _resync(self, real: Any, *, announce: bool = False) -> list[Effect]:
@@ -289,9 +299,7 @@ class Lockstep:
 
     def _enter_array(self, array: np.ndarray, storage: StorageRecord, names: list[str], frame: FrameType | None) -> list[Effect]:
         """A NumPy array on memory that torch uses too: from now on it can change without a version."""
-        if not storage.shared:
-            storage.shared = True
-            storage.shadow.share()
+        self.records.share(storage)
         record = self.records.find(array)
         if record is None:
             record = self.records.enter(array, None, "array", len(self.writer.events) - 1, storage)
@@ -399,9 +407,12 @@ class Lockstep:
             record, effects = (known, []) if known else self._adopt(real, None)
             return record.label, effects
         effects: list[Effect] = []
+        if seen.storage is None:
+            record, effects = self._adopt(real, None)
+            return record.label, effects
         storage = self.records.storage_of(seen)
         mine = self.records.storage_label(shadow.storage)
-        if seen.storage is None or (storage.label if storage else None) != mine:
+        if (storage.label if storage else None) != mine:
             self.writer.disagree(step, "result.storage", storage.label if storage else "new memory", mine or "new memory")
             record, effects = self._adopt(real, None)
             return record.label, effects
@@ -629,31 +640,36 @@ class Lockstep:
 
     # ------------------------------------------------------------------ memory that changed behind torch's back
 
-    def expect_arrays(self) -> None:
-        """The program turns arrays into tensors, which no mode can see: watch its lines from the beginning."""
-        self._expecting = True
-        self.lines.start(None)
+    def expect_unseen(self, program: str) -> None:
+        """Watch the program's lines from the beginning if it makes tensors in ways that no mode can see."""
+        self._unseen = [way for way in UNSEEN if way[0] in program]
+        if self._unseen:
+            self.lines.start(None)
 
     def line_done(self, frame: FrameType, span: Span | None) -> None:
-        """A line of the learner's has run: did it write memory that torch shares, or make a tensor of it?"""
+        """A line of the learner's has run: did it write memory that torch shares, or make a tensor unseen?"""
         self._look_for_writes(span)
-        if span is not None and self._expecting:
-            for name, where in self.sources.targets_on(span, "from_numpy("):
-                self._made_from_numpy(frame, name, where)
+        for _, text, op in self._unseen if span is not None else ():
+            for name, where in self.sources.targets_on(span, text):
+                self._made_unseen(frame, name, where, op)
 
-    def _made_from_numpy(self, frame: FrameType, name: str, where: Span) -> None:
+    def _made_unseen(self, frame: FrameType, name: str, where: Span, op: str) -> None:
         real = frame.f_locals.get(name, frame.f_globals.get(name))
-        if not facts.is_tensor(real) or self.records.find(real) is not None:
+        if not facts.is_tensor(real) or self.writer.full:
+            return
+        known = self.records.find(real)
+        node = None if known is None else facts.node_of(real)
+        if known is not None and (node is None or facts.node_key(node) in self.records.nodes):
             return
         step = self.writer.reserve()
-        record, effects = self._adopt(real, frame, (name,))
+        record, effects = (known, self._resync(real)) if known is not None else self._adopt(real, frame, (name,))
         arrays = [other.label for other, _ in self.records.live(record.storage) if other.kind == "array"] if record.storage is not None else []
         self.writer.mirrored += 1
-        self.writer.put(Event(step, "call", "torch.from_numpy", where, operands=tuple(Operand(label) for label in arrays), results=(record.label,),
-                              effects=tuple(effects), reason="from_numpy passes no torch function; its result was read after the line"))  # fmt: skip
+        self.writer.put(Event(step, "call", op, where, operands=tuple(Operand(label) for label in arrays), results=(record.label,), effects=tuple(effects),
+                              reason=f"{op} passes no torch function; its result was read after the line"))  # fmt: skip
 
     def _look_for_writes(self, span: Span | None) -> None:
-        for storage in [s for s in self.records.storages.values() if s.shared]:
+        for storage in list(self.records.shared.values()):
             for record, real in self.records.live(storage):
                 if record.kind != "array":
                     effects = self._sync_memory(storage, real, span, announce=True)

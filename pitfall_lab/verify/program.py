@@ -30,8 +30,7 @@ class Session:
         self._text = text
 
     def __enter__(self) -> Session:
-        if "from_numpy" in self._text:
-            self._lockstep.expect_arrays()
+        self._lockstep.expect_unseen(self._text)
         self._recorder.__enter__()
         return self
 

@@ -51,6 +51,8 @@ class TensorRecord:
     born: int
     storage: StorageRecord | None = None
     names: list[str] = field(default_factory=list)
+    searches: int = 0
+    """How often its name was looked for: a parameter is used (by its initialisation) before its module has a name."""
 
 
 class Records:
@@ -61,6 +63,8 @@ class Records:
         self.storages: dict[str, StorageRecord] = {}
         self.nodes: WeakValueDictionary[Any, Node] = WeakValueDictionary()
         self.died: list[str] = []
+        self.shared: dict[str, StorageRecord] = {}
+        self._left: dict[str, StorageRecord] = {}
         self._by_id: dict[int, TensorRecord] = {}
         self._by_impl: dict[int, StorageRecord] = {}
         self._by_pointer: dict[int, StorageRecord] = {}
@@ -138,6 +142,8 @@ class Records:
             self.died.append(record.label)
             if record.storage is not None:
                 record.storage.members.discard(record.label)
+                if not record.storage.members:
+                    self._left[record.storage.label] = record.storage
 
     # ------------------------------------------------------------------ storages
 
@@ -158,7 +164,7 @@ class Records:
         if exact is not None and nbytes <= exact.nbytes and exact.alive:
             return exact
         # Only NumPy makes a second StorageImpl that begins inside other memory, so few records need the look.
-        inside = (r for r in self.storages.values() if r.shared and r.pointer <= pointer and pointer + nbytes <= r.pointer + r.nbytes)
+        inside = (r for r in self.shared.values() if r.pointer <= pointer and pointer + nbytes <= r.pointer + r.nbytes)
         return next((record for record in inside if record.alive), None)
 
     def add_storage(self, shadow: Storage, seen: Facts, real: Any) -> StorageRecord:
@@ -181,16 +187,30 @@ class Records:
         """Return the labels of tensors and storages that died since the last call, and forget them."""
         tensors, self.died = self.died, []
         storages = []
-        if tensors:
-            for label, record in list(self.storages.items()):
-                if not record.members and not record.alive:
-                    storages.append(label)
-                    del self.storages[label]
-                    if self._by_pointer.get(record.pointer) is record:
-                        del self._by_pointer[record.pointer]
-                    for key in [key for key, value in self._by_impl.items() if value is record]:
-                        del self._by_impl[key]
+        for label in sorted(self._left, key=lambda name: int(name[1:])):
+            record = self._left[label]
+            if record.members:
+                del self._left[label]
+            elif not record.alive:
+                # A graph may keep memory that no tensor of the program names any more: it stays in the list until it is gone.
+                storages.append(label)
+                self._drop(record)
         return tensors, storages
+
+    def _drop(self, record: StorageRecord) -> None:
+        del self.storages[record.label], self._left[record.label]
+        self.shared.pop(record.label, None)
+        if self._by_pointer.get(record.pointer) is record:
+            del self._by_pointer[record.pointer]
+        for impl in record.impls:
+            self._by_impl.pop(impl.cdata, None)
+
+    def share(self, record: StorageRecord) -> None:
+        """From now on NumPy code can write this memory without torch knowing."""
+        if not record.shared:
+            record.shared = True
+            self.shared[record.label] = record
+            record.shadow.share()
 
     def offset(self, seen: Facts, storage: StorageRecord) -> int:
         """The tensor's offset in elements of the labelled memory, also when its StorageImpl begins further inside."""

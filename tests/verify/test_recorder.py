@@ -1,0 +1,158 @@
+"""The recorder by itself: what the program could notice, and what it must not."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pitfall_lab.observe import Recorder, Verdict, facts
+from pitfall_lab.observe.names import is_quiet, name_of
+from pitfall_lab.observe.recorder import clean_traceback, is_composite, private_copy
+from pitfall_lab.observe.spans import SourceMap
+from pitfall_lab.verify import Session
+
+
+class Watching:
+    """A listener that opens every composite and notes what it is told."""
+
+    def __init__(self):
+        self.names: list[str] = []
+
+    def before(self, call):
+        self.names.append(call.name)
+        return Verdict.OPEN if call.composite else Verdict.RUN
+
+    def after(self, call, result):
+        pass
+
+    def failed(self, call, error):
+        pass
+
+    def stopped(self, reason):
+        raise AssertionError(reason)
+
+
+def run(source: str) -> Watching:
+    listener = Watching()
+    filename = "<test program>"
+    with Recorder(listener, SourceMap(filename, "program.py", source)):
+        exec(compile(source, filename, "exec"), {"__name__": "__main__"})
+    return listener
+
+
+def test_composites_are_opened_down_to_their_parts():
+    seen = run("import torch\nimport torch.nn.functional as F\nF.normalize(torch.ones(2, 2))\n").names
+    assert {"torch.nn.functional.normalize", "torch.linalg.vector_norm", "torch.Tensor.div"} <= set(seen)
+
+
+def test_calls_of_library_code_outside_the_program_are_not_recorded():
+    listener = Watching()
+    with Recorder(listener, SourceMap("<nobody>", "program.py", "")):
+        eval(compile("__import__('torch').ones(2)", "/usr/lib/python3/dist-packages/x.py", "eval"), {})
+    recorded_by_this_file = [n for n in listener.names if n == "torch.ones"]
+    assert len(recorded_by_this_file) <= 1
+
+
+def test_a_warning_keeps_the_learners_file_line_and_registry():
+    source = "import torch\nfor _ in range(3):\n    torch.ones(2, requires_grad=True).mul(2).grad\n"
+    def plain():
+        exec(compile(source, "<w>", "exec"), {"__name__": "w"})
+    def watched():
+        with Session("<w>", "w.py", source):
+            plain()
+    results = []
+    for way in (plain, watched):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            way()
+        results.append([(w.category, str(w.message), w.filename, w.lineno) for w in caught])
+    assert results[0] == results[1]
+    assert results[0][0][2:] == ("<w>", 3)
+
+
+def test_the_traceback_shows_no_frame_of_ours():
+    source = "import torch\nimport torch.nn.functional as F\nF.mse_loss(torch.ones(3), torch.ones(2))\n"
+    texts = []
+    for watched in (False, True):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if watched:
+                    with Session("<t>", "t.py", source):
+                        exec(compile(source, "<t>", "exec"), {})
+                else:
+                    exec(compile(source, "<t>", "exec"), {})
+        except RuntimeError as error:
+            tb = clean_traceback(error.__traceback__)
+            texts.append([(f.filename, f.name, f.line) for f in traceback.extract_tb(tb)][1:])
+    assert texts[0] == texts[1]
+    assert texts[0]
+
+
+def test_a_private_copy_leaves_the_module_as_it_was():
+    before = dict(vars(F))
+    copy = private_copy(F.relu)
+    assert torch.equal(copy(torch.tensor([-1.0, 1.0])), torch.tensor([0.0, 1.0]))
+    assert dict(vars(F)) == before
+    assert is_composite(F.relu)
+    assert not is_composite(torch.relu)
+
+
+@pytest.mark.parametrize("attribute", ["shape", "dtype", "is_leaf", "requires_grad", "_version", "grad_fn", "device"])
+def test_looking_at_a_tensor_is_quiet(attribute):
+    assert is_quiet(name_of(getattr(torch.Tensor, attribute).__get__))
+
+
+@pytest.mark.parametrize("name", ["torch.Tensor.add_", "torch.Tensor.grad.__get__", "torch.Tensor.data.__get__", "torch.Tensor.backward", "torch.Tensor.item"])
+def test_what_matters_is_not_quiet(name):
+    assert not is_quiet(name)
+
+
+# ------------------------------------------------------------------ canaries: the private parts of torch that observe relies on
+
+
+def test_canary_saved_tensors_are_read_from_the_node():
+    x = torch.ones(2, requires_grad=True)
+    assert [slot for slot, _ in facts.saved_tensors(x.exp().grad_fn)] == ["result"]
+
+
+def test_canary_reading_a_stale_saved_tensor_runs_torchs_own_check():
+    x = torch.ones(2, requires_grad=True)
+    h = x.exp()
+    node = h.grad_fn
+    h.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        facts.saved_versions(node)
+
+
+def test_canary_sequence_numbers_tell_nodes_apart_and_leaves_name_their_accumulator():
+    x = torch.ones(2, requires_grad=True)
+    a, b = x * 2, x * 3
+    assert facts.node_key(a.grad_fn) != facts.node_key(b.grad_fn)
+    [(accumulate, _), _] = facts.next_nodes(a.grad_fn)
+    assert facts.node_key(accumulate) == ("leaf", id(x))
+
+
+def test_canary_a_weak_storage_reference_keeps_no_memory_alive():
+    t = torch.ones(1000)
+    ref = facts.weak_storage(t)
+    assert not ref.expired()
+    del t
+    assert ref.expired()
+
+
+def test_canary_default_saved_tensor_hooks_can_be_asked_for():
+    assert facts.may_read_saved()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        assert not facts.may_read_saved()
+
+
+def test_canary_function_modes_can_be_popped_and_pushed():
+    assert callable(torch.overrides._pop_mode)
+    assert callable(torch.overrides._push_mode)
+    assert inspect.isfunction(torch.overrides.handle_torch_function)
