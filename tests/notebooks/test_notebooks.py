@@ -52,6 +52,12 @@ def test_the_first_code_cell_loads_the_extension(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_source_of_a_question_is_folded_away(name: str) -> None:
+    questions = [c for c in code(read(name)) if "pitfall_lab.question(" in c.source]
+    assert questions and all(c.metadata.get("jupyter", {}).get("source_hidden") for c in questions)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_headings_are_ordered_and_unique(name: str) -> None:
     prose = "\n".join(c.source for c in read(name).cells if c.cell_type == "markdown")
     headings = re.findall(r"^(#+) (.+)$", prose, re.M)
