@@ -7,7 +7,9 @@ what a lecturer can quote. They say only what the trace says: labels, versions a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from pitfall_lab.trace.model import Event, Failure, Span, Trace
@@ -15,6 +17,17 @@ from pitfall_lab.trace.replay import State, advance, empty_state
 from pitfall_lab.trace.words import T
 
 EXCERPT_LIMIT = 60
+
+
+@lru_cache(maxsize=8)
+def source_lines(text: str) -> tuple[str, ...]:
+    r"""The lines as Python counts them: ``str.splitlines`` would also split at form feeds and Unicode separators.
+
+    >>> source_lines("a\x0c = 1\r\nb = 2\n")
+    ('a\x0c = 1', 'b = 2')
+    """
+    lines = re.split("\r\n|\r|\n", text)
+    return tuple(lines[:-1] if lines[-1] == "" else lines)
 
 
 def excerpt(trace: Trace, span: Span | None, limit: int = EXCERPT_LIMIT) -> str:
@@ -26,7 +39,7 @@ def excerpt(trace: Trace, span: Span | None, limit: int = EXCERPT_LIMIT) -> str:
     """
     if span is None or not 0 <= span.source < len(trace.sources):
         return ""
-    lines = trace.sources[span.source].text.splitlines()[span.line - 1 : span.end_line]
+    lines = list(source_lines(trace.sources[span.source].text)[span.line - 1 : span.end_line])
     if not lines:
         return ""
     lines[-1] = lines[-1][: span.end_column] if span.end_line > span.line or span.end_column else lines[-1]
@@ -167,14 +180,14 @@ def _call(event: Event, look: _Look, trace: Trace) -> T:
         root = look.name(event.operands[0].label) if event.operands else "?"
         return T(en=f"{code} starts backward at {root}.", zh=f"{code} 从 {root} 开始反向传播。")
     if not event.results:
-        return _quiet(event, look, code)
+        return _quiet(look, code)
     texts = [_result(label, look, code) for label in event.results]
     graph = _recorded(look)
     en = " ".join(t.en for t in texts) + graph.en
     return T(en=en, zh="".join(t.zh for t in texts) + graph.zh)
 
 
-def _quiet(event: Event, look: _Look, code: str) -> T:
+def _quiet(look: _Look, code: str) -> T:
     changed = [label for label in look.after["tensors"].fresh if label in look.before.get("tensors", {})]
     for label in changed:
         before, after = look.before["tensors"][label], look.tensor(label)
@@ -246,7 +259,9 @@ def _recorded(look: _Look) -> T:
         if record.get("name") == "AccumulateGrad":
             continue
         saved = [f"{s['name']} = {look.name(s.get('tensor'))} at v{s['version']}" for s in record.get("saved", []) if s.get("counter")]
-        saved_zh = [f"{s['name']} = {look.name(s.get('tensor'))}（版本 {s['version']}）" for s in record.get("saved", []) if s.get("counter")]
+        saved_zh = [
+            f"{s['name']} = {look.name(s.get('tensor'))}（版本 {s['version']}）" for s in record.get("saved", []) if s.get("counter")
+        ]
         en += f" Node {look.node(label)} enters the graph" + (f" and saves {', '.join(saved)}." if saved else ".")
         zh += f"节点 {look.node(label)} 加入计算图" + (f"，保存 {'、'.join(saved_zh)}。" if saved_zh else "。")
     return T(en=en, zh=zh)
@@ -350,9 +365,10 @@ def _error(event: Event, failure: Failure, look: _Look, trace: Trace) -> T:
     code = _code(event, trace)
     if failure.kind == "saved-tensor-modified":
         node, tensor = look.node(failure.node), look.name(failure.tensor or failure.storage)
+        slot, expected, found = failure.saved, failure.expected, failure.found
         return T(
-            en=f"torch raises {failure.type}: {node} saved {tensor} as {failure.saved} at version {failure.expected} and finds version {failure.found}.",
-            zh=f"torch 引发 {failure.type}：{node} 把 {tensor} 存为 {failure.saved} 时是版本 {failure.expected}，现在是版本 {failure.found}。",
+            en=f"torch raises {failure.type}: {node} saved {tensor} as {slot} at version {expected} and finds version {found}.",
+            zh=f"torch 引发 {failure.type}：{node} 把 {tensor} 存为 {slot} 时是版本 {expected}，现在是版本 {found}。",
         )
     if failure.kind == "backward-twice":
         return T(

@@ -34,13 +34,19 @@ def scene(trace: Trace, findings: Iterable[Any] = ()) -> dict[str, Any]:
     must not take the others down.
     """
     found = list(findings)
-    facts = gather(trace, found)
+    facts = gather(trace)
     told = [in_two_languages(finding) for finding in found]
     out: dict[str, Any] = {name: _project(name, trace, facts) for name in names()}
     steps = [s for finding in told for s in _steps(finding)]
     matters = {s for failure in failures(trace) for s in slice_of_failure(trace, failure)} | set(steps)
     out["events"] = [
-        {"step": e.step, "sentence": {"en": t.en, "zh": t.zh}, "line": e.span.line if e.span else None, "code": excerpt(trace, e.span), "matters": e.step in matters}
+        {
+            "step": e.step,
+            "sentence": {"en": t.en, "zh": t.zh},
+            "line": e.span.line if e.span else None,
+            "code": excerpt(trace, e.span),
+            "matters": e.step in matters,
+        }
         for e, t in sentences(trace)
     ]
     out["findings"] = told
@@ -72,7 +78,7 @@ def text(trace: Trace, language: Language = "en") -> str:
 def _project(name: str, trace: Trace, facts: Facts) -> dict[str, Any]:
     try:
         result: dict[str, Any] = importlib.import_module(f"{__name__}.{name}").project(trace, facts)
-    except Exception as error:  # noqa: BLE001 - a picture must not break the learner's cell
+    except Exception as error:
         return {"failed": type(error).__name__}
     return result
 

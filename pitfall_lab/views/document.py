@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from pitfall_lab.trace import Event, Language, Span, T, Trace
 from pitfall_lab.trace.slice import failures, slice_of_failure, story
-from pitfall_lab.trace.text import sentences
+from pitfall_lab.trace.text import sentences, source_lines
 from pitfall_lab.views import broadcast, code, graph, in_two_languages, storage, versions
 from pitfall_lab.views.broadcast import svg as broadcast_svg
 from pitfall_lab.views.facts import Facts, gather
@@ -28,20 +29,25 @@ CONTEXT = 3
 """Lines of source around the current one in the stepper."""
 
 CSS = """
-.pl-page{--pl-ink:#1c1c1c;--pl-paper:#fff;--pl-soft:#f3f3f1;--pl-edge:#8a8a8a;--pl-red:#b71c1c;--pl-mark:#fff1c9;color-scheme:light dark;
-color:var(--jp-content-font-color1,var(--pl-ink));background:var(--jp-layout-color0,var(--pl-paper));max-width:960px;margin:0 auto;padding:8px 12px;
-font:15px/1.5 system-ui,"Noto Sans CJK SC",sans-serif;overflow-wrap:anywhere}
-@media(prefers-color-scheme:dark){.pl-page{--pl-ink:#ececec;--pl-paper:#1b1b1d;--pl-soft:#2a2a2e;--pl-edge:#9a9a9a;--pl-red:#ff8a80;--pl-mark:#4a3f1a}}
+.pl-page{--pl-ink:#1c1c1c;--pl-paper:#fff;--pl-soft:#f3f3f1;--pl-edge:#8a8a8a;
+--pl-red:color-mix(in srgb,#d32f2f 76%,currentColor);--pl-mark:color-mix(in srgb,#e69f00 26%,transparent);
+color-scheme:light dark;color:var(--jp-content-font-color1,var(--pl-ink));background:var(--jp-layout-color0,var(--pl-paper));
+max-width:960px;margin:0 auto;padding:8px 12px;font:15px/1.5 system-ui,"Noto Sans CJK SC",sans-serif;overflow-wrap:anywhere}
+@media(prefers-color-scheme:dark){.pl-page{--pl-ink:#ececec;--pl-paper:#1b1b1d;--pl-soft:#2a2a2e;--pl-edge:#9a9a9a}}
 .pl-page h2{font-size:1.15em;margin:1.1em 0 .4em}.pl-page h3{font-size:1em;margin:.9em 0 .3em}
-.pl-page pre{background:var(--jp-layout-color1,var(--pl-soft));color:inherit;padding:8px;overflow:auto;margin:.3em 0;font:13px/1.55 ui-monospace,"DejaVu Sans Mono",monospace}
-.pl-page mark{background:var(--pl-mark);color:inherit;outline:1px solid var(--pl-edge)}.pl-page mark.pl-raised,.pl-page mark.pl-wrong{outline:2px solid var(--pl-red)}
+.pl-page pre{background:var(--jp-layout-color1,var(--pl-soft));color:inherit;padding:8px;overflow:auto;margin:.3em 0;
+font:13px/1.55 ui-monospace,"DejaVu Sans Mono",monospace}
+.pl-page mark{background:var(--pl-mark);color:inherit;outline:1px solid var(--pl-edge)}
+.pl-page mark.pl-raised,.pl-page mark.pl-wrong{outline:2px solid var(--pl-red)}
 .pl-page .pl-tag{font:600 11px system-ui,sans-serif;opacity:.85}.pl-page .pl-bad{color:var(--pl-red);font-weight:600}
 .pl-page figure{margin:.5em 0;overflow:auto}.pl-page img{max-width:100%;height:auto;border:1px solid var(--pl-edge)}
 .pl-page ol.pl-story{padding-left:1.4em}.pl-page ol.pl-story>li{margin:.5em 0}
-.pl-stepper input{position:absolute;opacity:0;width:1px;height:1px}.pl-stepper .pl-step{display:none;border:1px solid var(--pl-edge);padding:8px}
-.pl-stepper label{display:inline-block;min-width:28px;min-height:28px;line-height:28px;padding:0 8px;border:1px solid var(--pl-edge);cursor:pointer;text-align:center}
-.pl-stepper input:focus-visible+.pl-step{outline:3px solid #0072B2}.pl-page .pl-none{visibility:hidden}.pl-page summary{cursor:pointer;min-height:28px}
-.pl-stepper input:checked+.pl-step{display:block}
+.pl-stepper input{position:absolute;opacity:0;width:1px;height:1px}
+.pl-stepper .pl-step{display:none;border:1px solid var(--pl-edge);padding:8px}
+.pl-stepper label{display:inline-block;min-width:28px;min-height:28px;line-height:28px;padding:0 8px;border:1px solid var(--pl-edge);
+cursor:pointer;text-align:center}
+.pl-stepper input:focus-visible+.pl-step{outline:3px solid #0072B2}.pl-page .pl-none{visibility:hidden}
+.pl-page summary{cursor:pointer;min-height:28px}.pl-stepper input:checked+.pl-step{display:block}
 """
 
 
@@ -58,17 +64,30 @@ def render(trace: Trace, findings: list[Any], language: Language = "en", key: st
 def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: str = "") -> str:
     """The page's content as one ``<div>`` with its stylesheet, to stand inside another document."""
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
-    facts = gather(trace, findings)
+    facts = gather(trace)
     told = [in_two_languages(finding) for finding in findings]
     texts = [text for _, text in sentences(trace)]
     say = _Say(language)
     parts = [
-        _outcome(trace, say), *(_finding(f, say) for f in told), _code(trace, facts, say),
-        _story(trace, facts, told, texts, say), _pictures(trace, facts, say), _stepper(trace, texts, say, key),
-        f"<details><summary>{say('The same in words', '文字版')}</summary><pre tabindex=\"0\">{clean(twin(trace, language, facts, texts))}</pre></details>",
+        _outcome(trace, say),
+        *(_finding(f, say) for f in told),
+        _code(trace, facts, say),
+        _guarded(say, lambda: _story(trace, facts, told, texts, say)),
+        _guarded(say, lambda: _pictures(trace, facts, say)),
+        _stepper(trace, texts, say, key),
+        f"<details><summary>{say('The same in words', '文字版')}</summary>",
+        f'<pre tabindex="0">{clean(twin(trace, language, facts, texts))}</pre></details>',
         _notes(trace, say),
     ]
     return f'<div class="pl-page" lang="{"zh-CN" if language == "zh" else "en"}"><style>{CSS}</style>{"".join(parts)}</div>'
+
+
+def _guarded(say: _Say, part: Callable[[], str]) -> str:
+    """A part of the page, or one sentence in its place: a trace from a damaged file must not take the whole page down."""
+    try:
+        return part()
+    except Exception as error:
+        return f"<p>{say('This part could not be drawn', '这一部分无法绘制')} ({type(error).__name__}).</p>"
 
 
 class _Say:
@@ -92,18 +111,26 @@ class _Say:
 def _outcome(trace: Trace, say: _Say) -> str:
     failure = trace.outcome.failure
     if trace.outcome.kind == "raised" and failure is not None:
-        line = f" · {say('line', '第')} {failure.span.line}{say('', ' 行')}" if failure.span else ""
+        line = f" · {_line_name(failure.span.line, say)}" if failure.span else ""
         return f'<p><span class="pl-bad">✕ {clean(failure.type)}</span>{line}<br><code>{clean(failure.message)}</code></p>'
-    wrong = [f'<p><span class="pl-bad">≠</span> {say("A gradient is wrong, and no error said so.", "有梯度不对，却没有报错。")}</p>'] if trace.harms else []
+    wrong = (
+        [f'<p><span class="pl-bad">≠</span> {say("A gradient is wrong, and no error said so.", "有梯度不对，却没有报错。")}</p>']
+        if trace.harms
+        else []
+    )
     return "".join(wrong) or f"<p>{say('The program finished.', '程序正常结束。')}</p>"
 
 
+def _line_name(line: object, say: _Say) -> str:
+    return clean(f"第 {line} 行" if say.language == "zh" else f"line {line}")
+
+
 def _finding(finding: dict[str, Any], say: _Say) -> str:
-    where = f"{say('line', '第')} {finding['line']}{say('', ' 行')} · " if finding.get("line") else ""
+    where = f"{_line_name(finding['line'], say)} · " if finding.get("line") else ""
     head = f"<h2>{clean(finding.get('rule', ''))} {clean(finding.get('name', ''))}</h2><p>{where}{say.of(finding.get('message'))}</p>"
     why = say.of(finding.get("explanation"))
     related = "".join(
-        f"<li><b>{clean(r.get('role', ''))}</b> {say('line', '第')} {clean(r.get('line') or '?')}{say('', ' 行')}: {say.of(r.get('message'))}</li>"
+        f"<li><b>{clean(r.get('role', ''))}</b> {_line_name(r.get('line') or '?', say)}: {say.of(r.get('message'))}</li>"
         for r in finding.get("related", [])
     )
     fixes = "".join(_fix(fix, say) for fix in finding.get("fixes", []))
@@ -113,15 +140,21 @@ def _finding(finding: dict[str, Any], say: _Say) -> str:
 def _fix(fix: dict[str, Any], say: _Say) -> str:
     tried = f" ({say('applied and re-run: it works', '已应用并重新运行，有效')})" if fix.get("verified") else ""
     edits = "".join(
-        f"<pre tabindex=\"0\">{say('line', '行')} {clean(e.get('line'))}: {clean(e.get('text') or '')}</pre>" for e in fix.get("edits", [])
+        f'<pre tabindex="0">{say("line", "行")} {clean(e.get("line"))}: {clean(e.get("text") or "")}</pre>' for e in fix.get("edits", [])
     )
     return f"<h3>{say('Fix', '修改')}: {say.of(fix.get('title'))}{tried}</h3>{edits}"
 
 
 _TAGS = {
-    "saved": ("saved", "保存"), "written": ("changed", "改变"), "silent": ("changed, unseen", "改变，未被察觉"),
-    "raised": ("✕ raised", "✕ 报错"), "wrong": ("≠ wrong", "≠ 不对"),
+    "saved": ("saved", "保存"),
+    "written": ("changed", "改变"),
+    "silent": ("changed, unseen", "改变，未被察觉"),
+    "raised": ("✕ raised", "✕ 报错"),
+    "wrong": ("≠ wrong", "≠ 不对"),
 }
+
+
+_BAD = " pl-bad"
 
 
 def _code(trace: Trace, facts: Facts, say: _Say) -> str:
@@ -129,7 +162,7 @@ def _code(trace: Trace, facts: Facts, say: _Say) -> str:
     out = []
     for number, source in enumerate(trace.sources):
         here = [m for m in marks if m["source"] == number]
-        lines = [_line(i, line, here, say) for i, line in enumerate(source.text.splitlines(), 1)]
+        lines = [_line(i, line, here, say) for i, line in enumerate(source_lines(source.text), 1)]
         out.append(f'<h2>{clean(source.name)}</h2><pre tabindex="0" aria-label="{say("source", "源代码")}">{chr(10).join(lines)}</pre>')
     return "".join(out)
 
@@ -142,7 +175,8 @@ def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str
         start, end = here[0]["column"], here[0]["end_column"] if here[0]["end_line"] == number else len(line)
         body = f'{clean(line[:start])}<mark class="pl-{here[0]["kind"]}">{clean(line[start:end])}</mark>{clean(line[end:])}'
     tags = " ".join(
-        f'<span class="pl-tag{" pl-bad" if m["kind"] in ("raised", "wrong") else ""}">← {say(*_TAGS[m["kind"]])}: {say.of(m["text"])}</span>' for m in here
+        f'<span class="pl-tag{_BAD if m["kind"] in ("raised", "wrong") else ""}">← {say(*_TAGS[m["kind"]])}: {say.of(m["text"])}</span>'
+        for m in here
     )
     return f"{number:4}  {body}" + (f"  {tags}" if tags else "")
 
@@ -163,11 +197,11 @@ def _story(trace: Trace, facts: Facts, told: list[dict[str, Any]], texts: list[T
         said = texts[step].say(say.language)
         picture = _image(storage_svg.draw(projected, facts, say.language, step, only), said) if only else ""
         items.append(f"<li><p>{_where(event, say)}{clean(said)}</p>{picture}</li>")
-    return f"<h2>{say('What mattered', '关键几步')}</h2><ol class=\"pl-story\">{''.join(items)}</ol>" if items else ""
+    return f'<h2>{say("What mattered", "关键几步")}</h2><ol class="pl-story">{"".join(items)}</ol>' if items else ""
 
 
 def _where(event: Event, say: _Say) -> str:
-    line = f"{say('line', '第')} {event.span.line}{say('', ' 行')}, " if event.span else ""
+    line = f"{_line_name(event.span.line, say)}, " if event.span else ""
     return f"<b>{line}{say('step', '步骤')} {event.step + 1}</b> · "
 
 
@@ -219,11 +253,12 @@ def _stepper(trace: Trace, texts: list[T], say: _Say, key: str) -> str:
         name = f"{say('step', '步骤')} {step + 1}"
         panels.append(
             f'<input type="radio" name="pl{key}" id="pl{key}-{place}" aria-label="{name}"{checked}>'
-            f'<div class="pl-step">{before} {after} {_where(event, say)}{clean(texts[step].say(say.language))}{_context(trace, event.span)}</div>'
+            f'<div class="pl-step">{before} {after} {_where(event, say)}{say.of(texts[step])}{_context(trace, event.span)}</div>'
         )
     more = ""
     if left_out:
-        more = f"<p>{say(f'{left_out} steps that do not matter for the outcome are left out here.', f'这里略去 {left_out} 个与结果无关的步骤。')}</p>"
+        en, zh = f"{left_out} steps that do not matter for the outcome are left out here.", f"这里略去 {left_out} 个与结果无关的步骤。"
+        more = f"<p>{say(en, zh)}</p>"
     return f'<h2>{say("Step by step", "逐步")}</h2>{more}<div class="pl-stepper">{"".join(panels)}</div>'
 
 
@@ -234,7 +269,7 @@ def _turn(key: str, place: int, sign: str, name: str) -> str:
 def _context(trace: Trace, span: Span | None) -> str:
     if span is None or not 0 <= span.source < len(trace.sources):
         return ""
-    lines = trace.sources[span.source].text.splitlines()
+    lines = source_lines(trace.sources[span.source].text)
     out = []
     for number in range(max(1, span.line - CONTEXT), min(len(lines), span.end_line + CONTEXT) + 1):
         line = lines[number - 1]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +66,7 @@ class Facts:
         return span.line if span else None
 
     def code(self, step: int | None) -> str:
+        """The piece of source that a step ran, on one line."""
         if step is None or not 0 <= step < len(self.trace.events):
             return ""
         return excerpt(self.trace, self.trace.events[step].span) or self.trace.events[step].name
@@ -82,7 +82,7 @@ def at(history: History, step: int | None = None) -> Any:
     return history[place - 1][1] if place else None
 
 
-def gather(trace: Trace, findings: Iterable[Any] = ()) -> Facts:
+def gather(trace: Trace) -> Facts:
     """Read the whole trace once."""
     logs: dict[str, dict[str, History]] = {group: {} for group in GROUPS}
     state, writes = empty_state(), defaultdict(list)
@@ -98,10 +98,16 @@ def gather(trace: Trace, findings: Iterable[Any] = ()) -> Facts:
         for storage in event.writes:
             writes[storage].append(event.step)
     facts = Facts(
-        trace, **logs, final=state, writes=dict(writes), broken=_broken(trace), wrong=_wrong(trace),
-        in_storage=_owners(logs["tensors"], "storage"), on_counter=_owners(logs["tensors"], "counter"),
+        trace,
+        **logs,
+        final=state,
+        writes=dict(writes),
+        broken=_broken(trace),
+        wrong=_wrong(trace),
+        in_storage=_owners(logs["tensors"], "storage"),
+        on_counter=_owners(logs["tensors"], "counter"),
     )
-    facts.palette.extend(_palette(facts, findings))
+    facts.palette.extend(_palette(facts))
     return facts
 
 
@@ -127,7 +133,7 @@ def _wrong(trace: Trace) -> dict[tuple[str, str], int]:
     return out
 
 
-def _palette(facts: Facts, findings: Iterable[Any]) -> list[str]:
+def _palette(facts: Facts) -> list[str]:
     """At most six storages that get a hue: what failed, what is shared, what was written, what was saved, by birth."""
     trace, order = facts.trace, list(facts.storages)
     named = [f.storage for f in [e.error for e in trace.events if e.error] + [f.failure for f in trace.forecasts] if f and f.storage]

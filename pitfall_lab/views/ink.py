@@ -17,11 +17,16 @@ GREY = "#8A8A8A"
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 STYLE = """
-.bg{fill:#fff}.t{fill:#1c1c1c;font:13px ui-sans-serif,system-ui,"Noto Sans CJK SC",sans-serif}.m{font-family:ui-monospace,"DejaVu Sans Mono",monospace}
-.s{font-size:11px}.dim{fill:#5b5b5b}.b{font-weight:600}.box{fill:#fff;stroke:#4a4a4a;stroke-width:1.2}.line{stroke:#4a4a4a;fill:none;stroke-width:1.4}
-.back{stroke:#4a4a4a;fill:none;stroke-width:1.4;stroke-dasharray:5 4;marker-end:url(#tip)}.head{fill:#4a4a4a}.red{stroke:#c62828;fill:none;stroke-width:2.4}.redt{fill:#c62828;font-weight:700}
-.ghost{fill:none;stroke:#7a7a7a;stroke-dasharray:3 3}.rule{stroke:#bdbdbd;stroke-width:1;fill:none}.now{stroke:#1c1c1c;stroke-width:3;fill:none}
-@media (prefers-color-scheme:dark){.bg{fill:#1b1b1d}.t{fill:#ececec}.dim{fill:#b4b4b4}.box{fill:#26262a;stroke:#b9b9b9}.line,.back{stroke:#b9b9b9}
+.bg{fill:#fff}.t{fill:#1c1c1c;font:13px ui-sans-serif,system-ui,"Noto Sans CJK SC",sans-serif}
+.m{font-family:ui-monospace,"DejaVu Sans Mono",monospace}
+.s{font-size:11px}.dim{fill:#5b5b5b}.b{font-weight:600}.box{fill:#fff;stroke:#4a4a4a;stroke-width:1.2}
+.line{stroke:#4a4a4a;fill:none;stroke-width:1.4}
+.back{stroke:#4a4a4a;fill:none;stroke-width:1.4;stroke-dasharray:5 4;marker-end:url(#tip)}.head{fill:#4a4a4a}
+.red{stroke:#c62828;fill:none;stroke-width:2.4}.redt{fill:#c62828;font-weight:700}
+.ghost{fill:none;stroke:#7a7a7a;stroke-dasharray:3 3}
+.rule{stroke:#bdbdbd;stroke-width:1;fill:none}.now{stroke:#1c1c1c;stroke-width:3;fill:none}
+@media (prefers-color-scheme:dark){.bg{fill:#1b1b1d}.t{fill:#ececec}.dim{fill:#b4b4b4}
+.box{fill:#26262a;stroke:#b9b9b9}.line,.back{stroke:#b9b9b9}
 .head{fill:#b9b9b9}.red{stroke:#ff6b6b}.redt{fill:#ff8080}.ghost{stroke:#999}.rule{stroke:#55555a}.now{stroke:#fff}}
 """
 
@@ -76,39 +81,45 @@ class Canvas:
     """SVG elements in drawing order; every text passes through :func:`clean`."""
 
     def __init__(self) -> None:
-        self.parts: list[str] = [
-            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="head" d="M0 0L8 4L0 8z"/></marker></defs>'
-        ]
+        tip = '<path class="head" d="M0 0L8 4L0 8z"/>'
+        marker = f'<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">{tip}</marker>'
+        self.parts: list[str] = [f"<defs>{marker}</defs>"]
 
     def text(self, x: float, y: float, text: object, kind: str = "t", anchor: str = "start") -> None:
+        """One line of text with its baseline at ``y``; ``kind`` is a list of classes of :data:`STYLE`."""
         self.parts.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{clean(text)}</text>')
 
-    def rect(self, x: float, y: float, w: float, h: float, kind: str = "box", fill: str = "", stroke: str = "", rx: float = 0, **more: object) -> None:
+    def rect(self, x: float, y: float, w: float, h: float, kind: str = "box", *, fill: str = "", stroke: str = "", rx: float = 0) -> None:
+        """A box; ``fill`` and ``stroke`` are for a storage's hue, everything else comes from ``kind``."""
         style = (f"fill:{fill};" if fill else "") + (f"stroke:{stroke};" if stroke else "")
-        extra = "".join(f' {key.replace("_", "-")}="{clean(value)}"' for key, value in more.items())
         self.parts.append(
             f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{rx}"'
-            + (f' style="{style}"' if style else "") + extra + "/>"
+            + (f' style="{style}"' if style else "")
+            + "/>"
         )
 
     def swatch(self, x: float, y: float, storage: str | None, palette: Sequence[str]) -> None:
         """A storage's letter on its hue, 18 px square."""
         colour = hue(storage, palette)
         self.rect(x, y, 18, 18, "box", fill=colour, rx=3)
-        self.parts.append(f'<text class="t s b" x="{x + 9:.1f}" y="{y + 13:.1f}" text-anchor="middle" style="fill:{ink_on(colour)}">{letter(storage)}</text>')
+        place = f'x="{x + 9:.1f}" y="{y + 13:.1f}" text-anchor="middle"'
+        self.parts.append(f'<text class="t s b" {place} style="fill:{ink_on(colour)}">{letter(storage)}</text>')
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str = "line", style: str = "") -> None:
+    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, style: str = "") -> None:
+        """A straight line; ``style`` is CSS of our own making, never data."""
         self.parts.append(
             f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"' + (f' style="{style}"' if style else "") + "/>"
         )
 
-    def path(self, d: str, kind: str = "line", style: str = "") -> None:
+    def path(self, d: str, kind: str = "line", *, style: str = "") -> None:
+        """A path; ``d`` is made of numbers only."""
         self.parts.append(f'<path class="{kind}" d="{d}"' + (f' style="{style}"' if style else "") + "/>")
 
     def svg(self, width: float, height: float, title: str) -> str:
         """The finished picture, self-contained, with ``title`` for screen readers."""
+        size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" role="img">'
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
             f"<title>{clean(title)}</title><style>{STYLE}</style>"
             f'<rect class="bg" width="100%" height="100%"/>{"".join(self.parts)}</svg>'
         )

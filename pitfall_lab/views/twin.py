@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pitfall_lab.trace import Language, T, Trace
-from pitfall_lab.trace.text import cells_text, sentences
+from pitfall_lab.trace.text import cells_text, sentences, source_lines
 from pitfall_lab.views import versions
 from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.folds import folds
@@ -28,7 +28,7 @@ def _source(trace: Trace, zh: bool) -> str:
     lines = []
     for source in trace.sources:
         lines.append(f"{'程序' if zh else 'Program'} {source.name}")
-        lines += [f"{number:4} | {line}" for number, line in enumerate(source.text.splitlines(), 1)]
+        lines += [f"{number:4} | {line}" for number, line in enumerate(source_lines(source.text), 1)]
     return "\n".join(lines)
 
 
@@ -46,7 +46,9 @@ def _steps(trace: Trace, language: Language, texts: list[T]) -> str:
             fold = hidden[event.step]
             if event.step == fold["first"] + fold["length"]:
                 turns, length = fold["times"] - 1, fold["length"]
-                lines.append(f"       … 再重复 {turns} 次，同样的 {length} 步" if zh else f"       … ×{turns} more, the same {length} steps")
+                lines.append(
+                    f"       … 再重复 {turns} 次，同样的 {length} 步" if zh else f"       … ×{turns} more, the same {length} steps"
+                )
             continue
         if len(lines) > STEPS and not (event.error or event.forecasts or event.harms):
             left_out += 1
@@ -80,9 +82,13 @@ def _counters(facts: Facts, zh: bool) -> str:
     for track in versions.project(facts.trace, facts)["tracks"]:
         if not track["bumps"] and not track["pins"]:
             continue
-        path = " → ".join([f"v{track['start']}", *(f"v{b['to']} ({'第' if zh else 'step '}{b['step']}{'步' if zh else ''})" for b in track["bumps"][:8])])
+        path = " → ".join(
+            [f"v{track['start']}", *(f"v{b['to']} ({'第' if zh else 'step '}{b['step']}{'步' if zh else ''})" for b in track["bumps"][:8])]
+        )
         pins = "; ".join(_pin(p, zh) for p in track["pins"][:6])
-        lines.append(f"  {track['counter']} ({', '.join(facts.name(t) for t in track['tensors'][:4])}): {path}" + (f"; {pins}" if pins else ""))
+        lines.append(
+            f"  {track['counter']} ({', '.join(facts.name(t) for t in track['tensors'][:4])}): {path}" + (f"; {pins}" if pins else "")
+        )
     return "\n".join(lines[: STORAGES + 1]) if len(lines) > 1 else ""
 
 
@@ -94,7 +100,11 @@ def _pin(pin: dict[str, Any], zh: bool) -> str:
         fate = "，内存已变，梯度不对" if zh else ", memory changed, wrong gradient"
     elif pin["stale"] is not None:
         fate = "，已失效" if zh else ", stale"
-    return f"{pin['node']}.{pin['slot']} 保存于 v{pin['version']}{fate}" if zh else f"saved at v{pin['version']} by {pin['node']}.{pin['slot']}{fate}"
+    return (
+        f"{pin['node']}.{pin['slot']} 保存于 v{pin['version']}{fate}"
+        if zh
+        else f"saved at v{pin['version']} by {pin['node']}.{pin['slot']}{fate}"
+    )
 
 
 def _outcome(trace: Trace, language: Language) -> str:
@@ -108,7 +118,8 @@ def _outcome(trace: Trace, language: Language) -> str:
         lines = ["结果：正常结束" if zh else "Outcome: finished"]
     a = trace.agreement
     lines.append(
-        f"两个引擎比较了 {a.checked} 个调用：一致 {a.agreed}，取自 torch {a.mirrored}，不一致 {a.disagreed}" if zh
+        f"两个引擎比较了 {a.checked} 个调用：一致 {a.agreed}，取自 torch {a.mirrored}，不一致 {a.disagreed}"
+        if zh
         else f"Two engines compared on {a.checked} calls: {a.agreed} agreed, {a.mirrored} taken over from torch, {a.disagreed} disagreed"
     )
     lines += [note.zh if zh else note.en for note in trace.notes]

@@ -26,7 +26,9 @@ def graphs(draw):
 def overlaps(layout, sizes):
     boxes = [(x - w / 2, y - h / 2, x + w / 2, y + h / 2) for (x, y), (w, h) in zip(layout.centres, sizes, strict=True)]
     return [
-        (i, j) for i, a in enumerate(boxes) for j, b in enumerate(boxes[:i])
+        (i, j)
+        for i, a in enumerate(boxes)
+        for j, b in enumerate(boxes[:i])
         if a[0] < b[2] - 0.6 and b[0] < a[2] - 0.6 and a[1] < b[3] - 0.6 and b[1] < a[3] - 0.6
     ]
 
@@ -36,9 +38,9 @@ def check(layout, sizes, edges):
     for a, b in edges:
         assert layout.centres[a][1] + sizes[a][1] / 2 < layout.centres[b][1] - sizes[b][1] / 2
     for (x, y), (w, h) in zip(layout.centres, sizes, strict=True):
-        assert 0 <= x - w / 2
+        assert x - w / 2 >= 0
         assert x + w / 2 <= layout.width + 0.6
-        assert 0 <= y - h / 2
+        assert y - h / 2 >= 0
         assert y + h / 2 <= layout.height + 0.6
 
 
@@ -81,7 +83,7 @@ def test_edges_start_and_end_on_their_boxes(case):
 
 
 def test_without_the_dot_program_the_own_layout_answers(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     assert graph.project(build.overwritten())["by"] == "own"
 
 
@@ -89,7 +91,7 @@ def test_a_dot_that_hangs_or_breaks_is_not_waited_for(monkeypatch, tmp_path):
     slow = tmp_path / "dot"
     slow.write_text("#!/bin/sh\nsleep 20\n")
     slow.chmod(0o755)
-    monkeypatch.setattr(shutil, "which", lambda name: str(slow))
+    monkeypatch.setattr(shutil, "which", lambda _: str(slow))
     monkeypatch.setattr(layout_module, "DOT_SECONDS", 0.3)
     started = time.monotonic()
     assert graph.project(build.overwritten())["by"] == "own"
@@ -105,7 +107,9 @@ def test_a_circle_from_a_damaged_file_is_drawn_all_the_same():
     trace = p.trace()
     event = trace.events[1]
     looped = [build.Effect("nodes.n1.next", ["n2", "n1"]), build.Effect("nodes.n2.next", ["n1", "n77"])]
-    broken = build.Event(event.step, event.kind, event.op, event.span, operands=event.operands, results=event.results, effects=(*event.effects, *looped))
+    broken = build.Event(
+        event.step, event.kind, event.op, event.span, operands=event.operands, results=event.results, effects=(*event.effects, *looped)
+    )
     scene = graph.project(build.Trace(trace.sources, (trace.events[0], broken)))
     assert len(scene["nodes"]) == 3
 

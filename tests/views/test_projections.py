@@ -25,7 +25,7 @@ def test_no_view_fails_on_any_program(name):
 
 
 def test_a_view_that_fails_leaves_the_others_alone(monkeypatch):
-    monkeypatch.setattr(storage, "project", lambda trace, facts: 1 / 0)
+    monkeypatch.setattr(storage, "project", lambda *_: 1 / 0)
     scene = views.scene(build.overwritten())
     assert scene["storage"] == {"failed": "ZeroDivisionError"}
     assert scene["graph"]["nodes"]
@@ -168,7 +168,7 @@ def test_the_story_is_three_to_six_steps_with_saved_changed_and_raised():
     scene = views.scene(build.overwritten())
     assert {1, 2, 4} <= set(scene["story"])
     assert scene["jumps"] == {"saved": [1], "changed": [2], "raised": [4]}
-    assert all(3 <= len(views.scene(build.PROGRAMS[n]())["story"]) <= 6 for n in build.PROGRAMS if n not in ("empty",))
+    assert all(3 <= len(views.scene(build.PROGRAMS[n]())["story"]) <= 6 for n in build.PROGRAMS if n != "empty")
 
 
 def test_hues_go_to_what_matters_and_never_to_more_than_six():
@@ -185,7 +185,12 @@ def test_findings_arrive_in_both_languages_with_their_steps():
         step, related = 4, (Related(),)
 
         def to_dict(self, language):
-            return {"rule": "PL1", "message": {"en": "bad", "zh": "不好"}[language], "related": [{"role": "changed", "line": 3, "message": language}], "fixes": []}
+            return {
+                "rule": "PL1",
+                "message": {"en": "bad", "zh": "不好"}[language],
+                "related": [{"role": "changed", "line": 3, "message": language}],
+                "fixes": [],
+            }
 
     [found] = views.scene(build.overwritten(), [Finding()])["findings"]
     assert found["message"] == {"en": "bad", "zh": "不好"}

@@ -37,7 +37,8 @@ def test_views_say_that_nothing_is_copied_and_which_counter_they_share():
 
 def test_a_write_behind_torchs_back_names_who_will_not_notice():
     line = said(build.array())[4]
-    assert line == "`a[0] = 100`: memory of storage S1 changed through a (t1) behind torch's back; no version counter moved. n1 (MulBackward0) saved this memory and will not notice."
+    assert line.startswith("`a[0] = 100`: memory of storage S1 changed through a (t1) behind torch's back; no version counter moved.")
+    assert line.endswith("n1 (MulBackward0) saved this memory and will not notice.")
     assert "The gradient of w (t2) is [100., 2., 3.]; with the saved values it would be [1., 2., 3.]." in said(build.array())[8]
 
 
@@ -71,7 +72,13 @@ def test_the_story_of_a_failure_is_saved_changed_raised_and_what_led_there():
 
 def test_the_text_twin_tells_source_steps_storages_counters_and_outcome():
     text = views.text(build.overwritten())
-    for expected in ("   3 | h.mul_(10)", "counter C2 goes from 0 to 1", "S2  3 × float32  [7.31, 1.19, 9.52]", "saved at v0 by n1.result, stale, torch raised", "Outcome: raised RuntimeError (line 5)"):
+    for expected in (
+        "   3 | h.mul_(10)",
+        "counter C2 goes from 0 to 1",
+        "S2  3 × float32  [7.31, 1.19, 9.52]",
+        "saved at v0 by n1.result, stale, torch raised",
+        "Outcome: raised RuntimeError (line 5)",
+    ):
         assert expected in text
     assert "×59 more, the same 2 steps" in views.text(build.loop(60))
     assert views.text(build.overwritten(), "zh").startswith("程序 program.py")
@@ -96,7 +103,34 @@ class Page(HTMLParser):
                 self.images.append(value)
 
 
-ALLOWED = {"html", "head", "meta", "title", "body", "div", "style", "p", "span", "br", "code", "h2", "h3", "pre", "mark", "ol", "ul", "li", "b", "figure", "img", "input", "label", "details", "summary", "small"}
+ALLOWED = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "body",
+    "div",
+    "style",
+    "p",
+    "span",
+    "br",
+    "code",
+    "h2",
+    "h3",
+    "pre",
+    "mark",
+    "ol",
+    "ul",
+    "li",
+    "b",
+    "figure",
+    "img",
+    "input",
+    "label",
+    "details",
+    "summary",
+    "small",
+}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -125,7 +159,21 @@ def test_every_picture_is_wellformed_and_refers_to_nothing_outside(name):
 
 def test_hostile_texts_never_become_markup():
     trace = build.hostile()
-    page = views.page(trace, [{"rule": build.HOSTILE, "name": build.HOSTILE, "message": build.HOSTILE, "explanation": {"en": build.HOSTILE}, "line": 1, "related": [{"role": build.HOSTILE, "message": build.HOSTILE}], "fixes": [{"title": build.HOSTILE, "edits": [{"line": 1, "text": build.HOSTILE}]}]}], key="k")
+    page = views.page(
+        trace,
+        [
+            {
+                "rule": build.HOSTILE,
+                "name": build.HOSTILE,
+                "message": build.HOSTILE,
+                "explanation": {"en": build.HOSTILE},
+                "line": 1,
+                "related": [{"role": build.HOSTILE, "message": build.HOSTILE}],
+                "fixes": [{"title": build.HOSTILE, "edits": [{"line": 1, "text": build.HOSTILE}]}],
+            }
+        ],
+        key="k",
+    )
     assert "<script" not in page
     assert "<img src=x" not in page
     assert "\x00" not in page
@@ -134,7 +182,7 @@ def test_hostile_texts_never_become_markup():
 
 
 def test_the_key_of_a_page_cannot_break_out_of_its_attributes():
-    assert 'onload' not in document.fragment(build.overwritten(), [], "en", '"><x onload=1').replace("xonload1", "")
+    assert "onload" not in document.fragment(build.overwritten(), [], "en", '"><x onload=1').replace("xonload1", "")
 
 
 def test_two_pages_in_one_notebook_do_not_share_their_radio_buttons():

@@ -8,10 +8,74 @@ from pitfall_lab.trace import Event, Trace
 from pitfall_lab.views.facts import Facts, at, gather
 
 ELEMENTWISE = frozenset(
-    """add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow rsub atan2 arctan2 hypot maximum minimum
-    fmax fmin eq ne lt le gt ge less greater less_equal greater_equal not_equal logical_and logical_or logical_xor bitwise_and bitwise_or
-    bitwise_xor where lerp addcmul addcdiv copy masked_fill mse_loss l1_loss smooth_l1_loss huber_loss float_power xlogy copysign
-    logaddexp broadcast_tensors expand_as float_power heaviside nextafter and or xor iadd isub imul itruediv truediv floordiv mod""".split()
+    [
+        "add",
+        "sub",
+        "subtract",
+        "mul",
+        "multiply",
+        "div",
+        "divide",
+        "true_divide",
+        "floor_divide",
+        "remainder",
+        "fmod",
+        "pow",
+        "rsub",
+        "atan2",
+        "arctan2",
+        "hypot",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "less",
+        "greater",
+        "less_equal",
+        "greater_equal",
+        "not_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "where",
+        "lerp",
+        "addcmul",
+        "addcdiv",
+        "copy",
+        "masked_fill",
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "float_power",
+        "xlogy",
+        "copysign",
+        "logaddexp",
+        "broadcast_tensors",
+        "expand_as",
+        "float_power",
+        "heaviside",
+        "nextafter",
+        "and",
+        "or",
+        "xor",
+        "iadd",
+        "isub",
+        "imul",
+        "itruediv",
+        "truediv",
+        "floordiv",
+        "mod",
+    ]
 )
 REDUCING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 """Elementwise inside, then a mean or a sum: the broadcast result is never seen by the program."""
@@ -60,11 +124,22 @@ def _case(event: Event, facts: Facts) -> dict[str, Any] | None:
     made = event.results[0] if event.results else None
     node = facts.tensor(made, event.step).get("grad_fn") if made else None
     return {
-        "step": event.step, "op": event.name, "line": event.span.line if event.span else None, "code": facts.code(event.step),
-        "result": {"label": made, "shape": result, "reduced": name in REDUCING, "cells": _cells(facts, made, event.step) if made and name not in REDUCING else None}, "clash": clash,
-        "operands": [_operand(facts, t, s, result, clash, before) for t, s in zip(tensors, shapes, strict=True)],
-        "node": node, "ran": next((s for s, r in facts.nodes.get(node or "", []) if r and r.get("ran") == s), None),
-        "crossed": _crossed(shapes), "wasteful": name in REDUCING and _crossed(shapes),
+        "step": event.step,
+        "op": event.name,
+        "line": event.span.line if event.span else None,
+        "code": facts.code(event.step),
+        "result": {
+            "label": made,
+            "shape": result,
+            "reduced": name in REDUCING,
+            "cells": _cells(facts, made, event.step) if made and name not in REDUCING else None,
+        },
+        "clash": clash,
+        "operands": [_operand(facts, t, before, s, (result, clash)) for t, s in zip(tensors, shapes, strict=True)],
+        "node": node,
+        "ran": next((s for s, r in facts.nodes.get(node or "", []) if r and r.get("ran") == s), None),
+        "crossed": _crossed(shapes),
+        "wasteful": name in REDUCING and _crossed(shapes),
     }
 
 
@@ -97,7 +172,8 @@ def _crossed(shapes: list[list[int]]) -> bool:
     return any(len(a) >= 1 and len(b) == len(a) + 1 and b[-1] == 1 and a[-1] > 1 and b[-2] == a[-1] for a, b in pairs)
 
 
-def _operand(facts: Facts, label: str, shape: list[int], result: list[int], clash: list[int], step: int) -> dict[str, Any]:
+def _operand(facts: Facts, label: str, step: int, shape: list[int], common: tuple[list[int], list[int]]) -> dict[str, Any]:
+    result, clash = common
     stride = list(facts.tensor(label, step).get("stride") or facts.tensor(label).get("stride") or [0] * len(shape))
     pad = len(result) - len(shape)
     dims, summed = [], []
@@ -110,7 +186,14 @@ def _operand(facts: Facts, label: str, shape: list[int], result: list[int], clas
         if stretched:
             summed.append(d)
     record = facts.tensor(label)
-    return {"label": label, "storage": record.get("storage"), "shape": shape, "dims": dims, "summed": summed, "cells": _cells(facts, label, step)}
+    return {
+        "label": label,
+        "storage": record.get("storage"),
+        "shape": shape,
+        "dims": dims,
+        "summed": summed,
+        "cells": _cells(facts, label, step),
+    }
 
 
 def _cells(facts: Facts, label: str, step: int) -> list[Any] | None:

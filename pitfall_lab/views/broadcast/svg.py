@@ -7,7 +7,7 @@ from typing import Any
 
 from pitfall_lab.trace.text import cell_text, shape_text
 from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import Canvas, cut, hue, letter
+from pitfall_lab.views.ink import Canvas, cut, hue
 
 BOX, DRAWN, LEFT = 44, 4, 190
 SMALL = 6
@@ -63,7 +63,14 @@ def _sizes(canvas: Canvas, operand: dict[str, Any], facts: Facts, y: float) -> N
     for d, dim in enumerate(operand["dims"]):
         x = LEFT + d * BOX
         stretched = dim["kind"] in ("one", "missing")
-        canvas.rect(x, y + 2, BOX - 6, 24, "ghost" if stretched else "red" if dim["kind"] == "clash" else "box", stroke="" if stretched or dim["kind"] == "clash" else colour)
+        canvas.rect(
+            x,
+            y + 2,
+            BOX - 6,
+            24,
+            "ghost" if stretched else "red" if dim["kind"] == "clash" else "box",
+            stroke="" if stretched or dim["kind"] == "clash" else colour,
+        )
         canvas.text(x + (BOX - 6) / 2, y + 18, "" if dim["size"] is None else dim["size"], "t s m", "middle")
 
 
@@ -79,7 +86,7 @@ def _note(operand: dict[str, Any], language: str) -> str:
 
 def _grids(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float) -> tuple[float, float]:
     shape = case["result"]["shape"]
-    rows, columns = ([1, 1] + shape)[-2:]
+    rows, columns = [1, 1, *shape][-2:]
     rows, columns = min(rows, SMALL), min(columns, SMALL)
     if rows * columns == 0:
         return 0.0, 0.0
@@ -87,7 +94,7 @@ def _grids(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float) -> tupl
     for number, operand in enumerate(case["operands"]):
         if number:
             canvas.text(x - 14, y + rows * 11 + 4, "∘", "t b", "middle")
-        _grid(canvas, operand, facts, x, y, rows, columns)
+        _grid(canvas, operand, facts, (x, y), (rows, columns))
         x += columns * 36 + 30
     canvas.text(x - 14, y + rows * 11 + 4, "→", "t b", "middle")
     cells = case["result"]["cells"]
@@ -98,12 +105,15 @@ def _grids(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float) -> tupl
     return rows * 22 + 8.0, x + columns * 36 + 16
 
 
-def _grid(canvas: Canvas, operand: dict[str, Any], facts: Facts, x: float, y: float, rows: int, columns: int) -> None:
+def _grid(canvas: Canvas, operand: dict[str, Any], facts: Facts, place: tuple[float, float], size: tuple[int, int]) -> None:
+    (x, y), (rows, columns) = place, size
     colour, shape = hue(operand["storage"], facts.palette), operand["shape"]
-    own = ([1, 1] + shape)[-2:]
+    own = [1, 1, *shape][-2:]
     for r, c in product(range(rows), range(columns)):
         real = r < own[0] and c < own[1]
-        place = min(r, own[0] - 1) * own[1] + min(c, own[1] - 1)
-        value = operand["cells"][place] if operand["cells"] and place < len(operand["cells"]) else None
+        index = min(r, own[0] - 1) * own[1] + min(c, own[1] - 1)
+        value = operand["cells"][index] if operand["cells"] and index < len(operand["cells"]) else None
         canvas.rect(x + c * 36, y + r * 22, 34, 20, "box" if real else "ghost", stroke=colour if real else "")
-        canvas.text(x + c * 36 + 17, y + r * 22 + 14, "" if value is None else cut(cell_text(value), 5), "t s m" if real else "t s m dim", "middle")
+        canvas.text(
+            x + c * 36 + 17, y + r * 22 + 14, "" if value is None else cut(cell_text(value), 5), "t s m" if real else "t s m dim", "middle"
+        )

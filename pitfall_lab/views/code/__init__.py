@@ -28,7 +28,9 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
             if cause.saved_at is not None:
                 wanted.setdefault(("saved", cause.saved_at), _text("saved", cause.node, cause.saved, None))
             for step in cause.changed_at:
-                wanted.setdefault(("silent", step), {"en": f"{cause.storage} written, no counter moved", "zh": f"写入 {cause.storage}，计数器未变"})
+                wanted.setdefault(
+                    ("silent", step), {"en": f"{cause.storage} written, no counter moved", "zh": f"写入 {cause.storage}，计数器未变"}
+                )
         wanted.setdefault(("wrong", harm.step), {"en": f"gradient of {facts.name(harm.leaf)}", "zh": f"{facts.name(harm.leaf)} 的梯度不对"})
     marks = [mark for (kind, step), text in wanted.items() if (mark := _mark(facts, kind, step, text))]
     return {"marks": sorted(marks, key=lambda m: (m["source"], m["line"], m["column"], m["step"]))}
@@ -47,6 +49,13 @@ def _mark(facts: Facts, kind: str, step: int, text: dict[str, str]) -> dict[str,
     if span is None:
         return None
     return {
-        "kind": kind, "step": step, "source": span.source, "line": span.line, "column": span.column, "end_line": span.end_line,
-        "end_column": span.end_column, "utf16": list(span.utf16), "text": text,
+        "kind": kind,
+        "step": step,
+        "source": span.source,
+        "line": span.line,
+        "column": span.column,
+        "end_line": span.end_line,
+        "end_column": span.end_column,
+        "utf16": list(span.utf16),
+        "text": text,
     }

@@ -43,7 +43,7 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
 
 def _cards(facts: Facts, out: dict[str, Any], *, dot: bool) -> None:
     full = len(facts.nodes) <= FULL
-    cards = _leaves(facts, full=full) + [_node(facts, label, full=full) for label in facts.nodes]
+    cards = _leaves(facts) + [_node(facts, label, full=full) for label in facts.nodes]
     place = {card["id"]: i for i, card in enumerate(cards)}
     pairs = _pairs(facts, place)
     sizes, edges = [(c["w"], c["h"]) for c in cards], [(place[a], place[b]) for a, b in pairs]
@@ -52,10 +52,18 @@ def _cards(facts: Facts, out: dict[str, Any], *, dot: bool) -> None:
         card["x"], card["y"] = round(x - card["w"] / 2, 1), round(y - card["h"] / 2, 1)
     out.update(nodes=cards, width=round(layout.width), height=round(layout.height), by=layout.by)
     for ((source, target), times), route in zip(pairs.items(), spread(layout, sizes, edges), strict=True):
-        out["edges"].append({
-            "from": source, "to": target, "times": times, "born": _born(facts, target), "d": bezier(route),
-            "back": bezier(back(route)), "label": list(label_place(route)), "shape": _flow_shape(facts, source),
-        })
+        out["edges"].append(
+            {
+                "from": source,
+                "to": target,
+                "times": times,
+                "born": _born(facts, target),
+                "d": bezier(route),
+                "back": bezier(back(route)),
+                "label": list(label_place(route)),
+                "shape": _flow_shape(facts, source),
+            }
+        )
 
 
 def bezier(points: list[tuple[float, float]]) -> str:
@@ -102,7 +110,7 @@ def _without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str],
     return {pair: times for pair, times in pairs.items() if pair not in closing}
 
 
-def _leaves(facts: Facts, *, full: bool) -> list[dict[str, Any]]:
+def _leaves(facts: Facts) -> list[dict[str, Any]]:
     cards = []
     for history in facts.nodes.values():
         record = history[-1][1] or {}
@@ -114,10 +122,21 @@ def _leaves(facts: Facts, *, full: bool) -> list[dict[str, Any]]:
         sub = shape_text(tensor.get("shape"))
         width = max(96.0, width_of(title) + 24, width_of(sub, 12) + 36 + BADGE)
         born = facts.tensors[leaf][0][0] if leaf in facts.tensors else history[0][0]
-        cards.append({
-            "id": leaf, "kind": "leaf", "title": title, "sub": sub, "w": round(width, 1), "h": TITLE + LINE + PAD, "born": born,
-            "line": facts.line(born), "storage": tensor.get("storage"), "counter": tensor.get("counter"), "saved": [],
-        })
+        cards.append(
+            {
+                "id": leaf,
+                "kind": "leaf",
+                "title": title,
+                "sub": sub,
+                "w": round(width, 1),
+                "h": TITLE + LINE + PAD,
+                "born": born,
+                "line": facts.line(born),
+                "storage": tensor.get("storage"),
+                "counter": tensor.get("counter"),
+                "saved": [],
+            }
+        )
     return cards
 
 
@@ -135,9 +154,20 @@ def _node(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
     width = max(90.0, width_of(title) + 24, width_of(cut(sub, 34), 12) + 36 + BADGE if sub else 0, across, width_of(gradient, 11) + 40)
     height = TITLE + (LINE if sub else 0) + (NOTCH if saved else 0) + (LINE if gradient else 0) + PAD
     return {
-        "id": label, "kind": "node", "title": cut(title, 40), "sub": cut(sub, 34), "output": output, "w": round(width, 1), "h": height,
-        "born": born, "line": facts.line(born), "storage": tensor.get("storage"), "counter": tensor.get("counter"),
-        "saved": saved, "gradient": gradient, "ran": [s for s, r in history if r and r.get("ran") == s],
+        "id": label,
+        "kind": "node",
+        "title": cut(title, 40),
+        "sub": cut(sub, 34),
+        "output": output,
+        "w": round(width, 1),
+        "h": height,
+        "born": born,
+        "line": facts.line(born),
+        "storage": tensor.get("storage"),
+        "counter": tensor.get("counter"),
+        "saved": saved,
+        "gradient": gradient,
+        "ran": [s for s, r in history if r and r.get("ran") == s],
         "raised": next((s for (n, _), s in facts.broken.items() if n == label), None),
     }
 
@@ -149,11 +179,21 @@ def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[dic
         name, version = str(slot.get("name", "?")), slot.get("version", 0)
         text = cut(name, 14) + (f" v{version}" if slot.get("counter") else "")
         width = round(width_of(text, 11) + 26, 1)
-        out.append({
-            "name": name, "text": text, "x": x, "w": width, "tensor": slot.get("tensor"), "storage": slot.get("storage"),
-            "counter": slot.get("counter"), "version": version, "broken": facts.broken.get((label, name)),
-            "wrong": facts.wrong.get((label, name)), "stale": stale_at(facts, slot, facts.nodes[label][0][0]),
-        })
+        out.append(
+            {
+                "name": name,
+                "text": text,
+                "x": x,
+                "w": width,
+                "tensor": slot.get("tensor"),
+                "storage": slot.get("storage"),
+                "counter": slot.get("counter"),
+                "version": version,
+                "broken": facts.broken.get((label, name)),
+                "wrong": facts.wrong.get((label, name)),
+                "stale": stale_at(facts, slot, facts.nodes[label][0][0]),
+            }
+        )
         x = round(x + width + PAD, 1)
     return out, x
 

@@ -29,11 +29,20 @@ def ladder(facts: Facts) -> dict[str, Any]:
             row_of.append(len(rows) - 1)
             continue
         row_of.append(len(rows))
-        rows.append({
-            "step": event.step, "line": facts.line(event.step), "op": event.name, "code": facts.code(event.step),
-            "reads": sorted({lane[s] for s in reads}), "makes": sorted({lane[s] for s in makes}),
-            "storages": [*makes, *reads][:6], "writes": bool(event.writes), "error": event.error is not None, **heads.get(event.step, {}),
-        })
+        rows.append(
+            {
+                "step": event.step,
+                "line": facts.line(event.step),
+                "op": event.name,
+                "code": facts.code(event.step),
+                "reads": sorted({lane[s] for s in reads}),
+                "makes": sorted({lane[s] for s in makes}),
+                "storages": [*makes, *reads][:6],
+                "writes": bool(event.writes),
+                "error": event.error is not None,
+                **heads.get(event.step, {}),
+            }
+        )
     return {"rows": rows, "lanes": count, "lane_of": lane, "row_of": row_of, "crowded": crowded}
 
 

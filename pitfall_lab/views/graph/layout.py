@@ -11,6 +11,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 DOT_NODES = 500
 DOT_SECONDS = 4.0
@@ -99,7 +100,7 @@ def _layers(sizes: Sequence[Size], edges: Sequence[Edge]) -> Layout:
             chain.append(len(rank) - 1)
         chain.append(b)
         chains.append(chain)
-        links += list(zip(chain, chain[1:], strict=False))
+        links += list(pairwise(chain))
     layers: list[list[int]] = [[] for _ in range(max(rank, default=-1) + 1)]
     for box, r in enumerate(rank):
         layers[r].append(box)
@@ -154,23 +155,20 @@ def _beside(layers: list[list[int]], layer: list[int], neighbours: dict[int, lis
     return [other for other in layers[max(0, at - 1) : at + 2] if other is not layer and wanted.intersection(other)]
 
 
-def _across(
-    layers: list[list[int]], widths: list[float], above: dict[int, list[int]], below: dict[int, list[int]]
-) -> dict[int, float]:
+def _across(layers: list[list[int]], widths: list[float], above: dict[int, list[int]], below: dict[int, list[int]]) -> dict[int, float]:
     x = {box: i * 120.0 for layer in layers for i, box in enumerate(layer)}
     for sweep in range(12):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             near = {box: above[box] + below[box] for box in layer}
             wish = [sum(x[n] for n in near[box]) / len(near[box]) if near[box] else x[box] for box in layer]
-            for box, place in zip(layer, _separate(wish, [widths[b] for b in layer]), strict=True):
-                x[box] = place
+            x.update(zip(layer, _separate(wish, [widths[b] for b in layer]), strict=True))
     return x
 
 
 def _separate(wish: list[float], widths: list[float]) -> list[float]:
     """The places nearest to ``wish`` (least squares) that keep the order and the gaps: pool adjacent violators."""
     shift = [0.0]
-    for left, right in zip(widths, widths[1:], strict=False):
+    for left, right in pairwise(widths):
         shift.append(shift[-1] + (left + right) / 2 + GAP_X)
     pools: list[list[float]] = []
     for value in (w - s for w, s in zip(wish, shift, strict=True)):
@@ -209,7 +207,7 @@ def _finish(sizes: Sequence[Size], layers: list[list[int]], x: dict[int, float],
 def _smooth(stops: list[Point]) -> list[Point]:
     """Bézier points through ``stops`` that leave and arrive vertically."""
     points = [stops[0]]
-    for (x1, y1), (x2, y2) in zip(stops, stops[1:], strict=False):
+    for (x1, y1), (x2, y2) in pairwise(stops):
         bend = (y2 - y1) / 2
         points += [(x1, y1 + bend), (x2, y2 - bend), (x2, y2)]
     return [(round(px, 1), round(py, 1)) for px, py in points]

@@ -64,10 +64,10 @@ def _card(canvas: Canvas, card: dict[str, Any], facts: Facts) -> None:
 def _notch(canvas: Canvas, x: float, y: float, notch: dict[str, Any], facts: Facts) -> None:
     """A tab with a cut corner in its storage's hue; struck out when the counter has moved on; ≠ when the value was wrong."""
     w, colour = notch["w"], hue(notch["storage"], facts.palette)
-    canvas.path(f"M{x},{y}h{w - 7}l7,7v13h-{w}z", "box", f"stroke:{colour};stroke-width:2")
+    canvas.path(f"M{x},{y}h{w - 7}l7,7v13h-{w}z", "box", style=f"stroke:{colour};stroke-width:2")
     canvas.text(x + 6, y + 14, notch["text"], "t s m")
     if notch["stale"] is not None:
-        canvas.line(x + 2, y + 18, x + w - 3, y + 3, "red" if notch["broken"] is not None else "line", "stroke-width:2")
+        canvas.line(x + 2, y + 18, x + w - 3, y + 3, "red" if notch["broken"] is not None else "line", style="stroke-width:2")
     mark = "✕" if notch["broken"] is not None else "≠" if notch["wrong"] is not None else ""
     if mark:
         canvas.text(x + w - 12, y + 14, mark, "t redt")

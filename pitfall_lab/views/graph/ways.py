@@ -69,4 +69,6 @@ def _point(route: Sequence[Point], t: float) -> Point:
     u = t * count - place
     a, b, c, d = route[3 * place : 3 * place + 4]
     weights = ((1 - u) ** 3, 3 * u * (1 - u) ** 2, 3 * u * u * (1 - u), u**3)
-    return sum(w * p[0] for w, p in zip(weights, (a, b, c, d), strict=True)), sum(w * p[1] for w, p in zip(weights, (a, b, c, d), strict=True))
+    return sum(w * p[0] for w, p in zip(weights, (a, b, c, d), strict=True)), sum(
+        w * p[1] for w, p in zip(weights, (a, b, c, d), strict=True)
+    )

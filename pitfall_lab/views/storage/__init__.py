@@ -6,7 +6,6 @@ from itertools import product
 from typing import Any
 
 from pitfall_lab.trace import Trace
-from pitfall_lab.trace.text import shape_text
 from pitfall_lab.views.facts import Facts, at, gather
 
 MAIN = 12
@@ -46,9 +45,16 @@ def _storage(facts: Facts, label: str) -> dict[str, Any]:
     brushes = [brush for t in facts.of_storage(label) if (brush := _brush(facts, t, label, columns))]
     values = _values(history, columns)
     return {
-        "id": label, "size": size, "dtype": record.get("dtype", "?"), "nbytes": record.get("nbytes"), "born": history[0][0],
-        "died": next((s for s, r in history if r and r.get("alive") is False), None), "columns": columns,
-        "values": values, "writes": _writes(facts, label, columns, brushes, values), "brushes": brushes,
+        "id": label,
+        "size": size,
+        "dtype": record.get("dtype", "?"),
+        "nbytes": record.get("nbytes"),
+        "born": history[0][0],
+        "died": next((s for s, r in history if r and r.get("alive") is False), None),
+        "columns": columns,
+        "values": values,
+        "writes": _writes(facts, label, columns, brushes, values),
+        "brushes": brushes,
         "counters": list(dict.fromkeys(b["history"][-1]["counter"] for b in brushes if b["history"][-1]["counter"])),
     }
 
@@ -78,7 +84,11 @@ def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> dict[
     history = []
     for step, record in facts.tensors[tensor]:
         here = bool(record) and record.get("storage") == storage
-        entry = {"step": step, **_cover(record, columns), "counter": record.get("counter")} if here else {"step": step, "gone": True, "counter": None}
+        entry = (
+            {"step": step, **_cover(record, columns), "counter": record.get("counter")}
+            if here
+            else {"step": step, "gone": True, "counter": None}
+        )
         entry["alive"] = bool(here and record.get("alive", True))
         if not history or {**history[-1], "step": step} != entry:
             history.append(entry)
@@ -113,7 +123,9 @@ def _indices(shape: list[int], stride: list[int], offset: int, columns: list[int
             elif len(names) == LABELS:
                 names.append("…")
         return [readers.get(c, []) for c in columns]
-    return [[found] if (found := _solve(shape, stride, c - offset)) is not None else [] for c in columns] if count else [[] for _ in columns]
+    return (
+        [[found] if (found := _solve(shape, stride, c - offset)) is not None else [] for c in columns] if count else [[] for _ in columns]
+    )
 
 
 def _index(index: tuple[int, ...]) -> str:
@@ -139,7 +151,9 @@ def _writes(
         event = facts.trace.events[step]
         writer = next((o.label for o in event.operands if o.label and facts.tensor(o.label, step).get("storage") == storage), None)
         brush = next((b for b in brushes if b["tensor"] == writer), None)
-        covered = [i for i, names in enumerate((_entry(brush, step) or {}).get("cover", [])) if names] if brush else list(range(len(columns)))
+        covered = (
+            [i for i, names in enumerate((_entry(brush, step) or {}).get("cover", [])) if names] if brush else list(range(len(columns)))
+        )
         if event.name in ("__setitem__", "index_put_", "masked_fill_", "index_fill_", "scatter_") or event.kind == "write":
             covered = _changed(values, step) or covered
         span = event.span
@@ -156,11 +170,3 @@ def _changed(values: list[dict[str, Any]], step: int) -> list[int]:
     if not place:
         return []
     return [i for i, (a, b) in enumerate(zip(values[place - 1]["cells"], values[place]["cells"], strict=True)) if a != b]
-
-
-def brush_text(facts: Facts, brush: dict[str, Any]) -> str:
-    """One brush in words: ``v (t3): shape (3,), stride (2,), offset 1, C1``."""
-    last = next((h for h in reversed(brush["history"]) if not h.get("gone")), brush["history"][-1])
-    kind = "array, " if brush["kind"] == "array" else ""
-    counter = last["counter"] or "no counter"
-    return f"{facts.name(brush['tensor'])}: {kind}shape {shape_text(last['shape'])}, stride {shape_text(last['stride'])}, offset {last['offset']}, {counter}"

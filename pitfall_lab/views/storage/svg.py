@@ -6,10 +6,12 @@ from typing import Any
 
 from pitfall_lab.trace.text import cell_text, shape_text
 from pitfall_lab.views.facts import Facts, at
-from pitfall_lab.views.ink import Canvas, cut, hue, letter, width_of
+from pitfall_lab.views.ink import Canvas, cut, hue, width_of
 
 CELL, GAP, LEFT = 56, 20, 16
-DRAWN = 6
+DRAWN, BRUSHES = 6, 8
+WIDE = 520
+"""Beside cells wider than this there is no room for a brush's label: it goes above its brush."""
 
 
 def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | None = None, only: list[str] | None = None) -> str:
@@ -18,9 +20,9 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | 
     left_out = len(scene["storages"]) - len(chosen[:DRAWN])
     canvas, y, width = Canvas(), 12.0, 360.0
     for storage in chosen[:DRAWN]:
-        height, across = _storage(canvas, storage, facts, y, step, language)
-        y += height + 22
-        width = max(width, across)
+        sheet = _Sheet(canvas, storage, facts, step)
+        y = sheet.draw(y, language) + 22
+        width = max(width, sheet.right + 16)
     if left_out > 0 and only is None:
         text = f"另有 {left_out} 个存储未画出" if language == "zh" else f"{left_out} more storages are not drawn"
         canvas.text(LEFT, y + 8, text, "t s dim")
@@ -32,39 +34,81 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | 
     return canvas.svg(width, y, f"存储 {names}" if language == "zh" else f"Storages {names}")
 
 
-def _storage(canvas: Canvas, storage: dict[str, Any], facts: Facts, y: float, step: int | None, language: str) -> tuple[float, float]:
-    colour = hue(storage["id"], facts.palette)
-    head = f"{storage['id']} · {storage['size']} × {storage['dtype']}"
-    canvas.swatch(LEFT, y, storage["id"], facts.palette)
-    canvas.text(LEFT + 26, y + 14, head, "t b")
-    places = _places(storage["columns"], storage["size"])
-    values = (at([(v["step"], v["cells"]) for v in storage["values"]], step) or []) if storage["values"] else []
-    written = next((set(w["cells"]) for w in storage["writes"] if w["step"] == step), set())
-    top = y + 40
-    for i, (index, x) in enumerate(zip(storage["columns"], places, strict=True)):
-        canvas.text(x + CELL / 2, top - 5, index, "t s dim m", "middle")
-        canvas.rect(x, top, CELL, 28, "box", stroke=colour)
-        if i in written:
-            canvas.rect(x + 1, top + 1, CELL - 2, 26, "now")
-        value = cell_text(values[i]) if i < len(values) and values[i] is not None else "·"
-        canvas.text(x + CELL / 2, top + 18, cut(value, 7), "t s m", "middle")
-    _gaps(canvas, storage, places, top)
-    row, right = top + 40.0, (places[-1] + CELL if places else LEFT)
-    labels_at = min(max(right, 200) + 16, 620)
-    for brush in storage["brushes"][:8]:
-        entry = at([(h["step"], h) for h in brush["history"]], step)
-        if entry is None or entry.get("gone"):
-            continue
-        right = max(right, _brush(canvas, brush, entry, facts, places, row, labels_at, storage, step))
-        row += 26
-    more = len(storage["brushes"]) - 8
-    if more > 0:
-        canvas.text(LEFT, row + 6, f"另有 {more} 个张量" if language == "zh" else f"{more} more tensors", "t s dim")
-        row += 20
-    return row - y, right + 16
+class _Sheet:
+    """One storage at one step."""
+
+    def __init__(self, canvas: Canvas, storage: dict[str, Any], facts: Facts, step: int | None) -> None:
+        self.canvas, self.storage, self.facts, self.step = canvas, storage, facts, step
+        self.colour = hue(storage["id"], facts.palette)
+        self.places = _places(storage["columns"])
+        self.right = self.places[-1] + CELL if self.places else float(LEFT)
+
+    def draw(self, y: float, language: str) -> float:
+        """Draw from ``y`` down and return where it ends."""
+        storage, canvas = self.storage, self.canvas
+        canvas.swatch(LEFT, y, storage["id"], self.facts.palette)
+        canvas.text(LEFT + 26, y + 14, f"{storage['id']} · {storage['size']} × {storage['dtype']}", "t b")
+        self._cells(y + 40)
+        row = y + 80.0
+        beside = self.right <= WIDE
+        labels_at = max(self.right, 200.0) + 16 if beside else float(LEFT)
+        for brush in storage["brushes"][:BRUSHES]:
+            entry = at([(h["step"], h) for h in brush["history"]], self.step)
+            if entry is None or entry.get("gone"):
+                continue
+            self._label(brush, entry, labels_at, row)
+            row += 0 if beside else 24
+            self._brush(brush, entry, row)
+            row += 26
+        more = len(storage["brushes"]) - BRUSHES
+        if more > 0:
+            canvas.text(LEFT, row + 6, f"另有 {more} 个张量" if language == "zh" else f"{more} more tensors", "t s dim")
+            row += 20
+        return row
+
+    def _cells(self, top: float) -> None:
+        storage, canvas = self.storage, self.canvas
+        values = at([(v["step"], v["cells"]) for v in storage["values"]], self.step) or []
+        written = next((set(w["cells"]) for w in storage["writes"] if w["step"] == self.step), set())
+        for i, (index, x) in enumerate(zip(storage["columns"], self.places, strict=True)):
+            canvas.text(x + CELL / 2, top - 5, index, "t s dim m", "middle")
+            canvas.rect(x, top, CELL, 28, "box", stroke=self.colour)
+            if i in written:
+                canvas.rect(x + 1, top + 1, CELL - 2, 26, "now")
+            value = cell_text(values[i]) if i < len(values) and values[i] is not None else "·"
+            canvas.text(x + CELL / 2, top + 18, cut(value, 8), "t s m", "middle")
+            last = storage["columns"][i - 1] if i else -1
+            if index != last + 1:
+                canvas.text(x - GAP / 2, top + 18, "…", "t b", "middle")
+        if storage["columns"] and storage["columns"][-1] != storage["size"] - 1:
+            canvas.text(self.right + 10, top + 18, "…", "t b", "middle")
+
+    def _brush(self, brush: dict[str, Any], entry: dict[str, Any], y: float) -> None:
+        covered = [i for i, names in enumerate(entry["cover"]) if names]
+        if covered:
+            self.canvas.line(self.places[covered[0]], y + 9, self.places[covered[-1]] + CELL, y + 9, "ghost")
+        kind = "box" if entry["alive"] else "ghost"
+        for i in covered:
+            self.canvas.rect(self.places[i] + 3, y, CELL - 6, 18, kind, rx=0 if brush["kind"] == "array" else 6, stroke=self.colour)
+            self.canvas.text(self.places[i] + CELL / 2, y + 13, _indices(entry["cover"][i]), "t s m", "middle")
+
+    def _label(self, brush: dict[str, Any], entry: dict[str, Any], x: float, y: float) -> None:
+        """The counter's badge (double when it is not the first tensor's counter) and the brush in words."""
+        version = at(self.facts.counters.get(entry["counter"] or "", []), self.step)
+        badge = f"{entry['counter']}·v{version}" if entry["counter"] else "NumPy"
+        wide = width_of(badge, 11) + 12
+        counters = self.storage["counters"]
+        self.canvas.rect(x, y, wide, 18, "box", rx=9, stroke=self.colour)
+        if entry["counter"] and entry["counter"] != counters[0]:
+            self.canvas.rect(x - 3, y - 3, wide + 6, 24, "box", fill="none", stroke=self.colour, rx=12)
+        self.canvas.text(x + wide / 2, y + 13, badge, "t s m", "middle")
+        form = f"{shape_text(entry['shape'])}  stride {shape_text(entry['stride'])}  offset {entry['offset']}"
+        label = f"{self.facts.name(brush['tensor'])}  {form}"
+        self.canvas.text(x + wide + 10, y + 13, label, "t s")
+        self.right = max(self.right, x + wide + 10 + width_of(label, 11))
 
 
-def _places(columns: list[int], size: int) -> list[float]:
+def _places(columns: list[int]) -> list[float]:
     """Left edges of the cells; a wider gap where cells are left out."""
     places, x, last = [], float(LEFT), -1
     for index in columns:
@@ -75,41 +119,6 @@ def _places(columns: list[int], size: int) -> list[float]:
     return places
 
 
-def _gaps(canvas: Canvas, storage: dict[str, Any], places: list[float], top: float) -> None:
-    columns = storage["columns"]
-    for before, after, x in zip(columns, columns[1:], places[1:], strict=False):
-        if after != before + 1:
-            canvas.text(x - GAP / 2, top + 18, "…", "t b", "middle")
-    if columns and columns[-1] != storage["size"] - 1:
-        canvas.text(places[-1] + CELL + 10, top + 18, "…", "t b", "middle")
-
-
 def _indices(names: list[str]) -> str:
     """The indices that read a cell: one or two as they are, more with "…"."""
     return " ".join(names) if len(names) < 3 and len(" ".join(names)) < 9 else cut(names[0], 7) + "…"
-
-
-def _brush(
-    canvas: Canvas, brush: dict[str, Any], entry: dict[str, Any], facts: Facts, places: list[float], y: float, labels_at: float,
-    storage: dict[str, Any], step: int | None,
-) -> float:
-    colour = hue(storage["id"], facts.palette)
-    covered = [i for i, names in enumerate(entry["cover"]) if names]
-    if covered:
-        canvas.line(places[covered[0]], y + 9, places[covered[-1]] + CELL, y + 9, "ghost")
-    for i in covered:
-        kind = "box" if entry["alive"] else "ghost"
-        canvas.rect(places[i] + 3, y, CELL - 6, 18, kind, rx=0 if brush["kind"] == "array" else 6, stroke=colour)
-        canvas.text(places[i] + CELL / 2, y + 13, _indices(entry["cover"][i]), "t s m", "middle")
-    version = at(facts.counters.get(entry["counter"] or "", []), step)
-    badge = f"{entry['counter']}·v{version}" if entry["counter"] else "NumPy"
-    first = facts.final["tensors"].get(storage["brushes"][0]["tensor"], {}).get("counter")
-    x = labels_at
-    wide = width_of(badge, 11) + 12
-    canvas.rect(x, y, wide, 18, "box", rx=9, stroke=colour)
-    if entry["counter"] != first:
-        canvas.rect(x - 3, y - 3, wide + 6, 24, "box", fill="none", stroke=colour, rx=12)
-    canvas.text(x + wide / 2, y + 13, badge, "t s m", "middle")
-    label = f"{facts.name(brush['tensor'])}  {shape_text(entry['shape'])}  stride {shape_text(entry['stride'])}  offset {entry['offset']}"
-    canvas.text(x + wide + 8, y + 13, label, "t s")
-    return x + wide + 8 + width_of(label, 11)

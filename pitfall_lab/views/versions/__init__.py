@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 from typing import Any
 
 from pitfall_lab.trace import Trace
@@ -78,24 +79,41 @@ def _pin(facts: Facts, node: str, step: int, slot: dict[str, Any], history: list
     record = history[-1][1] or {}
     wrong = facts.wrong.get((node, str(slot.get("name"))))
     return {
-        "step": step, "node": node, "changed": next((s for s in facts.writes.get(slot.get("storage") or "", []) if s > step), None) if wrong is not None else None, "title": record.get("name", node), "slot": slot.get("name"), "tensor": slot.get("tensor"),
-        "version": slot.get("version"), "stale": next((s for s, v in bumps if s > step and v != slot.get("version")), None),
+        "step": step,
+        "node": node,
+        "changed": next((s for s in facts.writes.get(slot.get("storage") or "", []) if s > step), None) if wrong is not None else None,
+        "title": record.get("name", node),
+        "slot": slot.get("name"),
+        "tensor": slot.get("tensor"),
+        "version": slot.get("version"),
+        "stale": next((s for s, v in bumps if s > step and v != slot.get("version")), None),
         "freed": next((s for s, r in history if r and r.get("freed")), None),
-        "broken": facts.broken.get((node, str(slot.get("name")))), "wrong": wrong,
+        "broken": facts.broken.get((node, str(slot.get("name")))),
+        "wrong": wrong,
     }
 
 
 def _track(facts: Facts, counter: str, pins: list[dict[str, Any]]) -> dict[str, Any]:
     history = facts.counters[counter]
-    bumps = [{"step": s, "from": old, "to": new} for (_, old), (s, new) in zip(history, history[1:], strict=False) if new != old]
+    bumps = [{"step": s, "from": old, "to": new} for (_, old), (s, new) in pairwise(history) if new != old]
     tensors = facts.of_counter(counter)
     storage = next((r["storage"] for t in tensors for _, r in reversed(facts.tensors[t]) if r and r.get("counter") == counter), None)
     bumped = {b["step"] for b in bumps}
-    silent = [s for s in facts.writes.get(storage or "", []) if s not in bumped and s > history[0][0] and _minds(facts, counter, tensors, pins, s)]
+    silent = [
+        s for s in facts.writes.get(storage or "", []) if s not in bumped and s > history[0][0] and _minds(facts, counter, tensors, pins, s)
+    ]
     others = {r.get("counter") for t in (facts.of_storage(storage) if storage else []) for _, r in facts.tensors[t] if r}
     return {
-        "counter": counter, "storage": storage, "tensors": tensors, "born": history[0][0], "start": history[0][1], "bumps": bumps,
-        "pins": pins, "silent": silent, "shared": sorted(str(c) for c in others - {counter, None}), "arrays": None in others,
+        "counter": counter,
+        "storage": storage,
+        "tensors": tensors,
+        "born": history[0][0],
+        "start": history[0][1],
+        "bumps": bumps,
+        "pins": pins,
+        "silent": silent,
+        "shared": sorted(str(c) for c in others - {counter, None}),
+        "arrays": None in others,
         "end": at(history),
     }
 

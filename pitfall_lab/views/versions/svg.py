@@ -25,7 +25,7 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
     y = 40.0
     for track in tracks:
         y += LABEL * (1 + max((p["level"] for p in track["pins"][:PINS]), default=0))
-        _track(canvas, track, facts, place, y, LEFT + 20 + len(columns) * COLUMN)
+        _track(canvas, track, facts, place, y)
         y += ROW
     left_out = len(scene["tracks"]) - len(tracks)
     if left_out > 0:
@@ -41,7 +41,8 @@ def _marks(track: dict[str, Any]) -> set[int]:
     return steps | {p[key] for p in track["pins"] for key in ("broken", "wrong") if p[key] is not None}
 
 
-def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int, float], y: float, right: float) -> None:
+def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int, float], y: float) -> None:
+    right = LEFT + 20 + len(place) * COLUMN
     colour = hue(track["storage"], facts.palette)
     canvas.swatch(12, y + 4, track["storage"], facts.palette)
     if track["shared"]:
@@ -51,13 +52,13 @@ def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int,
     canvas.text(40, y + 27, cut(names, 16), "t s dim")
     axis = y + 22
     start = _x(place, track["born"])
-    canvas.line(start, axis, right, axis, "line", f"stroke:{colour};stroke-width:3")
+    canvas.line(start, axis, right, axis, "line", style=f"stroke:{colour};stroke-width:3")
     for pin in track["pins"][:PINS]:
         _pin(canvas, pin, place, axis)
     for bump in track["bumps"]:
         if bump["step"] in place:
             x = place[bump["step"]]
-            canvas.line(x, axis - 9, x, axis + 9, "line", "stroke-width:3")
+            canvas.line(x, axis - 9, x, axis + 9, "line", style="stroke-width:3")
             canvas.text(x, axis + 23, f"v{bump['to']}", "t s b m", "middle")
     for step in track["silent"]:
         if step in place:
@@ -68,7 +69,7 @@ def _pin(canvas: Canvas, pin: dict[str, Any], place: dict[int, float], axis: flo
     x = _x(place, pin["step"])
     broke = pin["stale"] if pin["broken"] is not None else pin["changed"]
     if broke is not None:
-        canvas.line(x, axis, _x(place, broke), axis, "red", "stroke-width:8")
+        canvas.line(x, axis, _x(place, broke), axis, "red", style="stroke-width:8")
     foot = axis - 20 - LABEL * pin["level"]
     canvas.line(x, axis - 12, x, foot, "rule")
     canvas.path(f"M{x - 6:.1f},{axis - 19:.1f}h12l-6,13z", "box")
