@@ -44,7 +44,7 @@ function connect(widget: WidgetModel, { model }: ExplorerHandle): () => void {
   };
   // Read all three before setting any: setting one tells the widget what the others are here.
   const hear = (): void => {
-    const [language, step, focus] = [languageOf(widget), Number(widget.get("step")), String(widget.get("focus") ?? "")];
+    const [language, step, focus] = [languageOf(widget), widget.get("step") as number, String(widget.get("focus") ?? "")];
     model.language = language;
     model.step = step;
     model.focus = focus;
@@ -84,9 +84,10 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
   };
 }
 
-/** What the browser makes of a trace, for the test that compares it with Python's replay. */
-export function replay(json: string, step: number): State {
-  return new ExplorerModel(readTrace(json), {}).stateAt(step);
+/** The states that one model gives when it is walked through `steps`, for the test that compares them with Python's replay. */
+export function walk(json: string, steps: number[]): State[] {
+  const model = new ExplorerModel(readTrace(json), {});
+  return steps.map((step) => model.stateAt(step));
 }
 
 export default { render };

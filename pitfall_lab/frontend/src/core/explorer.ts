@@ -207,7 +207,7 @@ class Explorer {
   }
 
   #button(key: string, text: string | SVGElement, title: string, click: () => void, pressed?: boolean): HTMLButtonElement {
-    const button = h("button", { type: "button", "data-key": key, title, click }, text);
+    const button = h("button", { "data-key": key, title, click }, text);
     if (typeof text !== "string") button.setAttribute("aria-label", title);
     if (pressed !== undefined) button.setAttribute("aria-pressed", String(pressed));
     this.#buttons[key] = button;
@@ -240,7 +240,7 @@ class Explorer {
   #tabs(): HTMLElement {
     const bar = h("div", { class: "pl-tabs", role: "tablist" });
     for (const { id, element } of this.#panels) {
-      const tab = h("button", { type: "button", role: "tab", "data-tab": id, "aria-selected": String(id === this.#chosen), click: () => this.#choose(id) });
+      const tab = h("button", { role: "tab", "data-tab": id, "aria-selected": String(id === this.#chosen), click: () => this.#choose(id) });
       tab.textContent = element.getAttribute("aria-label");
       bar.append(tab);
     }

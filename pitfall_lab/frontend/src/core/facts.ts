@@ -8,12 +8,8 @@ import { inkOn } from "./palette";
 import { labels } from "./prose";
 import { cellsText } from "./words";
 
-interface Fact {
-  name: string;
-  value: string;
-  path: string;
-  torch: string;
-}
+/** Its name, its value, its path in the state, and the torch expression that shows it. */
+type Fact = [name: string, value: string, path: string, torch: string];
 
 export function byText(by: By | string, model: ExplorerModel): string {
   if (by[0] === "a") return model.t("torch and the shadow engine agree", "torch 与影子引擎一致");
@@ -30,21 +26,21 @@ function tensorFacts(label: string, state: State, model: ExplorerModel): Fact[] 
   const at = `tensors.${label}`;
   const array = one.kind === "array";
   const facts: Fact[] = [
-    { name: array ? "array" : one.kind, value: `${one.names?.join(" = ") || label} · ${one.dtype} ${shape(one.shape)}`, path: `${at}.shape`, torch: `${me}.shape` },
-    { name: "stride", value: shape(one.stride), path: `${at}.stride`, torch: array ? `${me}.strides` : `${me}.stride()` },
+    [array ? "array" : one.kind, `${one.names?.join(" = ") || label} · ${one.dtype} ${shape(one.shape)}`, `${at}.shape`, `${me}.shape`],
+    ["stride", shape(one.stride), `${at}.stride`, array ? `${me}.strides` : `${me}.stride()`],
   ];
-  if (one.offset) facts.push({ name: "offset", value: String(one.offset), path: `${at}.offset`, torch: `${me}.storage_offset()` });
-  if (one.storage) facts.push({ name: model.t("storage", "存储"), value: one.storage, path: `${at}.storage`, torch: array ? `${me}.ctypes.data` : `${me}.untyped_storage().data_ptr()` });
+  if (one.offset) facts.push(["offset", String(one.offset), `${at}.offset`, `${me}.storage_offset()`]);
+  if (one.storage) facts.push([model.t("storage", "存储"), one.storage, `${at}.storage`, array ? `${me}.ctypes.data` : `${me}.untyped_storage().data_ptr()`]);
   if (one.counter) {
     const value = `${one.counter}·v${state.counters[one.counter] ?? "?"}`;
-    facts.push({ name: model.t("counter", "版本计数器"), value, path: `counters.${one.counter}`, torch: `${me}._version` });
+    facts.push([model.t("counter", "版本计数器"), value, `counters.${one.counter}`, `${me}._version`]);
   }
   if (array) return facts;
   const grad = `${one.requires_grad ? "True" : "False"}${one.is_leaf ? model.t(" · leaf", " · 叶子") : ""}`;
-  facts.push({ name: "requires_grad", value: grad, path: `${at}.requires_grad`, torch: `${me}.requires_grad, ${me}.is_leaf` });
-  if (one.grad_fn) facts.push({ name: "grad_fn", value: `${one.grad_fn} ${state.nodes[one.grad_fn]?.name ?? ""}`, path: `${at}.grad_fn`, torch: `${me}.grad_fn` });
-  if (one.base) facts.push({ name: model.t("view of", "视图，基张量"), value: one.base, path: `${at}.base`, torch: `${me}._base` });
-  if (one.grad) facts.push({ name: "grad", value: one.grad, path: `${at}.grad`, torch: `${me}.grad` });
+  facts.push(["requires_grad", grad, `${at}.requires_grad`, `${me}.requires_grad, ${me}.is_leaf`]);
+  if (one.grad_fn) facts.push(["grad_fn", `${one.grad_fn} ${state.nodes[one.grad_fn]?.name ?? ""}`, `${at}.grad_fn`, `${me}.grad_fn`]);
+  if (one.base) facts.push([model.t("view of", "视图，基张量"), one.base, `${at}.base`, `${me}._base`]);
+  if (one.grad) facts.push(["grad", one.grad, `${at}.grad`, `${me}.grad`]);
   return facts;
 }
 
@@ -54,17 +50,17 @@ function nodeFacts(label: string, state: State, model: ExplorerModel): Fact[] {
   const output = one.output ?? "";
   const me = `${state.tensors[output]?.name ?? (output || label)}.grad_fn`;
   const at = `nodes.${label}`;
-  const facts: Fact[] = [{ name: label, value: one.name, path: at, torch: me }];
+  const facts: Fact[] = [[label, one.name, at, me]];
   for (const saved of one.saved ?? []) {
     const now = saved.counter ? state.counters[saved.counter] : undefined;
     const stale = now !== undefined && now !== saved.version;
     const value = `${saved.tensor ?? saved.storage ?? "?"} v${saved.version}${stale ? ` ≠ v${now}` : ""}`;
-    facts.push({ name: model.t(`saved ${saved.name}`, `保存的 ${saved.name}`), value, path: `${at}.saved`, torch: `${me}._saved_${saved.name}` });
+    facts.push([model.t(`saved ${saved.name}`, `保存的 ${saved.name}`), value, `${at}.saved`, `${me}._saved_${saved.name}`]);
   }
-  if (one.freed) facts.push({ name: model.t("saved tensors", "保存的张量"), value: model.t("freed", "已释放"), path: `${at}.freed`, torch: me });
+  if (one.freed) facts.push([model.t("saved tensors", "保存的张量"), model.t("freed", "已释放"), `${at}.freed`, me]);
   const next = (one.next ?? []).map((target) => target ?? "None").join(", ");
-  if (next) facts.push({ name: "next", value: next, path: `${at}.next`, torch: `${me}.next_functions` });
-  if (one.gradient) facts.push({ name: model.t("gradient", "梯度"), value: `${cellsText(one.gradient)} ${shape(one.gradient_shape)}`, path: `${at}.gradient`, torch: `${me}.register_prehook(print)` });
+  if (next) facts.push(["next", next, `${at}.next`, `${me}.next_functions`]);
+  if (one.gradient) facts.push([model.t("gradient", "梯度"), `${cellsText(one.gradient)} ${shape(one.gradient_shape)}`, `${at}.gradient`, `${me}.register_prehook(print)`]);
   return facts;
 }
 
@@ -76,9 +72,9 @@ function storageFacts(label: string, state: State, model: ExplorerModel): Fact[]
   const names = living.map(([id, tensor]) => (tensor.name ? `${tensor.name} (${id})` : id)).join(", ");
   const at = `storages.${label}`;
   return [
-    { name: model.t("storage", "存储"), value: `${label} · ${one.size} × ${one.dtype}`, path: `${at}.size`, torch: `${first}.untyped_storage()` },
-    { name: model.t("cells", "单元"), value: one.cells ? cellsText(one.cells) : model.t("not recorded", "未记录"), path: `${at}.cells`, torch: `${first}.untyped_storage()` },
-    { name: model.t("seen by", "被谁使用"), value: names || model.t("nothing", "无"), path: at, torch: `${first}.untyped_storage().data_ptr()` },
+    [model.t("storage", "存储"), `${label} · ${one.size} × ${one.dtype}`, `${at}.size`, `${first}.untyped_storage()`],
+    [model.t("cells", "单元"), one.cells ? cellsText(one.cells) : model.t("not recorded", "未记录"), `${at}.cells`, `${first}.untyped_storage()`],
+    [model.t("seen by", "被谁使用"), names || model.t("nothing", "无"), at, `${first}.untyped_storage().data_ptr()`],
   ];
 }
 
@@ -88,8 +84,8 @@ function counterFacts(label: string, state: State, model: ExplorerModel): Fact[]
   const me = sharing[0]?.[1].name ?? sharing[0]?.[0] ?? label;
   const names = sharing.map(([id, tensor]) => (tensor.name ? `${tensor.name} (${id})` : id)).join(", ");
   return [
-    { name: model.t("counter", "版本计数器"), value: `${label}·v${state.counters[label]}`, path: `counters.${label}`, torch: `${me}._version` },
-    { name: model.t("counts for", "属于"), value: names || model.t("nothing", "无"), path: `counters.${label}`, torch: `${me}._version` },
+    [model.t("counter", "版本计数器"), `${label}·v${state.counters[label]}`, `counters.${label}`, `${me}._version`],
+    [model.t("counts for", "属于"), names || model.t("nothing", "无"), `counters.${label}`, `${me}._version`],
   ];
 }
 
@@ -109,7 +105,7 @@ export function showFacts(root: HTMLElement, model: ExplorerModel): void {
   const state = model.stateAt(model.step);
   const storage = model.storageOf(model.focus, state);
   const facts = model.focus ? factsOf(model.focus, state, model) : [];
-  const cells = facts.map(({ name, value, path, torch }) => {
+  const cells = facts.map(([name, value, path, torch]) => {
     const by = model.provenance(path, model.step) ?? "o";
     const value_ = h("span", { class: "pl-value" }, ...labels(value, model, state));
     return h("span", { title: `${byText(by, model)}: ${torch}` }, dot(by, byText(by, model)), name, value_);

@@ -26,7 +26,7 @@ function beatButton(model: ExplorerModel, beat: Beat, go: (beat: Beat) => void):
   const text = say(beat.text, model.language);
   const button = h(
     "button",
-    { type: "button", "data-step": beat.step ?? "", "data-role": beat.role, click: () => go(beat) },
+    { "data-step": beat.step ?? "", "data-role": beat.role, click: () => go(beat) },
     h("span", { class: "pl-role" }, mark(beat.role), say(beat.title, model.language) + place),
     code && h("code", {}, code),
     text && h("span", { class: "pl-beat-text" }, ...prose(text)),
@@ -65,7 +65,7 @@ function others(model: ExplorerModel, stories: Story[], chosen: Story | undefine
   const rest = stories.filter((story) => story !== chosen);
   if (!rest.length) return null;
   const rows = rest.slice(0, LIST_LIMIT).map((story) =>
-    h("li", {}, h("button", { type: "button", click: () => choose(story) }, severity(model, story), h("span", {}, ...prose(say(story.message, model.language))))),
+    h("li", {}, h("button", { click: () => choose(story) }, severity(model, story), h("span", {}, ...prose(say(story.message, model.language))))),
   );
   const left = rest.length - rows.length;
   if (left > 0) rows.push(h("li", { class: "pl-nothing" }, model.t(`and ${left} more`, `另有 ${left} 条`)));

@@ -42,21 +42,18 @@ function word<W extends string>(...words: W[]): Reader<W> {
 }
 
 /** One field: how to read it, and the value it has when it was left out (none: it must be there). */
-type Field<V> = { read: Reader<V>; missing?: unknown };
-
-function field<V>(read: Reader<V>, ...missing: unknown[]): Field<V> {
-  return missing.length ? { read, missing: missing[0] } : { read };
-}
+type Field<V> = [read: Reader<V>] | [read: Reader<V>, missing: unknown];
 
 function record<R extends object>(fields: { [K in keyof R]: Field<R[K]> }): Reader<R> {
   return (raw) => {
     if (typeof raw !== "object" || raw === null || Array.isArray(raw)) damaged();
     const given = raw as Record<string, unknown>;
     const result: Record<string, unknown> = {};
-    for (const [name, { read, ...rest }] of Object.entries<Field<unknown>>(fields)) {
+    for (const [name, field] of Object.entries<Field<unknown>>(fields)) {
+      const [read, missing] = field;
       if (Object.hasOwn(given, name)) result[name] = read(given[name]);
-      else if ("missing" in rest) result[name] = Array.isArray(rest.missing) ? [...rest.missing] : rest.missing;
-      else damaged();
+      else if (field.length === 1) damaged();
+      else result[name] = Array.isArray(missing) ? [...missing] : missing;
     }
     return result as R;
   };
@@ -66,29 +63,29 @@ const label = optional(text);
 const step = optional(whole);
 
 const span = record<NonNullable<Trace["events"][0]["span"]>>({
-  line: field(whole),
-  column: field(whole),
-  end_line: field(whole),
-  end_column: field(whole),
-  utf16: field(pair(whole), [0, 0]),
-  source: field(whole, 0),
+  line: [whole],
+  column: [whole],
+  end_line: [whole],
+  end_column: [whole],
+  utf16: [pair(whole), [0, 0]],
+  source: [whole, 0],
 });
 
 const failure = record<NonNullable<Trace["outcome"]["failure"]>>({
-  type: field(text),
-  message: field(text),
-  kind: field(text, "other"),
-  step: field(step, null),
-  span: field(optional(span), null),
-  node: field(label, null),
-  saved: field(label, null),
-  tensor: field(label, null),
-  storage: field(label, null),
-  counter: field(label, null),
-  expected: field(step, null),
-  found: field(step, null),
-  saved_at: field(step, null),
-  changed_at: field(list(whole), []),
+  type: [text],
+  message: [text],
+  kind: [text, "other"],
+  step: [step, null],
+  span: [optional(span), null],
+  node: [label, null],
+  saved: [label, null],
+  tensor: [label, null],
+  storage: [label, null],
+  counter: [label, null],
+  expected: [step, null],
+  found: [step, null],
+  saved_at: [step, null],
+  changed_at: [list(whole), []],
 });
 
 const effect: Reader<Effect> = (raw) => {
@@ -97,66 +94,66 @@ const effect: Reader<Effect> = (raw) => {
 };
 
 const event = record<Trace["events"][0]>({
-  step: field(whole),
-  kind: field(word("call", "node", "write", "mode")),
-  op: field(text),
-  span: field(optional(span), null),
-  scope: field(list(text), []),
-  parent: field(step, null),
-  operands: field(list(record({ label: field(label, null), text: field(text, ""), name: field(text, "") })), []),
-  results: field(list(text), []),
-  writes: field(list(text), []),
-  effects: field(list(effect), []),
-  by: field(word("observed", "modelled", "agreed"), "observed"),
-  reason: field(text, ""),
-  forecasts: field(list(record({ step: field(whole), failure: field(failure), came_true: field(step, null) })), []),
-  harms: field(
+  step: [whole],
+  kind: [word("call", "node", "write", "mode")],
+  op: [text],
+  span: [optional(span), null],
+  scope: [list(text), []],
+  parent: [step, null],
+  operands: [list(record({ label: [label, null], text: [text, ""], name: [text, ""] })), []],
+  results: [list(text), []],
+  writes: [list(text), []],
+  effects: [list(effect), []],
+  by: [word("observed", "modelled", "agreed"), "observed"],
+  reason: [text, ""],
+  forecasts: [list(record({ step: [whole], failure: [failure], came_true: [step, null] })), []],
+  harms: [
     list(
       record({
-        step: field(whole),
-        leaf: field(text),
-        torch: field(anything, null),
-        meant: field(anything, null),
-        causes: field(
+        step: [whole],
+        leaf: [text],
+        torch: [anything, null],
+        meant: [anything, null],
+        causes: [
           list(
             record({
-              node: field(text),
-              saved: field(text),
-              storage: field(text),
-              saved_at: field(step, null),
-              changed_at: field(list(whole), []),
+              node: [text],
+              saved: [text],
+              storage: [text],
+              saved_at: [step, null],
+              changed_at: [list(whole), []],
             }),
           ),
           [],
-        ),
+        ],
       }),
     ),
     [],
-  ),
-  error: field(optional(failure), null),
+  ],
+  error: [optional(failure), null],
 });
 
 const finished = { kind: "finished", failure: null };
 const nobody = { checked: 0, agreed: 0, mirrored: 0, disagreed: 0 };
 
 const trace = record<Trace>({
-  schema: field(whole),
-  sources: field(list(record({ name: field(text), text: field(text) })), []),
-  events: field(list(event), []),
-  outcome: field(record({ kind: field(word("finished", "raised"), "finished"), failure: field(optional(failure), null) }), finished),
-  agreement: field(
-    record({ checked: field(whole, 0), agreed: field(whole, 0), mirrored: field(whole, 0), disagreed: field(whole, 0) }),
+  schema: [whole],
+  sources: [list(record({ name: [text], text: [text] })), []],
+  events: [list(event), []],
+  outcome: [record({ kind: [word("finished", "raised"), "finished"], failure: [optional(failure), null] }), finished],
+  agreement: [
+    record({ checked: [whole, 0], agreed: [whole, 0], mirrored: [whole, 0], disagreed: [whole, 0] }),
     nobody,
-  ),
-  disagreements: field(
-    list(record({ step: field(whole), path: field(text), observed: field(anything, null), modelled: field(anything, null) })),
+  ],
+  disagreements: [
+    list(record({ step: [whole], path: [text], observed: [anything, null], modelled: [anything, null] })),
     [],
-  ),
-  notes: field(
-    list(record({ kind: field(word("limit", "stopped", "unseen")), en: field(text), zh: field(text), step: field(step, null) })),
+  ],
+  notes: [
+    list(record({ kind: [word("limit", "stopped", "unseen")], en: [text], zh: [text], step: [step, null] })),
     [],
-  ),
-  environment: field(list(pair(text)), []),
+  ],
+  environment: [list(pair(text)), []],
 });
 
 function parse(json: string): unknown {

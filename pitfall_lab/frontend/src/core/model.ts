@@ -36,7 +36,7 @@ export class ExplorerModel implements Model {
   }
 
   set step(step: number) {
-    const next = Math.max(-1, Math.min(this.last, Math.round(step) || 0));
+    const next = Math.max(-1, Math.min(this.last, Number.isFinite(step) ? Math.round(step) : -1));
     if (next === this.#now) return;
     this.#now = next;
     this.#changed();

@@ -16,6 +16,6 @@ export function labels(text: string, model: ExplorerModel, state: State): Node[]
     if (!known) return document.createTextNode(part);
     const storage = model.storageOf(part, state);
     const style = storage ? `--pl-of:${model.hue(storage)}` : "";
-    return h("button", { type: "button", class: "pl-label", "data-label": part, "aria-pressed": String(model.focus === part), style }, part);
+    return h("button", { class: "pl-label", "data-label": part, "aria-pressed": String(model.focus === part), style }, part);
   });
 }

@@ -47,9 +47,7 @@ export function stories(model: ExplorerModel): Story[] {
   const findings = Array.isArray(model.scene.findings) ? model.scene.findings : [];
   if (findings.length) return findings.map((finding) => fromFinding(model, finding));
   const failure = model.trace.outcome.failure;
-  if (failure) return [fromFailure(model, failure, true)];
-  const forecasts = model.trace.events.flatMap((event) => event.forecasts);
-  return [...forecasts.slice(0, 1).map((one) => fromFailure(model, one.failure, false)), ...fromHarms(model).slice(0, 3)];
+  return failure ? [fromFailure(model, failure)] : [];
 }
 
 function fromFinding(model: ExplorerModel, finding: SceneFinding): Story {
@@ -97,27 +95,13 @@ function roleOf(role: string, raised: boolean): Role {
   return "other";
 }
 
-function fromFailure(model: ExplorerModel, failure: Failure, raised: boolean): Story {
+function fromFailure(model: ExplorerModel, failure: Failure): Story {
   const beats: Beat[] = [];
   if (failure.saved_at !== null) beats.push(beat(model, "saved", failure.saved_at));
   for (const step of failure.changed_at.slice(0, 4)) beats.push(beat(model, "changed", step));
-  if (failure.step !== null && raised) beats.push(beat(model, "raised", failure.step));
-  const message = raised
-    ? `${failure.type}: ${failure.message}`
-    : { en: `A backward through this would raise ${failure.type}: ${failure.message}`, zh: `经过这里的反向传播会抛出 ${failure.type}：${failure.message}` };
-  return { severity: raised ? "error" : "warning", rule: "", name: failure.kind, message, explanation: "", predicted: !raised, beats, fixes: [] };
-}
-
-function fromHarms(model: ExplorerModel): Story[] {
-  return model.trace.events.flatMap((event) => event.harms).map((harm) => {
-    const cause = harm.causes[0];
-    const beats: Beat[] = [];
-    if (cause && cause.saved_at !== null) beats.push(beat(model, "saved", cause.saved_at));
-    for (const step of (cause?.changed_at ?? []).slice(0, 4)) beats.push(beat(model, "changed", step));
-    beats.push(beat(model, "wrong", harm.step));
-    const message = { en: `The gradient of ${harm.leaf} is not the one that was meant.`, zh: `${harm.leaf} 的梯度不是本来想要的。` };
-    return { severity: "warning", rule: "", name: "wrong-gradient", message, explanation: "", predicted: false, beats, fixes: [] };
-  });
+  if (failure.step !== null) beats.push(beat(model, "raised", failure.step));
+  const message = `${failure.type}: ${failure.message}`;
+  return { severity: "error", rule: "", name: failure.kind, message, explanation: "", predicted: false, beats, fixes: [] };
 }
 
 function beat(model: ExplorerModel, role: Role, step: number): Beat {

@@ -1,0 +1,70 @@
+"""What is committed is what the sources make: fresh, small, without traces of the machine it was built on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "pitfall_lab"
+FRONTEND = PACKAGE / "frontend"
+COMMON = ["build.mjs", "package-lock.json", "package.json", "tsconfig.json"]
+SOURCES = {"widget": ["src/core", "src/views", "src/widget.ts"], "extension": ["src/plugin", "style", "schema"]}
+BUILT = [path for folder in ("static", "labextension") for path in sorted((PACKAGE / folder).rglob("*")) if path.is_file()]
+STAMPS = json.loads((PACKAGE / "static" / "build.json").read_text(encoding="utf-8"))
+
+
+def stamp(sources: list[str]) -> str:
+    """The same few lines stand in build.mjs."""
+    paths = []
+    for source in sources:
+        place = FRONTEND / source
+        paths += [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
+    names = sorted([path.relative_to(FRONTEND).as_posix() for path in paths] + COMMON)
+    digest = hashlib.sha256()
+    for name in names:
+        text = (FRONTEND / name).read_bytes().decode().replace("\r\n", "\n")
+        digest.update(f"{name}\n{text}\n".encode())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("part", SOURCES)
+def test_the_committed_build_is_fresh(part: str):
+    assert STAMPS[part] == stamp(SOURCES[part]), "run `npm run build` in pitfall_lab/frontend"
+
+
+def test_the_widget_is_one_small_module_without_imports():
+    code = (PACKAGE / "static" / "explorer.js").read_bytes()
+    assert len(code) == STAMPS["explorer_bytes"]
+    assert len(code) <= 80_000
+    assert not re.search(rb"""\bfrom\s*["']|\bimport\s*\(|\brequire\s*\(""", code)
+
+
+@pytest.mark.parametrize("path", BUILT, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_no_path_of_the_building_machine_is_left(path: Path):
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"""["'`(\s](?:file://|[A-Za-z]:\\\\|/(?:home|root|Users|tmp|work|opt|usr|var|mnt|private)/)""", text)
+
+
+@pytest.mark.parametrize("path", [FRONTEND / "package-lock.json", FRONTEND / ".npmrc", *BUILT], ids=lambda path: path.name)
+def test_no_registry_is_named(path: Path):
+    text = path.read_text(encoding="utf-8")
+    assert '"resolved"' not in text
+    assert "registry=" not in text
+
+
+def test_markup_is_never_made_from_text():
+    for path in (FRONTEND / "src").rglob("*.ts"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\.(?:innerHTML|outerHTML)\s*[+]?=|insertAdjacentHTML|document\.write|\beval\(|new Function", text), path
+
+
+def test_the_extension_names_what_it_loads():
+    package = json.loads((PACKAGE / "labextension" / "package.json").read_text(encoding="utf-8"))
+    assert package["name"] == "pitfall-lab"
+    assert (PACKAGE / "labextension" / package["jupyterlab"]["_build"]["load"]).is_file()
+    schema = json.loads((PACKAGE / "labextension" / "schemas" / "pitfall-lab" / "plugin.json").read_text(encoding="utf-8"))
+    assert schema["jupyter.lab.toolbars"]["Notebook"][0]["command"] == "pitfall-lab:explain-cell"

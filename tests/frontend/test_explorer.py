@@ -1,0 +1,296 @@
+"""The Explorer in a real browser: stepping, focus, the story, the other language, the text, and what it does to the page around it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import Locator
+
+from pitfall_lab import rules
+from tests.frontend.sample import TEXT, sample
+from tests.frontend.stage import THEMES, Stage, state_of
+
+TRACE = sample()
+LAST = len(TRACE.events) - 1
+STATE = state_of(TRACE, rules.find(TRACE))
+
+
+def opened(stage: Stage, *, theme: str = "plain", **more: object) -> Locator:
+    root = stage.show({**STATE, **more}, theme=theme)
+    root.locator("input").focus()
+    return root
+
+
+def lit(root: Locator, kind: str = "pl-now") -> str:
+    return "".join(root.locator(f".pl-text .{kind}").all_inner_texts())
+
+
+def test_arrows_home_and_end_step_through_every_event(stage: Stage):
+    root = opened(stage)
+    seen = []
+    for _ in TRACE.events:
+        stage.page.keyboard.press("ArrowRight")
+        seen.append(stage.state("step"))
+    assert seen == list(range(LAST + 1))
+    stage.page.keyboard.press("ArrowRight")
+    assert stage.state("step") == LAST
+    stage.page.keyboard.press("Home")
+    assert stage.state("step") == -1
+    assert root.locator(".pl-sentence").inner_text() == "Before the first operation."
+    stage.page.keyboard.press("End")
+    stage.page.keyboard.press("ArrowLeft")
+    assert stage.state("step") == LAST - 1
+    assert root.locator(".pl-count").inner_text() == f"{LAST} / {LAST + 1}"
+
+
+def test_each_key_is_a_button_of_at_least_24_pixels(stage: Stage):
+    root = opened(stage)
+    for key, step in (("End", LAST), ("ArrowLeft", LAST - 1), ("Home", -1), ("ArrowRight", 0)):
+        root.locator(f'[data-key="{key}"]').click()
+        assert stage.state("step") == step
+    boxes = [button.bounding_box() for button in root.locator("button:visible").all()]
+    assert len(boxes) > 10
+    assert all(box and box["width"] >= 24 and box["height"] >= 24 for box in boxes)
+
+
+@pytest.mark.parametrize("event", [e for e in TRACE.events if e.kind == "call"], ids=lambda e: f"{e.step}-{e.name}")
+def test_exactly_the_expression_of_the_step_is_lit(stage: Stage, event):
+    root = opened(stage, step=event.step)
+    line = TEXT.split("\n")[event.span.line - 1]
+    assert lit(root) == line[event.span.column : event.span.end_column]
+
+
+def test_a_backward_node_shows_the_forward_operation_that_made_it(stage: Stage):
+    root = opened(stage, step=LAST)
+    assert lit(root) == "loss.backward()"
+    assert lit(root, "pl-origin") == "torch.sigmoid(x)"
+
+
+def test_e_cycles_saved_changed_raised_and_the_story_can_be_clicked(stage: Stage):
+    root = opened(stage)
+    steps = []
+    for _ in range(4):
+        stage.page.keyboard.press("e")
+        steps.append(stage.state("step"))
+    assert steps == [1, 3, 7, 1]
+    assert stage.state("focus") == "S2"
+    root.locator('.pl-story [data-role="changed"]').click()
+    assert stage.state("step") == 3
+    assert root.locator(".pl-story [aria-current]").get_attribute("data-role") == "changed"
+
+
+def test_brackets_walk_the_events_of_the_focused_storage(stage: Stage):
+    opened(stage, focus="S2")
+    steps = []
+    for _ in range(5):
+        stage.page.keyboard.press("]")
+        steps.append(stage.state("step"))
+    assert steps == [1, 2, 3, 5, 5]
+    stage.page.keyboard.press("[")
+    assert stage.state("step") == 3
+
+
+def test_pointing_at_code_focuses_its_tensor_and_leaving_lets_go(stage: Stage):
+    root = opened(stage, step=5)
+    root.locator('.pl-line[data-line="5"] .pl-name', has_text="h").hover()
+    assert stage.state("focus") == "t2"
+    same = root.locator(".pl-text .pl-same").all_inner_texts()
+    assert same
+    assert set(same) == {"h"}
+    facts = root.locator(".pl-facts").inner_text()
+    assert "C2·v1" in facts
+    assert "float32 [3]" in facts
+    root.locator(".pl-head").hover()
+    assert stage.state("focus") == ""
+
+
+def test_a_click_on_an_expression_goes_to_its_step_and_keeps_the_focus(stage: Stage):
+    root = opened(stage)
+    root.locator('.pl-line[data-line="7"] .pl-name', has_text="sum").nth(1).click()
+    root.locator(".pl-head").hover()
+    assert (stage.state("step"), stage.state("focus")) == (5, "t5")
+
+
+def test_a_fact_says_who_holds_it_and_the_torch_expression_behind_it(stage: Stage):
+    root = opened(stage, step=3, focus="t2")
+    titles = root.locator(".pl-facts > span[title]").evaluate_all("all => all.map(one => one.title)")
+    assert "torch and the shadow engine agree: h._version" in titles
+    assert "torch and the shadow engine agree: h.grad_fn" in titles
+
+
+def test_the_gutter_marks_saved_written_and_raised_and_what_is_ahead_is_faint(stage: Stage):
+    root = opened(stage, step=3)
+    marks = {role: root.locator(f".pl-line .pl-mark.pl-{role}") for role in ("saved", "changed", "raised")}
+    lines = {role: mark.locator("xpath=ancestor::*[@data-line]").get_attribute("data-line") for role, mark in marks.items()}
+    assert lines == {"saved": "4", "changed": "6", "raised": "8"}
+    ahead = {role: "pl-ahead" in (mark.get_attribute("class") or "") for role, mark in marks.items()}
+    assert ahead == {"saved": False, "changed": False, "raised": True}
+
+
+def test_the_finding_tells_its_story_why_and_what_helps(stage: Stage):
+    root = opened(stage)
+    finding = root.locator(".pl-finding").first.inner_text()
+    assert "saved-tensor-overwritten" in finding
+    assert "predicted" in finding
+    assert root.locator(".pl-fix").count() == len(rules.find(TRACE)[0].fixes)
+    assert root.locator(".pl-why").inner_text()
+    first = root.locator(".pl-fix").first
+    assert first.locator(".pl-old").inner_text().endswith("h.mul_(10)")
+    assert "not tried" in first.inner_text()
+
+
+def test_a_verified_fix_says_so(stage: Stage):
+    finding = rules.find(TRACE)[0]
+    verified = finding.with_fixes(tuple(fix.as_verified() for fix in finding.fixes))
+    root = stage.show(state_of(TRACE, [verified]))
+    assert root.locator(".pl-fix .pl-ok").count() == len(finding.fixes)
+
+
+def test_without_findings_the_trace_tells_its_own_story(stage: Stage):
+    root = stage.show({**state_of(TRACE), "_scene": "{}"})
+    assert root.locator(".pl-story [data-step]").evaluate_all("all => all.map(one => one.dataset.step)") == ["1", "3", "7"]
+    assert TRACE.outcome.failure.message in root.locator(".pl-message").inner_text()
+
+
+def test_text_view_has_every_sentence_and_follows_the_step(stage: Stage):
+    root = opened(stage, step=2)
+    stage.page.keyboard.press("t")
+    rows = root.locator(".pl-textview button")
+    assert rows.count() == LAST + 1
+    assert rows.locator("xpath=self::*[@aria-current]").get_attribute("data-step") == "2"
+    rows.nth(6).click()
+    assert stage.state("step") == 6
+    stage.page.keyboard.press("t")
+    assert root.locator(".pl-panel").count() >= 4
+
+
+def test_help_lists_every_key_in_both_languages(stage: Stage):
+    root = opened(stage)
+    stage.page.keyboard.press("?")
+    assert root.locator(".pl-help dt").count() >= 12
+    root.locator('[data-key="language"]').click()
+    assert "离开" in root.locator(".pl-help").inner_text()
+
+
+def test_switching_the_language_keeps_step_and_focus_and_tells_the_widget(stage: Stage):
+    root = opened(stage, step=3, focus="S2")
+    root.locator('[data-key="language"]').click()
+    assert stage.state("language") == "zh"
+    assert "就地写入" in root.locator(".pl-sentence").inner_text()
+    assert (stage.state("step"), stage.state("focus")) == (3, "S2")
+    assert root.get_attribute("lang") == "zh-CN"
+
+
+def test_there_is_one_tab_stop_and_the_arrows_reach_every_control(stage: Stage):
+    root = opened(stage, step=3)
+    stops = "all => all.filter(one => one.tabIndex === 0).length"
+    everything = "button, input, [tabindex]"
+    assert root.locator(everything).evaluate_all(stops) == 1
+    for _ in range(9):
+        stage.page.keyboard.press("ArrowDown")
+    assert root.locator(everything).evaluate_all(stops) == 1
+    reached = set()
+    for _ in range(root.locator(everything).count()):
+        stage.page.keyboard.press("ArrowUp")
+        reached.add(stage.page.evaluate("document.querySelector('.explorer').shadowRoot.activeElement.dataset.key"))
+    assert {"Home", "ArrowLeft", "ArrowRight", "End", "[", "]", "e", "t", "?", "language"} <= reached
+
+
+def test_escape_goes_to_the_scrubber_and_then_out_to_the_notebook(stage: Stage):
+    opened(stage)
+    stage.page.keyboard.press("ArrowDown")
+    stage.page.keyboard.press("Escape")
+    assert stage.page.evaluate("document.querySelector('.explorer').shadowRoot.activeElement.type") == "range"
+    stage.page.keyboard.press("Escape")
+    assert stage.page.evaluate("document.activeElement.id") == "notebook"
+
+
+def test_keys_do_not_reach_the_notebook(stage: Stage):
+    opened(stage)
+    stage.page.evaluate("window.heard = []; document.getElementById('notebook').addEventListener('keydown', e => window.heard.push(e.key))")
+    for key in ("ArrowRight", "e", "t", "?", "[", "Home", "Escape"):
+        stage.page.keyboard.press(key)
+    assert stage.page.evaluate("window.heard") == []
+    assert stage.page.locator(".explorer").get_attribute("data-lm-suppress-shortcuts") == "true"
+
+
+def test_the_current_event_is_spoken_once_and_politely(stage: Stage):
+    root = opened(stage, step=3)
+    live = root.locator('[aria-live="polite"]')
+    assert live.count() == 1
+    assert "writes into storage" in live.inner_text()
+    assert root.locator("input").get_attribute("aria-valuetext") == f"4 / {LAST + 1}"
+
+
+def test_stepping_goes_on_when_the_kernel_is_gone(stage: Stage):
+    root = opened(stage, dead=True)
+    stage.page.keyboard.press("End")
+    stage.page.wait_for_function("window.widgets[0].saves > 0")
+    stage.page.keyboard.press("ArrowLeft")
+    assert root.locator(".pl-count").inner_text() == f"{LAST} / {LAST + 1}"
+
+
+def test_fast_stepping_writes_to_the_kernel_once(stage: Stage):
+    opened(stage)
+    for _ in range(8):
+        stage.page.keyboard.press("ArrowRight")
+    stage.page.wait_for_timeout(400)
+    assert stage.page.evaluate("window.widgets[0].saves") <= 2
+
+
+def test_what_python_sets_is_shown(stage: Stage):
+    root = opened(stage)
+    stage.page.evaluate("window.widgets[0].set('step', 3); window.widgets[0].set('language', 'zh')")
+    assert lit(root) == "h.mul_(10)"
+    assert root.get_attribute("lang") == "zh-CN"
+
+
+def test_two_explorers_on_a_page_do_not_disturb_each_other(stage: Stage):
+    stage.show(dict(STATE), dict(STATE))
+    roots = stage.page.locator(".explorer .pl-root")
+    roots.nth(1).locator("input").focus()
+    stage.page.keyboard.press("End")
+    assert [stage.page.evaluate(f"window.widgets[{i}].get('step')") for i in (0, 1)] == [-1, LAST]
+
+
+def test_removing_the_widget_leaves_nothing_behind(stage: Stage):
+    opened(stage)
+    stage.page.evaluate("window.widgets[0].remove()")
+    assert stage.page.evaluate("window.widgets[0].listening()") == 0
+    assert stage.page.locator(".explorer .pl-root").inner_text() == ""
+
+
+def test_a_view_that_fails_is_replaced_by_a_sentence_and_the_others_go_on(stage: Stage):
+    scene = json.loads(STATE["_scene"])
+    scene["graph"] = {"nodes": 7}
+    scene["storage"] = {"storages": [None, {}]}
+    root = stage.show({**STATE, "_scene": json.dumps(scene), "step": 3})
+    assert "Graph" in root.locator(".pl-empties").inner_text()
+    assert lit(root) == "h.mul_(10)"
+
+
+def test_at_360_pixels_one_view_shows_at_a_time_and_nothing_is_cut_off(stage: Stage):
+    stage.page.set_viewport_size({"width": 360, "height": 800})
+    root = opened(stage, step=3)
+    assert root.locator(".pl-panel:visible").count() == 1
+    tabs = root.locator(".pl-tabs button")
+    for index in range(tabs.count()):
+        tabs.nth(index).click()
+        assert root.locator(".pl-panel:visible").count() == 1
+        stage.screenshot(f"explorer-360-{tabs.nth(index).get_attribute('data-tab')}")
+    assert stage.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("theme", [name for name in THEMES if name != "plain"])
+@pytest.mark.parametrize("width", [1040, 1500])
+def test_screenshots_in_each_theme(stage: Stage, theme: str, width: int):
+    stage.page.set_viewport_size({"width": width, "height": 1000})
+    root = opened(stage, theme=theme, step=3, focus="S2", language="zh" if theme == "dark" else "en")
+    dark = theme != "light"
+    stage.page.wait_for_function("dark => document.querySelector('.explorer').shadowRoot.querySelector('.pl-root').classList.contains('pl-dark') === dark", arg=dark)
+    assert root.is_visible()
+    stage.screenshot(f"explorer-{theme}-{width}")
+    stage.page.keyboard.press("End")
+    stage.page.keyboard.press("?")
+    stage.screenshot(f"explorer-{theme}-{width}-end")

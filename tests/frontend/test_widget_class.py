@@ -1,0 +1,66 @@
+"""The Explorer's Python side: where it opens, what it sends, and what a page without a kernel gets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pitfall_lab import views
+from pitfall_lab.trace import Outcome, Trace
+from pitfall_lab.widgets import Explorer
+from pitfall_lab.widgets.explorer import opening_step
+from tests.frontend.sample import sample
+
+
+def test_it_opens_at_the_write_that_breaks_backward():
+    assert Explorer(sample()).step == 3
+
+
+def test_a_forecast_that_never_came_true_opens_at_its_write_too():
+    assert opening_step(replace(sample(), outcome=Outcome())) == 3
+
+
+def test_it_opens_at_the_failure_when_nothing_was_overwritten():
+    trace = sample()
+    failure = replace(trace.outcome.failure, kind="other", changed_at=())
+    events = tuple(replace(event, forecasts=()) for event in trace.events)
+    assert opening_step(replace(trace, events=events, outcome=Outcome("raised", failure))) == 7
+
+
+def test_it_opens_at_the_end_of_a_program_that_went_well_and_before_an_empty_one():
+    trace = sample()
+    events = tuple(replace(event, forecasts=(), error=None) for event in trace.events[:7])
+    assert opening_step(replace(trace, events=events, outcome=Outcome())) == 6
+    assert opening_step(Trace()) == -1
+
+
+def test_a_step_that_is_asked_for_wins():
+    assert Explorer(sample(), step=0).step == 0
+
+
+def test_what_it_sends_reads_back_as_the_same_trace():
+    trace = sample()
+    state = Explorer(trace).get_state()
+    assert Trace.from_json(state["_trace"]) == trace
+    assert json.loads(state["_scene"])["events"]
+
+
+def test_a_page_without_a_kernel_gets_html_and_text():
+    bundle, _ = Explorer(sample())._repr_mimebundle_()
+    assert set(bundle) == {"application/vnd.jupyter.widget-view+json", "text/html", "text/plain"}
+    assert "RuntimeError" in bundle["text/html"]
+    assert "RuntimeError" in bundle["text/plain"]
+
+
+def test_a_fault_in_our_pictures_costs_only_the_pictures(monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(views, "scene", broken)
+    monkeypatch.setattr(views, "page", broken)
+    explorer = Explorer(sample())
+    assert explorer._scene == "{}"
+    bundle, _ = explorer._repr_mimebundle_()
+    assert "14 events" in bundle["text/plain"]
