@@ -32,6 +32,11 @@ def main() -> None:
     if mode == "recorded":
         # Imported before anything is measured: what the import does is not an effect on the program.
         import pitfall_lab.verify  # noqa: F401
+    if sys.platform == "linux":
+        # A program of 10**9 elements without memory must stay one: what would fill the machine ends here as a MemoryError.
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
     report = sys.stdout
     for path in paths:
         print(json.dumps(observe(mode, Path(path))), file=report, flush=True)
@@ -78,13 +83,13 @@ def observe(mode: str, path: Path) -> dict[str, Any]:
 
 
 def run(mode: str, source: str, filename: str, scope: dict[str, Any]) -> tuple[list[Any] | None, Any]:
-    """Run the program; return its error as [type, text, line] and the trace, when there is one."""
+    """Run the program; return its error as [type, text, lines] and the trace, when there is one."""
     if mode == "recorded":
         from pitfall_lab.verify import trace_program
 
         trace = trace_program(source, name=filename, namespace=scope, filename=filename)
         failure = trace.outcome.failure
-        return (None if failure is None else [failure.type, failure.message, failure.span and failure.span.line]), trace
+        return (None if failure is None else [failure.type, failure.message, [failure.span.line] if failure.span else []]), trace
     try:
         exec(compile(source, filename, "exec", dont_inherit=True), scope)
     except BaseException as error:
@@ -92,13 +97,18 @@ def run(mode: str, source: str, filename: str, scope: dict[str, Any]) -> tuple[l
         while step is not None:
             lines += [step.tb_lineno] if step.tb_frame.f_code.co_filename == filename else []
             step = step.tb_next
-        return [type(error).__name__, str(error), lines[-1] if lines else None], None
+        return [type(error).__name__, str(error), lines], None
     return None, None
 
 
 def only_the_program(text: str) -> str:
-    """A warning's text without the stack frames of others: anomaly mode prints the whole stack, the worker's own frames included."""
-    return re.sub(r'^ *File "(?!<program:)[^\n]*\n(?: {4,}[^\n]*\n)*', "", text + "\n", flags=re.MULTILINE).strip()
+    """A warning's text without the stack frames of others.
+
+    Anomaly mode prints the whole stack: the worker's frames are in it, and the one through which a recorded call goes (it bears the
+    program's file name, so that warnings name the program's line, and a name of ours).
+    """
+    others = r'^ *File "(?:(?!<program:)[^\n]*|[^\n]* in _pitfall_lab_run)\n(?: {4,}[^\n]*\n)*'
+    return re.sub(others, "", text + "\n", flags=re.MULTILINE).strip()
 
 
 def count_tensors() -> int:
