@@ -10,7 +10,7 @@
 
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build, transform } from "esbuild";
@@ -42,20 +42,28 @@ const minifyStyles = {
   },
 };
 
+/** esbuild shortens every name but those of custom properties. Ours mean nothing outside the shadow root, so they are numbered. */
+function shortenProperties(code) {
+  const names = [...new Set(code.match(/--plv?-[a-z-]+/g))];
+  return code.replace(/--plv?-[a-z-]+/g, (name) => `--${names.indexOf(name).toString(36)}_`);
+}
+
 async function buildWidget() {
-  const result = await build({
+  const { outputFiles } = await build({
     entryPoints: [join(HERE, "src/widget.ts")],
-    outfile: join(HERE, "../static/explorer.js"),
     bundle: true,
     minify: true,
     charset: "utf8",
     format: "esm",
     target: "es2022",
     legalComments: "none",
-    metafile: true,
+    write: false,
     plugins: [minifyStyles],
   });
-  return Object.values(result.metafile.outputs)[0].bytes;
+  const code = shortenProperties(outputFiles[0].text);
+  mkdirSync(join(HERE, "../static"), { recursive: true });
+  writeFileSync(join(HERE, "../static/explorer.js"), code);
+  return Buffer.byteLength(code);
 }
 
 function buildExtension() {

@@ -25,8 +25,8 @@ FLAGS = (
 THEMES = {
     "plain": "",
     "light": "--jp-layout-color1:#fff;--jp-ui-font-color1:rgba(0,0,0,.87);--jp-border-color2:#e0e0e0;--jp-brand-color1:#1976d2;background:#fff",
-    "dark": "--jp-layout-color1:#111;--jp-ui-font-color1:rgba(255,255,255,1);--jp-border-color2:#616161;--jp-brand-color1:#2196f3;background:#111",
-    "contrast": "--jp-layout-color1:#000;--jp-ui-font-color1:#fff;--jp-border-color2:#fff;--jp-brand-color1:#4f9dff;background:#000",
+    "dark": "--jp-layout-color1:#111;--jp-ui-font-color1:rgba(255,255,255,1);--jp-border-color2:#616161;--jp-brand-color1:#2196f3;background:#111;color:#fff",
+    "contrast": "--jp-layout-color1:#000;--jp-ui-font-color1:#fff;--jp-border-color2:#fff;--jp-brand-color1:#4f9dff;background:#000;color:#fff",
 }
 
 # What a widget manager does for the module, in as few lines: state, change events, one view.
@@ -96,7 +96,7 @@ class Stage:
         """Draw one Explorer per state; returns the first one's root inside its shadow."""
         self.page.set_content(
             f'<!doctype html><html lang="en"><title>stage</title><body style="margin:12px;{THEMES[theme]}">'
-            '<main id="notebook" tabindex="0" aria-label="notebook"></main>'
+            '<main id="notebook" tabindex="0" aria-label="notebook"><h1 style="color:inherit">Notebook</h1></main>'
         )
         self.page.evaluate(MOUNT, {"code": MODULE.read_text(encoding="utf-8"), "states": list(states)})
         return self.page.locator(".explorer").first.locator(".pl-root")

@@ -112,6 +112,13 @@ def test_a_click_on_an_expression_goes_to_its_step_and_keeps_the_focus(stage: St
     assert (stage.state("step"), stage.state("focus")) == (5, "t5")
 
 
+def test_the_number_of_a_line_where_something_happened_goes_to_it(stage: Stage):
+    root = opened(stage)
+    assert root.locator("button.pl-no").all_inner_texts() == ["3", "4", "5", "6", "7", "8"]
+    root.locator('.pl-line[data-line="6"] .pl-no').press("Enter")
+    assert stage.state("step") == 3
+
+
 def test_a_fact_says_who_holds_it_and_the_torch_expression_behind_it(stage: Stage):
     root = opened(stage, step=3, focus="t2")
     titles = root.locator(".pl-facts > span[title]").evaluate_all("all => all.map(one => one.title)")
@@ -280,6 +287,43 @@ def test_at_360_pixels_one_view_shows_at_a_time_and_nothing_is_cut_off(stage: St
         assert root.locator(".pl-panel:visible").count() == 1
         stage.screenshot(f"explorer-360-{tabs.nth(index).get_attribute('data-tab')}")
     assert stage.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+# For every element with text of its own: the contrast of its colour against the nearest background behind it.
+CONTRAST = """() => {
+  const paint = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const rgb = (colour) => { paint.clearRect(0, 0, 1, 1); paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1); return [...paint.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (one) => { for (; one; one = one.parentElement) { const c = rgb(getComputedStyle(one).backgroundColor); if (c[3] > 200) return c; } return [255, 255, 255]; };
+  const found = [];
+  for (const one of document.querySelector(".explorer").shadowRoot.querySelectorAll(".pl-root *")) {
+    const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || one.closest("svg,style") || !one.checkVisibility()) continue;
+    const [a, b] = [light(rgb(getComputedStyle(one).color)), light(behind(one))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) found.push(`${one.className} ${one.textContent.slice(0, 30)} ${ratio.toFixed(2)}`);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("keys", ["", "?", "t"])
+def test_every_text_can_be_read(stage: Stage, theme: str, keys: str):
+    opened(stage, theme=theme, step=3, focus="S2")
+    for key in keys:
+        stage.page.keyboard.press(key)
+    stage.page.wait_for_timeout(500)
+    assert stage.page.evaluate(CONTRAST) == []
+
+
+def test_every_control_has_a_name(stage: Stage):
+    root = opened(stage, step=3)
+    names = root.locator("button, input, [role=button], [role=region], [role=group]").evaluate_all(
+        "all => all.filter(one => !(one.getAttribute('aria-label') || one.textContent.trim())).map(one => one.outerHTML)"
+    )
+    assert names == []
 
 
 @pytest.mark.parametrize("theme", [name for name in THEMES if name != "plain"])

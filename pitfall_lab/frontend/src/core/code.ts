@@ -125,8 +125,14 @@ export class CodeView {
       code.append(element);
     }
     if (!text) code.append("\u200b");
-    const row = h("div", { class: "pl-line", "data-line": number }, h("span", { class: "pl-marks" }), h("span", { class: "pl-no" }, String(number)), code);
+    const row = h("div", { class: "pl-line", "data-line": number }, h("span", { class: "pl-marks" }), this.#number(number, events), code);
     return { row, pieces, events, marks: [] };
+  }
+
+  /** A line where something happened is a button, so that the keyboard gets to it. */
+  #number(number: number, events: TraceEvent[]): HTMLElement {
+    const label = this.#model.t(`line ${number}`, `第 ${number} 行`);
+    return events.length ? h("button", { class: "pl-no", tabindex: "-1", "aria-label": label }, String(number)) : h("span", { class: "pl-no" }, String(number));
   }
 
   /** Marks stand in the gutter for the whole program; those that are still to come are drawn lightly. */

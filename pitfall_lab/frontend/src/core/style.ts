@@ -77,10 +77,10 @@ input:focus-visible::-webkit-slider-thumb{outline:2px solid var(--pl-accent);out
 
 .pl-file:empty,.pl-legend:empty{display:none}
 .pl-code{overflow:auto}.pl-lines{width:max-content;min-width:100%;padding-bottom:4px}
-.pl-line{display:grid;grid-template-columns:30px calc(var(--pl-digits,2)*1ch + 20px) auto;font:13px/22px var(--pl-code-font);height:22px}
+.pl-line{display:grid;grid-template-columns:30px calc(var(--pl-digits,2)*1ch + 20px) auto;font:13px/24px var(--pl-code-font);height:24px}
 .pl-line:hover,.pl-now-row{background:var(--pl-wash)}.pl-now-row .pl-no{color:var(--pl-ink);font-weight:700}
 .pl-marks{display:flex;gap:3px;justify-content:flex-end;align-items:center}.pl-ahead{opacity:.4}
-.pl-no{text-align:end;padding-inline-end:14px;user-select:none}
+.pl-no{text-align:end;padding:0 14px 0 0;min-height:24px;border:0;user-select:none}
 .pl-text{white-space:pre;tab-size:4;padding-inline-end:12px}
 .pl-now{background:var(--pl-tint);box-shadow:0 2px var(--pl-accent)}.pl-origin{background:color-mix(in srgb,var(--pl-accent) 7%,transparent);box-shadow:0 2px color-mix(in srgb,var(--pl-accent) 60%,transparent)}
 .pl-text span{text-underline-offset:4px}
