@@ -39,6 +39,8 @@ class Facts:
     in_storage: dict[str, list[str]]
     """Tensors and arrays that lived in a storage at any time, by birth."""
     on_counter: dict[str, list[str]]
+    of_node: dict[str, list[str]]
+    """Tensors whose ``grad_fn`` a node was at any time, by birth."""
     palette: list[str] = field(default_factory=list)
 
     def tensor(self, label: str | None, step: int | None = None) -> dict[str, Any]:
@@ -57,6 +59,12 @@ class Facts:
     def of_counter(self, counter: str) -> list[str]:
         """Tensors whose version ``counter`` counted at any time, by birth."""
         return self.on_counter.get(counter, [])
+
+    def output(self, node: str) -> str | None:
+        """The tensor that a node computed (or, for an AccumulateGrad, fills), even when the node itself no longer knows."""
+        record = (self.nodes[node][-1][1] or {}) if node in self.nodes else {}
+        known = record.get("output") or next((r["output"] for _, r in self.nodes.get(node, []) if r and r.get("output")), None)
+        return known or next(iter(self.of_node.get(node, [])), None)
 
     def line(self, step: int | None) -> int | None:
         """The source line of a step."""
@@ -106,6 +114,7 @@ def gather(trace: Trace) -> Facts:
         wrong=_wrong(trace),
         in_storage=_owners(logs["tensors"], "storage"),
         on_counter=_owners(logs["tensors"], "counter"),
+        of_node=_owners(logs["tensors"], "grad_fn"),
     )
     facts.palette.extend(_palette(facts))
     return facts

@@ -145,7 +145,7 @@ def _node(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
     record = history[-1][1] or {}
     born = history[0][0]
     title = str(record.get("name", label))
-    output = record.get("output")
+    output = facts.output(label)
     tensor = facts.tensor(output)
     bare = title == "AccumulateGrad"
     sub = "" if bare else f"{facts.name(output)} {shape_text(facts.tensor(output, born).get('shape'))}" if output else ""
@@ -213,6 +213,6 @@ def _flow_shape(facts: Facts, source: str) -> str:
     record = (facts.nodes[source][-1][1] or {}) if source in facts.nodes else {}
     shape = record.get("gradient_shape")
     if shape is None:
-        tensor = facts.tensor(record.get("output") if record else source)
+        tensor = facts.tensor(facts.output(source) if record else source)
         shape = tensor.get("shape")
     return "" if shape is None else shape_text(shape)

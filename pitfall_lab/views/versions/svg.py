@@ -47,7 +47,7 @@ def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int,
     canvas.swatch(12, y + 4, track["storage"], facts.palette)
     if track["shared"]:
         canvas.rect(9, y + 1, 24, 24, "box", fill="none", stroke=colour, rx=3)
-    names = ", ".join(facts.name(t) for t in track["tensors"][:2])
+    names = ", ".join(str(facts.tensor(t).get("name") or t) for t in track["tensors"][:2])
     canvas.text(40, y + 12, track["counter"], "t b m")
     canvas.text(40, y + 27, cut(names, 16), "t s dim")
     axis = y + 22

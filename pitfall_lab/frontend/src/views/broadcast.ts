@@ -51,7 +51,7 @@ export const broadcast: View = {
       for (const redraw of redraws) redraw(model.step);
     };
     if (rest.length) {
-      const button: HTMLElement = h("button", { type: "button", class: "plv-link", click: () => (button.remove(), show(rest), update()) }, model.t(`show ${rest.length} more`, `再显示 ${rest.length} 个`));
+      const button: HTMLElement = h("button", { type: "button", class: "v-link", click: () => (button.remove(), show(rest), update()) }, model.t(`show ${rest.length} more`, `再显示 ${rest.length} 个`));
       box.append(button);
     }
     return { update, destroy: () => root.replaceChildren() };
@@ -59,10 +59,10 @@ export const broadcast: View = {
 };
 
 function drawCase(box: HTMLElement, one: Case, model: Model): (step: number) => void {
-  const go = h("button", { type: "button", class: "plv-link", click: () => (model.step = one.step) }, `${one.line ? `L${one.line} ` : ""}${cut(one.code, 48)}`);
-  const element = h("section", { class: "plv-case" }, go);
+  const go = h("button", { type: "button", class: "v-link", click: () => (model.step = one.step) }, `${one.line ? `L${one.line} ` : ""}${cut(one.code, 48)}`);
+  const element = h("section", { class: "v-case" }, go);
   const names: [HTMLElement, string | null][] = [];
-  const table = h("table", { class: "plv-dims" });
+  const table = h("table", { class: "v-dims" });
   const notes: [HTMLElement, Side][] = [];
   for (const side of one.operands) table.append(sideRow(side, model, names, notes));
   table.append(resultRow(one, model));
@@ -73,8 +73,8 @@ function drawCase(box: HTMLElement, one: Case, model: Model): (step: number) => 
   let was = false;
   return (step) => {
     const here = step === one.step || (one.ran !== null && step === one.ran);
-    toggle(element, "plv-here", here);
-    toggle(element, "plv-later", step < one.step);
+    toggle(element, "v-here", here);
+    toggle(element, "v-later", step < one.step);
     for (const [span, label] of names) span.textContent = name(label, model.stateAt(Math.max(step, one.step)));
     for (const [cell, side] of notes) cell.textContent = note(side, one, model, step);
     if (here && !was) reveal(box, element);
@@ -91,13 +91,13 @@ function crossText(one: Case, model: Model): string {
 function sideRow(side: Side, model: Model, names: [HTMLElement, string | null][], notes: [HTMLElement, Side][]): HTMLElement {
   const called = h("span", {});
   names.push([called, side.label]);
-  const row = h("tr", { style: side.storage ? `--plv-hue:${model.hue(side.storage)}` : "" }, h("th", { scope: "row", click: () => (model.focus = side.label), pointerenter: () => (model.focus = side.label) }, swatch(side.storage, model), " ", called, ` ${shape(side.shape)}`));
+  const row = h("tr", { style: side.storage ? `--v-hue:${model.hue(side.storage)}` : "" }, h("th", { scope: "row", click: () => (model.focus = side.label), pointerenter: () => (model.focus = side.label) }, swatch(side.storage, model), " ", called, ` ${shape(side.shape)}`));
   for (const dim of side.dims) {
     const stretched = dim.kind === "one" || dim.kind === "missing";
     const title = dim.kind === "missing" ? model.t("no such dimension: added in front, stride 0", "没有这一维：补在前面，步长 0") : model.t(`size ${dim.size}, stride ${dim.stride}`, `大小 ${dim.size}，步长 ${dim.stride}`);
-    row.append(h("td", { class: stretched ? "plv-stretch" : dim.kind === "clash" ? "plv-clash" : "", title }, dim.size === null ? "·" : String(dim.size)));
+    row.append(h("td", { class: stretched ? "v-stretch" : dim.kind === "clash" ? "v-clash" : "", title }, dim.size === null ? "·" : String(dim.size)));
   }
-  const cell = h("td", { class: "plv-note" });
+  const cell = h("td", { class: "v-note" });
   notes.push([cell, side]);
   row.append(cell);
   return row;
@@ -117,9 +117,9 @@ function resultRow(one: Case, model: Model): HTMLElement {
   const row = h("tr", {}, h("th", { scope: "row", class: bad ? "pl-raised" : "" }, head));
   one.result.shape.forEach((size, index) => {
     const clash = one.clash.includes(index);
-    row.append(h("td", { class: clash ? "plv-clash" : "" }, clash ? "✕" : String(size)));
+    row.append(h("td", { class: clash ? "v-clash" : "" }, clash ? "✕" : String(size)));
   });
-  row.append(h("td", { class: "plv-note" }, bad ? "" : shape(one.result.shape)));
+  row.append(h("td", { class: "v-note" }, bad ? "" : shape(one.result.shape)));
   return row;
 }
 
@@ -128,7 +128,7 @@ function grids(one: Case, model: Model): HTMLElement {
   const full = [1, 1, ...one.result.shape].slice(-2) as [number, number];
   const [rows, columns] = full.map((size) => Math.min(size, GRID)) as [number, number];
   const marks: HTMLElement[][] = [];
-  const line = h("div", { class: "plv-row" });
+  const line = h("div", { class: "v-row" });
   one.operands.forEach((side, index) => {
     if (index) line.append(h("span", { "aria-hidden": "true" }, "∘"));
     const [cells, grid] = mini(rows, columns, side, model);
@@ -139,14 +139,14 @@ function grids(one: Case, model: Model): HTMLElement {
   const [cells, result] = mini(rows, columns, null, model, one.result);
   cells.forEach((cell, place) => {
     const light = (on: boolean) => (): void => {
-      for (const list of [...marks, cells]) if (list[place]) toggle(list[place], "plv-hit", on);
+      for (const list of [...marks, cells]) if (list[place]) toggle(list[place], "v-hit", on);
       marks.forEach((list, index) => real(list, one.operands[index] as Side, place, columns, on));
     };
     cell.addEventListener("pointerenter", light(true));
     cell.addEventListener("pointerleave", light(false));
   });
   line.append(result);
-  if (full[0] > rows || full[1] > columns) line.append(h("span", { class: "plv-dim" }, model.t(`first ${rows} × ${columns} of ${full[0]} × ${full[1]}`, `${full[0]} × ${full[1]} 中的前 ${rows} × ${columns}`)));
+  if (full[0] > rows || full[1] > columns) line.append(h("span", { class: "v-dim" }, model.t(`first ${rows} × ${columns} of ${full[0]} × ${full[1]}`, `${full[0]} × ${full[1]} 中的前 ${rows} × ${columns}`)));
   return line;
 }
 
@@ -155,17 +155,17 @@ function real(list: HTMLElement[], side: Side, place: number, columns: number, o
   const [rows, wide] = [1, 1, ...side.shape].slice(-2) as [number, number];
   const [r, c] = [Math.min(Math.floor(place / columns), rows - 1), Math.min(place % columns, wide - 1)];
   const cell = list[r * columns + c];
-  if (cell) toggle(cell, "plv-hit", on);
+  if (cell) toggle(cell, "v-hit", on);
 }
 
 function mini(rows: number, columns: number, side: Side | null, model: Model, result?: Case["result"]): [HTMLElement[], HTMLElement] {
-  const grid = h("div", { class: "plv-mini", "aria-hidden": "true", style: `grid-template-columns:repeat(${columns},auto);${side?.storage ? `--plv-hue:${model.hue(side.storage)}` : ""}` });
+  const grid = h("div", { class: "v-mini", "aria-hidden": "true", style: `grid-template-columns:repeat(${columns},auto);${side?.storage ? `--v-hue:${model.hue(side.storage)}` : ""}` });
   const [tall, wide] = [1, 1, ...(side?.shape ?? [])].slice(-2) as [number, number];
   const cells: HTMLElement[] = [];
   for (let r = 0; r < rows; r += 1) {
     for (let c = 0; c < columns; c += 1) {
       const own = side ? side.cells?.[Math.min(r, tall - 1) * wide + Math.min(c, wide - 1)] : result?.cells?.[r * (result.shape.at(-1) ?? 1) + c];
-      const cell = h("span", { class: side && (r >= tall || c >= wide) ? "plv-stretch" : "" }, own === undefined ? "" : value(own));
+      const cell = h("span", { class: side && (r >= tall || c >= wide) ? "v-stretch" : "" }, own === undefined ? "" : value(own));
       cells.push(cell);
       grid.append(cell);
     }

@@ -61,18 +61,23 @@ export function at<Entry extends { step: number }>(entries: readonly Entry[], st
 
 export function swatch(storage: string | null, model: Model): HTMLElement {
   const hue = storage ? model.hue(storage) : "";
-  return h("span", { class: "plv-letter", style: hue ? `background:${hue};color:${inkOn(hue)}` : "", "aria-hidden": "true" }, storage ? model.letter(storage) : "?");
+  return h("span", { class: "v-letter", style: hue ? `background:${hue};color:${inkOn(hue)}` : "", "aria-hidden": "true" }, storage ? model.letter(storage) : "?");
 }
 
 export function toggle(element: Element, name: string, on: boolean): void {
   element.classList.toggle(name, on);
 }
 
+/** What is written on an element is its name, and `text` describes it; without anything written, `text` is the name. */
+export function describe(element: SVGElement, text: string): void {
+  element.setAttribute(element.textContent ? "aria-description" : "aria-label", text);
+}
+
 /** Acts on click, Enter and Space, like a button; for SVG elements that are none. */
 export function pressable(element: SVGElement, label: string, go: () => void): void {
   element.setAttribute("role", "button");
   element.setAttribute("tabindex", "-1");
-  element.setAttribute("aria-label", label);
+  describe(element, label);
   element.addEventListener("click", go);
   element.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" && event.key !== " ") return;

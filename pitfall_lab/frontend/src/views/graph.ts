@@ -3,7 +3,7 @@
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { inkOn } from "../core/palette";
-import { cut, frame, nothing, part, pressable, reveal, toggle } from "./draw";
+import { cut, describe, frame, nothing, part, pressable, reveal, toggle } from "./draw";
 import { mountLadder, type Ladder } from "./ladder";
 
 interface Notch {
@@ -74,19 +74,19 @@ function mountCards(root: HTMLElement, model: Model, scene: Graph): { update(): 
   const box = frame(root, model.t("computation graph, scrollable", "计算图，可滚动"));
   const label = model.t(`Computation graph with ${scene.count} nodes`, `计算图，${scene.count} 个节点`);
   const svg = s("svg", { width: scene.width + 56, height: scene.height, viewBox: `0 0 ${scene.width + 56} ${scene.height}`, role: "group", "aria-label": label });
-  const tip = `plv-tip-${Math.random().toString(36).slice(2)}`;
-  const arrow = s("path", { d: "M0 0L8 4L0 8z", class: "plv-tip" });
+  const tip = `v-tip-${Math.random().toString(36).slice(2)}`;
+  const arrow = s("path", { d: "M0 0L8 4L0 8z", class: "v-tip" });
   svg.append(s("defs", {}, s("marker", { id: tip, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, arrow)));
-  const fit = h("button", { type: "button", class: "plv-link", "aria-pressed": "false", click: () => fit.setAttribute("aria-pressed", String(box.classList.toggle("plv-fit"))) }, model.t("fit", "缩放到全图")) as HTMLElement;
+  const fit = h("button", { type: "button", class: "v-link", "aria-pressed": "false", click: () => fit.setAttribute("aria-pressed", String(box.classList.toggle("v-fit"))) }, model.t("fit", "缩放到全图")) as HTMLElement;
   const redraws: Redraw[] = [...scene.edges.map((edge) => drawEdge(svg, edge, scene, tip)), ...scene.nodes.map((card) => drawCard(svg, card, model, box))];
-  if (scene.height > 440 || scene.width > 520) box.append(h("div", { class: "plv-tools" }, fit));
+  if (scene.height > 440 || scene.width > 520) box.append(h("div", { class: "v-tools" }, fit));
   box.append(svg);
   let shown = -2;
   return {
     update() {
       const state = model.stateAt(model.step);
       for (const redraw of redraws) redraw(state, model.step);
-      const now = shown === model.step ? null : svg.querySelector(".plv-now");
+      const now = shown === model.step ? null : svg.querySelector(".v-now");
       shown = model.step;
       if (now) reveal(box, now);
     },
@@ -97,41 +97,41 @@ function mountCards(root: HTMLElement, model: Model, scene: Graph): { update(): 
 /** Forward: solid, down. Gradient: dashed, up, with its shape, once both ends have run. */
 function drawEdge(svg: Element, edge: Edge, scene: Graph, tip: string): Redraw {
   const [from, to] = [edge.from, edge.to].map((id) => scene.nodes.find((card) => card.id === id)) as [Card, Card];
-  const line = s("path", { d: edge.d, class: "plv-edge" });
-  const back = s("path", { d: edge.back, class: "plv-back", "marker-end": `url(#${tip})` });
+  const line = s("path", { d: edge.d, class: "v-edge" });
+  const back = s("path", { d: edge.back, class: "v-back", "marker-end": `url(#${tip})` });
   const [x, y] = edge.label;
   const flow = s("g", {}, back, s("text", { x, y: y + 4 }, edge.shape));
   const all = s("g", { "aria-hidden": "true" }, line, flow);
   if (edge.times > 1) all.append(s("text", { x: x - 24, y: y + 4, "text-anchor": "end" }, `×${edge.times}`));
   svg.append(all);
   return (state, step) => {
-    toggle(all, "plv-away", step < to.born);
+    toggle(all, "v-away", step < to.born);
     const ran = (card: Card): boolean => (card.kind === "leaf" ? true : (state.nodes[card.id]?.ran ?? null) !== null);
-    toggle(flow, "plv-away", step < to.born || !ran(to) || (to.raised ?? Infinity) <= step || (from.kind === "leaf" && !ran(to)));
+    toggle(flow, "v-away", step < to.born || !ran(to) || (to.raised ?? Infinity) <= step || (from.kind === "leaf" && !ran(to)));
   };
 }
 
 function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Redraw {
   const hue = card.storage ? model.hue(card.storage) : "";
   const square = card.kind === "leaf";
-  const face = s("rect", { class: "plv-face", width: card.w, height: card.h, rx: square ? 0 : 7 });
+  const face = s("rect", { class: "v-face", width: card.w, height: card.h, rx: square ? 0 : 7 });
   if (square) face.setAttribute("style", `stroke:${hue};stroke-width:2.4`);
-  const g = s("g", { class: "plv-card", transform: `translate(${card.x} ${card.y})` }, face, s("text", { x: 9, y: 18, class: "plv-b" }, card.title));
+  const g = s("g", { class: "v-card", transform: `translate(${card.x} ${card.y})` }, face, s("text", { x: 9, y: 18, class: "v-b" }, card.title));
   const sub = s("g", {});
   let y = 37;
   if (card.sub) {
     if (card.storage) {
       sub.append(s("rect", { x: 8, y: y - 12, width: 17, height: 16, rx: 2, style: `fill:${hue};stroke:var(--pl-ink)` }));
-      sub.append(s("text", { x: 16.5, y, "text-anchor": "middle", class: "plv-b", style: `fill:${inkOn(hue)}` }, model.letter(card.storage)));
+      sub.append(s("text", { x: 16.5, y, "text-anchor": "middle", class: "v-b", style: `fill:${inkOn(hue)}` }, model.letter(card.storage)));
     }
-    sub.append(s("text", { x: card.storage ? 31 : 9, y, class: "plv-sans plv-sub" }, card.sub));
+    sub.append(s("text", { x: card.storage ? 31 : 9, y, class: "v-sans v-sub" }, card.sub));
     y += 20;
   }
-  const badge = s("text", { x: card.w - 8, y: 37, "text-anchor": "end", class: "plv-dim" });
+  const badge = s("text", { x: card.w - 8, y: 37, "text-anchor": "end", class: "v-dim" });
   const gradient = s("text", { x: 9, y: card.h - 9 }, card.gradient ? `∇ ${card.gradient}` : "");
-  const cross = s("text", { x: card.w + 7, y: 17, class: "plv-red" }, "✕");
+  const cross = s("text", { x: card.w + 7, y: 17, class: "v-red" }, "✕");
   g.append(sub, badge, gradient, cross);
-  const notches = card.saved.map((notch) => drawNotch(g, notch, y - 13, model));
+  const notches = card.saved.map((notch) => drawNotch(g, card, notch, y - 13, model));
   pressable(g, "", () => (model.focus = card.id));
   g.addEventListener("pointerenter", () => (model.focus = card.id));
   svg.append(g);
@@ -140,18 +140,18 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Red
     const node = state.nodes[card.id];
     const ran = (node?.ran ?? null) !== null;
     const past = card.kind === "node" && !!card.output && state.tensors[card.output]?.grad_fn !== card.id;
-    toggle(g, "plv-away", step < card.born);
-    toggle(g, "plv-now", isNow(card, model, step));
-    toggle(g, "plv-bad", (card.raised ?? Infinity) <= step);
-    toggle(cross, "plv-away", (card.raised ?? Infinity) > step);
-    toggle(sub, "plv-past", past);
-    toggle(gradient, "plv-away", !ran || step < card.born);
+    toggle(g, "v-away", step < card.born);
+    toggle(g, "v-now", isNow(card, model, step));
+    toggle(g, "v-bad", (card.raised ?? Infinity) <= step);
+    toggle(cross, "v-away", (card.raised ?? Infinity) > step);
+    toggle(sub, "v-past", past);
+    toggle(gradient, "v-away", !ran || step < card.born);
     const version = card.counter ? state.counters[card.counter] : undefined;
     badge.textContent = version === undefined || past || !card.sub ? "" : `${card.counter}·v${version}`;
     const said = notches.map((notch) => notch(state, step));
-    g.setAttribute("aria-label", [card.title, card.sub, ...said, ran ? model.t("ran in backward", "已在反向中运行") : ""].filter(Boolean).join(", "));
+    describe(g, [...said, ran ? model.t("ran in backward", "已在反向中运行") : ""].filter(Boolean).join(", "));
     const focus = model.focus !== "" && [card.id, card.output, card.storage, card.counter].includes(model.focus);
-    toggle(g, "plv-focus", focus);
+    toggle(g, "v-focus", focus);
     if (focus && !focused && step >= card.born && !box.matches(":hover")) reveal(box, g);
     focused = focus;
   };
@@ -165,22 +165,21 @@ function isNow(card: Card, model: Model, step: number): boolean {
 }
 
 /** A saved tensor: a tab with a cut corner. Struck out when its counter moved on, hollow when freed, ≠ when it was silently wrong. */
-function drawNotch(g: Element, notch: Notch, y: number, model: Model): (state: State, step: number) => string {
+function drawNotch(g: Element, card: Card, notch: Notch, y: number, model: Model): (state: State, step: number) => string {
   const hue = notch.storage ? model.hue(notch.storage) : "var(--pl-dim)";
   const { x, w } = notch;
   const strike = s("line", { x1: x + 3, y1: y + 17, x2: x + w - 4, y2: y + 3 });
-  const mark = s("text", { x: x + w - 14, y: y + 14, class: "plv-red" });
-  const tab = s("g", { class: "plv-notch" }, s("path", { d: `M${x} ${y}h${w - 7}l7 7v13h${-w}z`, style: `stroke:${hue}` }), s("text", { x: x + 5, y: y + 14 }, cut(notch.text, 18)), strike, mark);
+  const mark = s("text", { x: x + w - 14, y: y + 14, class: "v-red" });
+  const tab = s("g", { class: "v-notch" }, s("path", { d: `M${x} ${y}h${w - 7}l7 7v13h${-w}z`, style: `stroke:${hue}` }), s("text", { x: x + 5, y: y + 14 }, cut(notch.text, 18)), strike, mark);
   g.append(tab);
   return (state, step) => {
     const now = notch.counter ? state.counters[notch.counter] : undefined;
-    const owner = g.classList.contains("plv-away");
     const stale = now !== undefined && now !== notch.version;
     const broken = (notch.broken ?? Infinity) <= step;
     const wrong = (notch.wrong ?? Infinity) <= step;
-    toggle(strike, "plv-away", owner || !stale);
-    toggle(tab, "plv-bad", broken);
-    toggle(tab, "plv-freed", false);
+    toggle(strike, "v-away", step < card.born || !stale);
+    toggle(tab, "v-bad", broken);
+    toggle(tab, "v-freed", !!state.nodes[card.id]?.freed);
     mark.textContent = broken ? "✕" : wrong ? "≠" : "";
     const fate = stale ? model.t(` is stale, now v${now}`, ` 已失效，现为 v${now}`) : "";
     return model.t(`saved ${notch.text} of ${notch.tensor ?? "?"}${fate}`, `保存了 ${notch.tensor ?? "?"} 的 ${notch.text}${fate}`);

@@ -36,7 +36,7 @@ export function mountLadder(root: HTMLElement, model: Model, ladder: Ladder): { 
   const width = LEFT + (ladder.lanes + 2) * LANE;
   const height = ladder.rows.length * ROW;
   const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": model.t(`${ladder.rows.length} rows, one per step; loops are folded`, `${ladder.rows.length} 行，每行一步，循环已折叠`) });
-  if (ladder.crowded) box.append(h("p", { class: "plv-dim" }, model.t(`${ladder.crowded} storages share the last lane.`, `${ladder.crowded} 个存储共用最后一列。`)));
+  if (ladder.crowded) box.append(h("p", { class: "v-dim" }, model.t(`${ladder.crowded} storages share the last lane.`, `${ladder.crowded} 个存储共用最后一列。`)));
   box.append(svg);
   const drawn = new Map<number, SVGElement>();
   const window_ = (): void => {
@@ -53,7 +53,7 @@ export function mountLadder(root: HTMLElement, model: Model, ladder: Ladder): { 
   };
   const here = (): number => (model.step < 0 ? -1 : (ladder.row_of[model.step] ?? -1));
   const mark = (): void => {
-    for (const [index, rung] of drawn) (toggle(rung, "plv-here", index === here()), toggle(rung, "plv-later", index > here()));
+    for (const [index, rung] of drawn) (toggle(rung, "v-here", index === here()), toggle(rung, "v-later", index > here()));
   };
   box.addEventListener("scroll", window_);
   return {
@@ -70,17 +70,17 @@ function drawRung(row: Rung, index: number, width: number, ladder: Ladder, model
   const y = ROW / 2;
   const x = (lane: number): number => LEFT + lane * LANE;
   const times = row.times ? `×${row.times} · ${row.length} ` + model.t("steps  ", "步  ") : "";
-  const g = s("g", { class: "plv-rung", transform: `translate(0 ${index * ROW})` }, s("rect", { width, height: ROW }));
-  g.append(s("text", { x: 40, y: y + 4, "text-anchor": "end", class: "plv-dim" }, String(row.line ?? "")), s("text", { x: 50, y: y + 4 }, cut(times + row.code, 33)));
+  const g = s("g", { class: "v-rung", transform: `translate(0 ${index * ROW})` }, s("rect", { width, height: ROW }));
+  g.append(s("text", { x: 40, y: y + 4, "text-anchor": "end", class: "v-dim" }, String(row.line ?? "")), s("text", { x: 50, y: y + 4 }, cut(times + row.code, 33)));
   const lanes = [...row.reads, ...row.makes];
-  if (lanes.length > 1) g.append(s("line", { x1: x(Math.min(...lanes)), x2: x(Math.max(...lanes)), y1: y, y2: y, class: "plv-edge" }));
+  if (lanes.length > 1) g.append(s("line", { x1: x(Math.min(...lanes)), x2: x(Math.max(...lanes)), y1: y, y2: y, class: "v-edge" }));
   const storageAt = (lane: number): string => row.storages.find((one) => ladder.lane_of[one] === lane) ?? "";
-  for (const lane of row.reads) g.append(s("circle", { cx: x(lane), cy: y, r: 4.5, class: "plv-lane", style: `stroke:${model.hue(storageAt(lane))}` }));
+  for (const lane of row.reads) g.append(s("circle", { cx: x(lane), cy: y, r: 4.5, class: "v-lane", style: `stroke:${model.hue(storageAt(lane))}` }));
   for (const lane of row.makes) {
     const style = `fill:${model.hue(storageAt(lane))};stroke:var(--pl-ink);stroke-width:${row.writes ? 3 : 1.2}`;
     g.append(s("rect", { x: x(lane) - 6, y: y - 6, width: 12, height: 12, style }));
   }
-  if (row.error) g.append(s("text", { x: x(ladder.lanes) + 4, y: y + 4, class: "plv-red" }, "✕"));
+  if (row.error) g.append(s("text", { x: x(ladder.lanes) + 4, y: y + 4, class: "v-red" }, "✕"));
   const line = row.line ? model.t(`line ${row.line}, `, `第 ${row.line} 行，`) : "";
   pressable(g, `${line}${times}${row.code}: ${row.storages.join(", ")}`, () => {
     model.step = row.step;

@@ -80,7 +80,8 @@ export const storage: View = {
       const state = model.stateAt(model.step);
       invite(state);
       for (const block of [...blocks.values(), ...guests.values()]) block.update(state, model.step);
-      const wanted = focusedStorage(model, state) || model.trace.events[model.step]?.writes[0] || "";
+      const event = model.trace.events[model.step];
+      const wanted = focusedStorage(model, state) || event?.writes[0] || state.tensors[event?.results[0] ?? ""]?.storage || "";
       const key = `${wanted} ${model.step}`;
       const block = blocks.get(wanted) ?? guests.get(wanted);
       if (block && key !== seen && !block.element.matches(":hover")) reveal(box, block.element);
@@ -91,7 +92,7 @@ export const storage: View = {
 };
 
 function moreButton(model: Model, count: number, go: () => void): HTMLElement {
-  const button: HTMLElement = h("button", { class: "plv-link", type: "button", click: () => (button.remove(), go()) }, model.t(`show ${count} more storages`, `再显示 ${count} 个存储`));
+  const button: HTMLElement = h("button", { class: "v-link", type: "button", click: () => (button.remove(), go()) }, model.t(`show ${count} more storages`, `再显示 ${count} 个存储`));
   return button;
 }
 
@@ -115,10 +116,10 @@ class Block {
     private readonly model: Model,
   ) {
     const title = `${store.id} · ${store.size} × ${store.dtype}`;
-    this.detail = h("div", { class: "plv-detail" });
+    this.detail = h("div", { class: "v-detail" });
     this.table = this.grid(title);
-    const heading = h("h4", { click: () => (model.focus = store.id) }, swatch(store.id, model), title);
-    this.element = h("section", { class: "plv-block", style: `--plv-hue:${model.hue(store.id)}` }, heading, this.table, this.detail);
+    const heading = h("div", { class: "v-title", click: () => (model.focus = store.id) }, swatch(store.id, model), title);
+    this.element = h("section", { class: "v-block", style: `--v-hue:${model.hue(store.id)}` }, heading, this.table, this.detail);
   }
 
   private grid(title: string): HTMLElement {
@@ -128,17 +129,17 @@ class Block {
     const row = h("tr", { role: "row" }, h("th", { role: "rowheader", scope: "row" }, model.t("value", "值")));
     this.eachColumn((column, place) => {
       head.append(h("th", { role: "columnheader", scope: "col" }, String(column)));
-      const cell = h("td", { role: "gridcell", class: "plv-cell", tabindex: "-1", click: () => this.tell(place), focus: () => this.tell(place), pointerenter: () => this.tell(place) });
+      const cell = h("td", { role: "gridcell", class: "v-cell", tabindex: "-1", click: () => this.tell(place), focus: () => this.tell(place), pointerenter: () => this.tell(place) });
       this.cells[place] = cell;
       row.append(cell);
     }, () => (head.append(this.hole("th")), row.append(this.hole("td"))));
     const body = h("tbody", { role: "rowgroup" }, row);
     const shown = store.brushes.slice(0, BRUSHES);
     for (const brush of shown) body.append(this.brush(brush));
-    const table = h("table", { class: "plv-grid", role: "grid", "aria-label": label, keydown: (event: KeyboardEvent) => this.key(event) }, h("thead", { role: "rowgroup" }, head), body);
+    const table = h("table", { class: "v-grid", role: "grid", "aria-label": label, keydown: (event: KeyboardEvent) => this.key(event) }, h("thead", { role: "rowgroup" }, head), body);
     const more = store.brushes.length - shown.length;
     if (more > 0) {
-      const button: HTMLElement = h("button", { class: "plv-link", type: "button", click: () => {
+      const button: HTMLElement = h("button", { class: "v-link", type: "button", click: () => {
         button.remove();
         for (const brush of store.brushes.slice(BRUSHES)) body.append(this.brush(brush));
         this.update(model.stateAt(model.step), model.step);
@@ -158,35 +159,35 @@ class Block {
   }
 
   private hole(tag: "th" | "td"): HTMLElement {
-    return h(tag, { class: "plv-hole", role: tag === "th" ? "columnheader" : "gridcell", "aria-label": this.model.t("cells left out", "省略的单元") }, "…");
+    return h(tag, { class: "v-hole", role: tag === "th" ? "columnheader" : "gridcell", "aria-label": this.model.t("cells left out", "省略的单元") }, "…");
   }
 
   /** A tensor's row. `Double` badge: the same storage under another counter than the first tensor's. */
   private brush(brush: Brush): HTMLElement {
     const { model, store } = this;
-    const badge = h("span", { class: "plv-badge" });
-    const called = h("span", { class: "plv-name" });
-    const form = h("span", { class: "plv-dim" });
-    const row = h("tr", { role: "row" }, h("th", { role: "rowheader", scope: "row", click: () => (model.focus = brush.tensor), pointerenter: () => (model.focus = brush.tensor) }, called, " ", badge, form));
+    const badge = h("span", { class: "v-badge" });
+    const called = h("span", { class: "v-name" });
+    const form = h("span", { class: "v-dim" });
+    const row = h("tr", { role: "row" }, h("th", { role: "rowheader", scope: "row", click: () => (model.focus = brush.tensor), pointerenter: () => (model.focus = brush.tensor) }, called, h("div", {}, badge, " ", form)));
     const places: HTMLElement[] = [];
     this.eachColumn((_, place) => {
       places[place] = h("td", { role: "gridcell", tabindex: "-1", pointerenter: () => this.tell(place), focus: () => this.tell(place) });
       row.append(places[place]);
-    }, () => row.append(h("td", { role: "gridcell", class: "plv-hole" }, "")));
+    }, () => row.append(h("td", { role: "gridcell", class: "v-hole" }, "")));
     let drawn: Stroke | undefined | null = null;
     this.rows.push((state, step) => {
       const stroke = at(brush.history, step);
       const there = stroke && !stroke.gone;
-      toggle(row, "plv-away", !there);
-      toggle(row, "plv-dead", !!there && !stroke.alive);
+      toggle(row, "v-away", !there);
+      toggle(row, "v-dead", !!there && !stroke.alive);
       called.textContent = name(brush.tensor, state);
       if (!there) return;
       const version = stroke.counter ? state.counters[stroke.counter] : undefined;
       badge.textContent = stroke.counter ? `${stroke.counter}·v${version ?? "?"}` : "NumPy";
-      toggle(badge, "plv-array", !stroke.counter);
-      toggle(badge, "plv-double", !!stroke.counter && stroke.counter !== store.counters[0]);
+      toggle(badge, "v-array", !stroke.counter);
+      toggle(badge, "v-double", !!stroke.counter && stroke.counter !== store.counters[0]);
       form.textContent = `${shape(stroke.shape)} ${model.t("stride", "步长")} ${shape(stroke.stride)}${stroke.offset ? ` ${model.t("offset", "偏移")} ${stroke.offset}` : ""}${stroke.alive ? "" : model.t(" · gone", " · 已释放")}`;
-      toggle(row, "plv-hit", model.focus === brush.tensor);
+      toggle(row, "v-hit", model.focus === brush.tensor);
       if (stroke === drawn) return;
       drawn = stroke;
       paint(places, stroke.cover);
@@ -196,14 +197,14 @@ class Block {
 
   update(state: State, step: number): void {
     const { store, model } = this;
-    toggle(this.element, "plv-away", step < store.born);
-    toggle(this.element, "plv-ghosted", store.died !== null && step >= store.died);
-    toggle(this.element, "plv-focus", model.focus === store.id || focusedStorage(model, state) === store.id);
+    toggle(this.element, "v-away", step < store.born);
+    toggle(this.element, "v-ghosted", store.died !== null && step >= store.died);
+    toggle(this.element, "v-focus", model.focus === store.id || focusedStorage(model, state) === store.id);
     const values = at(store.values, step)?.cells ?? [];
     const written = new Set(store.writes.find((write) => write.step === step)?.cells);
     this.cells.forEach((cell, place) => {
       cell.textContent = value(values[place], store.dtype);
-      toggle(cell, "plv-written", written.has(place));
+      toggle(cell, "v-written", written.has(place));
     });
     for (const redraw of this.rows) redraw(state, step);
   }
@@ -235,7 +236,7 @@ class Block {
     const here = event.target as HTMLElement;
     const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (!move || here.getAttribute("role") !== "gridcell") return;
-    const rows = [...this.table.querySelectorAll("tbody tr:not(.plv-away)")].map((row) => [...row.querySelectorAll<HTMLElement>("td[tabindex]")]);
+    const rows = [...this.table.querySelectorAll("tbody tr:not(.v-away)")].map((row) => [...row.querySelectorAll<HTMLElement>("td[tabindex]")]);
     const r = rows.findIndex((row) => row.includes(here));
     const next = rows[r + (move[0] as number)]?.[(rows[r]?.indexOf(here) ?? 0) + (move[1] as number)];
     if (!next && event.key === "ArrowUp") return;
@@ -251,8 +252,8 @@ function paint(places: HTMLElement[], cover: string[][]): void {
   const [first, last] = [covered[0] ?? 1, covered[covered.length - 1] ?? 0];
   places.forEach((cell, place) => {
     const indices = cover[place] ?? [];
-    toggle(cell, "plv-brush", indices.length > 0);
-    toggle(cell, "plv-gap", !indices.length && place > first && place < last);
+    toggle(cell, "v-brush", indices.length > 0);
+    toggle(cell, "v-gap", !indices.length && place > first && place < last);
     cell.textContent = indices.length > 3 ? `${indices.slice(0, 2).join(" ")} …` : indices.join(" ");
   });
 }

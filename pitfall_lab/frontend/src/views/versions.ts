@@ -3,7 +3,7 @@
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { inkOn } from "../core/palette";
-import { cut, frame, name, nothing, part, pressable, toggle } from "./draw";
+import { cut, frame, nothing, part, pressable, toggle } from "./draw";
 
 interface Pin {
   step: number;
@@ -36,7 +36,8 @@ interface Track {
 
 const LEFT = 132;
 const COLUMN = 44;
-const ROW = 56;
+const ROW = 66;
+const PAD = 26;
 const TOP = 30;
 const LABEL = 15;
 const PINS = 12;
@@ -57,7 +58,7 @@ export const versions: View = {
         chart = new Chart(box, scene.tracks.slice(0, 300), scene.columns, model);
         chart.update();
       };
-      box.append(h("button", { type: "button", class: "plv-link", click: all }, model.t(`show ${rest.length} more counters`, `再显示 ${rest.length} 个版本计数器`)));
+      box.append(h("button", { type: "button", class: "v-link", click: all }, model.t(`show ${rest.length} more counters`, `再显示 ${rest.length} 个版本计数器`)));
     }
     return { update: () => chart.update(), destroy: () => root.replaceChildren() };
   },
@@ -77,25 +78,25 @@ class Chart {
     private readonly columns: number[],
     private readonly model: Model,
   ) {
-    columns.forEach((step, index) => this.places.set(step, COLUMN * (index + 0.5)));
-    const [width, height] = [COLUMN * (columns.length + 1), tracks.reduce((sum, track) => sum + tall(track), 0) + 6];
+    columns.forEach((step, index) => this.places.set(step, PAD + COLUMN * (index + 0.5)));
+    const [width, height] = [PAD + COLUMN * (columns.length + 1), tracks.reduce((sum, track) => sum + tall(track), 0) + 6];
     const sheet = (w: number, h: number, label: string): SVGElement => s("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}`, ...(label ? { role: "group", "aria-label": label } : { "aria-hidden": "true" }) });
     const head = sheet(width, TOP, "");
     for (const [step, x] of this.places) {
       const line = model.trace.events[step]?.span?.line;
-      head.append(s("text", { x, y: 18, "text-anchor": "middle", class: "plv-dim" }, line ? `L${line}` : String(step + 1)));
+      head.append(s("text", { x, y: 18, "text-anchor": "middle", class: "v-dim" }, line ? `L${line}` : String(step + 1)));
     }
     const side = sheet(LEFT, height, model.t("version counters", "版本计数器"));
     const svg = sheet(width, height, model.t("bumps and saved versions over the steps", "各步的版本变化与保存"));
-    this.cursor = s("line", { class: "plv-cursor", y1: 0, y2: height, "aria-hidden": "true" });
-    svg.append(this.cursor);
+    this.cursor = s("line", { class: "v-cursor", y1: 0, y2: height, "aria-hidden": "true" });
     let top = 0;
     for (const track of tracks) {
       this.track(track, top, width, side, svg);
       top += tall(track);
     }
+    svg.append(this.cursor);
     this.scrub(svg);
-    box.append(h("div", { class: "plv-bar" }, sheet(LEFT, TOP, ""), head), h("div", { class: "plv-bar" }, side, svg));
+    box.append(h("div", { class: "v-bar" }, sheet(LEFT, TOP, ""), head), h("div", { class: "v-bar" }, side, svg));
   }
 
   update(): void {
@@ -123,52 +124,52 @@ class Chart {
     const height = tall(track);
     const axis = top + height - 26;
     const mid = axis - 8;
-    const g = s("g", { class: "plv-track" }, s("rect", { class: "plv-back-drop", x: 0, y: top, width, height: height - 4 }));
+    const g = s("g", { class: "v-track" }, s("rect", { class: "v-back-drop", x: 0, y: top, width, height: height - 4 }));
     const label = s("g", {}, s("rect", { x: 8, y: mid - 8, width: 20, height: 20, rx: 3, style: `fill:${hue};stroke:var(--pl-ink)` }));
     if (track.shared.length) label.append(s("rect", { x: 4.5, y: mid - 11.5, width: 27, height: 27, rx: 5, style: `fill:none;stroke:${hue};stroke-width:2` }));
-    const [counter, names] = [s("text", { x: 40, y: mid - 2, class: "plv-b" }), s("text", { x: 40, y: mid + 14, class: "plv-sans plv-dim" })];
-    label.append(s("text", { x: 18, y: mid + 6.5, "text-anchor": "middle", class: "plv-b", style: `fill:${inkOn(hue)}` }, track.storage ? model.letter(track.storage) : "?"), counter, names);
+    const [counter, names] = [s("text", { x: 40, y: mid - 2, class: "v-b" }), s("text", { x: 40, y: mid + 14, class: "v-sans v-dim" })];
+    label.append(s("text", { x: 18, y: mid + 6.5, "text-anchor": "middle", class: "v-b", style: `fill:${inkOn(hue)}` }, track.storage ? model.letter(track.storage) : "?"), counter, names);
     const others = track.shared.length ? model.t(`, same storage as ${track.shared.join(", ")}`, `，与 ${track.shared.join("、")} 同一存储`) : "";
     pressable(label, `${track.counter}, ${track.tensors.join(", ")}${others}`, () => (model.focus = track.counter));
-    const line = s("line", { x1: this.x(track.born), x2: width - 8, y1: axis, y2: axis, class: "plv-axis", style: `stroke:${hue}` });
-    const drop = s("rect", { class: "plv-back-drop", x: 0, y: top, width: LEFT, height: height - 4 });
-    const labels = s("g", { class: "plv-track" }, drop, label);
+    const line = s("line", { x1: this.x(track.born), x2: width - 8, y1: axis, y2: axis, class: "v-axis", style: `stroke:${hue}` });
+    const drop = s("rect", { class: "v-back-drop", x: 0, y: top, width: LEFT, height: height - 4 });
+    const labels = s("g", { class: "v-track" }, drop, label);
     side.append(labels);
     svg.append(g);
     g.append(line);
     this.redraws.push((state, step) => {
       counter.textContent = `${track.counter}·v${state.counters[track.counter] ?? "–"}`;
-      names.textContent = cut(track.tensors.map((one) => name(one, state)).join(", "), 13);
-      toggle(g, "plv-away", step < track.born);
-      toggle(labels, "plv-later", step < track.born);
+      names.textContent = cut(track.tensors.map((one) => state.tensors[one]?.name ?? one).join(", "), 13);
+      toggle(g, "v-away", step < track.born);
+      toggle(labels, "v-later", step < track.born);
       const focus = model.focus !== "" && [track.counter, track.storage, ...track.tensors].includes(model.focus);
-      for (const half of [g, labels]) toggle(half, "plv-focus", focus);
+      for (const half of [g, labels]) toggle(half, "v-focus", focus);
     });
     for (const pin of track.pins.slice(0, PINS)) this.pin(g, pin, axis);
     for (const bump of track.bumps) this.tick(g, bump, axis);
     for (const step of track.silent) this.silent(g, step, axis, track);
-    if (track.pins.length > PINS) label.append(s("text", { x: 40, y: mid + 28, class: "plv-dim" }, `+${track.pins.length - PINS}`));
+    if (track.pins.length > PINS) label.append(s("text", { x: 40, y: mid + 28, class: "v-dim" }, `+${track.pins.length - PINS}`));
   }
 
   private tick(g: Element, bump: { step: number; from: number; to: number }, axis: number): void {
     const x = this.places.get(bump.step);
     if (x === undefined) return;
     const { model } = this;
-    const tick = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 34, fill: "transparent" }), s("line", { class: "plv-tick", x1: x, x2: x, y1: axis - 9, y2: axis + 9 }));
-    tick.append(s("text", { x, y: axis + 22, "text-anchor": "middle", class: "plv-b" }, `v${bump.to}`));
+    const tick = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 34, fill: "transparent" }), s("line", { class: "v-tick", x1: x, x2: x, y1: axis - 9, y2: axis + 9 }));
+    tick.append(s("text", { x, y: axis + 22, "text-anchor": "middle", class: "v-b" }, `v${bump.to}`));
     pressable(tick, model.t(`step ${bump.step + 1}: from version ${bump.from} to ${bump.to}`, `第 ${bump.step + 1} 步：版本从 ${bump.from} 变为 ${bump.to}`), () => (model.step = bump.step));
     g.append(tick);
-    this.redraws.push((_, step) => toggle(tick, "plv-later", step < bump.step));
+    this.redraws.push((_, step) => toggle(tick, "v-later", step < bump.step));
   }
 
   private silent(g: Element, at: number, axis: number, track: Track): void {
     const x = this.places.get(at);
     if (x === undefined) return;
     const { model } = this;
-    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 24, fill: "transparent" }), s("rect", { class: "plv-silent", x: x - 7, y: axis - 7, width: 14, height: 14 }));
+    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 24, fill: "transparent" }), s("rect", { class: "v-silent", x: x - 7, y: axis - 7, width: 14, height: 14 }));
     pressable(mark, model.t(`step ${at + 1}: ${track.storage} written, ${track.counter} did not move`, `第 ${at + 1} 步：写入 ${track.storage}，${track.counter} 没有变化`), () => (model.step = at));
     g.append(mark);
-    this.redraws.push((_, step) => toggle(mark, "plv-later", step < at));
+    this.redraws.push((_, step) => toggle(mark, "v-later", step < at));
   }
 
   private pin(g: Element, pin: Pin, axis: number): void {
@@ -177,10 +178,10 @@ class Chart {
     const until = pin.stale ?? pin.changed;
     const end = until === null ? null : this.x(until);
     const foot = axis - 22 - LABEL * pin.level;
-    const stretch = end === null ? null : s("line", { class: "plv-stalespan", x1: x, x2: end, y1: axis, y2: axis });
+    const stretch = end === null ? null : s("line", { class: "v-stalespan", x1: x, x2: end, y1: axis, y2: axis });
     if (stretch) g.append(stretch);
     const text = `${pin.node}.${cut(pin.slot, 10)} v${pin.version}`;
-    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "plv-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("line", { class: "plv-edge", x1: x, x2: x, y1: axis - 20, y2: foot }), s("text", { x, y: foot - 2, "text-anchor": "middle" }, text));
+    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "v-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("line", { class: "v-edge", x1: x, x2: x, y1: axis - 20, y2: foot }), s("text", { x, y: foot - 2, "text-anchor": "middle" }, text));
     const label = model.t(`${pin.title} ${pin.node} saved ${pin.slot} at version ${pin.version}`, `${pin.title} ${pin.node} 在版本 ${pin.version} 保存了 ${pin.slot}`);
     pressable(mark, label, () => {
       model.step = pin.step;
@@ -190,15 +191,15 @@ class Chart {
     const ends = ([["broken", "✕"], ["wrong", "≠"]] as const).flatMap(([key, sign]) => {
       const step = pin[key];
       if (step === null) return [];
-      const sign_ = s("text", { x: this.x(step), y: axis - 8, "text-anchor": "middle", class: "plv-red" }, sign);
+      const sign_ = s("text", { x: this.x(step), y: axis - 8, "text-anchor": "middle", class: "v-red" }, sign);
       g.append(sign_);
       return [[step, sign_] as const];
     });
     this.redraws.push((_, step) => {
-      toggle(mark, "plv-later", step < pin.step);
+      toggle(mark, "v-later", step < pin.step);
       const bad = [pin.broken, pin.wrong].some((one) => one !== null && step >= one);
-      stretch?.setAttribute("class", step < (until as number) ? "plv-away" : bad ? "plv-span" : "plv-stalespan");
-      for (const [when, sign_] of ends) toggle(sign_, "plv-away", step < when);
+      stretch?.setAttribute("class", step < (until as number) ? "v-away" : bad ? "v-span" : "v-stalespan");
+      for (const [when, sign_] of ends) toggle(sign_, "v-away", step < when);
     });
   }
 
@@ -206,7 +207,7 @@ class Chart {
   private scrub(svg: SVGElement): void {
     const go = (event: PointerEvent): void => {
       const box = svg.getBoundingClientRect();
-      const index = Math.round((event.clientX - box.left) / COLUMN - 0.5);
+      const index = Math.round((event.clientX - box.left - PAD) / COLUMN - 0.5);
       const step = this.columns[Math.max(0, Math.min(this.columns.length - 1, index))];
       if (step !== undefined) this.model.step = step;
     };
