@@ -52,6 +52,12 @@ def test_the_first_code_cell_loads_the_extension(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_code_fits_the_width_of_a_cell(name: str) -> None:
+    shown = [c for c in code(read(name)) if not c.metadata.get("jupyter", {}).get("source_hidden")]
+    assert not [line for c in shown for line in c.source.splitlines() if len(line) > 100]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_source_of_a_question_is_folded_away(name: str) -> None:
     questions = [c for c in code(read(name)) if "pitfall_lab.question(" in c.source]
     assert questions and all(c.metadata.get("jupyter", {}).get("source_hidden") for c in questions)
@@ -120,7 +126,10 @@ def test_announced_errors_are_the_one_the_chapter_explains(executed: Any) -> Non
 def test_every_observed_cell_shows_an_explorer(executed: Any) -> None:
     for cell in (c for c in code(executed) if c.source.startswith("%%pitfall")):
         shown = [o.data for o in cell.outputs if "data" in o]
-        assert any("application/vnd.jupyter.widget-view+json" in data and "text/html" in data for data in shown), cell.id
+        explorers = [data for data in shown if "application/vnd.jupyter.widget-view+json" in data and "text/html" in data]
+        assert len(explorers) == 1, cell.id
+        report = explorers[0]["text/plain"]
+        assert ", 0 disagreed" in report and "Observation stopped" not in report, (cell.id, report)
 
 
 def test_every_question_was_computed_with_a_belief_against_it(executed: Any) -> None:
