@@ -211,23 +211,28 @@ class Trial:
                 break
             if fix.meaning == "recompute" and any(other.meaning == "recompute" for other in kept):
                 continue  # a longer run of the same lines is no other fix
-            if self.holds(finding, fix):
+            ending = self.ending(finding, fix)
+            if ending == "finished" or (ending == "raised" and not kept):
                 kept.append(fix.as_verified())
         return tuple(kept)
 
-    def holds(self, finding: Finding, fix: Fix) -> bool:
-        """Apply ``fix`` and run the result: is the finding gone, nothing worse, and every value that was right the same?"""
+    def ending(self, finding: Finding, fix: Fix) -> str:
+        """Apply ``fix`` and run the result. How does it end if the finding is gone, nothing is worse, and every value that was right is the same?
+
+        Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does not hold).
+        """
         repaired = Subject(apply(self.subject.source, fix.edits), self.subject.name, self.subject.path, self.subject.argv)
         before = self._witness(meant=fix.meaning == "same")
         if before is None:
-            return False
+            return ""
         try:
             # the cheap run first: most candidates that are wrong compute something else, or stop
-            if not keeps_what_was_right(before, self.shop.witness(repaired), fix.meaning):
-                return False
-            return is_better(finding, self.trace, self.findings, self.shop.trace(repaired))
+            after = self.shop.witness(repaired)
+            same = keeps_what_was_right(before, after, fix.meaning) and (finding.severity != "error" or fix.meaning != "same" or same_names(before, after))
+            trace = self.shop.trace(repaired) if same else None
         except Unchecked:
-            return False
+            return ""
+        return trace.outcome.kind if trace is not None and is_better(finding, self.trace, self.findings, trace) else ""
 
     def _witness(self, *, meant: bool) -> dict[str, Any] | None:
         if meant not in self._before:
@@ -240,7 +245,7 @@ class Trial:
 
 def is_better(finding: Finding, trace: Trace, findings: list[Finding], after: Trace) -> bool:
     """Is ``finding`` gone in the repaired program's trace, with no new disagreement, no new finding and no earlier end?"""
-    if len(after.disagreements) > len(trace.disagreements):
+    if _value_disagreements(after) > _value_disagreements(trace):
         return False
     now = find(after)
     if _text_key(trace, finding) in {_text_key(after, other) for other in now}:
@@ -252,6 +257,17 @@ def is_better(finding: Finding, trace: Trace, findings: list[Finding], after: Tr
     if after.outcome.kind == "finished":
         return new_ones < old_ones and not strangers
     return _got_further(trace, after, now)
+
+
+def _value_disagreements(trace: Trace) -> int:
+    """On how many numbers, gradients, saved tensors or errors the engines differ.
+
+    A repaired program runs further than the one that stopped. What it meets there may show a slip of the shadow engine about a
+    stride or a version of something else; such a slip is reported with the trace but says nothing about the repair.
+    """
+    return sum(
+        d.path.startswith(("outcome", "result")) or d.path.endswith((".cells", ".grad", ".grad_fn")) or ".saved." in d.path for d in trace.disagreements
+    )
 
 
 def _got_further(trace: Trace, after: Trace, now: list[Finding]) -> bool:
@@ -290,6 +306,16 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
     if after["error"] is None and before["error"] is None:
         return len(before["backwards"]) == len(after["backwards"]) and _same_set(before["leaves"], after["leaves"])
     return len(after["backwards"]) >= len(before["backwards"])
+
+
+def same_names(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Do the program's own global tensors and arrays end with the same values? A write that a caller relied on must still reach it.
+
+    Only asked where torch refused to go on: where it did not, some of these values are the mistake.
+    """
+    if before["error"] is not None or after["error"] is not None:
+        return True
+    return all(_same(value, after["names"].get(name)) for name, value in before["names"].items())
 
 
 def _shapes(record: dict[str, Any]) -> list[Any]:

@@ -8,7 +8,7 @@ from pitfall_lab.rules import repairs
 from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule
 from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, called, capital, snippet
+from pitfall_lab.rules.wording import at_line, called, capital, statement_text
 from pitfall_lab.trace import Failure, T, Trace
 
 CODE, NAME = "PL201", "leaf-modified-in-place"
@@ -41,7 +41,7 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
     here = at_line(story, span)
     related = (
         Related("leaf", story.span(born), born, T(en=f"{name.en} starts the graph here: its gradient is what you asked for", zh=f"{name.zh} 从这里开始计算图：你要的就是它的梯度")),
-        Related("changed", span, step, T(en=f"`{snippet(story, span)}` would change it, and torch raises", zh=f"`{snippet(story, span)}` 要修改它，torch 报错")),
+        Related("changed", span, step, T(en=f"`{statement_text(story, span)}` would change it, and torch raises", zh=f"`{statement_text(story, span)}` 要修改它，torch 报错")),
     )
     return Finding(
         CODE, NAME, "error", span, step, predicted, _message(here, name, is_view=is_view), _explanation(here, name, is_view=is_view), related,
@@ -51,9 +51,12 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
 
 def _leaf(story: Story, failure: Failure, step: int) -> str | None:
     """The leaf behind the written tensor: the tensor itself, or what it is a view of."""
-    tensor = story.tensor(failure.tensor, step)
-    if failure.kind == "view-of-leaf-modified" and tensor and tensor.get("base"):
-        return str(tensor["base"])
+    event = story.event(step)
+    written = event.operands[0].label if event is not None and event.operands else None
+    for label in (failure.tensor, written):
+        tensor = story.tensor(label, step)
+        if tensor is not None:
+            return str(tensor["base"]) if tensor.get("base") else label
     return failure.tensor
 
 
@@ -83,7 +86,7 @@ def _explanation(here: T, name: T, *, is_view: bool) -> T:
 def _fixes(story: Story, step: int, span: object) -> tuple[Fix, ...]:
     if not story.trace.sources:
         return ()
-    program = Program(story.trace.sources[0].text)
+    program = story.program
     statement = program.statement_at(story.span(step)) if program.tree else None
     if statement is None or isinstance(statement, (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef)):
         return ()
@@ -105,12 +108,26 @@ def _runs(program: Program, statement: ast.stmt) -> list[list[ast.stmt]]:
 
 
 def _is_write(statement: ast.stmt) -> bool:
+    if any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in _targets(statement)):
+        return False  # a gradient is no leaf that requires grad
     if isinstance(statement, ast.AugAssign):
         return True
     if isinstance(statement, ast.Assign):
         return all(isinstance(target, ast.Subscript) for target in statement.targets)
     call = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_") and not call.func.attr.endswith("__")
+
+
+def _targets(statement: ast.stmt) -> list[ast.AST]:
+    """The parts of ``statement`` that are written, with everything in them."""
+    written: list[ast.AST] = []
+    if isinstance(statement, ast.AugAssign):
+        written = [statement.target]
+    elif isinstance(statement, ast.Assign):
+        written = list(statement.targets)
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        written = [statement.value.func]
+    return [node for part in written for node in ast.walk(part)]
 
 
 def _guarded(program: Program, run: list[ast.stmt], torch: str) -> Fix | None:

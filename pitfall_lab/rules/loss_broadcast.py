@@ -20,6 +20,7 @@ from pitfall_lab.trace import Event, T, Trace
 CODE, NAME = "PL401", "loss-broadcast"
 LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 DIFFERENCES = {"sub", "subtract", "rsub"}
+STRETCHES = {"broadcast_tensors"}  # what torch's own losses do first, where they are seen as their parts
 POSITIVE = {"square", "abs", "absolute", "pow", "norm", "vector_norm", "dist"}
 REDUCTIONS = {"mean", "sum", "norm", "vector_norm", "nanmean", "nansum"}
 OUTER = {"unsqueeze", "__getitem__", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
@@ -35,14 +36,22 @@ def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
     places = set()
     for event in story.calls():
         name = _plain(event)
-        if event.error is not None or name not in LOSSES | DIFFERENCES:
+        if event.error is not None or name not in LOSSES | DIFFERENCES | STRETCHES:
             continue
         pair = _mismatch(story, event)
         if pair is None or (event.span, name) in places or _inside_loss(story, event):
             continue
-        if name in LOSSES or (_becomes_a_loss(story, event) and not _meant(story, event, pair)):
+        if name in STRETCHES and not _feeds_loss(story, event):
+            continue
+        if name in LOSSES | STRETCHES or (_becomes_a_loss(story, event) and not _meant(story, event, pair)):
             places.add((event.span, name))
             yield event, pair
+
+
+def _feeds_loss(story: Story, event: Event) -> bool:
+    """Are the results of ``event`` what a loss compares?"""
+    results = set(event.results)
+    return any(_plain(later) in LOSSES and results & {operand.label for operand in later.operands} for later in story.events[event.step + 1 : event.step + 8])
 
 
 def _plain(event: Event) -> str:
@@ -200,7 +209,7 @@ def _gaps(tensor: dict[str, object]) -> list[int]:
 def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]:
     if not story.trace.sources:
         return ()
-    program = Program(story.trace.sources[0].text)
+    program = story.program
     node = program.at(event.span) if program.tree else None
     operands = _operand_nodes(node)
     labels = [operand.label for operand in event.operands if operand.label is not None][:2]

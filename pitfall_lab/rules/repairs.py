@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from pitfall_lab.rules.finding import Edit, Fix
 from pitfall_lab.rules.source import Program, apply, merge
@@ -50,7 +51,7 @@ def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
     sources = story.trace.sources
     if not sources:
         return ()
-    program = Program(sources[0].text)
+    program = story.program
     if program.tree is None:
         return ()
     candidates: list[Fix | None] = []
@@ -321,6 +322,8 @@ def _without_data(program: Program, statement: ast.stmt, name: ast.expr) -> tupl
 def _data_changes(program: Program, statement: ast.stmt, name: ast.expr) -> list[tuple[Span, str]]:
     """Take ``.data`` out of the written expression: a copy may be written openly."""
     changes = []
+    if any(isinstance(node, ast.Attribute) and node.attr == "numpy" for node in ast.walk(statement)):
+        return []  # NumPy only accepts what does not require grad
     for node in ast.walk(statement):
         if isinstance(node, ast.Attribute) and node.attr == "data" and node.value is name:
             own, inner = program.place(node), program.place(name)
@@ -385,9 +388,10 @@ def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
         tensor = story.tensor(label, step)
         if tensor and tensor.get("born") not in (None, step):
             birth = program.at(story.span(tensor["born"]))
-            found += _clone_base(program, birth)
-            if isinstance(birth, ast.expr) and tensor["born"] != clash.saved_at:
+            inside = program.statement(birth) is program.statement_at(story.span(step))
+            if isinstance(birth, ast.expr) and tensor["born"] != clash.saved_at and not inside:
                 found.append(_appended(program, birth, ".copy()" if tensor.get("kind") == "array" else ".clone()"))
+            found += _clone_base(program, birth)
         if event is not None and (event.kind == "write" or (tensor or {}).get("kind") == "array"):
             found += _numpy_bridges(program, story.span(step))
             found += _array_copy(program, story.span(step))
@@ -403,7 +407,7 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
     if name is birth or not _is_name(name):
         return []
     text = program.segment(name)
-    return [Fix(T(en=f"Take the view from a copy of `{text}`", zh=f"从 `{text}` 的副本取视图"), program.insert_before(statement, f"{text} = {text}.clone()"))]
+    return [Fix(T(en=f"Go on with a copy of `{text}` from here", zh=f"从这里起改用 `{text}` 的副本"), program.insert_before(statement, f"{text} = {text}.clone()"))]
 
 
 def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
@@ -413,6 +417,8 @@ def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
         if isinstance(node, ast.Call) and (_called(node) in {"numpy", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}):
             to_tensor = _called(node) in {"from_numpy", "as_tensor", "frombuffer", "from_dlpack"}
             bridges.append((node, ".clone()" if to_tensor else ".copy()"))
+    here = program.statement_at(span)
+    bridges = [bridge for bridge in bridges if program.statement(bridge[0]) is not here]  # a copy of what is written at once is written in vain
     near = _names_at(program, span)
 
     def distance(item: tuple[ast.Call, str]) -> tuple[bool, int]:
@@ -570,8 +576,10 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
         if len(copied) > 6 or sum(s.end_lineno - s.lineno + 1 for s in copied if s.end_lineno) > 20:
             break
         if not known or any(id(s) in covers for s in copied):
-            fixes.append(_second_forward(program, changed if ordered else backward, copied, after=ordered))
-    return fixes[:4]
+            if not ordered:  # in a loop: the change of one round meets the backward of the next
+                fixes.append(_second_forward(program, backward, copied, after=False))
+            fixes.append(_second_forward(program, changed, copied, after=True))
+    return fixes[:6]
 
 
 def _second_forward(program: Program, place: ast.stmt, copied: list[ast.stmt], *, after: bool) -> Fix:
@@ -599,15 +607,30 @@ def _preceding(program: Program, statement: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _reads(program: Program, node: ast.AST) -> set[str]:
-    """Names that ``node`` reads, dotted ones whole and with each of their beginnings (``self.h`` reads ``self`` too)."""
-    return {program.segment(n) for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute)) and _is_name(n) and isinstance(n.ctx, ast.Load)}
+    """Names that ``node`` reads: dotted ones whole and with each of their beginnings (``self.h`` reads ``self`` too), entries such as ``losses["g"]`` alone."""
+    found: set[str] = set()
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        if _is_entry(item):
+            found |= {program.segment(item)} if isinstance(item.ctx, ast.Load) else set()
+            continue
+        if isinstance(item, (ast.Name, ast.Attribute)) and _is_name(item) and isinstance(item.ctx, ast.Load):
+            found.add(program.segment(item))
+        pending.extend(ast.iter_child_nodes(item))
+    return found
 
 
 def _assigned(program: Program, statement: ast.stmt) -> set[str]:
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return set()
-    stored = {program.segment(n) for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)}
-    return stored
+    targets = (n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) or _is_entry(n))
+    return {program.segment(n) for n in targets if isinstance(n.ctx, ast.Store)}  # type: ignore[attr-defined]
+
+
+def _is_entry(node: ast.AST) -> TypeGuard[ast.Subscript]:
+    """One entry of a dictionary or list, named by a constant: ``losses["g"]``."""
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and _is_name(node.value)
 
 
 # --- small things ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import re
 from pitfall_lab.rules import repairs
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
 from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, called, capital, snippet
+from pitfall_lab.rules.wording import at_line, called, capital, snippet, statement_text
 from pitfall_lab.trace import Event, Failure, Forecast, T, Trace
 
 CODE, NAME = "PL101", "saved-tensor-overwritten"
@@ -56,7 +56,7 @@ def _finding(story: Story, event: Event | None, failure: Failure) -> Finding:
     changed_at = tuple(failure.changed_at or facts.changed_at) or tuple(story.bumps(failure.counter, saved_at or -1, backward or len(story.events)))
     first = _culprit(story, changed_at)
     span = story.span(first) if first is not None else None
-    what = called(story, failure.tensor, failure.storage, saved_at)
+    what = called(story, failure.tensor, failure.storage, saved_at, saved_at)
     clash = repairs.Clash(failure.storage, saved_at, changed_at, backward)
     return Finding(
         CODE, NAME, "error", span or failure.span, first if first is not None else backward, forecast is not None,
@@ -128,7 +128,7 @@ def _related(story: Story, what: T, saved_at: int | None, changed_at: tuple[int,
         span = story.span(step)
         if span not in places and len(places) < 4:
             places.add(span)
-            code = snippet(story, span)
+            code = statement_text(story, span)
             lines.append(Related("changed", span, step, T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`")))
     span = story.span(backward) or failure.span
     lines.append(Related("backward", span, backward, T(en="backward needs the saved values here, and torch raises", zh="反向传播在这里需要保存的值，torch 报错")))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
+from pitfall_lab.rules.source import Program
 from pitfall_lab.trace import Effect, Event, Span, Trace
 
 Record = dict[str, Any]
@@ -24,6 +26,11 @@ class Story:
         for event in trace.events:
             for effect in event.effects:
                 self._effects[".".join(effect.path.split(".")[:2])].append((event.step, effect))
+
+    @cached_property
+    def program(self) -> Program:
+        """The text and the syntax tree of the program itself (source 0)."""
+        return Program(self.trace.sources[0].text if self.trace.sources else "")
 
     def event(self, step: int | None) -> Event | None:
         """The event at ``step``, or ``None`` when there is none."""

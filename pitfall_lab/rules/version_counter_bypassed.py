@@ -9,7 +9,7 @@ from __future__ import annotations
 from pitfall_lab.rules import repairs
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
 from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, called, capital, difference, numbers, snippet
+from pitfall_lab.rules.wording import at_line, called, capital, difference, gradient_of, numbers, statement_text
 from pitfall_lab.trace import Harm, StaleRead, T, Trace
 
 CODE, NAME = "PL301", "version-counter-bypassed"
@@ -31,7 +31,7 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     changed = cause.changed_at[0] if cause.changed_at else None
     backward = _backward_step(story, harm.step)
     span = story.span(changed)
-    what = called(story, _saved_tensor(story, cause), cause.storage, cause.saved_at)
+    what = called(story, _saved_tensor(story, cause), cause.storage, cause.saved_at, cause.saved_at)
     leaf = called(story, harm.leaf, None, None)
     clash = repairs.Clash(cause.storage, cause.saved_at, cause.changed_at, backward)
     return Finding(
@@ -89,12 +89,13 @@ def _related(story: Story, what: T, leaf: T, harm: Harm, cause: StaleRead, backw
         span = story.span(step)
         if span not in places and len(places) < 4:
             places.add(span)
-            code = snippet(story, span)
+            code = statement_text(story, span)
             text = T(en=f"its memory is written here, and no version counts it: `{code}`", zh=f"它的内存在这里被写入，却没有版本记下这件事：`{code}`")
             lines.append(Related("changed", span, step, text))
     lines += _alias(story, cause)
     got, meant = _numbers(harm)
-    text = T(en=f"backward uses the new values here: {leaf.en}`.grad` is {got}, meant was {meant}", zh=f"反向传播在这里用了新值：{leaf.zh}`.grad` 是 {got}，本应是 {meant}")
+    gradient = gradient_of(leaf)
+    text = T(en=f"backward uses the new values here: {gradient.en} is {got}, meant was {meant}", zh=f"反向传播在这里用了新值：{gradient.zh} 是 {got}，本应是 {meant}")
     lines.append(Related("backward", story.span(backward), backward, text))
     return tuple(lines)
 

@@ -8,16 +8,47 @@ from pitfall_lab.rules.story import Story
 from pitfall_lab.trace import Span, T
 
 
-def called(story: Story, tensor: str | None, storage: str | None, step: int | None) -> T:
-    """What to call a tensor in a sentence: its name, else the name of its memory, else its shape."""
-    name = story.name(tensor, step) or story.storage_name(storage, step)
+def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
+    """What to call a tensor in a sentence: its name, else the name of its whole memory, else the expression that made it, else its shape."""
+    name = story.name(tensor, step) if _is_whole(story, tensor, storage) else None
+    name = name or next((n for label, _ in story.tensors_on(storage) if _is_whole(story, label, storage) and (n := story.name(label, step))), None)
     if name:
+        return T(en=f"`{name}`", zh=f"`{name}`")
+    maker = story.line_event(saved_at)
+    if maker is not None and any((story.tensor(label) or {}).get("storage") == storage for label in maker.results) and (code := snippet(story, maker.span)):
+        return T(en=f"the result of `{code}`", zh=f"`{code}` 的结果")
+    if name := story.name(tensor, step) or story.storage_name(storage, step):
         return T(en=f"`{name}`", zh=f"`{name}`")
     shape = story.shape(tensor, step)
     if shape is not None:
         text = "×".join(str(n) for n in shape) or "0-d"
         return T(en=f"a tensor of shape {text}", zh=f"一个形状为 {text} 的张量")
     return T(en="a tensor", zh="一个张量")
+
+
+def _is_whole(story: Story, label: str | None, storage: str | None) -> bool:
+    """Does the tensor cover its memory? A name of a part would mislead."""
+    record, memory = story.tensor(label) or {}, story.record("storages", storage) or {}
+    count = 1
+    for length in record.get("shape") or ():
+        count *= length
+    return storage is None or memory.get("size") in (None, count)
+
+
+def gradient_of(name: T) -> T:
+    """``w.grad`` in backticks for a name in backticks; a longer description keeps its words."""
+    if name.en.startswith("`") and name.en.endswith("`"):
+        return T(en=f"`{name.en[1:-1]}.grad`", zh=f"`{name.zh[1:-1]}.grad`")
+    return T(en=f"the gradient of {name.en}", zh=f"{name.zh} 的梯度")
+
+
+def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
+    """The statement around ``span`` on one line: of ``h[0] = 1`` torch marks only ``h[0]``."""
+    statement = story.program.statement_at(span) if story.program.tree is not None else None
+    if statement is None or hasattr(statement, "body"):
+        return snippet(story, span, limit)
+    text = " ".join(story.program.segment(statement).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def at_line(story: Story, span: Span | None) -> T:

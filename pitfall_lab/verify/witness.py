@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 MOST_BACKWARDS, MOST_LEAVES, HEAD = 200, 300, 8
@@ -23,7 +24,8 @@ def witness(source: str, name: str, namespace: dict[str, Any], *, meant: bool = 
 
     Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each: the digests of its ``roots``, of the
     ``leaves`` at that moment, of the ``gradients`` they have afterwards and of the ``results`` of ``torch.autograd.grad``, and whether
-    it ``raised``), ``leaves`` (their digests at the end) and ``warnings`` (the texts of torch's warnings).
+    it ``raised``), ``leaves`` (their digests at the end), ``names`` (the digests of
+    the tensors and arrays that global names stand for at the end) and ``warnings`` (the texts of torch's warnings).
     """
     record = _Record()
     error = None
@@ -39,6 +41,7 @@ def witness(source: str, name: str, namespace: dict[str, Any], *, meant: bool = 
         "error": error,
         "backwards": record.backwards,
         "leaves": [digest(leaf) for leaf in record.leaves],
+        "names": _names(namespace),
         "warnings": sorted({str(w.message)[:200] for w in caught if issubclass(w.category, UserWarning)}),
     }
 
@@ -59,6 +62,16 @@ def _cloned_at_save() -> Iterator[None]:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield
+
+
+def _names(namespace: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in list(namespace.items()):
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            found[name] = digest(torch.as_tensor(value.copy()))
+        elif isinstance(value, torch.Tensor):
+            found[name] = digest(value)
+    return found
 
 
 class _Record:
