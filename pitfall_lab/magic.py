@@ -86,7 +86,7 @@ class Watcher:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._session: Session | None = None
-        self._cell: tuple[str, str, Language] | None = None
+        self._cell: tuple[str, Language] | None = None
         self._workshop = Bench()
 
     def install(self) -> None:
@@ -132,9 +132,11 @@ class Watcher:
 
         text = self._shell.transform_cell(raw)
         compiler = self._shell.compile
-        filename = compiler.get_code_name(raw, text, self._shell.execution_count)
-        self._cell = (filename, text, language)
-        session = Session(filename, f"In [{self._shell.execution_count}]", text)
+        # IPython counts up before or after this event, depending on its version; the name is right when the cell has run.
+        count = self._shell.execution_count
+        names = tuple(compiler.get_code_name(raw, text, number) for number in (count, count - 1))
+        self._cell = (text, language)
+        session = Session(names, "cell", text)
         session.__enter__()
         self._session = session
         self._shell.set_custom_exc((BaseException,), self._show_error)
@@ -153,10 +155,11 @@ class Watcher:
         session, self._session = self._session, None
         if session is None or self._cell is None:
             return
-        _, text, language = self._cell
+        text, language = self._cell
         self._shell.set_custom_exc((), None)
         try:
             session.__exit__(None, None, None)
+            session.sources.rename(f"In [{result.execution_count}]" if result.execution_count else "cell")
             error = getattr(result, "error_in_exec", None)
             recorded = session.unparsable(text, result.error_before_exec) if result.error_before_exec is not None else session.finish(error)
             self._show(recorded, text, language)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -89,29 +91,39 @@ def weak(value: Any, gone: Callable[[Any], None]) -> weakref.ref[Any]:
 def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
     """Copy the whole storage of ``tensor``, flat, as a NumPy array of its dtype (bfloat16 as float32).
 
-    ``None`` when there is nothing to read: an opaque or meta tensor, more than ``limit`` elements, or another device.
+    ``None`` when there is nothing to read: an opaque or meta tensor, more than ``limit`` elements, another device, or a
+    dtype that NumPy lacks. The bytes are read from memory, not by a torch operation: dispatch modes and profilers of
+    the learner's must not see us look.
     """
     if is_opaque(tensor) or tensor.device.type != "cpu":
         return None
     storage = tensor.untyped_storage()
-    size = storage.nbytes() // max(tensor.element_size(), 1)
-    if size > limit or (size and not storage.data_ptr()):
+    nbytes, item = storage.nbytes(), max(tensor.element_size(), 1)
+    address = storage.data_ptr() if nbytes else 0
+    dtype = _numpy_dtype(tensor.dtype)
+    if nbytes // item > limit or (nbytes and not address) or dtype is None:
         return None
-    with torch.no_grad():
-        flat = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (size,), (1,))
-        if tensor.is_conj() or tensor.is_neg():
-            return None
-        return as_array(flat)
-
-
-def as_array(tensor: torch.Tensor) -> np.ndarray | None:
-    """Copy a plain tensor to NumPy; bfloat16 becomes float32; dtypes that NumPy lacks give ``None``."""
+    if not nbytes:
+        return np.empty(0, np.float32 if tensor.dtype == torch.bfloat16 else dtype)
+    flat = np.frombuffer(ctypes.string_at(address, nbytes // item * item), dtype).copy()
     if tensor.dtype == torch.bfloat16:
-        tensor = tensor.float()
+        return (flat.astype(np.uint32) << 16).view(np.float32)
+    return flat
+
+
+@cache
+def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
+    if dtype == torch.bfloat16:
+        return np.dtype(np.uint16)  # the upper half of a float32
     try:
-        return np.array(tensor.detach().numpy(), copy=True)
-    except (TypeError, RuntimeError):
+        return np.dtype(dtype_name(dtype))
+    except TypeError:
         return None
+
+
+def plain_defaults() -> bool:
+    """Whether new floats are float32, as they are unless the program says otherwise."""
+    return torch.get_default_dtype() is torch.float32
 
 
 def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator
 from types import FrameType
@@ -57,7 +58,8 @@ def scopes(frame: FrameType | None) -> Iterator[list[tuple[str, Any]]]:
     """Yield the items of the locals of each frame from ``frame`` outwards, and of the globals around it.
 
     In Python before 3.13 reading a function's ``f_locals`` leaves a dictionary that keeps its variables alive;
-    it is emptied again, so that ``del`` in the learner's function still frees what it frees.
+    it is emptied again, so that ``del`` in the learner's function still frees what it frees. Not while a trace function
+    is set: Python then brings the dictionary up to date at every line, and writes it *back* into the variables afterwards.
     """
     seen: set[int] = set()
     for _ in range(DEPTH):
@@ -67,7 +69,7 @@ def scopes(frame: FrameType | None) -> Iterator[list[tuple[str, Any]]]:
         if id(local) not in seen:
             seen.add(id(local))
             items = list(local.items())
-            if frame.f_code.co_flags & _OPTIMIZED and type(local) is dict:
+            if frame.f_code.co_flags & _OPTIMIZED and type(local) is dict and sys.gettrace() is None:
                 local.clear()
             yield items
         if id(frame.f_globals) not in seen and frame.f_globals is not local:

@@ -33,15 +33,15 @@ def _library_prefixes() -> tuple[str, ...]:
 class SourceMap:
     """Finds the learner's innermost frame and the piece of source it is executing.
 
-    ``main`` is the code file name of the program; its text is source 0. Other files of the learner's (imported
+    ``main`` are the code file names that the program may have; its text is source 0. Other files of the learner's (imported
     siblings, functions of earlier cells) are added when they are first met.
     """
 
-    def __init__(self, main: str, name: str, text: str) -> None:
-        self._main = main
+    def __init__(self, main: str | tuple[str, ...], name: str, text: str) -> None:
+        names = (main,) if isinstance(main, str) else main
         self._sources = [Source(name, text)]
-        self._index: dict[str, int] = {main: 0}
-        self._is_user: dict[str, bool] = {main: True}
+        self._index: dict[str, int] = dict.fromkeys(names, 0)
+        self._is_user: dict[str, bool] = dict.fromkeys(names, True)
         self._positions: dict[int, tuple[CodeType, list[Any]]] = {}
         self._spans: dict[tuple[int, int], Span | None] = {}
         self._lines: dict[int, list[str]] = {}
@@ -51,6 +51,10 @@ class SourceMap:
     def sources(self) -> tuple[Source, ...]:
         """All sources met so far; the program itself is the first."""
         return tuple(self._sources)
+
+    def rename(self, name: str) -> None:
+        """Give the program another display name (a cell learns its number only when it has run)."""
+        self._sources[0] = Source(name, self._sources[0].text)
 
     def is_user(self, filename: str) -> bool:
         """Whether code of this file name is the learner's."""

@@ -175,6 +175,10 @@ class Lockstep:
 
     def _predict(self, call: Call) -> str:
         """Run the call in the shadow. Returns why it cannot, or an empty string."""
+        if not facts.plain_defaults():
+            return "the program changed torch's default dtype"
+        if not facts.may_read_saved() and call.name not in BACKWARD:
+            return "saved-tensor hooks of the program's decide what is saved"
         try:
             args, kwargs = (values.convert(part, self._shadow, DType, Device) for part in (call.args, call.kwargs))
             call.memory["applied"] = self.engine.call(call.name, args, kwargs)

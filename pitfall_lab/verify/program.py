@@ -19,12 +19,12 @@ from pitfall_lab.verify.lockstep import Lockstep
 class Session:
     """One observed stretch of a program: a context manager around the code, then :meth:`finish`.
 
-    ``filename`` is the code file name of the program's frames, ``name`` what the trace calls it, ``text`` its source.
+    ``filename`` is the code file name of the program's frames (or several that it may be), ``name`` what the trace calls it,
+    ``text`` its source.
     """
 
-    def __init__(self, filename: str, name: str, text: str) -> None:
+    def __init__(self, filename: str | tuple[str, ...], name: str, text: str) -> None:
         self.sources = SourceMap(filename, name, text)
-        self._filename = filename
         self._lockstep = Lockstep(self.sources)
         self._recorder = Recorder(self._lockstep, self.sources)
         self._text = text
