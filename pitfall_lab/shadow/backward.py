@@ -7,6 +7,7 @@ Source in torch: ``torch/csrc/autograd/engine.cpp`` (``compute_dependencies``, `
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -155,7 +156,9 @@ class Pass:
         """A node that is only asked for its gradient is not run (nor freed)."""
         if self.targets is None or id(node) not in self.targets:
             return False
-        return node.leaf is not None or any(c is not None and id(c) in self.targets for c, _ in node.next) or not self.captures
+        if not self.captures:
+            return True
+        return any(c is not None and id(c) in self.targets for c, _ in node.next)
 
     def deliver(self, queue: list[tuple[int, int, Node]], node: Node | None, index: int, gradient: Gradient | None) -> None:
         """Hand a gradient to a node; queue the node when it was the last it waited for."""
@@ -208,7 +211,8 @@ class Pass:
             return [None] * len(node.next)
         metas = [_meta(edge) for edge in node.next]
         arrays = [None if g is None else g.array for g in incoming]
-        unknown = any(g is not None and g.array is None for g in incoming)
+        limit = self.engine.value_limit
+        unknown = any(g is not None and g.array is None for g in incoming) or any(m is not None and math.prod(m[0]) > limit for m in metas)
         saved = None if unknown or node.vjp is None or node.mirrored or node.opaque else unpack(node, as_meant=as_meant)
         if saved is None or node.vjp is None:
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
@@ -255,8 +259,8 @@ class Pass:
             tensor = reference()
             gradient = incoming[index] if index < len(incoming) else None
             if tensor is not None and gradient is not None:
-                added = gradient if tensor.gradient is None else Gradient(_plus(tensor.gradient.window(), gradient.array), gradient.shape)
-                tensor.gradient = as_tensor(self.engine, tensor, added)
+                array = gradient.array if tensor.gradient is None else _plus(tensor.gradient.window(), gradient.array)
+                tensor.gradient = fresh(tensor, array)
 
     # -- leaves
 
@@ -312,6 +316,18 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
             if leaf.numel and target is not None:
                 target[...] = array
     engine.graph.gradients.add(result)
+    return result
+
+
+def fresh(tensor: ShadowTensor, array: np.ndarray | None) -> ShadowTensor:
+    """``retain_grad``'s own copy of a gradient."""
+    stride = element_strides(array) if array is not None and dense_array(array) else contiguous_strides(tensor.shape)
+    result = ShadowTensor(tensor.graph, Storage(tensor.numel, tensor.dtype), tensor.shape, stride, 0, tensor.dtype, Counter())
+    if array is not None:
+        result.storage.data = np.empty(tensor.numel, array.dtype)
+        target = result.window()
+        if tensor.numel and target is not None:
+            target[...] = array
     return result
 
 

@@ -206,7 +206,13 @@ def _python_values(data: Any) -> np.ndarray | None:
     return np.asarray(data)
 
 
-@op("torch.tensor", ".new_tensor", samples=("torch.tensor([1.0, 2.0])", "torch.tensor([1, 2])", "torch.tensor(3)", "torch.tensor([[True]])",
+@op(".new_tensor", samples=("a.new_tensor([1.0])", "n.new_tensor([1.5])"))
+def new_tensor(e: Engine, self: Any, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ShadowTensor:
+    tensor_only(self)
+    return tensor(e, data, dtype=dtype or self.dtype, requires_grad=requires_grad, device=device)
+
+
+@op("torch.tensor", samples=("torch.tensor([1.0, 2.0])", "torch.tensor([1, 2])", "torch.tensor(3)", "torch.tensor([[True]])",
     "torch.tensor([1.0], requires_grad=True, dtype=torch.float64)", "torch.tensor([])", "torch.tensor([1, 2.5])"))  # fmt: skip
 def tensor(e: Engine, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, pin_memory: Any = None) -> ShadowTensor:
     plain(device, None, pin_memory)

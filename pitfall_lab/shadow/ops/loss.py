@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pitfall_lab.shadow.backward import Written
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
@@ -208,8 +209,8 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
     def forward(x: np.ndarray, y: np.ndarray) -> Any:
         return _reduce(np.maximum(x, 0) - x * y + np.log1p(np.exp(-np.abs(x))), reduction)
 
-    def vjp(g: Any, s: Any) -> tuple[Any, None]:
-        return g * (1 / (1 + np.exp(-s.self)) - s.target) / count, None
+    def vjp(g: Any, s: Any) -> tuple[Written, None]:
+        return Written(g * (1 / (1 + np.exp(-s.self)) - s.target) / count, 3 if reduction == "mean" else 2), None
 
     rule = Rule("BinaryCrossEntropyWithLogitsBackward0", forward, (Keep("self", 0), Keep("target", 1)), vjp)
     return pure(e, rule, (input, target), input.shape if reduction == "none" else (), input.dtype)

@@ -15,12 +15,33 @@ from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import Shape, ShadowTensor, contiguous_strides
 
 
-def _mm_vjp(g: Any, s: Any) -> tuple[Any, Any]:
+def _column_major(t: ShadowTensor) -> bool:
+    return t.stride[0] == 1 and t.stride[1] == t.shape[0]
+
+
+def _left(g: Any, mat2: Any, column_major: bool) -> Any:
+    """The gradient of the first factor, laid out like it (so that a Linear's weight gradient comes out row-major)."""
+    return (mat2 @ g.T).T if column_major else g @ mat2.T
+
+
+def _right(g: Any, mat1: Any, column_major: bool) -> Any:
+    return (g.T @ mat1).T if column_major else mat1.T @ g
+
+
+def _mm_rule(a: ShadowTensor, b: ShadowTensor) -> Rule:
+    first, second = _column_major(a), _column_major(b)
+
+    def vjp(g: Any, s: Any) -> tuple[Any, Any]:
+        return None if s.mat2 is None else _left(g, s.mat2, first), None if s.self is None else _right(g, s.self, second)
+
+    return Rule("MmBackward0", np.matmul, (Keep("mat2", 1, 0), Keep("self", 0, 1)), vjp)
+
+
+def _bmm_vjp(g: Any, s: Any) -> tuple[Any, Any]:
     return (None if s.mat2 is None else g @ np.swapaxes(s.mat2, -1, -2), None if s.self is None else np.swapaxes(s.self, -1, -2) @ g)
 
 
-MM = Rule("MmBackward0", np.matmul, (Keep("mat2", 1, 0), Keep("self", 0, 1)), _mm_vjp)
-BMM = Rule("BmmBackward0", np.matmul, (Keep("mat2", 1, 0), Keep("self", 0, 1)), _mm_vjp)
+BMM = Rule("BmmBackward0", np.matmul, (Keep("mat2", 1, 0), Keep("self", 0, 1)), _bmm_vjp)
 MV = Rule(
     "MvBackward0", np.matmul, (Keep("self", 0, 1), Keep("vec", 1, 0)),
     lambda g, s: (None if s.vec is None else np.outer(g, s.vec), None if s.self is None else s.self.T @ g),
@@ -54,7 +75,7 @@ def mm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     if input.shape[1] != mat2.shape[0]:
         raise _cannot(input.shape, mat2.shape)
     _mat_types(input, mat2)
-    return pure(e, MM, (input, mat2), (input.shape[0], mat2.shape[1]), input.dtype)
+    return pure(e, _mm_rule(input, mat2), (input, mat2), (input.shape[0], mat2.shape[1]), input.dtype)
 
 
 def _cannot(a: Shape, b: Shape) -> ShadowError:
@@ -154,11 +175,16 @@ def _batched(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTenso
     return unsafe_view(e, bmm(e, left, right), (*batch, n, m))
 
 
-def _addmm_rule(beta: float, alpha: float) -> Rule:
+def _addmm_rule(mat1: ShadowTensor, mat2: ShadowTensor, beta: float, alpha: float) -> Rule:
+    first, second = _column_major(mat1), _column_major(mat2)
+
+    def scaled(g: Any, factor: float) -> Any:
+        return g if factor == 1 or g is None else g * g.dtype.type(factor)
+
     def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
-        left = None if s.mat2 is None else g @ s.mat2.T * g.dtype.type(alpha)
-        right = None if s.mat1 is None else s.mat1.T @ g * g.dtype.type(alpha)
-        return g if beta == 1 else g * g.dtype.type(beta), left, right
+        left = None if s.mat2 is None else scaled(_left(g, s.mat2, first), alpha)
+        right = None if s.mat1 is None else scaled(_right(g, s.mat1, second), alpha)
+        return scaled(g, beta), left, right
 
     def forward(c: Any, a: Any, b: Any) -> Any:
         product = a @ b
@@ -181,7 +207,7 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
     shape = (mat1.shape[0], mat2.shape[1])
     if broadcast(input.shape, shape) != shape:
         raise Unmodelled("an addend that does not fit")
-    return pure(e, _addmm_rule(beta, alpha), (input, mat1, mat2), shape, mat1.dtype)
+    return pure(e, _addmm_rule(mat1, mat2, beta, alpha), (input, mat1, mat2), shape, mat1.dtype)
 
 
 @op("F.linear", "torch._C._nn.linear", saves="input if weight needs grad; weight.t() if input needs grad", samples=(

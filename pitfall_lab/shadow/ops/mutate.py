@@ -85,6 +85,32 @@ _random_fill("normal_", lambda r, shape, mean=0.0, std=1.0: r.normal(mean, std, 
 _random_fill("uniform_", lambda r, shape, low=0.0, high=1.0: r.uniform(low, high, shape))
 
 
+def _init(name: str, value: Any = None) -> None:
+    """``nn.init``: an in-place fill under no_grad; the random ones leave unknown numbers."""
+
+    def run(e: Engine, tensor: Any, *parameters: Any, **named: Any) -> ShadowTensor:
+        tensor_only(tensor)
+        before = e.grad_enabled
+        e.grad_enabled = False
+        try:
+            if value is not None or name == "constant_":
+                return fill_(e, tensor, value if value is not None else (*parameters, *named.values())[0])
+            result = in_place(e, Rule("", lambda a: a), (tensor,), elementwise=False)
+        finally:
+            e.grad_enabled = before
+        result.storage.data = None if e.random is None else (e.random.standard_normal(result.storage.size) * 0.1).astype(result.dtype.numpy)
+        return result
+
+    add(f"torch.nn.init.{name}", run, "inplace")
+
+
+for _init_name in ("uniform_", "normal_", "kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_", "trunc_normal_"):
+    _init(_init_name)
+_init("zeros_", 0.0)
+_init("ones_", 1.0)
+_init("constant_")
+
+
 # -- flags and fields
 
 

@@ -251,11 +251,13 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
     def run(e: Engine, input: Any, *, out: Any = None) -> ShadowTensor:
         no_out(out)
         tensor_only(input)
+        _real(input, name)
         dtype = as_float(input.dtype) if floats else input.dtype
         return pointwise(e, rule, (input,), dtype, dtype)
 
     def run_in_place(e: Engine, input: Any) -> ShadowTensor:
         tensor_only(input)
+        _real(input, name)
         return in_place(e, rule, (input,), as_float(input.dtype) if floats else input.dtype)
 
     what = ", ".join(k.name for k in keeps)
@@ -265,6 +267,12 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
     target = "h" if arg == "a" else "(b * 1)"
     add((f".{name}_", f"torch.{name}_"), run_in_place, "inplace", clone, (f"{target}.{name}_()",), source)
     RUNS[name] = run, run_in_place
+
+
+def _real(tensor: ShadowTensor, name: str) -> None:
+    """Complex derivatives are conjugated in ways that are not modelled, and some functions leave the complex plane."""
+    if tensor.dtype.is_complex and (name not in ("neg", "exp") or tensor.requires_grad):
+        raise Unmodelled(f"{name} of complex numbers")
 
 
 RUNS: dict[str, tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]] = {}

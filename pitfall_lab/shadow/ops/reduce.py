@@ -96,7 +96,7 @@ def _product_of_others(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     flat = moved.reshape((*moved.shape[: x.ndim - len(dims)], -1))
     left = np.concatenate([np.ones_like(flat[..., :1]), np.cumprod(flat, -1)[..., :-1]], -1)
     right = np.concatenate([np.cumprod(flat[..., ::-1], -1)[..., ::-1][..., 1:], np.ones_like(flat[..., :1])], -1)
-    return np.moveaxis((left * right).reshape(moved.shape), range(x.ndim - len(dims), x.ndim), dims)
+    return np.ascontiguousarray(np.moveaxis((left * right).reshape(moved.shape), range(x.ndim - len(dims), x.ndim), dims))
 
 
 # -- extrema
@@ -421,7 +421,7 @@ def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTe
             raise runtime(text, "shape")
     shape = (*parts[0].shape[:at], len(parts), *parts[0].shape[at:])
     count = len(parts)
-    rule = Rule("StackBackward0", lambda *xs: np.stack(xs, at), (), lambda g, s: tuple(np.take(g, k, at) for k in range(count)))
+    rule = Rule("StackBackward0", lambda *xs: np.stack(xs, at), (), lambda g, s: tuple(g[(*(slice(None),) * at, k, ...)] for k in range(count)))
     dtype = _common(parts)
     return pure(e, rule, parts, shape, dtype, dtype)
 

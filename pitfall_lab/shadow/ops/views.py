@@ -110,7 +110,7 @@ def reshape(e: Engine, input: Any, *shape: Any) -> ShadowTensor:
     wanted = infer_size(as_shape(shape), input.numel)
     if e.policy.reshape_always_copies:
         return copied(e, clone(e, input) if wanted == input.shape else _flattened(e, input, wanted))
-    result = _as_view(e, "ViewBackward0", input, wanted)
+    result = _as_view(e, "ViewBackward0" if is_contiguous(input.shape, input.stride) else "ReshapeAliasBackward0", input, wanted)
     if result is not None:
         return result
     result = _flattened(e, input, wanted)
