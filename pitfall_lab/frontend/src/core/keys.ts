@@ -34,7 +34,8 @@ export class Roving {
 
   /** Call after anything was drawn: new controls join the order, and the tab stop moves home when its control is gone. */
   sweep(): void {
-    if (!this.#current?.isConnected || !this.#visible(this.#current)) this.#current = this.#home();
+    const home = this.#home();
+    if (this.#current !== home && (!this.#current?.isConnected || !this.#visible(this.#current))) this.#current = home;
     for (const stop of this.#stops()) stop.tabIndex = stop === this.#current ? 0 : -1;
   }
 

@@ -1,0 +1,45 @@
+"""Every program of the tests in the Explorer: drawn, walked from end to end in both languages, with a silent console."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pitfall_lab
+from pitfall_lab import rules
+from tests.corpus import PROGRAMS
+from tests.frontend.stage import Stage, state_of
+
+# More steps than these are walked in leaps: the same renderers run, in a hundredth of the time.
+WALKED = 60
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_it_is_drawn_and_walked(stage: Stage, program: Path):
+    trace = pitfall_lab.trace(program.read_text(encoding="utf-8"), program.name)
+    last = len(trace.events) - 1
+    state = state_of(trace, rules.find(trace))
+    root = stage.show(state)
+    failed = stage.page.evaluate(
+        """([last, leap]) => {
+          const root = document.querySelector(".explorer").shadowRoot;
+          const failed = [];
+          for (const language of ["en", "zh"]) {
+            window.widgets[0].set("language", language);
+            for (let step = -1; step <= last; step += leap) {
+              window.widgets[0].set("step", step);
+              const text = root.querySelector(".pl-sentence").textContent;
+              if (!text.trim()) failed.push(`${step}: nothing is said`);
+              for (const sorry of root.querySelectorAll(".pl-nothing")) if (/could not be drawn|无法绘制/.test(sorry.textContent)) failed.push(`${step}: ${sorry.textContent}`);
+            }
+          }
+          for (const sorry of root.querySelectorAll(".pl-empties")) if (/could not be drawn|无法绘制/.test(sorry.textContent)) failed.push(sorry.textContent);
+          return failed;
+        }""",
+        [last, max(1, last // WALKED)],
+    )
+    assert failed == []
+    assert root.locator(".pl-outcome").count() == 1
+    stage.page.evaluate("last => { window.widgets[0].set('language', 'en'); window.widgets[0].set('step', last); }", last)
+    assert root.locator(".pl-count").inner_text() == f"{last + 1} / {last + 1}"
