@@ -23,11 +23,12 @@ STYLE = """
 .line{stroke:#4a4a4a;fill:none;stroke-width:1.4}
 .back{stroke:#4a4a4a;fill:none;stroke-width:1.4;stroke-dasharray:5 4;marker-end:url(#tip)}.head{fill:#4a4a4a}
 .red{stroke:#c62828;fill:none;stroke-width:2.4}.redt{fill:#c62828;font-weight:700}
+.halo{paint-order:stroke;stroke:#fff;stroke-width:4px}
 .ghost{fill:none;stroke:#7a7a7a;stroke-dasharray:3 3}
 .rule{stroke:#bdbdbd;stroke-width:1;fill:none}.now{stroke:#1c1c1c;stroke-width:3;fill:none}
 @media (prefers-color-scheme:dark){.bg{fill:#1b1b1d}.t{fill:#ececec}.dim{fill:#b4b4b4}
 .box{fill:#26262a;stroke:#b9b9b9}.line,.back{stroke:#b9b9b9}
-.head{fill:#b9b9b9}.red{stroke:#ff6b6b}.redt{fill:#ff8080}.ghost{stroke:#999}.rule{stroke:#55555a}.now{stroke:#fff}}
+.head{fill:#b9b9b9}.halo{stroke:#1b1b1d}.red{stroke:#ff6b6b}.redt{fill:#ff8080}.ghost{stroke:#999}.rule{stroke:#55555a}.now{stroke:#fff}}
 """
 
 

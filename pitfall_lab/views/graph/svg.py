@@ -29,7 +29,7 @@ def _cards(scene: dict[str, Any], facts: Facts, language: str) -> str:
         canvas.path(edge["d"], "line")
         if edge["to"] in ran and edge["from"] in ran | {c["id"] for c in scene["nodes"] if c["kind"] == "leaf"}:
             canvas.path(edge["back"], "back")
-            canvas.text(*edge["label"], edge["shape"], "t s m")
+            canvas.text(*edge["label"], edge["shape"], "t s m halo")
         if edge["times"] > 1:
             canvas.text(edge["label"][0] - 20, edge["label"][1], f"×{edge['times']}", "t s", "end")
     for card in scene["nodes"]:

@@ -53,7 +53,7 @@ def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int,
     axis = y + 22
     start = _x(place, track["born"])
     canvas.line(start, axis, right, axis, "line", style=f"stroke:{colour};stroke-width:3")
-    for pin in track["pins"][:PINS]:
+    for pin in sorted(track["pins"][:PINS], key=lambda p: -p["level"]):  # lower labels last: each covers the stems behind it
         _pin(canvas, pin, place, axis)
     for bump in track["bumps"]:
         if bump["step"] in place:
@@ -73,7 +73,7 @@ def _pin(canvas: Canvas, pin: dict[str, Any], place: dict[int, float], axis: flo
     foot = axis - 20 - LABEL * pin["level"]
     canvas.line(x, axis - 12, x, foot, "rule")
     canvas.path(f"M{x - 6:.1f},{axis - 19:.1f}h12l-6,13z", "box")
-    canvas.text(x, foot - 3, pin_text(pin), "t s m", "middle")
+    canvas.text(x, foot - 3, pin_text(pin), "t s m halo", "middle")
     for key, mark in (("broken", "✕"), ("wrong", "≠")):
         if pin[key] is not None:
             canvas.text(_x(place, pin[key]), axis - 6, mark, "t redt", "middle")

@@ -100,9 +100,9 @@ function drawEdge(svg: Element, edge: Edge, scene: Graph, tip: string): Redraw {
   const line = s("path", { d: edge.d, class: "v-edge" });
   const back = s("path", { d: edge.back, class: "v-back", "marker-end": `url(#${tip})` });
   const [x, y] = edge.label;
-  const flow = s("g", {}, back, s("text", { x, y: y + 4 }, edge.shape));
+  const flow = s("g", {}, back, s("text", { x, y, class: "v-halo" }, edge.shape));
   const all = s("g", { "aria-hidden": "true" }, line, flow);
-  if (edge.times > 1) all.append(s("text", { x: x - 24, y: y + 4, "text-anchor": "end" }, `×${edge.times}`));
+  if (edge.times > 1) all.append(s("text", { x: x - 24, y, "text-anchor": "end" }, `×${edge.times}`));
   svg.append(all);
   return (state, step) => {
     toggle(all, "v-away", step < to.born);

@@ -130,6 +130,8 @@ class Block {
     this.eachColumn((column, place) => {
       head.append(h("th", { role: "columnheader", scope: "col" }, String(column)));
       const cell = h("td", { role: "gridcell", class: "v-cell", tabindex: "-1", click: () => this.tell(place), focus: () => this.tell(place), pointerenter: () => this.tell(place) });
+      const longest = Math.max(...store.values.map((known) => value(known.cells[place], store.dtype).length), ...store.brushes.flatMap((brush) => brush.history.map((stroke) => indices(stroke.cover?.[place]).length)));
+      cell.style.minWidth = `calc(${Math.min(longest, 24)}ch + 12px)`;
       this.cells[place] = cell;
       row.append(cell);
     }, () => (head.append(this.hole("th")), row.append(this.hole("td"))));
@@ -174,14 +176,15 @@ class Block {
       places[place] = h("td", { role: "gridcell", tabindex: "-1", pointerenter: () => this.tell(place), focus: () => this.tell(place) });
       row.append(places[place]);
     }, () => row.append(h("td", { role: "gridcell", class: "v-hole" }, "")));
-    let drawn: Stroke | undefined | null = null;
+    const last = model.stateAt(model.trace.events.length - 1);
+    let drawn: Stroke | null = null;
     this.rows.push((state, step) => {
-      const stroke = at(brush.history, step);
-      const there = stroke && !stroke.gone;
+      const now = at(brush.history, step);
+      const there = !!now && !now.gone;
+      const stroke = there ? now : (brush.history[0] as Stroke); // not there yet: it already takes its room
       toggle(row, "v-away", !there);
-      toggle(row, "v-dead", !!there && !stroke.alive);
-      called.textContent = name(brush.tensor, state);
-      if (!there) return;
+      toggle(row, "v-dead", there && !stroke.alive);
+      called.textContent = name(brush.tensor, last);
       const version = stroke.counter ? state.counters[stroke.counter] : undefined;
       badge.textContent = stroke.counter ? `${stroke.counter}·v${version ?? "?"}` : "NumPy";
       toggle(badge, "v-array", !stroke.counter);
@@ -215,9 +218,9 @@ class Block {
     const state = model.stateAt(model.step);
     const readers = store.brushes.flatMap((brush) => {
       const stroke = at(brush.history, model.step);
-      const indices = stroke && !stroke.gone ? (stroke.cover[place] ?? []) : [];
+      const found = stroke && !stroke.gone ? (stroke.cover[place] ?? []) : [];
       const called = state.tensors[brush.tensor]?.name ?? brush.tensor;
-      return indices.map((index) => (index === "()" ? called : `${called}[${index}]`));
+      return found.map((index) => (index === "()" ? called : `${called}[${index}]`));
     });
     const steps = store.writes.filter((write) => write.cells.includes(place) && write.step <= model.step).slice(-6);
     const said = readers.length ? readers.slice(0, 10).join(", ") : model.t("no tensor", "没有张量");
@@ -246,14 +249,16 @@ class Block {
   }
 }
 
+const indices = (names: string[] = []): string => (names.length > 3 ? `${names.slice(0, 2).join(" ")} …` : names.join(" "));
+
 /** The indices over the cells a tensor reads, and a dashed line over the gaps between them. */
 function paint(places: HTMLElement[], cover: string[][]): void {
-  const covered = cover.flatMap((indices, place) => (indices.length ? [place] : []));
+  const covered = cover.flatMap((names, place) => (names.length ? [place] : []));
   const [first, last] = [covered[0] ?? 1, covered[covered.length - 1] ?? 0];
   places.forEach((cell, place) => {
-    const indices = cover[place] ?? [];
-    toggle(cell, "v-brush", indices.length > 0);
-    toggle(cell, "v-gap", !indices.length && place > first && place < last);
-    cell.textContent = indices.length > 3 ? `${indices.slice(0, 2).join(" ")} …` : indices.join(" ");
+    const text = indices(cover[place]);
+    toggle(cell, "v-brush", text !== "");
+    toggle(cell, "v-gap", !text && place > first && place < last);
+    cell.textContent = text;
   });
 }

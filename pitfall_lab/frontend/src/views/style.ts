@@ -15,7 +15,7 @@ export const VIEW_CSS = `
 .v-block{margin:0 0 18px;padding-inline-start:8px;border-inline-start:4px solid transparent}.v-block.v-focus{border-color:var(--pl-accent)}
 .v-title{display:flex;flex-wrap:wrap;gap:4px 8px;align-items:center;margin:0 0 4px;font-size:13px;font-weight:600}
 .v-letter{display:inline-grid;place-items:center;min-width:20px;height:20px;padding:0 3px;border:1.5px solid var(--pl-ink);border-radius:3px;font:600 12px/1 var(--pl-code-font)}
-.v-badge{display:inline-block;white-space:nowrap;border:1.5px solid var(--v-hue,var(--pl-dim));border-radius:9px;padding:0 6px;font:12px/18px var(--pl-code-font)}
+.v-badge{display:inline-block;min-width:6ch;text-align:center;white-space:nowrap;border:1.5px solid var(--v-hue,var(--pl-dim));border-radius:9px;padding:0 6px;font:12px/18px var(--pl-code-font)}
 .v-badge.v-double{border-style:double;border-width:4.5px;border-radius:10px;line-height:15px}.v-badge.v-array{border-radius:0;border-style:dashed}
 .v-fit>svg{width:100%;height:auto;max-height:400px}.v-grid{width:max-content;border-collapse:separate;border-spacing:2px;font:12px var(--pl-code-font)}
 .v-grid th{font-weight:400;text-align:start;padding:0 8px 0 0;white-space:nowrap;font-family:inherit}.v-grid th:first-child{position:sticky;left:0;background:var(--pl-bg);text-align:start;max-width:min(46cqw,240px);overflow:hidden;text-overflow:ellipsis}.v-grid th .v-dim{white-space:normal}.plv svg{display:block}.v-grid .v-hit th:first-child{background:var(--pl-tint)}.v-grid thead th{text-align:center;padding:0;color:var(--pl-dim)}
@@ -35,7 +35,7 @@ export const VIEW_CSS = `
 .v-mini>*{min-width:38px;height:24px;display:grid;place-items:center;border:1.5px solid var(--v-hue,var(--pl-dim));padding:0 2px}
 .v-mini>.v-stretch{border:1.5px dashed var(--pl-dim);color:var(--pl-dim)}.v-mini>.v-hit{background:var(--pl-tint);outline:2px solid var(--pl-accent)}
 .v-axis{stroke-width:4}.v-tick{stroke:var(--pl-ink);stroke-width:4}.v-pin{fill:var(--pl-bg);stroke:var(--pl-ink);stroke-width:1.5}.v-span{stroke:var(--pl-red);stroke-width:9}
-.v-cursor{pointer-events:none;stroke:var(--pl-accent);stroke-width:2}.v-later{opacity:.38}.v-silent{fill:none;stroke:var(--pl-ink);stroke-width:1.5;stroke-dasharray:3 2}
+.v-halo{paint-order:stroke;stroke:var(--pl-bg);stroke-width:4px}.v-cursor{pointer-events:none;opacity:.6;stroke:var(--pl-accent);stroke-width:2}.v-later{opacity:.38}.v-silent{fill:none;stroke:var(--pl-ink);stroke-width:1.5;stroke-dasharray:3 2}
 .v-bar{display:flex;width:max-content;position:sticky;top:0;z-index:2;background:var(--pl-bg)}.v-bar+.v-bar{position:static}.v-bar>:first-child{position:sticky;left:0;z-index:1;background:var(--pl-bg);flex:none}.v-track.v-focus>.v-back-drop{fill:var(--pl-tint)}.v-back-drop{fill:transparent}.v-stalespan{stroke:var(--pl-ink);stroke-width:9;stroke-dasharray:2 4;opacity:.55}
 .v-rung{cursor:pointer}.v-rung.v-here>rect{fill:var(--pl-tint)}.v-rung>rect{fill:transparent}.v-lane{fill:var(--pl-bg);stroke:var(--pl-dim);stroke-width:1.5}
 @media (forced-colors:active){.v-grid .v-written{outline-color:Highlight}}

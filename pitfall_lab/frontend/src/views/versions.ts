@@ -37,7 +37,7 @@ interface Track {
 const LEFT = 132;
 const COLUMN = 44;
 const ROW = 66;
-const PAD = 26;
+const PAD = 36;
 const TOP = 30;
 const LABEL = 15;
 const PINS = 12;
@@ -145,7 +145,8 @@ class Chart {
       const focus = model.focus !== "" && [track.counter, track.storage, ...track.tensors].includes(model.focus);
       for (const half of [g, labels]) toggle(half, "v-focus", focus);
     });
-    for (const pin of track.pins.slice(0, PINS)) this.pin(g, pin, axis);
+    // Lower labels last: each covers the stems that run behind it.
+    for (const pin of track.pins.slice(0, PINS).sort((a, b) => b.level - a.level)) this.pin(g, pin, axis);
     for (const bump of track.bumps) this.tick(g, bump, axis);
     for (const step of track.silent) this.silent(g, step, axis, track);
     if (track.pins.length > PINS) label.append(s("text", { x: 40, y: mid + 28, class: "v-dim" }, `+${track.pins.length - PINS}`));
@@ -181,7 +182,7 @@ class Chart {
     const stretch = end === null ? null : s("line", { class: "v-stalespan", x1: x, x2: end, y1: axis, y2: axis });
     if (stretch) g.append(stretch);
     const text = `${pin.node}.${cut(pin.slot, 10)} v${pin.version}`;
-    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "v-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("line", { class: "v-edge", x1: x, x2: x, y1: axis - 20, y2: foot }), s("text", { x, y: foot - 2, "text-anchor": "middle" }, text));
+    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "v-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("line", { class: "v-edge", x1: x, x2: x, y1: axis - 20, y2: foot }), s("text", { x, y: foot - 2, "text-anchor": "middle", class: "v-halo" }, text));
     const label = model.t(`${pin.title} ${pin.node} saved ${pin.slot} at version ${pin.version}`, `${pin.title} ${pin.node} 在版本 ${pin.version} 保存了 ${pin.slot}`);
     pressable(mark, label, () => {
       model.step = pin.step;

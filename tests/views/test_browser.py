@@ -1,0 +1,194 @@
+"""The pictures in a real Chromium: they follow step and focus, stay where they are, and work at 360 px and without scripts."""
+
+import pytest
+
+from pitfall_lab import views
+from tests.frontend.stage import state_of
+from tests.views import build
+
+WHERE = """root => [...root.querySelectorAll('.v-card, .v-title, .v-cell, .v-tick, .v-pin')].map((one) => {
+  const box = one.getBoundingClientRect(), frame = one.closest('.plv'), edge = frame.getBoundingClientRect();
+  return [box.x - edge.x + frame.scrollLeft, box.y - edge.y + frame.scrollTop].map(Math.round);
+})"""
+
+
+# Controls and pictures without a name, and boxes that scroll but cannot be reached by keyboard.
+NAMELESS = """root => [...root.querySelectorAll('.plv, .plv button, .plv [role=button], .plv [role=grid], .plv svg')].filter((one) => {
+  const named = one.getAttribute('aria-label') || one.getAttribute('aria-hidden') || one.textContent.trim();
+  const scrolls = one.matches('.plv') && !(one.hasAttribute('tabindex') && one.getAttribute('aria-label'));
+  return !named || scrolls;
+}).map((one) => one.outerHTML.slice(0, 120))"""
+
+
+def at(stage, trace, step, focus="", **more):
+    return stage.show(state_of(trace, step=step, focus=focus, **more))
+
+
+def step(stage, root, key="ArrowRight"):
+    root.locator("input[type=range]").focus()
+    stage.page.keyboard.press(key)
+
+
+def test_the_graph_shows_saved_stale_and_raised_by_step(stage):
+    root = at(stage, build.overwritten(), 1)
+    sigmoid = root.locator(".v-card", has_text="SigmoidBackward0")
+    strike = sigmoid.locator(".v-notch line")
+    assert sigmoid.is_visible()
+    assert not strike.is_visible()
+    assert not root.locator(".v-card", has_text="SumBackward0").is_visible(), "what does not exist yet is not drawn"
+    step(stage, root)
+    assert strike.is_visible(), "the notch is struck out as soon as the counter moved on"
+    assert "v-bad" not in sigmoid.get_attribute("class")
+    for _ in range(2):
+        step(stage, root)
+    assert "v-bad" in sigmoid.get_attribute("class")
+    assert sigmoid.locator("text", has_text="✕").last.is_visible()
+
+
+@pytest.mark.parametrize("name", ["overwritten", "views", "array", "broadcasting"])
+def test_stepping_never_moves_anything(stage, name):
+    trace = build.PROGRAMS[name]()
+    root = at(stage, trace, -1)
+    before = root.evaluate(WHERE)
+    for _ in trace.events:
+        step(stage, root)
+        assert root.evaluate(WHERE) == before
+
+
+def test_a_click_on_a_node_focuses_it_and_on_a_tick_goes_to_its_step(stage):
+    root = at(stage, build.overwritten(), 6)
+    root.locator(".v-card", has_text="SigmoidBackward0").click()
+    assert stage.state("focus") == "n1"
+    root.get_by_role("button", name="v1", exact=True).click()
+    assert stage.state("step") == 2
+    root.get_by_role("button", name="n1.result v0").click()
+    assert stage.state("step") == 1
+
+
+def test_dragging_over_the_versions_scrubs(stage):
+    root = at(stage, build.overwritten(), 0)
+    chart = root.locator(".v-bar svg").last
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    stage.page.mouse.move(box["x"] + 60, box["y"] + 5)
+    stage.page.mouse.down()
+    stage.page.mouse.move(box["x"] + 60 + 3 * 44, box["y"] + 5, steps=4)
+    stage.page.mouse.up()
+    assert stage.state("step") == 3
+
+
+def test_storage_is_a_grid_whose_cells_say_who_reads_and_who_wrote_them(stage):
+    root = at(stage, build.views(), 5)
+    grid = root.get_by_role("grid")
+    assert grid.get_by_role("columnheader").all_inner_texts() == ["cell", "0", "1", "2", "3", "4", "5"]
+    cell = grid.locator(".v-cell").nth(1)
+    assert cell.inner_text() == "11."
+    assert "v-written" in cell.get_attribute("class")
+    cell.click()
+    detail = root.locator(".v-detail").first
+    assert "read by m[0,1], column[0], turned[1,0], wide[0,0], wide[0,1], raw[0,1]" in detail.inner_text()
+    detail.get_by_role("button", name="line 6").click()
+    assert stage.state("step") == 5
+
+
+def test_arrow_keys_walk_the_grid_and_do_not_step(stage):
+    root = at(stage, build.views(), 5)
+    root.locator(".v-cell").first.focus()
+    stage.page.keyboard.press("ArrowRight")
+    stage.page.keyboard.press("ArrowDown")
+    assert stage.page.evaluate("() => document.querySelector('.explorer').shadowRoot.activeElement.textContent") == "0,1"
+    assert stage.state("step") == 5
+
+
+def test_the_same_storage_under_another_counter_has_a_double_border(stage):
+    root = at(stage, build.views(), 6)
+    assert root.locator(".v-badge.v-double").all_inner_texts() == ["C2·v1"]
+    at_array = at(stage, build.array(), 4)
+    assert at_array.locator(".v-badge.v-array").all_inner_texts() == ["NumPy"]
+
+
+def test_broadcast_says_stride_zero_first_and_what_backward_summed_after(stage):
+    p = build.Program()
+    a = p.tensor("a", [3, 1], cells=[1.0, 2.0, 3.0], grad=True)
+    b = p.tensor("b", [4], cells=[1.0] * 4, grad=True)
+    p.tensor("c", [3, 4], cells=[2.0] * 12, code="a + b", op="torch.Tensor.add", operands=(a, b), node="AddBackward0")
+    p.event("c.sum().backward()", "torch.Tensor.backward", operands=(build.Operand("t3"),))
+    p.node("n1", "AddBackward0", [3, 4], 3)
+    root = at(stage, p.trace(), 2)
+    case = root.locator(".v-case")
+    assert "stride 0 in dim 1" in case.inner_text()
+    for _ in range(2):
+        step(stage, root)
+    assert "backward summed dim 1 to (3, 1)" in case.inner_text()
+    case.locator(".v-mini").last.locator("span").nth(5).hover()
+    assert case.locator(".v-mini").first.locator(".v-hit").count() == 2, "the result cell lights its ghost and the real cell behind it"
+
+
+def test_sizes_that_do_not_meet_are_red(stage):
+    root = at(stage, build.broadcasting(), 5)
+    assert root.locator(".v-case").last.locator(".v-clash").all_inner_texts() == ["3", "4", "✕"]
+
+
+def test_a_long_program_has_few_rows_in_the_document_and_shows_the_current_one(stage):
+    root = at(stage, build.chain(400), 390)
+    rows = root.locator(".v-rung")
+    assert rows.count() <= 60
+    assert "f389(x)" in root.locator(".v-rung.v-here").text_content()
+    assert "S391" in root.locator(".v-block").last.inner_text(), "the step's own storage is drawn although it is not among the main ones"
+
+
+@pytest.mark.parametrize("name", build.PROGRAMS)
+@pytest.mark.parametrize("width", [360, 1300])
+def test_every_picture_fits_its_page_and_names_its_parts(stage, name, width):
+    stage.page.set_viewport_size({"width": width, "height": 800})
+    trace = build.PROGRAMS[name]()
+    root = at(stage, trace, len(trace.events) - 1, "S1")
+    for tab in ["code", "graph", "storage", "broadcast", "versions"]:
+        button = root.locator(f'[data-tab="{tab}"]')
+        if width == 360 and button.count():
+            button.click()
+        assert stage.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        assert root.evaluate(NAMELESS) == []
+
+
+def test_hostile_labels_and_texts_stay_text(stage):
+    root = at(stage, build.hostile(), 3)
+    assert root.locator("script, img, iframe").count() == 0
+    assert root.locator(".v-card").count() >= 2
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["overwritten", "views", "array", "broadcasting", "long"])
+def test_pictures_to_look_at(stage, name, theme):
+    trace = build.PROGRAMS[name]()
+    stage.show(state_of(trace, step=len(trace.events) - 1, focus="S1"), theme=theme)
+    stage.screenshot(f"views-{name}-{theme}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_steps_without_scripts(chromium, tmp_path, scheme):
+    place = tmp_path / "page.html"
+    place.write_text(views.page(build.overwritten()), encoding="utf-8")
+    context = chromium.new_context(java_script_enabled=False, color_scheme=scheme, viewport={"width": 360, "height": 800})
+    page = context.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(place.as_uri())
+    shown = page.locator(".pl-step:visible")
+    assert shown.count() == 1
+    assert "step 1" in shown.inner_text()
+    shown.locator("label").last.click()
+    assert "step 2" in page.locator(".pl-step:visible").inner_text()
+    page.keyboard.press("Tab")
+    page.locator("input:checked").press("ArrowRight")
+    assert "step 3" in page.locator(".pl-step:visible").inner_text()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert page.locator("img").count() >= 5
+    context.close()
+
+
+def test_the_pages_pictures_are_drawn(stage):
+    stage.page.set_content(views.page(build.overwritten()))
+    sizes = stage.page.locator("img").evaluate_all("all => all.map((one) => [one.naturalWidth, one.alt.length > 0])")
+    assert sizes
+    assert all(width > 100 and named for width, named in sizes)
