@@ -63,6 +63,11 @@ def read(tensor: torch.Tensor) -> Facts:
     )
 
 
+def is_at_version(tensor: torch.Tensor, version: int) -> bool:
+    """Whether the tensor's counter still stands at ``version`` (inference tensors have none and stand still)."""
+    return tensor.is_inference() or tensor._version == version
+
+
 def is_opaque(tensor: torch.Tensor) -> bool:
     """Whether the tensor has no strided memory of its own to look at."""
     if tensor.layout is not torch.strided or torch._C._functorch.is_functorch_wrapped_tensor(tensor):

@@ -8,6 +8,7 @@ written down as a disagreement and torch's facts are taken over as well, so that
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -22,7 +23,7 @@ from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Applied, Device, DType, Engine, Node, Saved, ShadowError, ShadowTensor, Unmodelled
 from pitfall_lab.trace import Effect, Event, Failure, Forecast, Harm, Note, Operand, Span, StaleRead, T, Trace
-from pitfall_lab.verify.cells import cells, equal
+from pitfall_lab.verify.cells import cells, equal, identical
 from pitfall_lab.verify.records import Records, StorageRecord, TensorRecord, array_facts
 from pitfall_lab.verify.writer import EVENT_LIMIT, Writer
 
@@ -204,6 +205,8 @@ class Lockstep:
         if record.kind == "parameter" and not record.names and record.searches < SEARCHES:
             record.searches += 1
             record.names = self.namespace.names(real, call.frame)
+            if record.names:
+                return self._resync(real, announce=True) + self._describe(record, real, facts.read(real), "observed")
         return self._resync(real, announce=True)
 
     def _resync(self, real: Any, *, announce: bool = False) -> list[Effect]:
@@ -212,14 +215,16 @@ class Lockstep:
         if record is None or record.shadow is None or record.storage is None:
             return []
         seen, shadow = facts.read(real), record.shadow
-        effects: list[Effect] = []
         if seen.shape != shadow.shape or seen.dtype != shadow.dtype or self.records.storage_of(seen) is not record.storage:
             return self._replace(record, real, seen)
+        was = (shadow.node, shadow.flag, shadow.grad, shadow._version)
         if seen.version is not None and shadow.counter is not None and seen.version != shadow.counter.version:
             self.engine.bump(shadow.counter, seen.version - shadow.counter.version)
-        effects += self._sync_history(record, real, seen)
+        effects = self._sync_history(record, real, seen)
         effects += self._sync_memory(record.storage, real, announce=announce)
-        return effects + self._describe(record, real, seen, "observed")
+        if effects or announce is False or was != (shadow.node, shadow.flag, shadow.grad, shadow._version):
+            effects += self._describe(record, real, seen, "observed")
+        return effects
 
     def _sync_history(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
         """Make the shadow's node the one torch has (an unseen custom Function, a hook, a flag set from C++)."""
@@ -383,7 +388,7 @@ class Lockstep:
             label, more = self._bind(step, real, shadow)
             results.append(label)
             effects += more
-        touched = {id(real): real for real in itertools.chain(reals, values.tensors((call.args, call.kwargs)))}
+        touched = {id(real): real for real in itertools.chain(reals, self._changed(call, applied))}
         for real in list(touched.values()):
             base = facts.base_of(real)
             if base is not None and self.records.find(base) is not None:
@@ -398,6 +403,17 @@ class Lockstep:
             results += self._meet_array(array, call, effects)
         effects += self._grads(step, [run.node for run in applied.ran])
         return results, len(self.writer.disagreements) == before, effects
+
+    def _changed(self, call: Call, applied: Applied) -> Iterator[Any]:
+        """The arguments that this call may have changed. The others were compared just before it, so they need no second look."""
+        for real in values.tensors((call.args, call.kwargs)):
+            record = self.records.find(real)
+            shadow = record.shadow if record is not None else None
+            if shadow is not None and (
+                shadow.storage in applied.writes or not facts.is_at_version(real, shadow._version) or real.requires_grad != shadow.requires_grad
+                or call.name.endswith("_")
+            ):  # fmt: skip
+                yield real
 
     def _bind(self, step: int, real: Any, shadow: ShadowTensor) -> tuple[str, list[Effect]]:
         """Let ``shadow`` stand for ``real``, if nothing speaks against it."""
@@ -471,11 +487,12 @@ class Lockstep:
         if modelled is None or modelled.dtype != observed.dtype or modelled.size != observed.size:
             self._fill(storage, real)
             return True
+        if identical(observed, modelled):
+            return True
         same = equal(observed, modelled, storage.dtype)
         if not same:
             self.writer.disagree(step, f"storages.{storage.label}.cells", cells(observed), cells(modelled))
-        if not np.array_equal(observed, modelled):
-            modelled[...] = observed
+        modelled[...] = observed
         return same
 
     def _fill(self, storage: StorageRecord, real: Any) -> None:
@@ -686,7 +703,7 @@ class Lockstep:
         modelled = storage.shadow.data
         if observed is None or modelled is None or observed.dtype != modelled.dtype or observed.size != modelled.size:
             return []
-        if np.array_equal(observed, modelled, equal_nan=observed.dtype.kind in "fc"):
+        if identical(observed, modelled):
             return []
         self.engine.overwrite(storage.shadow, observed)
         effects = self._describe_storage(storage, "observed")
