@@ -125,7 +125,7 @@ def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
 
 
 def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
-    names = called(story, column, None, event.step), called(story, row, None, event.step)
+    names = _operand_name(story, column, event.step), _operand_name(story, row, event.step)
     shapes = story.shape(column, event.step) or (), story.shape(row, event.step) or ()
     count = _size(shapes[1])
     related = tuple(
@@ -140,6 +140,11 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
         CODE, NAME, "warning", event.span, event.step, False, _message(story, event, names, shapes, values), _explanation(names, shapes), related, _fixes(story, event, column, row),
         tuple(facts),
     )
+
+
+def _operand_name(story: Story, label: str, step: int) -> T:
+    """The operand's name, or the expression that made it."""
+    return called(story, label, None, step, (story.tensor(label, step) or {}).get("born"))
 
 
 def _shown(shape: tuple[int, ...]) -> str:

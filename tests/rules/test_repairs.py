@@ -156,3 +156,18 @@ def test_a_text_that_is_not_python_gets_no_edit() -> None:
 def test_the_root_of_a_chain_of_views_is_its_name() -> None:
     for text in ("h.view(-1)[0]", "h.data", "h[0].t().add_(1)", "h.detach().numpy()"):
         assert ast.unparse(root(ast.parse(text, mode="eval").body)) == "h"
+
+
+def test_an_entry_of_a_dictionary_is_followed_by_its_key() -> None:
+    program = Program('p = d(x)\nlosses = {}\nlosses["d"] = f(p)\nlosses["g"] = g(p)\nlosses["d"].backward()\nopt.step()\nlosses["g"].backward()\n')
+    body = program.tree.body  # type: ignore[union-attr]
+    fix = second_forwards(program, body[5], body[6], [body[0]])[0]
+    assert fix is not None
+    assert 'opt.step()\np = d(x)\nlosses["g"] = g(p)\nlosses["g"].backward()\n' in apply(program.text, fix.edits)
+
+
+def test_a_graph_built_before_a_loop_is_built_again_in_it() -> None:
+    program = Program("loss = f(model(x))\nfor i in range(3):\n    loss.backward(retain_graph=True)\n    opt.step()\n")
+    loop = program.tree.body[1]  # type: ignore[union-attr]
+    fixes = second_forwards(program, loop.body[1], loop.body[0], [program.tree.body[0]])  # type: ignore[union-attr,attr-defined]
+    assert [apply(program.text, fix.edits).split("\n")[2] for fix in fixes if fix] == ["    loss = f(model(x))", "    loss.backward(retain_graph=True)"]
