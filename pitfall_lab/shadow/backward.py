@@ -40,17 +40,24 @@ class Gradient:
     holders of its memory are counted, views (the gradient of a transpose, of a sum) included.
     """
 
-    __slots__ = ("array", "held", "shape")
+    __slots__ = ("array", "held", "holders", "shape")
 
     def __init__(self, array: np.ndarray | None, shape: Shape, held: Held | None = None) -> None:
         self.array = array
         self.shape = shape
         self.held = held or Held()
+        self.holders = 0
+
+    def hold(self, by: int = 1) -> None:
+        """Somebody keeps this (or, with -1, lets go)."""
+        self.holders += by
+        self.held.holders += by
 
     def plus(self, other: Gradient) -> Gradient:
         """The sum, in place where torch adds in place."""
         array = None if self.array is None or other.array is None else np.asarray(self.array + other.array)
-        if self.held.holders <= 1 and (self.array is None or dense_array(self.array)):
+        # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it is never alone.
+        if self.held.holders <= 1 and (self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))):
             self.held.counter.version += 1
             return Gradient(array, self.shape, self.held)
         return Gradient(array, self.shape)
@@ -142,13 +149,13 @@ class Pass:
                 for position in self.captures.get((id(node), index), ()):
                     self.captured[position] = gradient
                     if gradient is not None:
-                        gradient.held.holders += 1
+                        gradient.hold()
             if self.targets is not None and not self.must_run(node):
                 continue
             outgoing = self.evaluate(node, incoming)
             for gradient in outgoing:
                 if gradient is not None:
-                    gradient.held.holders += 1
+                    gradient.hold()
             for (child, index), gradient in zip(node.next, outgoing, strict=False):
                 self.deliver(queue, child, index, gradient)
 
@@ -173,8 +180,8 @@ class Pass:
             else:
                 total = held.plus(gradient)
                 for used in (held, gradient):
-                    used.held.holders -= 1
-                total.held.holders += 1
+                    used.hold(-1)
+                total.hold()
                 slots[index] = total
         self.waiting[id(node)] -= 1
         if self.waiting[id(node)] == 0 and (self.targets is None or id(node) in self.targets):
@@ -200,7 +207,7 @@ class Pass:
         outgoing = self.compute(node, incoming, lenient)
         for gradient in incoming:
             if gradient is not None:
-                gradient.held.holders -= 1
+                gradient.hold(-1)
         if not self.keep_graph and not self.as_meant and not self.engine.policy.graph_survives_backward:
             node.release()
         return outgoing
@@ -294,8 +301,7 @@ def _sum_to(array: np.ndarray, shape: Shape) -> np.ndarray:
     if extra < 0:
         return np.broadcast_to(array, shape)
     axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1))
-    summed = array.sum(axis=axes, keepdims=True).reshape(shape) if axes else array
-    return np.asarray(summed)
+    return np.asarray(array.sum(axis=axes, keepdims=True)).reshape(shape) if axes else array
 
 
 def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowTensor:
@@ -303,7 +309,7 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
     dense = is_dense(leaf.shape, leaf.stride)
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
     array = gradient.array
-    if gradient.held.holders <= 1 and (array is None or _same_layout(array, leaf, stride)):
+    if gradient.holders <= 1 and (array is None or _same_layout(array, leaf, stride)):
         storage, offset = _stolen(gradient, leaf)
         result = ShadowTensor(leaf.graph, storage, leaf.shape, stride, offset, leaf.dtype, gradient.held.counter)
     else:

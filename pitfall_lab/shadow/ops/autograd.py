@@ -43,7 +43,7 @@ def first_gradients(outputs: list[ShadowTensor], given: list[Any]) -> list[Gradi
                 raise runtime(text, "shape", tensor=output)
             array = g.values()
         gradient = Gradient(array, output.shape)
-        gradient.held.holders = 1 + 1  # the pass, and the caller who still has it
+        gradient.hold(2)  # the pass, and the caller who still has it
         result.append(gradient)
     return result
 
