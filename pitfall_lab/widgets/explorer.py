@@ -47,12 +47,14 @@ class Explorer(anywidget.AnyWidget):
     ) -> None:
         self.trace = trace
         self.findings = tuple(findings)
+        step = opening_step(trace, self.findings) if step is None else step
+        written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
         super().__init__(
             _trace=trace.to_json(),
             _scene=_scene(trace, self.findings),
             language=language,
-            step=opening_step(trace) if step is None else step,
-            **traits,
+            step=step,
+            **{"focus": written[0] if written else "", **traits},
         )
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -62,19 +64,15 @@ class Explorer(anywidget.AnyWidget):
         return {**bundle, **_static(self.trace, self.findings, self.language)}, metadata
 
 
-def opening_step(trace: Trace) -> int:
-    """The step that tells most: the last write that broke something, else where it failed, else the last step."""
-    failures = [trace.outcome.failure, *(forecast.failure for forecast in trace.forecasts)]
-    for failure in failures:
-        if failure is not None and failure.changed_at:
-            return failure.changed_at[-1]
-    for harm in trace.harms:
-        for cause in harm.causes:
-            if cause.changed_at:
-                return cause.changed_at[-1]
-    if failures[0] is not None and failures[0].step is not None:
-        return failures[0].step
-    return len(trace.events) - 1
+def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
+    """The step that tells most: the last write that broke something, else what a rule points at, else the failure, else the end."""
+    failure = trace.outcome.failure
+    broken = [one for one in (failure, *(forecast.failure for forecast in trace.forecasts)) if one is not None]
+    broken += [cause for harm in trace.harms for cause in harm.causes]
+    writes = [one.changed_at[-1] for one in broken if one.changed_at]
+    named = [finding.step for finding in findings if finding.step is not None]
+    raised = [failure.step] if failure is not None and failure.step is not None else []
+    return next(iter([*writes, *named, *raised]), len(trace.events) - 1)
 
 
 def _scene(trace: Trace, findings: Sequence[Finding]) -> str:

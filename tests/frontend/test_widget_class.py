@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pitfall_lab import views
+from pitfall_lab import rules, views
 from pitfall_lab.trace import Outcome, Trace
 from pitfall_lab.widgets import Explorer
 from pitfall_lab.widgets.explorer import opening_step
@@ -36,8 +36,20 @@ def test_it_opens_at_the_end_of_a_program_that_went_well_and_before_an_empty_one
     assert opening_step(Trace()) == -1
 
 
+def test_it_opens_where_a_rule_points_when_nothing_was_overwritten():
+    finding = replace(rules.find(sample())[0], step=5)
+    trace = sample()
+    events = tuple(replace(event, forecasts=(), error=None) for event in trace.events[:7])
+    assert opening_step(replace(trace, events=events, outcome=Outcome()), [finding]) == 5
+
+
 def test_a_step_that_is_asked_for_wins():
-    assert Explorer(sample(), step=0).step == 0
+    explorer = Explorer(sample(), step=0)
+    assert (explorer.step, explorer.focus) == (0, "")
+
+
+def test_the_memory_that_was_overwritten_is_in_focus_from_the_start():
+    assert Explorer(sample()).focus == "S2"
 
 
 def test_what_it_sends_reads_back_as_the_same_trace():

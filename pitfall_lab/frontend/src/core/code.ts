@@ -48,6 +48,7 @@ export class CodeView {
     this.#stories = stories;
     root.append(this.#name, this.#box, this.#legend);
     this.#box.setAttribute("aria-label", model.t("Source code", "源代码"));
+    this.#box.addEventListener("pointerenter", () => (this.#pinned = model.focus));
     this.#box.addEventListener("pointermove", (event) => this.#hover(event));
     this.#box.addEventListener("pointerleave", () => this.#leave());
     this.#box.addEventListener("click", (event) => this.#click(event));

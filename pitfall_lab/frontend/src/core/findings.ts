@@ -9,6 +9,7 @@ import type { Beat, Story } from "./story";
 import { say } from "./words";
 
 const LIST_LIMIT = 12;
+const FIX_LIMIT = 4;
 const SIGNS = { error: "✕", warning: "▲", info: "ⓘ" };
 
 export interface StoryActions {
@@ -113,8 +114,9 @@ export function remedies(model: ExplorerModel, story: Story | undefined): HTMLEl
   if (!story || (!why && !story.fixes.length)) return null;
   const box = h("section", { class: "pl-remedies", "aria-label": model.t("Why, and what helps", "原因与办法") });
   if (why) box.append(h("div", {}, h("h3", {}, model.t("Why", "原因")), h("p", { class: "pl-why" }, ...prose(why))));
-  if (story.fixes.length) {
-    box.append(h("div", {}, h("h3", {}, model.t("What helps", "办法")), h("ol", { class: "pl-fixes" }, ...story.fixes.map((fix) => fixBox(model, fix)))));
-  }
+  // Once some edits were tried, those that failed are no help; before that, all are only ideas.
+  const tried = story.fixes.filter((fix) => fix.verified);
+  const shown = (tried.length ? tried : story.fixes).slice(0, FIX_LIMIT);
+  if (shown.length) box.append(h("div", {}, h("h3", {}, model.t("What helps", "办法")), h("ol", { class: "pl-fixes" }, ...shown.map((fix) => fixBox(model, fix)))));
   return box;
 }

@@ -6,6 +6,8 @@ import type { ExplorerModel } from "./model";
 import type { Story } from "./story";
 
 const HEIGHT = 40;
+/** Beyond this many events the ticks touch each other and become a quiet band. */
+const DENSE = 200;
 
 /** Tick shapes say what kind of event it is: a call is short, a write is tall and thick, a backward node hangs down. */
 function ticks(model: ExplorerModel): SVGElement {
@@ -21,7 +23,7 @@ function ticks(model: ExplorerModel): SVGElement {
   const viewBox = `0 0 ${Math.max(1, model.trace.events.length)} ${HEIGHT}`;
   return s(
     "svg",
-    { class: "pl-ticks", viewBox, preserveAspectRatio: "none", "aria-hidden": "true" },
+    { class: model.last > DENSE ? "pl-ticks pl-dense" : "pl-ticks", viewBox, preserveAspectRatio: "none", "aria-hidden": "true" },
     s("path", { class: "pl-axis", d: `M0 20H${Math.max(1, model.trace.events.length)}` }),
     ...drawn,
   );

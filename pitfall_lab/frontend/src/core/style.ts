@@ -36,7 +36,7 @@ button:hover{background:var(--pl-wash)}button:disabled{opacity:.6;cursor:default
 .pl-icon{width:16px;height:16px;fill:none;stroke:currentColor;stroke-width:1.8;stroke-linecap:round;stroke-linejoin:round}
 .pl-scrub{position:relative;height:40px}
 .pl-ticks,.pl-pins{position:absolute;inset:0 8px;width:calc(100% - 16px);height:100%;overflow:visible;pointer-events:none}
-.pl-ticks path{stroke:var(--pl-dim);stroke-width:1.2;fill:none;vector-effect:non-scaling-stroke}.pl-ticks .pl-axis{stroke:var(--pl-line);stroke-width:2}
+.pl-ticks path{stroke:var(--pl-dim);stroke-width:1.2;fill:none;vector-effect:non-scaling-stroke}.pl-dense .pl-t-call,.pl-dense .pl-t-node{opacity:.25}.pl-ticks .pl-axis{stroke:var(--pl-line);stroke-width:2}
 .pl-ticks .pl-t-write{stroke:var(--pl-ink);stroke-width:2.6}.pl-ticks .pl-t-error{stroke:var(--pl-red);stroke-width:2.6}
 .pl-pins svg{position:absolute;margin-inline-start:-6px}
 .pl-scrub input{position:absolute;inset:0;width:100%;height:100%;margin:0;appearance:none;background:none;outline:0;cursor:pointer}
