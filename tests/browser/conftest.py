@@ -43,7 +43,7 @@ class Server:
     url: str
     token: str
     folder: Path
-    log: Path
+    home: Path
 
     def address(self, notebook: str = "") -> str:
         tail = f"/tree/{notebook}" if notebook else ""
@@ -182,7 +182,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         process = subprocess.Popen(command, cwd=folder, env=_environment(home), stdout=out, stderr=subprocess.STDOUT)
     try:
         _wait_until_it_answers(f"http://127.0.0.1:{port}/api/status?token={token}", process, log)
-        yield Server(f"http://127.0.0.1:{port}", token, folder, log)
+        yield Server(f"http://127.0.0.1:{port}", token, folder, home)
     finally:
         process.terminate()
         try:
@@ -215,6 +215,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def lab(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A fresh profile. After the test its console must be silent and nothing may have asked for another machine."""
+    # JupyterLab keeps the theme and the open tabs on the server's side.
+    for kept in ("settings", "workspaces"):
+        shutil.rmtree(server.home / kept, ignore_errors=True)
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, locale="en-US")
     context.set_default_timeout(30_000)
     page = context.new_page()
