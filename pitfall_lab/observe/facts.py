@@ -29,7 +29,8 @@ class Facts:
     dtype: str
     device: str
     requires_grad: bool
-    is_leaf: bool
+    is_leaf: bool | None
+    """None where torch refuses to say: a view made under no_grad and written since."""
     kind: str
     stride: tuple[int, ...] | None = None
     offset: int | None = None
@@ -40,6 +41,8 @@ class Facts:
     version: int | None = None
     is_view: bool = False
     inference: bool = False
+    foreign: bool = False
+    """Whether the memory is somebody else's (a NumPy array's, a file's): it can change without torch knowing."""
 
 
 def is_tensor(value: object) -> bool:
@@ -51,7 +54,7 @@ def read(tensor: torch.Tensor) -> Facts:
     """Read the facts of ``tensor``. Never raises for exotic layouts: what cannot be read is left out."""
     kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "tensor"
     shape = () if tensor.is_nested else tuple(int(n) for n in tensor.shape)
-    base = Facts(shape, dtype_name(tensor.dtype), str(tensor.device), tensor.requires_grad, tensor.is_leaf, kind)
+    base = Facts(shape, dtype_name(tensor.dtype), str(tensor.device), tensor.requires_grad, _is_leaf(tensor), kind)
     if is_opaque(tensor):
         return base
     storage = tensor.untyped_storage()
@@ -59,8 +62,15 @@ def read(tensor: torch.Tensor) -> Facts:
     return Facts(
         shape, base.dtype, base.device, base.requires_grad, base.is_leaf, kind, tuple(tensor.stride()), tensor.storage_offset(), storage._cdata,
         storage.data_ptr() if tensor.device.type == "cpu" else 0, storage.nbytes(), tensor.element_size(),
-        None if inference else tensor._version, tensor._is_view(), inference,
+        None if inference else tensor._version, tensor._is_view(), inference, not storage.resizable(),
     )
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool | None:
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return None
 
 
 def is_at_version(tensor: torch.Tensor, version: int) -> bool:
@@ -133,7 +143,7 @@ def plain_defaults() -> bool:
 
 def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor's ``.grad`` without the warning that asking a non-leaf gives."""
-    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+    return tensor.grad if _is_leaf(tensor) or tensor.retains_grad else None
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:

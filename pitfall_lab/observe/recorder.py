@@ -49,6 +49,8 @@ class Call:
     grad: bool
     inference: bool
     composite: bool
+    direct: bool
+    """Whether the learner's own line makes the call, not library code that it called."""
     memory: dict[str, Any] = field(default_factory=dict)
     """Room for the listener between before and after."""
 
@@ -61,6 +63,9 @@ class Listener(Protocol):
 
     def after(self, call: Call, result: Any) -> None:
         """The call returned."""
+
+    def composed(self, call: Call, result: Any) -> None:
+        """A composite whose parts were told one by one returned."""
 
     def failed(self, call: Call, error: BaseException) -> None:
         """The call raised; the error goes on to the program."""
@@ -94,7 +99,9 @@ class Recorder(TorchFunctionMode):
         try:
             if verdict is Verdict.OPEN:
                 with self:
-                    return run(private_copy(func), args, kwargs)
+                    result = run(private_copy(func), args, kwargs)
+                self._guarded(self._listener.composed, call, result)
+                return result
             if verdict is Verdict.INSIDE:
                 result = self._inside(func, run, call, args, kwargs)
             else:
@@ -141,7 +148,7 @@ class Recorder(TorchFunctionMode):
                 # An optimizer reads every .grad several times; nobody wrote that, and nothing happens.
                 return None, Verdict.RUN
             call = Call(name, args, kwargs, self._sources.span(frame), self._sources.scope(frame), frame, torch.is_grad_enabled(),
-                        torch.is_inference_mode_enabled(), is_composite(func))
+                        torch.is_inference_mode_enabled(), is_composite(func), frame is caller)
             return call, self._listener.before(call)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in us must not reach the learner's program
             self.stop(_reason(error))

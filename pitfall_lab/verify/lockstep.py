@@ -8,6 +8,7 @@ written down as a disagreement and torch's facts are taken over as well, so that
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from types import FrameType
@@ -49,6 +50,7 @@ class Lockstep:
         self._parents: list[int] = []
         self._hooked = False
         self._unseen: list[tuple[str, str, str]] = []
+        self._named: tuple[int, Span | None, TensorRecord | None] = (-1, None, None)
         self._bumps: dict[str, list[tuple[int, int]]] = {}
         self._writes: dict[str, list[int]] = {}
         self._forecast_at: dict[tuple[str, str], tuple[int, int]] = {}
@@ -69,7 +71,7 @@ class Lockstep:
             effects += self._meet(real, call)
         call.memory.update(step=step, effects=effects, parent=self._parents[-1] if self._parents else None)
         reason = self._predict(call)
-        if reason and call.composite and call.name not in ATOMIC and call.name not in BACKWARD:
+        if reason and call.composite and not _is_one_step(call.name):
             self._pending += effects
             self.writer.drop(step)
             return Verdict.OPEN
@@ -107,7 +109,7 @@ class Lockstep:
             self.writer.checked += 1
             self.writer.agreed += ok
         del nodes
-        self._name_results(call, results, effects)
+        self._name_results(call, results, effects, step)
         event = Event(
             step, "call", call.name, call.span, call.scope, call.memory["parent"], self._operands(call), tuple(results), self._written(call, applied, step),
             tuple(effects) + tuple(self._deaths()), by, reason or "", self._forecasts(step, applied, call.memory.get("stale", ())),
@@ -272,6 +274,9 @@ class Lockstep:
             effects += more
             record = self.records.enter(real, shadow, seen.kind, len(self.writer.events) - 1, storage)
         record.names = list(names) or self.namespace.names(real, frame)
+        if record.storage is not None and seen.foreign:
+            self.records.share(record.storage)
+            self.lines.start(frame)
         if record.storage is not None and frame is not None:
             for array, name in self.namespace.arrays(frame, seen.pointer, seen.nbytes):
                 effects += self._enter_array(array, record.storage, [name], frame)
@@ -462,7 +467,7 @@ class Lockstep:
         }  # fmt: skip
         if seen.version is not None and shadow.counter is not None:
             mine["version"], theirs["version"] = shadow.counter.version, seen.version
-        wrong = [key for key in theirs if mine[key] != theirs[key]]
+        wrong = [key for key in theirs if mine[key] != theirs[key] and theirs[key] is not None]
         for key in wrong:
             self.writer.disagree(step, f"tensors.{label}.{key}", _jsonable(theirs[key]), _jsonable(mine[key]))
         node = None if seen.inference else facts.node_of(real)
@@ -786,16 +791,30 @@ class Lockstep:
             self.writer.changes("mode", {"grad": True, "inference": False}, "observed")
         self._pending += self.writer.changes("mode", value, "observed")
 
-    def _name_results(self, call: Call, results: list[str], effects: list[Effect]) -> None:
-        name = self.sources.target(call.span) if call.span is not None and len(results) == 1 else None
-        record = self.records.by_label.get(results[0]) if name and results else None
-        if record is not None and name is not None and (not record.names or record.names[-1] != name):
+    def composed(self, call: Call, result: Any) -> None:
+        """A composite told in parts has returned: its result gets the name it is assigned to."""
+        labels = [record.label for real in values.tensors(result) if (record := self.records.find(real)) is not None]
+        self._name_results(call, labels, self._pending, len(self.writer.events))
+
+    def _name_results(self, call: Call, results: list[str], effects: list[Effect], step: int) -> None:
+        """Name the result by what it is assigned to. Inside a module's call every step looks like the result until the next one."""
+        if call.span is None or len(results) != 1 or (not call.direct and _is_being_built(call.frame)):
+            return
+        name, record = self.sources.target(call.span), self.records.by_label.get(results[0])
+        if name is None or record is None:
+            return
+        at, span, before = self._named
+        if before is not None and span == call.span and at == step - 1 and before is not record and before.names[-1:] == [name]:
+            before.names.pop()
+            effects += self._renamed(before)
+        self._named = (step, call.span, record)
+        if record.names[-1:] != [name]:
             record.names.append(name)
-            if record.kind == "array":
-                effects += self._describe_array(record, record.ref())
-            else:
-                real = record.ref()
-                effects += self._describe(record, real, facts.read(real), "observed")
+            effects += self._renamed(record)
+
+    def _renamed(self, record: TensorRecord) -> list[Effect]:
+        value = {"name": record.names[-1] if record.names else None, "names": list(record.names)}
+        return self.writer.changes(f"tensors.{record.label}", value, "observed") if self.writer.known(f"tensors.{record.label}") else []
 
     def _operands(self, call: Call) -> tuple[Operand, ...]:
         found = [self._operand(value, "") for value in call.args] + [self._operand(value, key) for key, value in call.kwargs.items()]
@@ -914,6 +933,21 @@ class TooLong(Exception):
 
     def __str__(self) -> str:
         return f"the trace has {EVENT_LIMIT} steps, its limit"
+
+
+def _is_being_built(frame: FrameType) -> bool:
+    """Whether library code that the learner's ``frame`` called is inside a constructor: what it makes is a part of the result."""
+    walk: FrameType | None = sys._getframe(1)
+    while walk is not None and walk is not frame:
+        if walk.f_code.co_name in ("__init__", "reset_parameters") and walk.f_globals.get("__name__") != __name__:
+            return True
+        walk = walk.f_back
+    return False
+
+
+def _is_one_step(name: str) -> bool:
+    """Whether a Python function of torch's stays whole in the trace even when it has no model. A loss is one thing to a learner."""
+    return name in ATOMIC or name in BACKWARD or name.endswith("_loss")
 
 
 def _quiet_grad_fn(shadow: ShadowTensor) -> Node | None:

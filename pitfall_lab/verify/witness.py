@@ -35,7 +35,7 @@ def witness(source: str, name: str, namespace: dict[str, Any], *, meant: bool = 
             exec(compile(source, name, "exec"), namespace)  # noqa: S102 - running the learner's program is the purpose
         except SystemExit as stop:
             error = None if stop.code in (None, 0) else "SystemExit"
-        except BaseException as raised:  # noqa: BLE001 - whatever the program raises is a fact about it
+        except BaseException as raised:
             error = type(raised).__name__
     return {
         "error": error,

@@ -107,6 +107,51 @@ def test_an_array_and_its_tensor_lie_on_one_storage_but_only_the_tensor_has_a_co
     assert tensor["counter"] is not None
 
 
+def test_memory_that_torch_does_not_own_is_watched_even_when_its_array_has_no_name():
+    source = """\
+import numpy as np
+import torch
+class Reader:
+    def __init__(self):
+        self.buffer = np.zeros(2, dtype=np.float32)
+    def sample(self, value):
+        self.buffer[...] = value
+        return torch.from_numpy(self.buffer)
+reader = Reader()
+w = torch.ones(2, requires_grad=True)
+first = (w * reader.sample(2.0)).sum()
+second = (w * reader.sample(5.0)).sum()
+(first + second).backward()
+"""
+    [harm] = trace_program(source).harms
+    assert (harm.torch, harm.meant) == ([10.0, 10.0], [7.0, 7.0])
+    [cause] = harm.causes
+    assert [line(trace_program(source), s) for s in cause.changed_at] == [7]
+
+
+def test_a_view_that_torch_refuses_to_describe_does_not_end_the_recording():
+    source = """\
+import torch
+w = torch.zeros(3, requires_grad=True)
+scores = torch.exp(w)
+with torch.no_grad():
+    first = scores[0]
+    first.zero_()
+scores[1:].sum().backward()
+"""
+    trace = trace_program(source)
+    assert trace.notes == ()
+    assert failure_of(trace).kind == "saved-tensor-modified"
+
+
+def test_the_result_of_a_module_has_the_name_and_its_intermediate_steps_have_none():
+    source = "import torch\nfrom torch import nn\nnet = nn.Sequential(nn.Linear(2, 2), nn.ReLU())\nout = net(torch.ones(1, 2))\n"
+    trace = trace_program(source)
+    named = [event.results for event in trace.events for label in event.results if replay(trace)["tensors"][label]["name"] == "out"]
+    assert len(named) == 1
+    assert trace.events[-1].op == "torch.relu"
+
+
 def test_a_write_through_data_is_silent_and_its_harm_is_computed():
     trace = trace_program("import torch\nx = torch.ones(2, requires_grad=True)\nh = x * 2\ny = (h * h).sum()\nh.data.mul_(3)\ny.backward()\n")
     [harm] = trace.harms

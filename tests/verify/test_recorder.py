@@ -30,6 +30,9 @@ class Watching:
     def after(self, call, result):
         pass
 
+    def composed(self, call, result):
+        pass
+
     def failed(self, call, error):
         pass
 
