@@ -149,7 +149,7 @@ def test_the_result_of_a_module_has_the_name_and_its_intermediate_steps_have_non
     trace = trace_program(source)
     named = [event.results for event in trace.events for label in event.results if replay(trace)["tensors"][label]["name"] == "out"]
     assert len(named) == 1
-    assert trace.events[-1].op == "torch.relu"
+    assert trace.events[-1].name == "relu"
 
 
 def test_a_write_through_data_is_silent_and_its_harm_is_computed():
