@@ -21,14 +21,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from pitfall_lab.rules import Finding, Fix, find
 from pitfall_lab.rules.source import apply
 from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import snippet
+from pitfall_lab.rules.wording import difference, snippet
 from pitfall_lab.trace import Language, Trace
-
 
 
 class _CallableModule(ModuleType):
@@ -50,7 +49,7 @@ TRIAL_SECONDS = 60.0
 START_SECONDS = 120.0
 
 
-class Unchecked(Exception):
+class Unchecked(Exception):  # noqa: N818 - it is no mistake of the caller's: the sentence is for the person who asked
     """The program could not be checked. The message is one sentence for a person; ``kind`` names the reason for programs."""
 
     def __init__(self, kind: str, sentence: str, line: int | None = None) -> None:
@@ -70,7 +69,7 @@ class Subject:
     @property
     def folder(self) -> str:
         """What ``sys.path`` begins with: the file's folder, as for ``python FILE``."""
-        return str(Path(self.path).parent) if self.path else os.getcwd()
+        return str(Path(self.path).parent if self.path else Path.cwd())
 
 
 @dataclass
@@ -82,13 +81,14 @@ class Workshop:
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
     _jobs: int = field(default=0, init=False)
 
-    def __enter__(self) -> Workshop:
+    def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="pitfall-lab-")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._worker is not None:
-            assert self._worker.stdin and self._worker.stdout
+            assert self._worker.stdin is not None
+            assert self._worker.stdout is not None
             self._worker.stdin.close()
             try:
                 self._worker.wait(timeout=2)
@@ -113,8 +113,15 @@ class Workshop:
         result = Path(self._folder.name) / f"{self._jobs}.json"
         limit = self.timeout if timeout is None else timeout
         job = {
-            "kind": kind, "source": subject.source, "name": subject.name, "path": subject.path, "folder": subject.folder, "argv": list(subject.argv),
-            "result": str(result), "timeout": limit, "prints": "aloud" if aloud else "nowhere",
+            "kind": kind,
+            "source": subject.source,
+            "name": subject.name,
+            "path": subject.path,
+            "folder": subject.folder,
+            "argv": list(subject.argv),
+            "result": str(result),
+            "timeout": limit,
+            "prints": "aloud" if aloud else "nowhere",
         }
         ending = self._ask(job) if hasattr(os, "fork") else _run_once(job)
         if ending["status"] == "exit" and ending["code"] == 0 and result.exists():
@@ -123,8 +130,11 @@ class Workshop:
 
     def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
         if self._worker is None:
-            self._worker = subprocess.Popen(_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=_environment())
-        assert self._worker.stdin and self._worker.stdout
+            self._worker = subprocess.Popen(
+                _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=_environment()
+            )
+        assert self._worker.stdin is not None
+        assert self._worker.stdout is not None
         try:
             self._worker.stdin.write(json.dumps(job) + "\n")
             self._worker.stdin.flush()
@@ -151,7 +161,15 @@ def _environment() -> dict[str, str]:
 
 def _run_once(job: dict[str, Any]) -> dict[str, Any]:
     try:
-        done = subprocess.run(_command("--once"), input=json.dumps(job) + "\n", text=True, encoding="utf-8", timeout=job["timeout"] + 30, check=False, env=_environment())
+        done = subprocess.run(
+            _command("--once"),
+            input=json.dumps(job) + "\n",
+            text=True,
+            encoding="utf-8",
+            timeout=job["timeout"] + 30,
+            check=False,
+            env=_environment(),
+        )
     except subprocess.TimeoutExpired:
         return {"status": "timeout", "code": 0}
     return {"status": "exit", "code": done.returncode}
@@ -228,7 +246,9 @@ class Trial:
         try:
             # the cheap run first: most candidates that are wrong compute something else, or stop
             after = self.shop.witness(repaired)
-            same = keeps_what_was_right(before, after, fix.meaning) and (finding.severity != "error" or fix.meaning != "same" or same_names(before, after))
+            same = keeps_what_was_right(before, after, fix.meaning) and (
+                finding.severity != "error" or fix.meaning != "same" or same_names(before, after)
+            )
             trace = self.shop.trace(repaired) if same else None
         except Unchecked:
             return ""
@@ -266,7 +286,11 @@ def _value_disagreements(trace: Trace) -> int:
     stride or a version of something else; such a slip is reported with the trace but says nothing about the repair.
     """
     return sum(
-        d.path.startswith(("outcome", "result")) or d.path.endswith((".cells", ".grad", ".grad_fn")) or ".saved." in d.path for d in trace.disagreements
+        d.path.startswith(("outcome", "result"))
+        or d.path.endswith((".grad", ".grad_fn"))
+        or ".saved." in d.path
+        or (d.path.endswith(".cells") and bool(difference(d.observed, d.modelled)))
+        for d in trace.disagreements
     )
 
 
@@ -284,7 +308,10 @@ def _got_further(trace: Trace, after: Trace, now: list[Finding]) -> bool:
 def _text_key(trace: Trace, finding: Finding) -> tuple[str, ...]:
     """What tells findings apart in two versions of a program, whose lines have moved: the texts of the places, not their numbers."""
     story = Story(trace)
-    places = [snippet(story, finding.span), *(f"{r.role}:{snippet(story, r.span)}" for r in finding.related if r.role in ("saved", "operand", "backward"))]
+    places = [
+        snippet(story, finding.span),
+        *(f"{r.role}:{snippet(story, r.span)}" for r in finding.related if r.role in ("saved", "operand", "backward")),
+    ]
     return (finding.rule, *places)
 
 
@@ -295,7 +322,11 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
     if after["error"] is not None and before["error"] is None and meaning != "same":
         return False
     if meaning == "shape":
-        return len(after["backwards"]) >= len(before["backwards"]) and after["error"] == before["error"] and _shapes(before) == _shapes(after)[: len(_shapes(before))]
+        return (
+            len(after["backwards"]) >= len(before["backwards"])
+            and after["error"] == before["error"]
+            and _shapes(before) == _shapes(after)[: len(_shapes(before))]
+        )
     pairs = list(zip(before["backwards"], after["backwards"], strict=False))
     for was, now in pairs:
         if was["raised"] or now["raised"]:
@@ -363,7 +394,9 @@ def _close(a: Any, b: Any, scale: float) -> bool:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def check_file(path: str | os.PathLike[str], argv: Sequence[str] = (), *, timeout: float = TIMEOUT, language: Language = "en", fixes: bool = True) -> dict[str, Any]:
+def check_file(
+    path: str | os.PathLike[str], argv: Sequence[str] = (), *, timeout: float = TIMEOUT, language: Language = "en", fixes: bool = True
+) -> dict[str, Any]:
     """Return the object that ``pitfall-lab check FILE --json`` prints; a file that cannot be checked has its reason under ``error``."""
     try:
         trace, findings = examined(path, argv, timeout=timeout, fixes=fixes)
@@ -372,7 +405,9 @@ def check_file(path: str | os.PathLike[str], argv: Sequence[str] = (), *, timeou
     return document(str(path), trace, findings, language)
 
 
-def examined(path: str | os.PathLike[str], argv: Sequence[str] = (), *, timeout: float = TIMEOUT, fixes: bool = True) -> tuple[Trace, list[Finding]]:
+def examined(
+    path: str | os.PathLike[str], argv: Sequence[str] = (), *, timeout: float = TIMEOUT, fixes: bool = True
+) -> tuple[Trace, list[Finding]]:
     """Run a file and return its trace and its findings. Raises :class:`Unchecked`."""
     source = _read(Path(path))
     _parsed(source, str(path))
@@ -436,7 +471,12 @@ def document(name: str, trace: Trace, findings: list[Finding], language: Languag
         "torch": dict(trace.environment).get("torch", ""),
         "outcome": trace.outcome.kind,
         "error": error,
-        "agreement": {"checked": agreement.checked, "agreed": agreement.agreed, "mirrored": agreement.mirrored, "disagreed": agreement.disagreed},
+        "agreement": {
+            "checked": agreement.checked,
+            "agreed": agreement.agreed,
+            "mirrored": agreement.mirrored,
+            "disagreed": agreement.disagreed,
+        },
         "findings": [finding.to_dict(language) for finding in findings],
     }
 
@@ -444,8 +484,12 @@ def document(name: str, trace: Trace, findings: list[Finding], language: Languag
 def unchecked(name: str, problem: Unchecked) -> dict[str, Any]:
     """The JSON object of a file that could not be checked: no findings, and the reason where the error stands."""
     return {
-        "file": name, "torch": "", "outcome": "raised", "error": {"type": problem.kind, "message": str(problem), "line": problem.line},
-        "agreement": {"checked": 0, "agreed": 0, "mirrored": 0, "disagreed": 0}, "findings": [],
+        "file": name,
+        "torch": "",
+        "outcome": "raised",
+        "error": {"type": problem.kind, "message": str(problem), "line": problem.line},
+        "agreement": {"checked": 0, "agreed": 0, "mirrored": 0, "disagreed": 0},
+        "findings": [],
     }
 
 
@@ -455,11 +499,17 @@ def unchecked(name: str, problem: Unchecked) -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab check``."""
     parser.add_argument("file", metavar="FILE", help="the Python program to run and check")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a report; the program's own prints go to standard error")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of a report; the program's own prints go to standard error"
+    )
     parser.add_argument("--language", choices=("en", "zh"), default="en", help="the language of the report")
-    parser.add_argument("--timeout", type=_seconds, default=TIMEOUT, metavar="S", help="stop a run of the program after S seconds (default: %(default)g)")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=TIMEOUT, metavar="S", help="stop a run of the program after S seconds (default: %(default)g)"
+    )
     parser.add_argument("--no-fixes", action="store_true", help="do not try repairs: the program runs once")
-    parser.add_argument("--args", nargs=argparse.REMAINDER, default=[], metavar="ARG", help="everything after this is passed on to the program")
+    parser.add_argument(
+        "--args", nargs=argparse.REMAINDER, default=[], metavar="ARG", help="everything after this is passed on to the program"
+    )
 
 
 def _seconds(text: str) -> float:

@@ -7,6 +7,7 @@ found is in the file the job names. Where there is no ``fork``, each job gets a 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -68,10 +69,8 @@ def _forked(job: Job) -> dict[str, Any]:
 
 def _end_group(leader: int) -> None:
     """End what the program started and left behind: its own process group."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def perform(job: Job) -> None:
@@ -95,10 +94,8 @@ def perform(job: Job) -> None:
     partial.write_text(answer, encoding="utf-8")
     partial.replace(job["result"])
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(OSError, ValueError):
             stream.flush()
-        except (OSError, ValueError):
-            pass
     os._exit(0)
 
 

@@ -30,6 +30,7 @@ class Paint:
         self.colours = colours
 
     def __call__(self, kind: str, text: str) -> str:
+        """Return ``text`` in the colour of ``kind``."""
         return f"\x1b[{COLOURS[kind]}m{text}\x1b[0m" if self.colours and text else text
 
 
@@ -51,7 +52,11 @@ def finding_text(name: str, source: str, finding: Finding, language: Language, p
     """One finding: headline, excerpt, explanation, fixes."""
     place = f"{name}:{finding.span.line}:{finding.span.column + 1}" if finding.span else name
     severity = SEVERITIES[finding.severity].say(language)
-    lines = [f"{paint('bold', shown(place))}: {paint(finding.severity, severity)} {finding.rule} {finding.name}", *wrapped(finding.message.say(language), "  "), ""]
+    lines = [
+        f"{paint('bold', shown(place))}: {paint(finding.severity, severity)} {finding.rule} {finding.name}",
+        *wrapped(finding.message.say(language), "  "),
+        "",
+    ]
     lines += excerpt(source, finding, language, paint)
     lines += ["", *wrapped(finding.explanation.say(language), "  ")]
     for number, fix in enumerate(finding.fixes, start=1):
@@ -89,7 +94,11 @@ def _with_primary(finding: Finding) -> list[Related]:
 
 def fix_text(source: str, fix: Fix, number: int, language: Language, paint: Paint) -> list[str]:
     """A fix: what it does, whether it was tried, and the difference it makes."""
-    tried = T(en="verified: applied and re-run on torch and on the shadow engine", zh="已验证：应用后在 torch 和影子引擎上重新运行过") if fix.verified else T(en="not tried", zh="未试过")
+    tried = (
+        T(en="verified: applied and re-run on torch and on the shadow engine", zh="已验证：应用后在 torch 和影子引擎上重新运行过")
+        if fix.verified
+        else T(en="not tried", zh="未试过")
+    )
     title = T(en="Fix", zh="修复").say(language)
     rows = [f"  {paint('bold', f'{title} {number}')}: {fix.title.say(language)} ({tried.say(language)})"]
     before, after = split_lines(source), split_lines(apply(source, fix.edits))
@@ -104,11 +113,16 @@ def summary(name: str, trace: Trace, findings: list[Finding], language: Language
     """How many findings, how the program ended, and how far both engines agreed."""
     agreement = trace.agreement
     engines = T(
-        en=f"torch and the shadow engine agreed on {agreement.agreed} of {agreement.checked} calls compared; {agreement.mirrored} had no model",
+        en=f"torch and the shadow engine agreed on {agreement.agreed} of {agreement.checked} calls compared; "
+        f"{agreement.mirrored} had no model",
         zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一致；{agreement.mirrored} 次没有模型",
     ).say(language)
     counts = {kind: sum(f.severity == kind for f in findings) for kind in SEVERITIES}
-    listed = ", ".join(f"{count} {SEVERITIES[kind].say(language)}{'s' if language == 'en' and count > 1 else ''}" for kind, count in counts.items() if count)
+    listed = ", ".join(
+        f"{count} {SEVERITIES[kind].say(language)}{'s' if language == 'en' and count > 1 else ''}"
+        for kind, count in counts.items()
+        if count
+    )
     verdict = listed or T(en="nothing found", zh="没有发现问题").say(language)
     lines = [f"{shown(name)}: {paint('bold', verdict)} ({engines})"]
     lines += [paint("dim", shown(note.en if language == "en" else note.zh)) for note in trace.notes[:3]]
@@ -130,7 +144,7 @@ def wrapped(text: str, indent: str) -> list[str]:
 
 def shown(text: str) -> str:
     """The text with tabs as four spaces and control characters made visible, so that a file cannot command the terminal."""
-    return "".join("    " if c == "\t" else "�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in "\u200d" else c for c in text)
+    return "".join("    " if c == "\t" else "�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c != "\u200d" else c for c in text)
 
 
 def columns(text: str) -> int:

@@ -114,13 +114,20 @@ class Finding:
             "predicted": self.predicted,
             "message": self.message.say(language),
             "related": [
-                {"role": r.role, "line": r.span.line if r.span else None, "column": r.span.column + 1 if r.span else None,
-                 "message": r.message.say(language)}
+                {
+                    "role": r.role,
+                    "line": r.span.line if r.span else None,
+                    "column": r.span.column + 1 if r.span else None,
+                    "message": r.message.say(language),
+                }
                 for r in self.related
             ],
             "fixes": [
-                {"title": fix.title.say(language), "edits": [{"line": e.line, "end_line": e.end_line, "text": e.text} for e in fix.edits],
-                 "verified": fix.verified}
+                {
+                    "title": fix.title.say(language),
+                    "edits": [{"line": e.line, "end_line": e.end_line, "text": e.text} for e in fix.edits],
+                    "verified": fix.verified,
+                }
                 for fix in self.fixes
             ],
         }

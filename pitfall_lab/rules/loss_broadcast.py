@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pitfall_lab.rules import repairs
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule
 from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.story import Record, Story
 from pitfall_lab.rules.wording import at_line, called, capital, flat, number
 from pitfall_lab.trace import Event, T, Trace
 
@@ -51,7 +51,10 @@ def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
 def _feeds_loss(story: Story, event: Event) -> bool:
     """Are the results of ``event`` what a loss compares?"""
     results = set(event.results)
-    return any(_plain(later) in LOSSES and results & {operand.label for operand in later.operands} for later in story.events[event.step + 1 : event.step + 8])
+    return any(
+        _plain(later) in LOSSES and results & {operand.label for operand in later.operands}
+        for later in story.events[event.step + 1 : event.step + 8]
+    )
 
 
 def _plain(event: Event) -> str:
@@ -92,7 +95,8 @@ def _size(shape: tuple[int, ...]) -> int:
 
 def _becomes_a_loss(story: Story, event: Event) -> bool:
     """Is the difference made positive and then reduced, over everything, to one number?"""
-    signed, positive = set(event.results), set()
+    signed: set[str] = set(event.results)
+    positive: set[str] = set()
     full = story.shape(event.results[0], event.step) if event.results else None
     for later in story.events[event.step + 1 :]:
         if later.kind != "call" or later.error is not None:
@@ -137,7 +141,16 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
     facts = [Fact("column", column, story.by(event.step)), Fact("row", row, story.by(event.step)), Fact("pairs", count * count, "modelled")]
     facts += [Fact("loss", values[0], story.by(event.step)), Fact("meant", values[1], "modelled")] if values else []
     return Finding(
-        CODE, NAME, "warning", event.span, event.step, False, _message(story, event, names, shapes, values), _explanation(names, shapes), related, _fixes(story, event, column, row),
+        CODE,
+        NAME,
+        "warning",
+        event.span,
+        event.step,
+        False,
+        _message(story, event, names, shapes, values),
+        _explanation(names, shapes),
+        related,
+        _fixes(story, event, column, row),
         tuple(facts),
     )
 
@@ -155,20 +168,28 @@ def _message(story: Story, event: Event, names: tuple[T, T], shapes: tuple[tuple
     here, count = at_line(story, event.span), _size(shapes[1])
     numbers = T(en="", zh="")
     if values:
-        numbers = T(en=f" (the loss is {number(values[0])}, meant was {number(values[1])})", zh=f"（损失是 {number(values[0])}，本应是 {number(values[1])}）")
+        numbers = T(
+            en=f" (the loss is {number(values[0])}, meant was {number(values[1])})",
+            zh=f"（损失是 {number(values[0])}，本应是 {number(values[1])}）",
+        )
     return T(
-        en=f"{capital(here.en)} compares every element of {names[0].en} with every element of {names[1].en}, {count * count} pairs instead of {count}, "
+        en=f"{capital(here.en)} compares every element of {names[0].en} with every element of {names[1].en}, {count * count} "
+        f"pairs instead of {count}, "
         f"because their shapes are {_shown(shapes[0])} and {_shown(shapes[1])}{numbers.en}.",
-        zh=f"{here.zh}把 {names[0].zh} 的每个元素与 {names[1].zh} 的每个元素相比，共 {count * count} 对而不是 {count} 对，因为它们的形状是 {_shown(shapes[0])} 和 {_shown(shapes[1])}{numbers.zh}。",
+        zh=f"{here.zh}把 {names[0].zh} 的每个元素与 {names[1].zh} 的每个元素相比，共 {count * count} 对而不是 {count} 对，"
+        f"因为它们的形状是 {_shown(shapes[0])} 和 {_shown(shapes[1])}{numbers.zh}。",
     )
 
 
 def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...]) -> T:
     outer = _shown((*shapes[1][:-1], shapes[1][-1], shapes[1][-1])) if len(shapes[1]) == 1 else _shown((*shapes[1][:1], *shapes[1]))
     return T(
-        en=f"Torch lines shapes up from the right: the last dimension of {names[0].en} has length 1 and is stretched to fit {names[1].en}, and {names[1].en} is repeated for every row. "
-        f"The result has shape {outer}. Its mean is still one number and training still moves, but it pulls every prediction towards the mean of all targets.",
-        zh=f"torch 从右边对齐形状：{names[0].zh} 的最后一维长度是 1，被拉伸到与 {names[1].zh} 一致，而 {names[1].zh} 在每一行重复。结果的形状是 {outer}。"
+        en=f"Torch lines shapes up from the right: the last dimension of {names[0].en} has length 1 and is stretched to fit "
+        f"{names[1].en}, and {names[1].en} is repeated for every row. "
+        f"The result has shape {outer}. Its mean is still one number and training still moves, but it pulls every prediction "
+        "towards the mean of all targets.",
+        zh=f"torch 从右边对齐形状：{names[0].zh} 的最后一维长度是 1，被拉伸到与 {names[1].zh} 一致，而 {names[1].zh} "
+        f"在每一行重复。结果的形状是 {outer}。"
         "它的平均值仍是一个数，训练也在进行，但每个预测都被拉向全部目标的平均值。",
     )
 
@@ -201,9 +222,9 @@ def _cells(story: Story, label: str, step: int) -> list[float] | None:
     return [float(v) for v in values] if len(values) == count and all(isinstance(v, (int, float)) for v in values) else None
 
 
-def _gaps(tensor: dict[str, object]) -> list[int]:
+def _gaps(tensor: Record) -> list[int]:
     """How each stride differs from that of a contiguous tensor: 0 where it does not, or where the dimension has length 1."""
-    shape, stride = tuple(tensor.get("shape") or ()), tuple(tensor.get("stride") or ())  # type: ignore[arg-type]
+    shape, stride = tuple(tensor.get("shape") or ()), tuple(tensor.get("stride") or ())
     expected, gaps = 1, []
     for length, step in zip(reversed(shape), reversed(stride), strict=False):
         gaps.append(0 if length == 1 or step == expected else 2)
@@ -247,19 +268,22 @@ def _reshaped(program: Program, node: ast.expr, text: str) -> Fix:
     shown = " ".join(program.segment(node).split())
     return Fix(
         T(en=f"Give both the same shape: `{shown}{text}`", zh=f"让两者形状相同：`{shown}{text}`"),
-        program.replace((node, repairs.operand(program, node) + text)), meaning="shape",
+        program.replace((node, repairs.operand(program, node) + text)),
+        meaning="shape",
     )
 
 
 RULE = Rule(
-    CODE, NAME,
+    CODE,
+    NAME,
     T(en="A loss compared every prediction with every target", zh="损失把每个预测与每个目标都比了一遍"),
     T(
-        en="A column of N numbers against a row of N numbers is a table of N×N differences. The loss is still one number and still falls, so nothing looks broken: "
+        en="A column of N numbers against a row of N numbers is a table of N×N differences. The loss is still one number and "
+        "still falls, so nothing looks broken: "
         "the model just learns to predict the mean.",
         zh="N 个数的一列与 N 个数的一行相减，得到 N×N 的差值表。损失仍是一个数，也仍在下降，看起来一切正常：模型只是学会了预测平均值。",
     ),
-    bad='''import torch
+    bad="""import torch
 import torch.nn.functional as F
 
 x = torch.tensor([[0.0], [1.0], [2.0]])
@@ -269,8 +293,8 @@ prediction = x @ w + 1
 loss = F.mse_loss(prediction, target)
 loss.backward()
 print(loss)
-''',
-    good='''import torch
+""",
+    good="""import torch
 import torch.nn.functional as F
 
 x = torch.tensor([[0.0], [1.0], [2.0]])
@@ -280,6 +304,6 @@ prediction = x @ w + 1
 loss = F.mse_loss(prediction.squeeze(-1), target)
 loss.backward()
 print(loss)
-''',
+""",
     find=find,
 )

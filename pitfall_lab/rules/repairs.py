@@ -1,5 +1,7 @@
-"""Candidate repairs, built from the syntax tree, smallest first. Nothing here decides whether a candidate is right:
-that is found out by running it (:mod:`pitfall_lab.check`), so a maker may propose what only sometimes helps.
+"""Candidate repairs, built from the syntax tree, smallest first.
+
+Nothing here decides whether a candidate is right: that is found out by running it (:mod:`pitfall_lab.check`), so a maker may
+propose what only sometimes helps.
 
 Repairs that silence torch without repairing the program (``.data``, ``retain_graph=True``, ``detach()``, switching every
 ``inplace`` off) have no maker, and so are never offered.
@@ -13,25 +15,79 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from pitfall_lab.rules.finding import Edit, Fix
-from pitfall_lab.rules.source import Program, apply, merge
+from pitfall_lab.rules.source import Function, Program, apply, merge
 from pitfall_lab.rules.story import Story
 from pitfall_lab.trace import Event, Span, T
 
 OPERATORS: dict[type[ast.operator], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**", ast.MatMult: "@",
-    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
 }
 METHOD_OPERATORS = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/", "pow_": "**"}
 # in-place methods whose name without the underscore is not the same operation on a new tensor
 NO_TWIN = {
-    "copy_", "set_", "resize_", "resize_as_", "uniform_", "normal_", "random_", "bernoulli_", "exponential_", "geometric_", "cauchy_",
-    "log_normal_", "fill_diagonal_", "requires_grad_", "detach_", "zero_", "fill_", "apply_", "map_", "share_memory_",
+    "copy_",
+    "set_",
+    "resize_",
+    "resize_as_",
+    "uniform_",
+    "normal_",
+    "random_",
+    "bernoulli_",
+    "exponential_",
+    "geometric_",
+    "cauchy_",
+    "log_normal_",
+    "fill_diagonal_",
+    "requires_grad_",
+    "detach_",
+    "zero_",
+    "fill_",
+    "apply_",
+    "map_",
+    "share_memory_",
 }
 # attributes and methods that look at the same memory
 VIEW_ATTRIBUTES = {"data", "T", "mT", "H", "mH", "real", "imag"}
 VIEW_METHODS = {
-    "view", "view_as", "reshape", "flatten", "ravel", "t", "transpose", "permute", "movedim", "swapaxes", "squeeze", "unsqueeze", "expand", "expand_as",
-    "narrow", "select", "diagonal", "unflatten", "detach", "as_strided", "unfold", "contiguous", "numpy", "cpu", "swapdims", "moveaxis", "diagonal_scatter",
+    "view",
+    "view_as",
+    "reshape",
+    "flatten",
+    "ravel",
+    "t",
+    "transpose",
+    "permute",
+    "movedim",
+    "swapaxes",
+    "squeeze",
+    "unsqueeze",
+    "expand",
+    "expand_as",
+    "narrow",
+    "select",
+    "diagonal",
+    "unflatten",
+    "detach",
+    "as_strided",
+    "unfold",
+    "contiguous",
+    "numpy",
+    "cpu",
+    "swapdims",
+    "moveaxis",
+    "diagonal_scatter",
 }
 BYPASSES = {"data", "detach", "numpy", "cpu"}
 
@@ -96,7 +152,7 @@ def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | Non
     """``h += x`` → ``h = h + x``, ``h.mul_(10)`` → ``h = h * 10``, ``f(h.relu_())`` → ``f(h.relu())``."""
     if isinstance(statement, ast.AugAssign):
         return _augmented(program, statement)
-    call = _written_call(program, node, statement)
+    call = _written_call(node, statement)
     if call is None:
         return None
     if isinstance(statement, ast.Expr) and statement.value is call:
@@ -173,7 +229,7 @@ def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
     return changes
 
 
-def _written_call(program: Program, node: ast.AST, statement: ast.stmt) -> ast.Call | None:
+def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
     """The in-place call at ``node``, or, when ``node`` is a larger expression, the only one inside it."""
     if isinstance(node, ast.Call) and _writes(node):
         return node
@@ -198,7 +254,11 @@ def _receiver(call: ast.Call) -> ast.expr | None:
         if keyword.arg == "out":
             return keyword.value
     function = call.func
-    if isinstance(function, ast.Attribute) and not (isinstance(function.value, ast.Name) and function.value.id in MODULES) and not _is_module_path(function.value):
+    if (
+        isinstance(function, ast.Attribute)
+        and not (isinstance(function.value, ast.Name) and function.value.id in MODULES)
+        and not _is_module_path(function.value)
+    ):
         return function.value
     return call.args[0] if call.args else None
 
@@ -255,13 +315,27 @@ def flags(program: Program, node: ast.AST, event: Event | None) -> list[Fix | No
 def _without_flag(program: Program, call: ast.Call) -> Fix:
     name = _called(call)
     edits = program.splice(*((span, "") for span in _flag_spans(program, call)))
-    return Fix(T(en=f"Let this `{name}` return a new tensor: drop `inplace=True`", zh=f"让这个 `{name}` 返回新张量：去掉 `inplace=True`"), edits)
+    return Fix(
+        T(en=f"Let this `{name}` return a new tensor: drop `inplace=True`", zh=f"让这个 `{name}` 返回新张量：去掉 `inplace=True`"), edits
+    )
 
 
 def _flag_spans(program: Program, call: ast.Call) -> list[Span]:
     spans = [_argument_span(program, call, k) for k in call.keywords if k.arg == "inplace" and _is_true(k.value)]
     # nn.ReLU(True), nn.Dropout(0.5, True): the flag by position
-    position = {"ReLU": 0, "ReLU6": 0, "SiLU": 0, "Mish": 0, "Hardswish": 0, "Hardsigmoid": 0, "SELU": 0, "ELU": 1, "CELU": 1, "LeakyReLU": 1, "Dropout": 1}.get(_called(call))
+    position = {
+        "ReLU": 0,
+        "ReLU6": 0,
+        "SiLU": 0,
+        "Mish": 0,
+        "Hardswish": 0,
+        "Hardsigmoid": 0,
+        "SELU": 0,
+        "ELU": 1,
+        "CELU": 1,
+        "LeakyReLU": 1,
+        "Dropout": 1,
+    }.get(_called(call))
     if not spans and position is not None and len(call.args) > position and _is_true(call.args[position]):
         spans = [_argument_span(program, call, call.args[position])]
     return spans
@@ -290,17 +364,27 @@ def _is_true(node: ast.AST) -> bool:
 
 def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
     """``h = h.clone()`` before the write: once before the loop around it if that is enough, else right before."""
-    name = _written_root(program, statement)
+    name = _written_root(statement)
     if name is None:
         return []
     text = program.segment(name)
     bypassed = _without_data(program, statement, name)
-    places = [statement, *(a for a in program.ancestors(statement) if isinstance(a, (ast.For, ast.While)) and program.function(a) is program.function(statement))]
+    places = [
+        statement,
+        *(
+            a
+            for a in program.ancestors(statement)
+            if isinstance(a, (ast.For, ast.While)) and program.function(a) is program.function(statement)
+        ),
+    ]
     fixes = []
     for place in reversed(places):
         assert isinstance(place, ast.stmt)
-        edits = merge(program.insert_before(place, f"{text} = {text}.clone()"), bypassed) if place is not statement else (
-            _copy_and_unwrap(program, statement, text, name))
+        edits = (
+            merge(program.insert_before(place, f"{text} = {text}.clone()"), bypassed)
+            if place is not statement
+            else (_copy_and_unwrap(program, statement, text, name))
+        )
         if edits:
             when = T(en="", zh="") if place is statement else T(en=", made once before the loop", zh="，在循环之前复制一次")
             fixes.append(Fix(T(en=f"Write into a copy of `{text}`{when.en}", zh=f"写入 `{text}` 的副本{when.zh}"), edits))
@@ -331,7 +415,7 @@ def _data_changes(program: Program, statement: ast.stmt, name: ast.expr) -> list
     return changes
 
 
-def _written_root(program: Program, statement: ast.stmt) -> ast.expr | None:
+def _written_root(statement: ast.stmt) -> ast.expr | None:
     """The name behind what ``statement`` writes: ``h`` in ``h[0] = 1``, ``h.view(-1).add_(1)``, ``F.relu_(h)``."""
     written: ast.AST | None = None
     if isinstance(statement, ast.AugAssign):
@@ -359,7 +443,11 @@ def root(node: ast.AST) -> ast.expr:
     while True:
         if isinstance(node, ast.Subscript):
             node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and (node.func.attr in VIEW_METHODS or node.func.attr.endswith("_")):
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and (node.func.attr in VIEW_METHODS or node.func.attr.endswith("_"))
+        ):
             node = node.func.value
         elif isinstance(node, ast.Attribute) and node.attr in VIEW_ATTRIBUTES:
             node = node.value
@@ -407,7 +495,12 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
     if name is birth or not _is_name(name):
         return []
     text = program.segment(name)
-    return [Fix(T(en=f"Go on with a copy of `{text}` from here", zh=f"从这里起改用 `{text}` 的副本"), program.insert_before(statement, f"{text} = {text}.clone()"))]
+    return [
+        Fix(
+            T(en=f"Go on with a copy of `{text}` from here", zh=f"从这里起改用 `{text}` 的副本"),
+            program.insert_before(statement, f"{text} = {text}.clone()"),
+        )
+    ]
 
 
 def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
@@ -418,7 +511,9 @@ def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
             to_tensor = _called(node) in {"from_numpy", "as_tensor", "frombuffer", "from_dlpack"}
             bridges.append((node, ".clone()" if to_tensor else ".copy()"))
     here = program.statement_at(span)
-    bridges = [bridge for bridge in bridges if program.statement(bridge[0]) is not here]  # a copy of what is written at once is written in vain
+    bridges = [
+        bridge for bridge in bridges if program.statement(bridge[0]) is not here
+    ]  # a copy of what is written at once is written in vain
     near = _names_at(program, span)
 
     def distance(item: tuple[ast.Call, str]) -> tuple[bool, int]:
@@ -432,11 +527,16 @@ def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
 def _array_copy(program: Program, span: Span | None) -> list[Fix | None]:
     """``a[0] = 1`` on an array: ``a = a.copy()`` before it."""
     statement = program.statement_at(span)
-    name = _written_root(program, statement) if statement is not None else None
+    name = _written_root(statement) if statement is not None else None
     if statement is None or name is None:
         return []
     text = program.segment(name)
-    return [Fix(T(en=f"Write into a copy of the array `{text}`", zh=f"写入数组 `{text}` 的副本"), program.insert_before(statement, f"{text} = {text}.copy()"))]
+    return [
+        Fix(
+            T(en=f"Write into a copy of the array `{text}`", zh=f"写入数组 `{text}` 的副本"),
+            program.insert_before(statement, f"{text} = {text}.copy()"),
+        )
+    ]
 
 
 def _names_at(program: Program, span: Span | None) -> set[str]:
@@ -447,7 +547,10 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 def _appended(program: Program, node: ast.expr, text: str) -> Fix:
     shown = " ".join(program.segment(node).split())
     shown = shown if len(shown) <= 40 else shown[:39] + "…"
-    return Fix(T(en=f"Copy here, so that `{shown}` has memory of its own", zh=f"在这里复制，让 `{shown}` 拥有自己的内存"), program.replace((node, operand(program, node) + text)))
+    return Fix(
+        T(en=f"Copy here, so that `{shown}` has memory of its own", zh=f"在这里复制，让 `{shown}` 拥有自己的内存"),
+        program.replace((node, operand(program, node) + text)),
+    )
 
 
 # --- the line that saves --------------------------------------------------------------------------------------------
@@ -465,7 +568,7 @@ def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | N
     names = {name for label in shared for name in (story.tensor(label) or {}).get("names", ()) if name}
     names |= {name for label in shared if (name := story.name(label, clash.saved_at))}
     inputs = [n for n in ast.walk(node) if isinstance(n, ast.expr) and _is_name(n) and program.segment(n) in names]
-    if not inputs or isinstance(node, ast.Call) and node.func in inputs:
+    if not inputs or (isinstance(node, ast.Call) and node.func in inputs):
         return []
     first = program.segment(inputs[0])
     title = T(en=f"Let backward keep its own copy of `{first}`", zh=f"让反向传播保留自己的 `{first}` 副本")
@@ -479,9 +582,9 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
     """Write after backward, or run the forward pass again after the write (an optimizer step between two backwards)."""
     if not clash.changed_at or clash.backward is None:
         return []
-    changed = list(call_chain(program, story.line_event(clash.changed_at[0])))
-    backward = list(call_chain(program, story.line_event(clash.backward)))
-    saved = list(call_chain(program, story.line_event(clash.saved_at)))
+    changed = list(call_chain(story, story.line_event(clash.changed_at[0])))
+    backward = list(call_chain(story, story.line_event(clash.backward)))
+    saved = list(call_chain(story, story.line_event(clash.saved_at)))
     pair = meeting(program, changed, backward)
     if pair is None:
         return []
@@ -494,30 +597,58 @@ def _is_leaf_memory(story: Story, clash: Clash) -> bool:
     return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(clash.storage))
 
 
-def call_chain(program: Program, event: Event | None) -> Iterator[ast.stmt]:
-    """The statements that were being executed at ``event``, innermost first: its own, then the calls that led there."""
+def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
+    """The statements that were being executed at ``event``, innermost first: its own, then the calls that led there, as far as the text tells."""
     if event is None:
         return
+    program, scope = story.program, list(event.scope)
     statement = program.statement_at(event.span)
-    scope = [name.rsplit(".", 1)[-1] for name in event.scope]
     while statement is not None:
         yield statement
         function = program.function(statement)
         if function is None:
             return
-        if scope and scope[-1] == function.name:
+        if scope and scope[-1].rsplit(".", 1)[-1] == function.name:
             scope.pop()
-        statement = _call_site(program, function.name, scope[-1] if scope else None)
+        statement = _call_site(story, function, tuple(scope), event)
 
 
-def _call_site(program: Program, name: str, caller: str | None) -> ast.stmt | None:
-    """The first statement in the function ``caller`` (or at the top level) that calls ``name``."""
-    for node in sorted((n for n in program.nodes if isinstance(n, ast.Call)), key=lambda n: n.lineno):
-        function = program.function(node)
-        inside = function.name if function else None
-        if _called(node) == name and inside == caller and inside != name:
-            return program.statement(node)
-    return None
+def _call_site(story: Story, function: Function, caller: tuple[str, ...], event: Event) -> ast.stmt | None:
+    """The statement in ``caller`` (at the top level when empty) that called ``function`` on the way to ``event``."""
+    program = story.program
+    inside = caller[-1].rsplit(".", 1)[-1] if caller else None
+    names = {function.name}
+    if function.name in ("forward", "__call__"):  # called through an object: by the names that objects of its class were given
+        owner = program.parents.get(function)
+        names = _objects(program, owner.name) if isinstance(owner, ast.ClassDef) else set()
+    calls = [n for n in program.nodes if isinstance(n, ast.Call) and (_called(n) == function.name or program.segment(n.func) in names)]
+    sites = []
+    for call in sorted(calls, key=lambda n: (n.lineno, n.col_offset)):
+        around = program.function(call)
+        if (around.name if around else None) == inside and around is not function:
+            sites.append(call)
+    return program.statement(_which(story, sites, caller, event)) if sites else None
+
+
+def _objects(program: Program, owner: str) -> set[str]:
+    """The names of objects of class ``owner``, or of containers built around one: ``net`` in ``net = nn.Sequential(Block(), …)``."""
+    found = set()
+    for node in program.nodes:
+        if isinstance(node, ast.Assign) and any(isinstance(n, ast.Call) and _called(n) == owner for n in ast.walk(node.value)):
+            found |= {program.segment(target) for target in node.targets}
+    return found
+
+
+def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: Event) -> ast.Call:
+    """Of several calls of one function, the one that led to ``event``: between the caller's own events around it, counted by repetition."""
+    before = next((e for e in reversed(story.events[: event.step]) if e.scope == caller and e.span), None)
+    after = next((e for e in story.events[event.step + 1 :] if e.scope == caller and e.span and e.kind == "call"), None)
+    low = before.span.line if before and before.span else 0
+    high = after.span.line if after and after.span else 1 << 30
+    near = [site for site in sites if low <= site.lineno <= high] or sites
+    start = before.step if before else -1
+    passes = sum(e.span == event.span and e.op == event.op for e in story.events[start + 1 : event.step + 1])
+    return near[min(max(passes, 1), len(near)) - 1]
 
 
 def meeting(program: Program, first: list[ast.stmt], second: list[ast.stmt]) -> tuple[ast.stmt, ast.stmt] | None:
@@ -549,7 +680,16 @@ def moves(program: Program, changed: ast.stmt, backward: ast.stmt) -> list[Fix |
     edits = merge((Edit(last.line, last.end_line, _ended(after) + _ended(moved)),), program.delete(changed))
     shown = " ".join(program.segment(changed).split())
     shown = shown if len(shown) <= 40 else shown[:39] + "…"
-    return [Fix(T(en=f"Move `{shown}` after the backward pass that needs the old values", zh=f"把 `{shown}` 移到需要旧值的反向传播之后"), edits)] if edits else []
+    return (
+        [
+            Fix(
+                T(en=f"Move `{shown}` after the backward pass that needs the old values", zh=f"把 `{shown}` 移到需要旧值的反向传播之后"),
+                edits,
+            )
+        ]
+        if edits
+        else []
+    )
 
 
 def _ended(text: str) -> str:
@@ -625,7 +765,7 @@ def _assigned(program: Program, statement: ast.stmt) -> set[str]:
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return set()
     targets = (n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) or _is_entry(n))
-    return {program.segment(n) for n in targets if isinstance(n.ctx, ast.Store)}  # type: ignore[attr-defined]
+    return {program.segment(n) for n in targets if isinstance(n.ctx, ast.Store)}
 
 
 def _is_entry(node: ast.AST) -> TypeGuard[ast.Subscript]:

@@ -7,12 +7,13 @@ and the shadow engine, never from torch's message. A write that *could* break a 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from pitfall_lab.rules import repairs
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.wording import at_line, called, capital, snippet, statement_text
-from pitfall_lab.trace import Event, Failure, Forecast, T, Trace
+from pitfall_lab.trace import Event, Failure, Forecast, Span, T, Trace
 
 CODE, NAME = "PL101", "saved-tensor-overwritten"
 
@@ -47,21 +48,65 @@ def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast 
     return None
 
 
-def _finding(story: Story, event: Event | None, failure: Failure) -> Finding:
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One refused backward: what was saved, and the steps that saved it, changed it and needed it."""
+
+    story: Story
+    failure: Failure
+    what: T
+    saved_at: int | None
+    changed_at: tuple[int, ...]
+    backward: int | None
+
+    @property
+    def changed(self) -> int | None:
+        """The first write after the save that has a place in the source."""
+        return next(
+            (step for step in self.changed_at if self.story.span(step) is not None), self.changed_at[0] if self.changed_at else None
+        )
+
+    def lines(self) -> tuple[T, T, T]:
+        """The lines that changed, saved and needed it, as words."""
+        here, then, later = (at_line(self.story, self.story.span(step)) for step in (self.changed, self.saved_at, self.backward))
+        return here, then, later
+
+    @property
+    def is_step(self) -> bool:
+        """Was it an optimizer that wrote?"""
+        return re.search(r"\.step\([^()]*\)$", snippet(self.story, self.story.span(self.changed), limit=400)) is not None
+
+
+def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecast | None) -> Case:
+    """Fill in what the failure does not say itself from the forecast, the node and the counter."""
     backward = _backward_step(story, event, failure)
-    forecast = _forecast(story.trace, failure, backward)
     facts = forecast.failure if forecast else failure
     saved_at = failure.saved_at if failure.saved_at is not None else facts.saved_at
     saved_at = saved_at if saved_at is not None else _born(story, failure.node)
-    changed_at = tuple(failure.changed_at or facts.changed_at) or tuple(story.bumps(failure.counter, saved_at or -1, backward or len(story.events)))
-    first = _culprit(story, changed_at)
-    span = story.span(first) if first is not None else None
+    changed_at = tuple(failure.changed_at or facts.changed_at)
+    if not changed_at:
+        after, until = saved_at if saved_at is not None else -1, backward if backward is not None else len(story.events)
+        changed_at = tuple(story.bumps(failure.counter, after, until))
     what = called(story, failure.tensor, failure.storage, saved_at, saved_at)
-    clash = repairs.Clash(failure.storage, saved_at, changed_at, backward)
+    return Case(story, failure, what, saved_at, changed_at, backward)
+
+
+def _finding(story: Story, event: Event | None, failure: Failure) -> Finding:
+    forecast = _forecast(story.trace, failure, _backward_step(story, event, failure))
+    case = _case(story, event, failure, forecast)
+    step = case.changed if case.changed is not None else case.backward
     return Finding(
-        CODE, NAME, "error", span or failure.span, first if first is not None else backward, forecast is not None,
-        _message(story, what, first, saved_at, backward, failure), _explanation(story, what, first, saved_at, backward, failure),
-        _related(story, what, saved_at, changed_at, backward, failure), repairs.repairs(story, clash), _facts(story, failure, saved_at, first),
+        CODE,
+        NAME,
+        "error",
+        (story.span(case.changed) if case.changed is not None else None) or failure.span,
+        step,
+        forecast is not None,
+        _message(case),
+        _explanation(case),
+        _related(case),
+        repairs.repairs(story, repairs.Clash(failure.storage, case.saved_at, case.changed_at, case.backward)),
+        _facts(case),
     )
 
 
@@ -79,18 +124,18 @@ def _born(story: Story, node: str | None) -> int | None:
     return record.get("born") if record else None
 
 
-def _culprit(story: Story, changed_at: tuple[int, ...]) -> int | None:
-    """The first write after the save that has a place in the source."""
-    return next((step for step in changed_at if story.span(step) is not None), changed_at[0] if changed_at else None)
-
-
-def _message(story: Story, what: T, changed: int | None, saved_at: int | None, backward: int | None, failure: Failure) -> T:
-    here, then, later = (at_line(story, story.span(step)) for step in (changed, saved_at, backward))
-    if changed is None:
-        return T(en=f"{capital(what.en)} was changed before backward could use it ({later.en}).", zh=f"{what.zh} 在反向传播（{later.zh}）使用它之前被改掉了。")
-    if _is_step(story, changed):
+def _message(case: Case) -> T:
+    what = case.what
+    here, then, later = case.lines()
+    if case.changed is None:
         return T(
-            en=f"{capital(here.en)} updates the parameters, but the backward pass on {later.en} still needs the values they had on {then.en}.",
+            en=f"{capital(what.en)} was changed before backward could use it ({later.en}).",
+            zh=f"{what.zh} 在反向传播（{later.zh}）使用它之前被改掉了。",
+        )
+    if case.is_step:
+        return T(
+            en=f"{capital(here.en)} updates the parameters, but the backward pass on {later.en} still needs the values they "
+            f"had on {then.en}.",
             zh=f"{here.zh}更新了参数，但{later.zh}的反向传播还需要它们在{then.zh}时的值。",
         )
     return T(
@@ -99,60 +144,83 @@ def _message(story: Story, what: T, changed: int | None, saved_at: int | None, b
     )
 
 
-def _is_step(story: Story, step: int | None) -> bool:
-    """Was it an optimizer that wrote?"""
-    return re.search(r"\.step\([^()]*\)$", snippet(story, story.span(step), limit=400)) is not None
-
-
-def _explanation(story: Story, what: T, changed: int | None, saved_at: int | None, backward: int | None, failure: Failure) -> T:
-    here, then, later = (at_line(story, story.span(step)) for step in (changed, saved_at, backward))
-    record = story.record("nodes", failure.node) or {}
-    node = record.get("name") or "an operation"
-    old, new = failure.expected, failure.found
-    versions_en = f" Its version went from {old} to {new}." if old is not None and new is not None else ""
-    versions_zh = f"它的版本从 {old} 变成了 {new}。" if old is not None and new is not None else ""
+def _explanation(case: Case) -> T:
+    what = case.what
+    here, then, later = case.lines()
+    node = (case.story.record("nodes", case.failure.node) or {}).get("name") or "an operation"
+    old, new = case.failure.expected, case.failure.found
+    known = old is not None and new is not None
+    versions = T(en=f" Its version went from {old} to {new}.", zh=f"它的版本从 {old} 变成了 {new}。") if known else T(en="", zh="")
     return T(
-        en=f"On {then.en} torch kept {what.en} for later: `{node}` computes its gradient from these numbers, and it keeps the memory itself, not a copy. "
-        f"On {here.en} the same memory was written, which torch counts in its version.{versions_en} "
+        en=f"On {then.en} torch kept {what.en} for later: `{node}` computes its gradient from these numbers, and it keeps the "
+        "memory itself, "
+        f"not a copy. On {here.en} the same memory was written, which torch counts in its version.{versions.en} "
         f"On {later.en} `{node}` finds a version other than the one it saved and stops, because the gradient would be wrong.",
         zh=f"在{then.zh}，torch 为以后留下了 {what.zh}：`{node}` 要用这些数值计算梯度，而且留下的是内存本身，不是副本。"
-        f"在{here.zh}，同一块内存被写入，torch 会用版本计数器记下这件事。{versions_zh}"
+        f"在{here.zh}，同一块内存被写入，torch 会用版本计数器记下这件事。{versions.zh}"
         f"到了{later.zh}，`{node}` 发现版本与保存时不同，于是停下来：否则梯度会是错的。",
     )
 
 
-def _related(story: Story, what: T, saved_at: int | None, changed_at: tuple[int, ...], backward: int | None, failure: Failure) -> tuple[Related, ...]:
-    lines = [Related("saved", story.span(saved_at), saved_at, T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用"))]
-    places = set()
-    for step in changed_at:
+def _related(case: Case) -> tuple[Related, ...]:
+    story, what = case.story, case.what
+    if case.is_step and not what.en.startswith("`"):
+        what = T(en="a parameter", zh="一个参数")
+    saved = T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用")
+    lines = [Related("saved", story.span(case.saved_at), case.saved_at, saved), *_calls_to(story, case.saved_at, case.backward)]
+    places: set[Span | None] = set()
+    for step in case.changed_at:
         span = story.span(step)
         if span not in places and len(places) < 4:
             places.add(span)
             code = statement_text(story, span)
-            lines.append(Related("changed", span, step, T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`")))
-    span = story.span(backward) or failure.span
-    lines.append(Related("backward", span, backward, T(en="backward needs the saved values here, and torch raises", zh="反向传播在这里需要保存的值，torch 报错")))
+            lines.append(
+                Related("changed", span, step, T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`"))
+            )
+    span = story.span(case.backward) or case.failure.span
+    text = T(en="backward needs the saved values here, and torch raises", zh="反向传播在这里需要保存的值，torch 报错")
+    lines.append(Related("backward", span, case.backward, text))
     return tuple(lines)
 
 
-def _facts(story: Story, failure: Failure, saved_at: int | None, changed: int | None) -> tuple[Fact, ...]:
-    by = story.by(saved_at)
+def _calls_to(story: Story, saved_at: int | None, backward: int | None) -> list[Related]:
+    """The calls through which the saving line was reached: ``score = discriminator(fake)`` around ``return self.last(h)``.
+
+    Calls that led to the backward as well (``main()``) tell nothing.
+    """
+    chain = list(repairs.call_chain(story, story.line_event(saved_at)))[1:4]
+    common = list(repairs.call_chain(story, story.line_event(backward)))[1:]
+    text = T(en="the saving line was reached by this call", zh="保存的那一行由这次调用到达")
+    return [Related("forward", story.program.place(statement), None, text) for statement in chain if statement not in common]
+
+
+def _facts(case: Case) -> tuple[Fact, ...]:
+    failure, by = case.failure, case.story.by(case.saved_at)
     return (
-        Fact("node", failure.node, by), Fact("saved", failure.saved, by), Fact("tensor", failure.tensor, by), Fact("storage", failure.storage, by),
-        Fact("counter", failure.counter, by), Fact("expected", failure.expected, by), Fact("found", failure.found, story.by(changed)),
+        Fact("node", failure.node, by),
+        Fact("saved", failure.saved, by),
+        Fact("tensor", failure.tensor, by),
+        Fact("storage", failure.storage, by),
+        Fact("counter", failure.counter, by),
+        Fact("expected", failure.expected, by),
+        Fact("found", failure.found, case.story.by(case.changed)),
     )
 
 
 RULE = Rule(
-    CODE, NAME,
+    CODE,
+    NAME,
     T(en="A tensor that backward needs was overwritten", zh="反向传播需要的张量被覆盖了"),
     T(
-        en="Many operations keep their input or their result, because the gradient is computed from it. They keep the memory, not a copy. Writing into that memory "
-        "before backward ran would make the gradient wrong, so torch refuses to go on. The line that raises is not the line to repair: that is the one that wrote.",
-        zh="许多运算会留下自己的输入或结果，因为梯度要用它们来算。留下的是内存，而不是副本。如果在反向传播之前写入这块内存，梯度就会是错的，所以 torch 拒绝继续。"
+        en="Many operations keep their input or their result, because the gradient is computed from it. They keep the memory, "
+        "not a copy. Writing into that memory "
+        "before backward ran would make the gradient wrong, so torch refuses to go on. The line that raises is not the line "
+        "to repair: that is the one that wrote.",
+        zh="许多运算会留下自己的输入或结果，因为梯度要用它们来算。留下的是内存，而不是副本。如果在反向传播之前写入这块内存，"
+        "梯度就会是错的，所以 torch 拒绝继续。"
         "报错的那一行并不是要修改的那一行：要改的是写入的那一行。",
     ),
-    bad='''import torch
+    bad="""import torch
 
 x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
 h = torch.sigmoid(x)
@@ -160,8 +228,8 @@ y = h * 2
 h.mul_(10)
 loss = y.sum() + h.sum()
 loss.backward()
-''',
-    good='''import torch
+""",
+    good="""import torch
 
 x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
 h = torch.sigmoid(x)
@@ -169,6 +237,6 @@ y = h * 2
 h = h * 10
 loss = y.sum() + h.sum()
 loss.backward()
-''',
+""",
     find=find,
 )

@@ -7,6 +7,7 @@ not meant to change: comments, neighbouring statements, indentation.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -166,10 +167,10 @@ def split_lines(text: str) -> list[str]:
 
 
 def apply(text: str, edits: tuple[Edit, ...]) -> str:
-    """Return ``text`` with ``edits`` made.
+    r"""Return ``text`` with ``edits`` made.
 
-    >>> apply("a\\nb\\nc\\n", (Edit(3, 3, ""), Edit(1, 1, "A\\n")))
-    'A\\nb\\n'
+    >>> apply("a\nb\nc\n", (Edit(3, 3, ""), Edit(1, 1, "A\n")))
+    'A\nb\n'
     """
     lines = split_lines(text)
     for edit in sorted(edits, key=lambda edit: edit.line, reverse=True):
@@ -180,7 +181,7 @@ def apply(text: str, edits: tuple[Edit, ...]) -> str:
 def merge(*groups: tuple[Edit, ...]) -> tuple[Edit, ...] | None:
     """All edits together, last line first; ``None`` when two of them touch the same lines."""
     edits = sorted((edit for group in groups for edit in group), key=lambda edit: edit.line, reverse=True)
-    for later, earlier in zip(edits, edits[1:], strict=False):
+    for later, earlier in itertools.pairwise(edits):
         if earlier.end_line >= later.line:
             return None
     return tuple(edits)

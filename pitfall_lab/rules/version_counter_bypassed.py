@@ -9,8 +9,8 @@ from __future__ import annotations
 from pitfall_lab.rules import repairs
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
 from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, called, capital, difference, gradient_of, numbers, statement_text
-from pitfall_lab.trace import Harm, StaleRead, T, Trace
+from pitfall_lab.rules.wording import at_line, called, difference, gradient_of, numbers, statement_text
+from pitfall_lab.trace import Harm, Span, StaleRead, T, Trace
 
 CODE, NAME = "PL301", "version-counter-bypassed"
 
@@ -35,9 +35,17 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     leaf = called(story, harm.leaf, None, None)
     clash = repairs.Clash(cause.storage, cause.saved_at, cause.changed_at, backward)
     return Finding(
-        CODE, NAME, "warning", span or story.span(backward), changed if changed is not None else harm.step, False,
-        _message(story, what, leaf, harm, changed), _explanation(story, what, cause, changed, backward),
-        _related(story, what, leaf, harm, cause, backward), repairs.repairs(story, clash), _facts(group),
+        CODE,
+        NAME,
+        "warning",
+        span or story.span(backward),
+        changed if changed is not None else harm.step,
+        False,
+        _message(story, what, leaf, harm, changed),
+        _explanation(story, what, cause, changed, backward),
+        _related(story, (what, leaf), harm, cause, backward),
+        repairs.repairs(story, clash),
+        _facts(group),
     )
 
 
@@ -57,7 +65,8 @@ def _message(story: Story, what: T, leaf: T, harm: Harm, changed: int | None) ->
     here = at_line(story, story.span(changed))
     got, meant = _numbers(harm)
     return T(
-        en=f"The gradient of {leaf.en} is wrong: {got} where {meant} was meant, because {here.en} changed {what.en} without torch noticing.",
+        en=f"The gradient of {leaf.en} is wrong: {got} where {meant} was meant, because {here.en} changed {what.en} without "
+        "torch noticing.",
         zh=f"{leaf.zh} 的梯度是错的：得到 {got}，本应是 {meant}，因为{here.zh}修改了 {what.zh}，而 torch 没有察觉。",
     )
 
@@ -65,7 +74,9 @@ def _message(story: Story, what: T, leaf: T, harm: Harm, changed: int | None) ->
 def _numbers(harm: Harm) -> tuple[str, str]:
     """Both gradients, shortened to the cells that differ when they are long."""
     differ = difference(harm.torch, harm.meant)
-    long = isinstance(harm.torch, dict) or isinstance(harm.meant, dict) or len(numbers(harm.torch)) > 60 or numbers(harm.torch).endswith("…]")
+    long = (
+        isinstance(harm.torch, dict) or isinstance(harm.meant, dict) or len(numbers(harm.torch)) > 60 or numbers(harm.torch).endswith("…]")
+    )
     only = differ if long and differ else None
     return numbers(harm.torch, only), numbers(harm.meant, only)
 
@@ -74,28 +85,45 @@ def _explanation(story: Story, what: T, cause: StaleRead, changed: int | None, b
     here, then, later = (at_line(story, story.span(step)) for step in (changed, cause.saved_at, backward))
     node = (story.record("nodes", cause.node) or {}).get("name") or "an operation"
     return T(
-        en=f"On {then.en} torch kept the memory of {what.en}, because `{node}` computes its gradient from it. On {here.en} that memory was written through `.data`, NumPy or another way "
-        f"around torch's version counter, so the counter still shows the old number. On {later.en} `{node}` compares the numbers, finds nothing wrong, and computes with the new values: "
+        en=f"On {then.en} torch kept the memory of {what.en}, because `{node}` computes its gradient from it. On {here.en} "
+        "that memory was written through `.data`, NumPy or another way "
+        f"around torch's version counter, so the counter still shows the old number. On {later.en} `{node}` compares the "
+        "numbers, finds nothing wrong, and computes with the new values: "
         "no error, and a gradient of something you did not compute.",
-        zh=f"在{then.zh}，torch 留下了 {what.zh} 的内存，因为 `{node}` 要用它计算梯度。在{here.zh}，这块内存通过 `.data`、NumPy 或其他绕过版本计数器的方式被写入，计数器仍是旧的数字。"
+        zh=f"在{then.zh}，torch 留下了 {what.zh} 的内存，因为 `{node}` 要用它计算梯度。在{here.zh}，这块内存通过 "
+        "`.data`、NumPy 或其他绕过版本计数器的方式被写入，计数器仍是旧的数字。"
         f"到了{later.zh}，`{node}` 比较版本，没有发现异常，就用新值来计算：没有报错，梯度却不是你所计算的东西的梯度。",
     )
 
 
-def _related(story: Story, what: T, leaf: T, harm: Harm, cause: StaleRead, backward: int) -> tuple[Related, ...]:
-    lines = [Related("saved", story.span(cause.saved_at), cause.saved_at, T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用"))]
-    places = set()
+def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, backward: int) -> tuple[Related, ...]:
+    what, leaf = names
+    lines = [
+        Related(
+            "saved",
+            story.span(cause.saved_at),
+            cause.saved_at,
+            T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用"),
+        )
+    ]
+    places: set[Span | None] = set()
     for step in cause.changed_at:
         span = story.span(step)
         if span not in places and len(places) < 4:
             places.add(span)
             code = statement_text(story, span)
-            text = T(en=f"its memory is written here, and no version counts it: `{code}`", zh=f"它的内存在这里被写入，却没有版本记下这件事：`{code}`")
+            text = T(
+                en=f"its memory is written here, and no version counts it: `{code}`",
+                zh=f"它的内存在这里被写入，却没有版本记下这件事：`{code}`",
+            )
             lines.append(Related("changed", span, step, text))
     lines += _alias(story, cause)
     got, meant = _numbers(harm)
     gradient = gradient_of(leaf)
-    text = T(en=f"backward uses the new values here: {gradient.en} is {got}, meant was {meant}", zh=f"反向传播在这里用了新值：{gradient.zh} 是 {got}，本应是 {meant}")
+    text = T(
+        en=f"backward uses the new values here: {gradient.en} is {got}, meant was {meant}",
+        zh=f"反向传播在这里用了新值：{gradient.zh} 是 {got}，本应是 {meant}",
+    )
     lines.append(Related("backward", story.span(backward), backward, text))
     return tuple(lines)
 
@@ -108,26 +136,41 @@ def _alias(story: Story, cause: StaleRead) -> list[Related]:
         if tensor.get("kind") == "array" or tensor.get("counter") not in (None, counter):
             name = called(story, label, None, None)
             born = tensor.get("born")
-            return [Related("alias", story.span(born), born, T(en=f"{name.en} is another way into the same memory", zh=f"{name.zh} 是通向同一块内存的另一条路"))]
+            return [
+                Related(
+                    "alias",
+                    story.span(born),
+                    born,
+                    T(en=f"{name.en} is another way into the same memory", zh=f"{name.zh} 是通向同一块内存的另一条路"),
+                )
+            ]
     return []
 
 
 def _facts(group: list[tuple[Harm, StaleRead]]) -> tuple[Fact, ...]:
     facts = []
     for harm, cause in group:
-        facts += [Fact("leaf", harm.leaf, "agreed"), Fact("gradient", harm.torch, "observed"), Fact("meant", harm.meant, "modelled"), Fact("storage", cause.storage, "agreed")]
+        facts += [
+            Fact("leaf", harm.leaf, "agreed"),
+            Fact("gradient", harm.torch, "observed"),
+            Fact("meant", harm.meant, "modelled"),
+            Fact("storage", cause.storage, "agreed"),
+        ]
     return tuple(facts)
 
 
 RULE = Rule(
-    CODE, NAME,
+    CODE,
+    NAME,
     T(en="A gradient is wrong because torch did not see a write", zh="torch 没有看到一次写入，梯度因此出错"),
     T(
-        en="Torch notices that saved memory changed by a version counter. Writes through `.data` and through NumPy do not count. Backward then computes with the wrong numbers and "
+        en="Torch notices that saved memory changed by a version counter. Writes through `.data` and through NumPy do not "
+        "count. Backward then computes with the wrong numbers and "
         "says nothing. Nothing is slower to find than a gradient that is only a little wrong.",
-        zh="torch 靠版本计数器发现保存的内存被修改。通过 `.data` 和 NumPy 的写入不会计数。于是反向传播用错误的数值计算，却什么也不说。没有什么比“只错一点点”的梯度更难发现。",
+        zh="torch 靠版本计数器发现保存的内存被修改。通过 `.data` 和 NumPy 的写入不会计数。于是反向传播用错误的数值计算，"
+        "却什么也不说。没有什么比“只错一点点”的梯度更难发现。",
     ),
-    bad='''import torch
+    bad="""import torch
 
 x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
 h = x * 2
@@ -136,8 +179,8 @@ a = h.detach().numpy()
 a[0] = 50.0
 y.backward()
 print(x.grad)
-''',
-    good='''import torch
+""",
+    good="""import torch
 
 x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
 h = x * 2
@@ -146,6 +189,6 @@ a = h.detach().numpy().copy()
 a[0] = 50.0
 y.backward()
 print(x.grad)
-''',
+""",
     find=find,
 )

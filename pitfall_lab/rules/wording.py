@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pitfall_lab.rules.story import Story
@@ -12,11 +13,17 @@ def called(story: Story, tensor: str | None, storage: str | None, step: int | No
     """What to call a tensor in a sentence: its name, else the name of its whole memory, else the expression that made it, else its shape."""
     storage = storage or (story.tensor(tensor) or {}).get("storage")
     name = story.name(tensor, step) if _is_whole(story, tensor, storage) else None
-    name = name or next((n for label, _ in story.tensors_on(storage) if _is_whole(story, label, storage) and (n := story.name(label, step))), None)
+    name = name or next(
+        (n for label, _ in story.tensors_on(storage) if _is_whole(story, label, storage) and (n := story.name(label, step))), None
+    )
     if name:
         return T(en=f"`{name}`", zh=f"`{name}`")
     maker = story.line_event(saved_at)
-    if maker is not None and any((story.tensor(label) or {}).get("storage") == storage for label in maker.results) and (code := snippet(story, maker.span)):
+    if (
+        maker is not None
+        and any((story.tensor(label) or {}).get("storage") == storage for label in maker.results)
+        and (code := snippet(story, maker.span))
+    ):
         return T(en=f"the result of `{code}`", zh=f"`{code}` 的结果")
     if name := story.name(tensor, step) or story.storage_name(storage, step):
         return T(en=f"`{name}`", zh=f"`{name}`")
@@ -126,5 +133,5 @@ def difference(one: Any, other: Any) -> list[int]:
 
 def _close(a: Any, b: Any) -> bool:
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return abs(a - b) <= 1e-5 * max(1.0, abs(a), abs(b)) or (a != a and b != b)
+        return abs(a - b) <= 1e-5 * max(1.0, abs(a), abs(b)) or (math.isnan(a) and math.isnan(b))
     return bool(a == b)

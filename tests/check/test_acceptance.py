@@ -51,7 +51,8 @@ def test_check_names_the_lines_and_gives_a_fix_that_works(path: Path, shop: Work
     silent = path.stem.startswith("numpy")
     assert (finding.rule, finding.severity) == (("PL301", "warning") if silent else ("PL101", "error"))
     assert finding.predicted is not silent
-    assert finding.span and finding.span.line == expected["changed"]
+    assert finding.span is not None
+    assert finding.span.line == expected["changed"]
     assert {r.role: r.span and r.span.line for r in finding.related if r.role in ROLES} == expected
     assert finding.fixes
     assert all(fix.verified for fix in finding.fixes)

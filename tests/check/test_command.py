@@ -34,7 +34,9 @@ def command(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """The command line, in a process of its own as a user would start it."""
     start = "import argparse, sys; from importlib import import_module; check = import_module('pitfall_lab.check'); p = argparse.ArgumentParser(); check.add_arguments(p); sys.exit(check.run(p.parse_args()))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
-    return subprocess.run([sys.executable, "-c", start, *words], capture_output=True, text=True, encoding="utf-8", env=environment, timeout=300, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", start, *words], capture_output=True, text=True, encoding="utf-8", env=environment, timeout=300, check=False
+    )
 
 
 def write(folder: Path, text: str, name: str = "program.py") -> str:
@@ -56,7 +58,11 @@ def test_json_is_one_object_and_the_programs_prints_are_not_in_it(tmp_path: Path
     assert found["agreement"]["disagreed"] == 0
     (finding,) = found["findings"]
     assert (finding["rule"], finding["line"], finding["predicted"]) == ("PL101", 5, True)
-    assert finding["fixes"][0] == {"title": "Make a new tensor instead of overwriting `h`", "edits": [{"line": 5, "end_line": 5, "text": "h = h * 10\n"}], "verified": True}
+    assert finding["fixes"][0] == {
+        "title": "Make a new tensor instead of overwriting `h`",
+        "edits": [{"line": 5, "end_line": 5, "text": "h = h * 10\n"}],
+        "verified": True,
+    }
     assert done.stderr.count("printed by the program") == 1
 
 
@@ -156,10 +162,14 @@ def test_a_script_finds_its_name_its_file_its_arguments_and_its_siblings(tmp_pat
 
 
 def test_nothing_the_program_does_reaches_the_checker(tmp_path: Path) -> None:
-    path = write(tmp_path, "import os, sys, torch\nos.environ['LEFT'] = '1'\nos.chdir('/')\ntorch.Tensor.mul_ = None\nsys.path.clear()\nsys.modules['json'] = None\n")
-    before = (dict(os.environ), os.getcwd(), list(sys.path))
+    path = write(
+        tmp_path,
+        "import os, sys, torch\nos.environ['LEFT'] = '1'\nos.chdir('/')\ntorch.Tensor.mul_ = "
+        "None\nsys.path.clear()\nsys.modules['json'] = None\n",
+    )
+    before = (dict(os.environ), Path.cwd(), list(sys.path))
     assert check_file(path)["outcome"] == "finished"
-    assert (dict(os.environ), os.getcwd(), list(sys.path)) == before
+    assert (dict(os.environ), Path.cwd(), list(sys.path)) == before
     assert "torch" not in sys.modules or sys.modules["torch"].Tensor.mul_ is not None
 
 

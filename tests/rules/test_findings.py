@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.rules.build import SIGMOID, bypassed, compared, refused
 
 import pitfall_lab.rules
 from pitfall_lab.rules import RULES, find, rule
 from pitfall_lab.trace import LANGUAGES, Trace
+from tests.rules.build import SIGMOID, bypassed, compared, refused
 
 
 def test_rules_are_found_by_being_in_the_folder() -> None:
@@ -38,7 +38,8 @@ def test_an_unknown_rule_is_a_key_error() -> None:
 def test_a_refused_backward_names_save_change_and_backward() -> None:
     (finding,) = find(refused())
     assert (finding.rule, finding.severity, finding.predicted) == ("PL101", "error", True)
-    assert finding.span and finding.span.line == 4
+    assert finding.span is not None
+    assert finding.span.line == 4
     assert [(r.role, r.span and r.span.line) for r in finding.related] == [("saved", 3), ("changed", 4), ("backward", 5)]
     assert finding.fact("expected") == 0
     assert finding.fact("found") == 1
@@ -61,7 +62,8 @@ def test_a_write_that_could_break_a_backward_that_never_ran_draws_nothing() -> N
 
 def test_without_the_steps_of_the_writes_the_counter_tells_them() -> None:
     (finding,) = find(refused(changed_at=(), forecast=False))
-    assert finding.span and finding.span.line == 4
+    assert finding.span is not None
+    assert finding.span.line == 4
 
 
 def test_without_any_place_in_the_source_there_is_still_a_finding() -> None:
@@ -74,7 +76,19 @@ def test_without_any_place_in_the_source_there_is_still_a_finding() -> None:
 
 def test_a_finding_as_json_counts_lines_and_columns_from_one() -> None:
     found = find(refused())[0].to_dict()
-    assert list(found) == ["rule", "name", "severity", "line", "column", "end_line", "end_column", "predicted", "message", "related", "fixes"]
+    assert list(found) == [
+        "rule",
+        "name",
+        "severity",
+        "line",
+        "column",
+        "end_line",
+        "end_column",
+        "predicted",
+        "message",
+        "related",
+        "fixes",
+    ]
     assert (found["line"], found["column"], found["end_column"]) == (4, 1, 11)
     assert SIGMOID.split("\n")[3][found["column"] - 1 : found["end_column"] - 1] == "h.mul_(10)"
     assert list(found["related"][0]) == ["role", "line", "column", "message"]

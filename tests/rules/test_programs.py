@@ -28,7 +28,8 @@ def test_the_bad_program_gives_exactly_its_finding_with_a_verified_fix(rule: Rul
     (finding,) = examined(shop, rule.bad)
     line, roles = LINES[rule.code]
     assert finding.rule == rule.code
-    assert finding.span and finding.span.line == line
+    assert finding.span is not None
+    assert finding.span.line == line
     assert {r.role: r.span and r.span.line for r in finding.related} == roles
     assert finding.fixes
     assert all(fix.verified for fix in finding.fixes)

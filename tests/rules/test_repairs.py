@@ -41,7 +41,9 @@ NEW_VALUES = {
 
 
 def last_statement(program: Program) -> ast.stmt:
-    return next(s for s in program.tree.body[1:] if "h" in program.segment(s) or "变量" in program.segment(s)) if program.tree else ast.Pass()
+    return (
+        next(s for s in program.tree.body[1:] if "h" in program.segment(s) or "变量" in program.segment(s)) if program.tree else ast.Pass()
+    )
 
 
 @pytest.mark.parametrize(("before", "after"), NEW_VALUES.items())
@@ -69,7 +71,10 @@ COPIES = {
     "h.view(-1)[0] = 1": ["h = h.clone()\nh.view(-1)[0] = 1"],
     "h.data[0] = 1": ["h = h.clone()\nh[0] = 1"],
     "if c: h[0] = 1": ["if c: h = h.clone(); h[0] = 1"],
-    "for i in range(3):\n    h[i] = 0": ["h = h.clone()\nfor i in range(3):\n    h[i] = 0", "for i in range(3):\n    h = h.clone()\n    h[i] = 0"],
+    "for i in range(3):\n    h[i] = 0": [
+        "h = h.clone()\nfor i in range(3):\n    h[i] = 0",
+        "for i in range(3):\n    h = h.clone()\n    h[i] = 0",
+    ],
 }
 
 
@@ -85,8 +90,11 @@ def test_a_part_is_written_into_a_copy(before: str, after: list[str]) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("nn.ReLU(inplace=True)", "nn.ReLU()"), ("nn.ReLU(True)", "nn.ReLU()"), ("nn.Dropout(0.5, True)", "nn.Dropout(0.5)"),
-        ("nn.LeakyReLU(inplace=True, negative_slope=0.2)", "nn.LeakyReLU(negative_slope=0.2)"), ("nn.ELU(alpha=1.0,\n    inplace=True)", "nn.ELU(alpha=1.0)"),
+        ("nn.ReLU(inplace=True)", "nn.ReLU()"),
+        ("nn.ReLU(True)", "nn.ReLU()"),
+        ("nn.Dropout(0.5, True)", "nn.Dropout(0.5)"),
+        ("nn.LeakyReLU(inplace=True, negative_slope=0.2)", "nn.LeakyReLU(negative_slope=0.2)"),
+        ("nn.ELU(alpha=1.0,\n    inplace=True)", "nn.ELU(alpha=1.0)"),
     ],
 )
 def test_a_module_loses_its_inplace_flag_where_it_was_built(before: str, after: str) -> None:
@@ -117,7 +125,10 @@ def test_the_forward_pass_is_run_again_from_the_line_that_saved() -> None:
     body = program.tree.body  # type: ignore[union-attr]
     fix = second_forwards(program, body[4], body[6], [body[2]])[0]
     assert fix is not None
-    assert apply(program.text, fix.edits) == "z = noise()\nfake = g(z)\nscore = d(fake)\na.backward()\nopt.step()\nscore = d(fake)\nloss = f(score)\nloss.backward()\n"
+    assert (
+        apply(program.text, fix.edits)
+        == "z = noise()\nfake = g(z)\nscore = d(fake)\na.backward()\nopt.step()\nscore = d(fake)\nloss = f(score)\nloss.backward()\n"
+    )
 
 
 def test_edits_made_one_after_the_other_in_their_order_fit() -> None:
@@ -159,7 +170,9 @@ def test_the_root_of_a_chain_of_views_is_its_name() -> None:
 
 
 def test_an_entry_of_a_dictionary_is_followed_by_its_key() -> None:
-    program = Program('p = d(x)\nlosses = {}\nlosses["d"] = f(p)\nlosses["g"] = g(p)\nlosses["d"].backward()\nopt.step()\nlosses["g"].backward()\n')
+    program = Program(
+        'p = d(x)\nlosses = {}\nlosses["d"] = f(p)\nlosses["g"] = g(p)\nlosses["d"].backward()\nopt.step()\nlosses["g"].backward()\n'
+    )
     body = program.tree.body  # type: ignore[union-attr]
     fix = second_forwards(program, body[5], body[6], [body[0]])[0]
     assert fix is not None
@@ -170,4 +183,7 @@ def test_a_graph_built_before_a_loop_is_built_again_in_it() -> None:
     program = Program("loss = f(model(x))\nfor i in range(3):\n    loss.backward(retain_graph=True)\n    opt.step()\n")
     loop = program.tree.body[1]  # type: ignore[union-attr]
     fixes = second_forwards(program, loop.body[1], loop.body[0], [program.tree.body[0]])  # type: ignore[union-attr,attr-defined]
-    assert [apply(program.text, fix.edits).split("\n")[2] for fix in fixes if fix] == ["    loss = f(model(x))", "    loss.backward(retain_graph=True)"]
+    assert [apply(program.text, fix.edits).split("\n")[2] for fix in fixes if fix] == [
+        "    loss = f(model(x))",
+        "    loss.backward(retain_graph=True)",
+    ]
