@@ -1,5 +1,5 @@
 // The Question: choose what happens and why, then commit or skip; judged in the browser, so it also works while the kernel is busy.
-// Text enters the page by textContent only. `data-lm-suppress-shortcuts` keeps the notebook from taking the arrow keys and letters.
+// Text enters the page by textContent only.
 
 const STYLE = `
 .pl-question { border: 1px solid var(--jp-border-color1, #bbb); border-left: 6px solid #0072B2; border-radius: 3px; padding: 8px 14px; margin: 6px 0;
@@ -14,13 +14,18 @@ const STYLE = `
   background: var(--jp-layout-color1, #fff); border: 1px solid var(--jp-border-color1, #888); border-radius: 3px }
 .pl-question button:focus-visible { outline: 2px solid #0072B2; outline-offset: 2px }
 .pl-question button:disabled { opacity: 0.6; cursor: default }
-.pl-question .pl-mark { min-width: 9em; font-weight: 600 }
+.pl-question .pl-mark { flex: none; font-weight: 600 }
 .pl-question .pl-refutation { border-left: 3px dashed var(--jp-border-color1, #888); padding: 2px 12px; margin: 8px 0 }
 .pl-question .pl-refutation p { margin: 4px 0 }
 `;
 
+// Keeps the notebook from taking arrow keys and letters. JupyterLab looks for it from the focused element upwards, and its own
+// selectors match that element first: an ancestor that carries the attribute comes too late.
+const OWN_KEYS = "data-lm-suppress-shortcuts";
+
 function add(parent, tag, text, attributes = {}) {
   const node = document.createElement(tag);
+  if (tag === "input" || tag === "button" || "tabindex" in attributes) node.setAttribute(OWN_KEYS, "true");
   if (text !== undefined) node.textContent = text;
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   parent.append(node);
@@ -49,12 +54,12 @@ function group(form, legend, rows, name) {
   return {
     inputs,
     chosen: () => inputs.findIndex((input) => input.checked),
-    lock(words) {
+    lock(right, yours) {
       inputs.forEach((input, index) => {
         input.disabled = true;
         const said = [];
-        if (rows[index].right) said.push(words.torch);
-        if (input.checked) said.push(words.yours);
+        if (rows[index].right) said.push(right);
+        if (input.checked) said.push(yours);
         if (said.length) add(input.parentElement, "span", said.join(" · "), { class: "pl-mark" });
       });
     },
@@ -83,7 +88,7 @@ function render({ model, el }) {
   const words = content.words;
   const name = `pl-${Math.random().toString(36).slice(2)}`;
   add(el, "style", STYLE);
-  const root = add(el, "div", undefined, { class: "pl-question", lang: content.language, role: "group", "aria-label": words.title, "data-lm-suppress-shortcuts": "true" });
+  const root = add(el, "div", undefined, { class: "pl-question", lang: content.language, role: "group", "aria-label": words.title, [OWN_KEYS]: "true" });
   add(root, "div", words.title, { style: "font-weight:600" });
   listing(root, content.program);
   const form = add(root, "form");
@@ -99,26 +104,30 @@ function render({ model, el }) {
   form.addEventListener("change", () => { commit.disabled = !complete(); });
 
   function reveal(choice, reason, skipped) {
-    what.lock(words);
-    if (why) why.lock(words);
+    what.lock(words.torch, words.yours);
+    if (why) why.lock(words.decides, words.yours);
     commit.disabled = true;
     skip.disabled = true;
     add(answer, "p", verdict(content, choice, reason), { style: "font-weight:600" });
     if (content.message) add(answer, "pre", content.message, { tabindex: "0" });
     if (choice >= 0) content.choices[choice].refutations.forEach((refutation) => refute(answer, refutation, words));
-    if (skipped) return;
-    model.set("choice", choice);
-    model.set("reason", reason);
-    model.set("committed", true);
-    model.save_changes();
+    if (!skipped) record({ choice, reason, committed: true });
+  }
+  // The kernel only keeps the answer; when it is gone, the question has been answered all the same.
+  function record(answered) {
+    try {
+      for (const [key, value] of Object.entries(answered)) model.set(key, value);
+      model.save_changes();
+    } catch (error) {
+      console.debug("pitfall_lab: the answer was not kept", error);
+    }
   }
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (!commit.disabled && complete()) reveal(what.chosen(), why ? why.chosen() : -1, false);
   });
   skip.addEventListener("click", () => {
-    model.set("skipped", true);
-    model.save_changes();
+    record({ skipped: true });
     reveal(-1, -1, true);
   });
   root.addEventListener("keydown", (event) => { if (event.key === "Escape") document.activeElement?.blur(); });

@@ -22,6 +22,7 @@ _WORDS: dict[str, T] = {
     "commit": T(en="Commit", zh="提交"),
     "skip": T(en="Skip", zh="跳过"),
     "torch": T(en="✓ torch", zh="✓ torch"),
+    "decides": T(en="✓ decides it", zh="✓ 决定因素"),
     "yours": T(en="your prediction", zh="你的预测"),
     "right": T(en="✓ That is what torch does.", zh="✓ torch 正是这样做的。"),
     "right_reason": T(en="✓ That is what torch does, and that is why.", zh="✓ torch 正是这样做的,理由也对。"),

@@ -1,0 +1,172 @@
+"""The Question in a real Chromium, without server or kernel: answered by keyboard, judged in the page, safe with any text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page
+
+import pitfall_lab.widgets.question as widget
+from pitfall_lab.lessons.question import pose
+from tests.frontend.stage import MOUNT, browser
+
+MODULE = Path(widget.__file__).with_name("question.js").read_text(encoding="utf-8")
+PROGRAM = """
+import torch
+
+x = torch.tensor([0.5, -1.0], requires_grad=True)
+h = torch.sigmoid(x)
+h.mul_(10)
+h.sum().backward()
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as running:
+        yield running
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A page whose console must stay silent and which may ask the network for nothing."""
+    page = chromium.new_page(viewport={"width": 800, "height": 900})
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.route("**/*", lambda route: said.append(route.request.url) or route.abort())
+    yield page
+    page.close()
+    assert said == []
+
+
+@pytest.fixture
+def show(page: Page) -> Callable[..., Locator]:
+    """Draw the question about a program and return its root."""
+
+    def draw(program: str = PROGRAM, ask: str = "x.grad", language: str = "en", **state: Any) -> Locator:
+        page.set_content('<!doctype html><html lang="en"><title>stage</title><main id="notebook"></main>')
+        content = json.dumps(widget.content(pose(program, ask), language))  # type: ignore[arg-type]
+        start = {"_content": content, "choice": -1, "reason": -1, "committed": False, "skipped": False, **state}
+        page.evaluate(MOUNT, {"code": MODULE, "states": [start]})
+        return page.locator(".pl-question")
+
+    return draw
+
+
+def state(page: Page) -> dict[str, Any]:
+    """What Python would see."""
+    names = ["choice", "reason", "committed", "skipped"]
+    return dict(zip(names, page.evaluate("names => names.map(name => window.widgets[0].get(name))", names), strict=True))
+
+
+def index_of(group: Locator, text: str) -> int:
+    """The row of a radio group that contains a text."""
+    return next(n for n, row in enumerate(group.locator("label").all_inner_texts()) if text in row)
+
+
+def choose(page: Page, group: Locator, text: str) -> None:
+    """Choose a row with keys only: the group has the focus."""
+    page.keyboard.press("Space")
+    for _ in range(index_of(group, text)):
+        page.keyboard.press("ArrowDown")
+
+
+def answer(page: Page, root: Locator, what: str, why: str) -> None:
+    """Answer both parts and commit, with keys only."""
+    first, second = root.locator("fieldset").nth(0), root.locator("fieldset").nth(1)
+    root.locator("pre").first.focus()
+    page.keyboard.press("Tab")
+    choose(page, first, what)
+    page.keyboard.press("Tab")
+    choose(page, second, why)
+    page.keyboard.press("Enter")
+
+
+def test_a_right_answer_by_keyboard_is_confirmed_and_kept(page: Page, show: Callable[..., Locator]) -> None:
+    root = show()
+    answer(page, root, "line 6 raises RuntimeError", "Saving keeps a reference")
+    live = root.locator("[aria-live=polite]")
+    assert "and that is why" in live.inner_text() and "modified by an inplace operation" in live.inner_text()
+    kept = state(page)
+    assert kept["committed"] and not kept["skipped"]
+    assert kept["choice"] == index_of(root.locator("fieldset").nth(0), "line 6 raises")
+
+
+def test_a_wrong_answer_that_fits_a_belief_is_refuted(page: Page, show: Callable[..., Locator]) -> None:
+    root = show()
+    answer(page, root, "x.grad is [", "Saving keeps a reference")
+    refutation = root.locator(".pl-refutation").inner_text()
+    assert "I think backward remembers the values as they were." in refutation and "Why it is tempting:" in refutation
+    assert "assert" in root.locator(".pl-refutation pre").inner_text()
+    marks = root.locator("label", has=page.locator(".pl-mark")).all_inner_texts()
+    assert any("line 6" in m and "✓ torch" in m for m in marks) and any("x.grad is" in m and "your prediction" in m for m in marks)
+
+
+def test_the_right_outcome_for_an_idle_fact_is_said_to_be_half_of_it(page: Page, show: Callable[..., Locator]) -> None:
+    root = show()
+    idle = next(r.text.en for r in pose(PROGRAM, "x.grad").reasons if not r.right)
+    answer(page, root, "line 6 raises", idle[:20])
+    assert "does not decide it" in root.locator("[aria-live=polite]").inner_text()
+
+
+def test_nothing_can_be_committed_before_both_parts_are_chosen(page: Page, show: Callable[..., Locator]) -> None:
+    root = show()
+    commit = root.locator("button[type=submit]")
+    assert commit.is_disabled()
+    root.locator("fieldset").nth(0).locator("input").first.check()
+    assert commit.is_disabled()
+    page.keyboard.press("Enter")
+    assert root.locator("[aria-live=polite]").inner_text() == ""
+    root.locator("fieldset").nth(1).locator("input").first.check()
+    assert commit.is_enabled()
+
+
+def test_skipping_shows_the_answer_and_is_kept_as_a_skip(page: Page, show: Callable[..., Locator]) -> None:
+    root = show()
+    root.get_by_role("button", name="Skip").press("Enter")
+    assert "Skipped" in root.locator("[aria-live=polite]").inner_text()
+    assert state(page) == {"choice": -1, "reason": -1, "committed": False, "skipped": True}
+
+
+def test_a_question_shown_again_remembers_its_answer(page: Page, show: Callable[..., Locator]) -> None:
+    root = show(committed=True, choice=0, reason=0)
+    assert root.locator("fieldset").nth(0).locator("input").first.is_checked()
+    assert root.locator("[aria-live=polite]").inner_text() and root.locator("button[type=submit]").is_disabled()
+
+
+def test_it_can_be_answered_when_the_kernel_is_gone(page: Page, show: Callable[..., Locator]) -> None:
+    root = show(dead=True)
+    answer(page, root, "line 6 raises", "Saving keeps a reference")
+    assert "and that is why" in root.locator("[aria-live=polite]").inner_text()
+
+
+def test_the_notebook_gets_none_of_its_keys(show: Callable[..., Locator]) -> None:
+    # JupyterLab tests the focused element itself before it looks at an ancestor.
+    focusable = show().locator("input, button, [tabindex]")
+    assert focusable.count() >= 8
+    assert all(one.get_attribute("data-lm-suppress-shortcuts") == "true" for one in focusable.all())
+
+
+def test_texts_are_texts(page: Page, show: Callable[..., Locator]) -> None:
+    program = "import torch\nname = '</pre><img src=x onerror=\"window.hit = 1\"> `中文` 🔥'\nt = torch.zeros(2)\n"
+    root = show(program, ask="name")
+    assert root.locator("img").count() == 0 and page.evaluate("window.hit === undefined")
+    assert "`中文` 🔥" in root.locator("pre").first.inner_text()
+
+
+def test_it_speaks_chinese(show: Callable[..., Locator]) -> None:
+    root = show(language="zh")
+    assert root.get_attribute("lang") == "zh" and "会发生什么?" in root.inner_text() and "提交" in root.inner_text()
+
+
+def test_it_fits_a_narrow_window(page: Page, show: Callable[..., Locator]) -> None:
+    page.set_viewport_size({"width": 360, "height": 800})
+    show()
+    assert page.evaluate("document.documentElement.scrollWidth <= 360")
+    heights = page.locator(".pl-question label, .pl-question button").evaluate_all("rows => rows.map(row => row.getBoundingClientRect().height)")
+    assert min(heights) >= 24
