@@ -40,9 +40,9 @@ def advance(state: State, effect: Effect) -> None:
     *parents, last = effect.path.split(".")
     place = state
     for depth, key in enumerate(parents):
-        inner = place.get(key, {})
-        if depth:
-            inner = dict(inner)
+        inner = place.get(key)
+        if depth or not isinstance(inner, dict):
+            inner = dict(inner) if isinstance(inner, dict) else {}
         place[key] = inner
         place = inner
     place[last] = effect.value

@@ -102,9 +102,9 @@ def _homes(trace: Trace) -> dict[str, str]:
             parts = effect.path.split(".")
             if parts[0] != "tensors":
                 continue
-            if len(parts) == 2 and isinstance(effect.value, dict) and effect.value.get("storage"):
+            if len(parts) == 2 and isinstance(effect.value, dict) and isinstance(effect.value.get("storage"), str):
                 homes[parts[1]] = effect.value["storage"]
-            elif len(parts) == 3 and parts[2] == "storage" and effect.value:
+            elif len(parts) == 3 and parts[2] == "storage" and isinstance(effect.value, str):
                 homes[parts[1]] = effect.value
     return homes
 

@@ -141,7 +141,11 @@ def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
     """Yield each event with its sentence; one pass over the trace."""
     state = empty_state()
     for event in trace.events:
-        yield event, sentence(event, state, trace)
+        try:
+            said = sentence(event, state, trace)
+        except (AttributeError, KeyError, TypeError, ValueError):  # a damaged trace: say what is certain and go on
+            said = T(en=f"{_code(event, trace)} runs.", zh=f"{_code(event, trace)} 运行。")
+        yield event, said
         for effect in event.effects:
             advance(state, effect)
 

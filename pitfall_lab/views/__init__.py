@@ -19,7 +19,7 @@ from pitfall_lab.trace.text import excerpt, sentences
 from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.folds import folds
 
-__all__ = ["names", "page", "scene", "text"]
+__all__ = ["fragment", "names", "page", "scene", "text"]
 
 
 def names() -> tuple[str, ...]:
@@ -64,6 +64,13 @@ def page(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", 
     ``key`` sets the prefix of the ids in it (random when empty), so that several pages can stand in one notebook.
     """
     from pitfall_lab.views.document import render
+
+    return render(trace, list(findings), language, key)
+
+
+def fragment(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "") -> str:
+    """The page's content as one ``<div>`` with its own stylesheet, to stand inside another page (a notebook's output)."""
+    from pitfall_lab.views.document import fragment as render
 
     return render(trace, list(findings), language, key)
 
@@ -131,10 +138,13 @@ def _jumps(trace: Trace) -> dict[str, list[int]]:
 
 def _touched(facts: Facts) -> dict[str, list[int]]:
     """Per storage, the steps that made, read or wrote it."""
-    home = {label: {r.get("storage") for _, r in history if r} for label, history in facts.tensors.items()}
+    home: dict[str, list[str]] = {}
+    for storage, labels in facts.in_storage.items():
+        for label in labels:
+            home.setdefault(label, []).append(storage)
     out: dict[str, list[int]] = {}
     for event in facts.trace.events:
         labels = [o.label for o in event.operands if o.label] + list(event.results)
-        for storage in sorted({s for label in labels for s in home.get(label, ()) if s} | set(event.writes)):
+        for storage in sorted({s for label in labels for s in home.get(label, ())} | set(event.writes)):
             out.setdefault(storage, []).append(event.step)
     return out

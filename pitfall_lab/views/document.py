@@ -8,6 +8,7 @@ Every text passes through :func:`pitfall_lab.views.ink.clean`.
 from __future__ import annotations
 
 import base64
+import re
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +41,7 @@ font:13px/1.55 ui-monospace,"DejaVu Sans Mono",monospace}
 .pl-page mark{background:var(--pl-mark);color:inherit;outline:1px solid var(--pl-edge)}
 .pl-page mark.pl-raised,.pl-page mark.pl-wrong{outline:2px solid var(--pl-red)}
 .pl-page .pl-tag{font:600 11px system-ui,sans-serif;opacity:.85}.pl-page .pl-bad{color:var(--pl-red);font-weight:600}
-.pl-page figure{margin:.5em 0;overflow:auto}.pl-page img{max-width:100%;height:auto;border:1px solid var(--pl-edge)}
+.pl-page figure{margin:.5em 0;overflow:auto}.pl-page img{display:block;border:1px solid var(--pl-edge)}.pl-page code{font-size:.92em}
 .pl-page ol.pl-story{padding-left:1.4em}.pl-page ol.pl-story>li{margin:.5em 0}
 .pl-stepper input{position:absolute;opacity:0;width:1px;height:1px}
 .pl-stepper .pl-step{display:none;border:1px solid var(--pl-edge);padding:8px}
@@ -71,12 +72,13 @@ def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: 
     parts = [
         _outcome(trace, say),
         *(_finding(f, say) for f in told),
-        _code(trace, facts, say),
+        _guarded(say, lambda: _code(trace, facts, say)),
         _guarded(say, lambda: _story(trace, facts, told, texts, say)),
         _guarded(say, lambda: _pictures(trace, facts, say)),
         _stepper(trace, texts, say, key),
         f"<details><summary>{say('The same in words', '文字版')}</summary>",
-        f'<pre tabindex="0">{clean(twin(trace, language, facts, texts))}</pre></details>',
+        _guarded(say, lambda: f'<pre tabindex="0">{clean(twin(trace, language, facts, texts))}</pre>'),
+        "</details>",
         _notes(trace, say),
     ]
     return f'<div class="pl-page" lang="{"zh-CN" if language == "zh" else "en"}"><style>{CSS}</style>{"".join(parts)}</div>'
@@ -105,7 +107,8 @@ class _Say:
             text = text.get(self.language) or text.get("en", "")
         if isinstance(text, T):
             text = text.say(self.language)
-        return clean(text or "")
+        # What stands between backticks is code; everything is escaped before, so this adds no markup of the program's.
+        return re.sub("`([^`]+)`", r"<code>\1</code>", clean(text or ""))
 
 
 def _outcome(trace: Trace, say: _Say) -> str:
@@ -154,9 +157,6 @@ _TAGS = {
 }
 
 
-_BAD = " pl-bad"
-
-
 def _code(trace: Trace, facts: Facts, say: _Say) -> str:
     marks = code.project(trace, facts)["marks"]
     out = []
@@ -174,11 +174,13 @@ def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str
     if here:
         start, end = here[0]["column"], here[0]["end_column"] if here[0]["end_line"] == number else len(line)
         body = f'{clean(line[:start])}<mark class="pl-{here[0]["kind"]}">{clean(line[start:end])}</mark>{clean(line[end:])}'
-    tags = " ".join(
-        f'<span class="pl-tag{_BAD if m["kind"] in ("raised", "wrong") else ""}">← {say(*_TAGS[m["kind"]])}: {say.of(m["text"])}</span>'
-        for m in here
-    )
-    return f"{number:4}  {body}" + (f"  {tags}" if tags else "")
+    tags = []
+    for kind in dict.fromkeys(m["kind"] for m in here):
+        told = list(dict.fromkeys(say.of(m["text"]) for m in here if m["kind"] == kind))
+        more = f" +{len(told) - 2}" if len(told) > 2 else ""
+        bad = " pl-bad" if kind in ("raised", "wrong") else ""
+        tags.append(f'<span class="pl-tag{bad}">← {say(*_TAGS[kind])}: {", ".join(told[:2])}{more}</span>')
+    return f"{number:4}  {body}" + (f"  {' '.join(tags)}" if tags else "")
 
 
 def _image(svg: str, alt: str) -> str:
@@ -196,7 +198,7 @@ def _story(trace: Trace, facts: Facts, told: list[dict[str, Any]], texts: list[T
         only = _storages_of(event, facts)
         said = texts[step].say(say.language)
         picture = _image(storage_svg.draw(projected, facts, say.language, step, only), said) if only else ""
-        items.append(f"<li><p>{_where(event, say)}{clean(said)}</p>{picture}</li>")
+        items.append(f"<li><p>{_where(event, say)}{say.of(said)}</p>{picture}</li>")
     return f'<h2>{say("What mattered", "关键几步")}</h2><ol class="pl-story">{"".join(items)}</ol>' if items else ""
 
 

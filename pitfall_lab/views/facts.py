@@ -102,7 +102,7 @@ def gather(trace: Trace) -> Facts:
             if parts[0] in logs and len(parts) > 1:
                 touched[parts[0], parts[1]] = None
         for group, label in touched:
-            logs[group].setdefault(label, []).append((event.step, state[group][label]))
+            logs[group].setdefault(label, []).append((event.step, _sound(group, state[group].get(label))))
         for storage in event.writes:
             writes[storage].append(event.step)
     facts = Facts(
@@ -120,11 +120,17 @@ def gather(trace: Trace) -> Facts:
     return facts
 
 
+def _sound(group: str, record: Any) -> Any:
+    """The record, or ``None`` when it is not what it should be: a trace may come from any file."""
+    kind = int if group == "counters" else dict
+    return record if isinstance(record, kind) else None
+
+
 def _owners(tensors: dict[str, History], key: str) -> dict[str, list[str]]:
     owners: dict[str, dict[str, None]] = {}
     for label, history in tensors.items():
         for _, record in history:
-            if record and record.get(key):
+            if record and isinstance(record.get(key), str):
                 owners.setdefault(record[key], {})[label] = None
     return {place: list(labels) for place, labels in owners.items()}
 

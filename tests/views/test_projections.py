@@ -199,6 +199,14 @@ def test_findings_arrive_in_both_languages_with_their_steps():
     assert found["related"][0]["message"] == {"en": "en", "zh": "zh"}
 
 
+def test_what_is_not_sent_to_the_browser_is_counted():
+    scene = views.scene(build.chain(900))
+    assert len(scene["storage"]["storages"]) == storage.SENT
+    assert scene["storage"]["left_out"] == 901 - storage.SENT
+    assert scene["versions"]["left_out"] == 901 - versions.SENT
+    assert sum(s["main"] for s in scene["storage"]["storages"]) == storage.MAIN
+
+
 def test_an_empty_trace_has_empty_pictures():
     scene = views.scene(Trace())
     assert scene["graph"]["nodes"] == scene["storage"]["storages"] == scene["versions"]["tracks"] == scene["events"] == []

@@ -1,11 +1,15 @@
 """Sentences, slices, the text twin and the static page: exact, in two languages, and safe with hostile programs."""
 
 import base64
+import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pitfall_lab import views
 from pitfall_lab.trace import Trace
@@ -138,6 +142,8 @@ ALLOWED = {
 def test_the_page_loads_nothing_and_runs_nothing(name, language):
     text = views.page(build.PROGRAMS[name](), language=language, key="k")
     page = Page(text)
+    assert "could not be drawn" not in text
+    assert "无法绘制" not in text
     assert page.tags <= ALLOWED
     assert page.handlers == []
     assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
@@ -196,6 +202,31 @@ def test_long_programs_say_how_much_is_left_out():
     assert re.search(r"\d+ steps that do not matter for the outcome are left out here", page)
     assert "more storages are not drawn" in base64.b64decode(Page(page).images[-2].partition(",")[2]).decode()
     assert page.count('type="radio"') <= document.STEPS
+
+
+JUNK = st.sampled_from(
+    [None, 0, -1, "x", "<b>", [], [1], {}, {"shape": "ab"}, {"size": "many"}, {"next": 5, "saved": 7}, {"storage": []}, 1e9, True]
+)
+
+
+@given(
+    st.sampled_from(["overwritten", "views", "array", "broadcasting"]),
+    st.lists(st.tuples(st.integers(0, 30), JUNK), min_size=1, max_size=6),
+)
+@settings(max_examples=120, deadline=None)
+def test_a_damaged_trace_costs_a_picture_and_never_the_page(name, damage):
+    trace = build.PROGRAMS[name]()
+    places = [(i, j) for i, event in enumerate(trace.events) for j in range(len(event.effects))]
+    events = list(trace.events)
+    for where, junk in damage:
+        i, j = places[where % len(places)]
+        effects = list(events[i].effects)
+        effects[j] = replace(effects[j], value=junk)
+        events[i] = replace(events[i], effects=tuple(effects))
+    damaged = replace(trace, events=tuple(events))
+    json.dumps(views.scene(damaged))
+    assert "</div>" in views.page(damaged, key="k")
+    assert len(list(sentences(damaged))) == len(events)
 
 
 def test_an_empty_trace_has_a_page_and_a_text():

@@ -10,6 +10,8 @@ from pitfall_lab.views.facts import Facts, at, gather
 
 MAIN = 12
 """So many storages are drawn at first; the rest stand behind "show all"."""
+SENT = 500
+"""So many go to the browser at all; how many are left out is said."""
 COLUMNS = 16
 ENUMERATED = 4096
 """Up to so many elements a brush knows which index reads each cell."""
@@ -28,7 +30,9 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
     storages = [_storage(facts, label) for label in facts.storages]
     for rank, place in enumerate(sorted(range(len(storages)), key=lambda i: _dullness(facts, storages[i]))):
         storages[place]["main"] = rank < MAIN
-    return {"storages": storages, "main": MAIN}
+        storages[place]["sent"] = rank < SENT
+    kept = [s for s in storages if s.pop("sent")]
+    return {"storages": kept, "main": MAIN, "left_out": len(storages) - len(kept)}
 
 
 def _dullness(facts: Facts, storage: dict[str, Any]) -> tuple[Any, ...]:

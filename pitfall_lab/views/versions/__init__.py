@@ -11,6 +11,8 @@ from pitfall_lab.views.facts import Facts, at, gather
 from pitfall_lab.views.ink import cut, width_of
 
 MAIN = 12
+SENT = 500
+"""So many tracks go to the browser at all; how many are left out is said."""
 COLUMN = 44.0
 """A column's width in px."""
 COLUMNS = 60
@@ -30,10 +32,13 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
     telling = sum(1 for t in tracks if t["bumps"] or t["pins"] or t["silent"])
     for rank, place in enumerate(sorted(range(len(tracks)), key=lambda i: _dullness(tracks[i], facts))):
         tracks[place]["main"] = rank < min(MAIN, telling or 4)
+        tracks[place]["sent"] = rank < SENT
+    total = len(tracks)
+    tracks = [t for t in tracks if t.pop("sent")]
     columns = _columns(facts, tracks)
     for track in tracks:
         _stack(track["pins"], columns)
-    return {"tracks": tracks, "columns": columns, "steps": len(trace.events)}
+    return {"tracks": tracks, "columns": columns, "steps": len(trace.events), "left_out": total - len(tracks)}
 
 
 def _stack(pins: list[dict[str, Any]], columns: list[int]) -> None:

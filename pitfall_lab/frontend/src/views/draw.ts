@@ -59,6 +59,11 @@ export function at<Entry extends { step: number }>(entries: readonly Entry[], st
   return entries[low - 1];
 }
 
+/** Says how many things Python did not even send. */
+export function leftOut(box: HTMLElement, count: number | undefined, model: Model): void {
+  if (count) box.append(h("p", { class: "v-dim" }, model.t(`${count} more are left out here.`, `此处另有 ${count} 个未列出。`)));
+}
+
 export function swatch(storage: string | null, model: Model): HTMLElement {
   const hue = storage ? model.hue(storage) : "";
   return h("span", { class: "v-letter", style: hue ? `background:${hue};color:${inkOn(hue)}` : "", "aria-hidden": "true" }, storage ? model.letter(storage) : "?");

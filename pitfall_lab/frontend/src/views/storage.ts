@@ -2,7 +2,7 @@
 
 import type { Cell, Model, State, View } from "../core/contract";
 import { h } from "../core/dom";
-import { at, frame, name, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
+import { at, frame, leftOut, name, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
 
 interface Stroke {
   step: number;
@@ -45,7 +45,7 @@ export const storage: View = {
   id: "storage",
   title: { en: "Storage", zh: "存储" },
   mount(root, model) {
-    const scene = part<{ storages: Store[] }>(model, "storage");
+    const scene = part<{ storages: Store[]; left_out?: number }>(model, "storage");
     if (!scene?.storages.length) return nothing(root, model.t("No tensor was made.", "没有产生张量。"));
     const box = frame(root, model.t("storages, scrollable", "存储，可滚动"));
     const blocks = new Map<string, Block>();
@@ -75,6 +75,7 @@ export const storage: View = {
         guest.append(block.element);
       }
     };
+    leftOut(box, scene.left_out, model);
     let seen = "";
     function update(): void {
       const state = model.stateAt(model.step);

@@ -3,7 +3,7 @@
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { inkOn } from "../core/palette";
-import { cut, frame, nothing, part, pressable, toggle } from "./draw";
+import { cut, frame, leftOut, nothing, part, pressable, toggle } from "./draw";
 
 interface Pin {
   step: number;
@@ -47,7 +47,7 @@ export const versions: View = {
   id: "versions",
   title: { en: "Versions", zh: "版本" },
   mount(root, model) {
-    const scene = part<{ tracks: Track[]; columns: number[] }>(model, "versions");
+    const scene = part<{ tracks: Track[]; columns: number[]; left_out?: number }>(model, "versions");
     if (!scene?.tracks.length) return nothing(root, model.t("There is no version counter.", "没有版本计数器。"));
     const box = frame(root, model.t("version counters, scrollable", "版本计数器，可滚动"));
     const rest = scene.tracks.filter((track) => !track.main);
@@ -60,6 +60,7 @@ export const versions: View = {
       };
       box.append(h("button", { type: "button", class: "v-link", click: all }, model.t(`show ${rest.length} more counters`, `再显示 ${rest.length} 个版本计数器`)));
     }
+    leftOut(box, scene.left_out, model);
     return { update: () => chart.update(), destroy: () => root.replaceChildren() };
   },
 };
