@@ -36,7 +36,7 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "freed", "hooks", "inner", "leaf", "mirrored", "multiple", "name", "next", "opaque", "outputs", "retains", "saved",
+        "__weakref__", "facade", "freed", "hooks", "inner", "leaf", "mirrored", "multiple", "name", "next", "opaque", "outputs", "retains", "saved",
         "sequence", "vjp",
     )  # fmt: skip
 
@@ -53,6 +53,7 @@ class Node:
         self.opaque = False
         self.leaf: ShadowTensor | None = None
         self.inner: Node | None = None
+        self.facade: Any = None
         self.hooks: list[tuple[int, Callable[[Any], Any]]] = []
         self.retains: list[tuple[int, ref[ShadowTensor]]] = []
 

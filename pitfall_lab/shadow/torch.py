@@ -133,7 +133,7 @@ class Function:
     @property
     def next_functions(self) -> tuple[tuple[Function | None, int], ...]:
         """Where gradients go next."""
-        return tuple((None if n is None else Function(n), i) for n, i in self.node.next)
+        return tuple((function(n), i) for n, i in self.node.next)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):
@@ -142,14 +142,15 @@ class Function:
                     return _unpack(self.node, saved)
         raise AttributeError(name)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Function) and other.node is self.node
-
-    def __hash__(self) -> int:
-        return id(self.node)
-
     def __repr__(self) -> str:
         return f"<{self.node.name} object>"
+
+
+def function(node: Node | None) -> Function | None:
+    """The one Function of a node."""
+    if node is not None and node.facade is None:
+        node.facade = Function(node)
+    return None if node is None else node.facade
 
 
 def _unpack(node: Node, saved: Any) -> Tensor:
@@ -219,7 +220,7 @@ class Tensor:
             node = self.shadow.grad_fn
         except ShadowError as error:
             raise RuntimeError(error.message) from None
-        return None if node is None else Function(node)
+        return function(node)
 
     @property
     def grad(self) -> Tensor | None:

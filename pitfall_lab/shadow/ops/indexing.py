@@ -182,7 +182,7 @@ def _check_range(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
             raise _index_error(f"index {bad[0]} is out of bounds for dimension {dim} with size {self.shape[dim]}")
 
 
-def _index_shape(self: ShadowTensor, rest: list[ShadowTensor | None]) -> Shape:
+def index_shape(self: ShadowTensor, rest: list[ShadowTensor | None]) -> Shape:
     if any(t is not None and bool_of(t.dtype) for t in rest):
         return np.empty(self.shape, bool)[_places(rest, self.ndim)].shape if self.numel < 1 << 24 else _too_large()
     at = [d for d, t in enumerate(rest) if t is not None]
@@ -223,7 +223,7 @@ def _restrided(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape
 def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> ShadowTensor:
     """``self[index tensors]``: a copy, with IndexBackward0."""
     _check_range(e, self, rest)
-    shape = _index_shape(self, rest)
+    shape = index_shape(self, rest)
     before = self.shape
     node = None
     if records(e, self):
@@ -313,7 +313,7 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> None:
     """``target[index tensors] = value``: IndexPutBackward0."""
     _check_range(e, target, rest)
-    shape = _index_shape(target, rest)
+    shape = index_shape(target, rest)
     if isinstance(value, ShadowTensor):
         if value.dtype != target.dtype:
             raise Unmodelled("index_put of another type")

@@ -12,7 +12,7 @@ from pitfall_lab.shadow.ops import pointwise, views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, own, pure, records, tensor_only
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import Shape, ShadowTensor, contiguous_strides
+from pitfall_lab.shadow.storage import Shape, ShadowTensor, contiguous_strides, is_contiguous
 
 
 def _column_major(t: ShadowTensor) -> bool:
@@ -65,7 +65,7 @@ def _mat_types(a: ShadowTensor, b: ShadowTensor) -> None:
         raise runtime(f"expected m1 and m2 to have the same dtype, but got: {words[a.dtype]} != {words[b.dtype]}", "dtype")
 
 
-@op("mm", saves="mat2 if self needs grad; self if mat2 needs grad", samples=("a.mm(w)", "torch.mm(a, w)", "p.mm(w)"))
+@op("mm", "torch.spmm", saves="mat2 if self needs grad; self if mat2 needs grad", samples=("a.mm(w)", "torch.mm(a, w)", "p.mm(w)"))
 def mm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, mat2)
@@ -211,31 +211,26 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
 
 
 @op("F.linear", "torch._C._nn.linear", saves="input if weight needs grad; weight.t() if input needs grad", samples=(
-    "F.linear(a, b)", "F.linear(a, b, c[:2])", "F.linear(p, b)", "F.linear(c, b)", "F.linear(a[None], b, c[:2])", "F.linear(a[None], b)"))  # fmt: skip
+    "F.linear(a, b)", "F.linear(a, b, c[:2])", "F.linear(p, b)", "F.linear(c, b)", "F.linear(c, b, c[:2])", "F.linear(a[None].transpose(0, 1), b, c[:2])", "F.linear(a[None], b, c[:2])", "F.linear(a[None], b)"))  # fmt: skip
 def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor:
     tensor_only(input, weight)
     if bias is not None:
         tensor_only(bias)
         if input.ndim == 2:
             return addmm(e, bias, input, views.t(e, weight))
-        if input.ndim == 3 and input.storage is not None and _contiguous(input):
-            return _linear_3d(e, input, weight, bias)
+        if is_contiguous(input.shape, input.stride):
+            return _linear_folded(e, input, weight, bias)
     out = matmul(e, input, views.t(e, weight))
     return out if bias is None else pointwise_add(e, out, bias)
 
 
-def _contiguous(x: ShadowTensor) -> bool:
-    from pitfall_lab.shadow.storage import is_contiguous
-
-    return is_contiguous(x.shape, x.stride)
-
-
-def _linear_3d(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:
+def _linear_folded(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:
+    """Any number of dimensions but two: seen as rows, and seen back."""
     flat = views.view_(e, input, -1, input.shape[-1])
     result = addmm(e, bias, flat, views.t(e, weight))
     return views.view_(e, result, *input.shape[:-1], result.shape[1])
 
 
 def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:
-    """``matmul(...).add_(bias)``, which torch does for one-dimensional input."""
+    """``matmul(...).add_(bias)``, which torch does for input that is not contiguous."""
     return pointwise.add_in_place(e, out, bias)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.ops.kit import NUMBERS, Rule, broadcast, check_overlap, in_place, pure, preserved, tensor_only
+from pitfall_lab.shadow.ops.kit import NUMBERS, Rule, as_shape, broadcast, check_overlap, in_place, pure, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.views import expand_error
-from pitfall_lab.shadow.storage import ShadowTensor
+from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
 ZERO = Rule("ZeroBackward0", lambda a: np.zeros_like(a), (), lambda g, s: (np.zeros_like(g),))
 COPY = Rule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g), g))
@@ -33,6 +34,8 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
     if isinstance(value, ShadowTensor):
         if value.ndim:
             raise runtime(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.", "shape")
+        e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or value.requires_grad))
+        check_overlap(self)
         rule = Rule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (np.zeros_like(g), g.sum()))
         return in_place(e, rule, (self, value), elementwise=False)
     if not isinstance(value, NUMBERS):
@@ -73,6 +76,7 @@ def _random_fill(name: str, draw: Any) -> None:
         values = None if e.random is None or named else draw(e.random, self.shape, *parameters)
         title = name.rstrip("_").capitalize()
         rule = Rule(f"{title}Backward0", lambda a: values if values is not None else a, (), lambda g, s: (np.zeros_like(g),))
+        check_overlap(self) if not (self.requires_grad and e.grad_enabled) else None
         result = in_place(e, rule, (self,), elementwise=False)
         if values is None:
             result.storage.data = None
@@ -195,6 +199,52 @@ def _c_name(dtype: DType) -> str:
 def delete_grad(e: Engine, self: Any) -> None:
     tensor_only(self)
     self.gradient = None
+
+
+@op(".set_", kind="inplace", samples=("p.set_(torch.ones(2))", "a.set_(torch.ones(2))"))
+def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
+    """Look at other memory, under the old counter."""
+    tensor_only(self, source)
+    recording = e.grad_enabled and (self.requires_grad or source.requires_grad)
+    e.graph.check_inplace(self, recording)
+    if recording or self.view is not None:
+        raise Unmodelled("set_ of a tensor with history")
+    self.storage, self.offset, self.shape, self.stride = source.storage, source.offset, source.shape, source.stride
+    e.graph.bump(self.counter)
+    return self
+
+
+@op(".resize_", kind="inplace", samples=("p.resize_(2, 3)", "p.resize_(2)", "h.resize_(4)"))
+def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
+    """Another shape on the same memory; the same size changes nothing and is not counted."""
+    tensor_only(self)
+    if self.requires_grad:
+        raise runtime("cannot resize variables that require grad", tensor=self)
+    wanted = as_shape(size)
+    if wanted == self.shape:
+        return self
+    need = self.offset + math.prod(wanted)
+    if need > self.storage.size:
+        old = self.storage.data
+        self.storage.size = need
+        self.storage.data = None
+        if old is not None and e.random is not None:
+            self.storage.data = np.concatenate([old, np.zeros(need - old.size, old.dtype)])
+    self.shape, self.stride = wanted, contiguous_strides(wanted)
+    e.graph.bump(self.counter)
+    return self
+
+
+@op(".share_memory_", kind="other")
+def share_memory_(e: Engine, self: Any) -> ShadowTensor:
+    tensor_only(self)
+    return self
+
+
+@op("torch.autograd.graph.increment_version", kind="other")
+def increment_version(e: Engine, tensor: Any) -> None:
+    tensor_only(tensor)
+    e.graph.bump(tensor.counter)
 
 
 # -- leaving torch

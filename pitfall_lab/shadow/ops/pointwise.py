@@ -265,7 +265,8 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
     add((name, *((f"F.{name}",) if functional else ())), run, "pure", what, samples, source)
     clone = what.replace("self", "a clone of self")
     target = "h" if arg == "a" else "(b * 1)"
-    add((f".{name}_", f"torch.{name}_"), run_in_place, "inplace", clone, (f"{target}.{name}_()",), source)
+    functions = {"sign": (), "relu": (f"torch.{name}_", f"F.{name}_")}.get(name, (f"torch.{name}_",))
+    add((f".{name}_", *functions), run_in_place, "inplace", clone, (f"{target}.{name}_()",), source)
     RUNS[name] = run, run_in_place
 
 

@@ -118,14 +118,20 @@ class Pair(tuple[ShadowTensor, ShadowTensor]):
         return self[1]
 
 
-def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) -> None:
-    title = name.capitalize()
+def evenly_rule(node: str, forward: Callable[..., Any]) -> Rule:
+    """One number out of all: its gradient is shared evenly by the elements that are equal to it."""
 
-    def evenly(g: np.ndarray, s: Any) -> tuple[Written]:
+    def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
         hit = (s.self == s.result) | (np.isnan(s.self) & np.isnan(s.result) if s.self.dtype.kind == "f" else False)
         return (Written(hit * (g / hit.sum())),)
 
-    everywhere = Rule(f"{title}Backward1", best, (Keep("self", 0), Keep("result", "result")), evenly)
+    return Rule(node, forward, (Keep("self", 0), Keep("result", "result")), vjp)
+
+
+def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) -> None:
+    title = name.capitalize()
+
+    everywhere = evenly_rule(f"{title}Backward1", best)
 
     def run(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
         from pitfall_lab.shadow.ops.registry import ENTRIES

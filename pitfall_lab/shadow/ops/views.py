@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
+from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.backward import Written
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
@@ -87,6 +88,8 @@ def _as_view(e: Engine, name: str, self: ShadowTensor, wanted: Shape) -> ShadowT
 @op(".view", kind="view", samples=("a.view(6)", "a.view(3, -1)", "h.view((1, 6))", "a[:, None].view(2, 3)", "a.view(2, 3)"))
 def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     tensor_only(self)
+    if len(size) == 1 and isinstance(size[0], DType):
+        return _view_dtype(e, self, size[0])
     wanted = infer_size(as_shape(size), self.numel)
     result = _as_view(e, "ViewBackward0", self, wanted)
     if result is None:
@@ -95,6 +98,15 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
             "subspaces). Use .reshape(...) instead."
         )
         raise runtime(text, "shape", tensor=self)
+    return result
+
+
+def _view_dtype(e: Engine, self: ShadowTensor, dtype: DType) -> ShadowTensor:
+    """The same bytes read as another type: memory and counter shared, history not."""
+    if dtype.itemsize != self.dtype.itemsize or self.requires_grad:
+        raise Unmodelled("view of another type with history or another width")
+    result = alias(e, self, self.counter)
+    result.dtype = dtype
     return result
 
 
@@ -214,6 +226,86 @@ def matrix_t(e: Engine, self: Any) -> ShadowTensor:
     if self.ndim < 2:
         raise Unmodelled("mT of a vector")
     return transpose(e, self, -2, -1)
+
+
+@op(".adjoint", kind="view", samples=("a.adjoint()",))
+def adjoint(e: Engine, self: Any) -> ShadowTensor:
+    tensor_only(self)
+    if self.ndim < 2 or self.dtype.is_complex:
+        raise Unmodelled("adjoint of a vector or of complex numbers")
+    return transpose(e, self, -2, -1)
+
+
+@op("unflatten", kind="view", samples=("a.unflatten(1, (3, 1))",))
+def unflatten(e: Engine, input: Any, dim: int, sizes: Any) -> ShadowTensor:
+    tensor_only(input)
+    at = wrap_dim(dim, input.ndim)
+    return view_(e, input, *input.shape[:at], *infer_size(as_shape((sizes,)), input.shape[at]), *input.shape[at + 1 :])
+
+
+@op("torch.functional.atleast_1d", "torch.atleast_1d", kind="view", samples=("torch.atleast_1d(a)",))
+def atleast_1d(e: Engine, tensor: Any) -> ShadowTensor:
+    tensor_only(tensor)
+    return reshape(e, tensor, 1) if tensor.ndim == 0 else tensor
+
+
+@op("torch.functional.atleast_2d", "torch.atleast_2d", kind="view", samples=("torch.atleast_2d(c)", "torch.atleast_2d(a)"))
+def atleast_2d(e: Engine, tensor: Any) -> ShadowTensor:
+    tensor_only(tensor)
+    if tensor.ndim == 0:
+        return reshape(e, tensor, 1, 1)
+    return unsqueeze(e, tensor, 0) if tensor.ndim == 1 else tensor
+
+
+@op("torch.functional.atleast_3d", "torch.atleast_3d", kind="view", samples=("torch.atleast_3d(a)",))
+def atleast_3d(e: Engine, tensor: Any) -> ShadowTensor:
+    tensor_only(tensor)
+    if tensor.ndim == 0:
+        return reshape(e, tensor, 1, 1, 1)
+    if tensor.ndim == 1:
+        return unsqueeze(e, unsqueeze(e, tensor, 0), -1)
+    return unsqueeze(e, tensor, -1) if tensor.ndim == 2 else tensor
+
+
+@op("torch.functional.meshgrid", "torch.meshgrid", kind="view", samples=("torch.meshgrid(c, c * 2, indexing='ij')[0]",))
+def meshgrid(e: Engine, *tensors: Any, indexing: str | None = None) -> tuple[ShadowTensor, ...]:
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
+    tensor_only(*given)
+    if indexing == "xy" or any(t.ndim != 1 for t in given):
+        raise Unmodelled("meshgrid other than ij of vectors")
+    shape = tuple(t.shape[0] for t in given)
+    count = len(given)
+    return tuple(expand(e, view_(e, t, *(shape[k] if d == k else 1 for d in range(count))), *shape) for k, t in enumerate(given))
+
+
+@op("positive", kind="view", samples=("a.positive()",))
+def positive(e: Engine, input: Any) -> ShadowTensor:
+    tensor_only(input)
+    return input
+
+
+@op(".real.__get__", "torch.real", kind="view", samples=("torch.real(a)",))
+def real(e: Engine, self: Any) -> ShadowTensor:
+    tensor_only(self)
+    if self.dtype.is_complex:
+        raise Unmodelled("the real part of complex numbers")
+    return self
+
+
+@op("conj", "resolve_conj", kind="view", samples=("a.conj()",))
+def conj(e: Engine, input: Any) -> ShadowTensor:
+    tensor_only(input)
+    if input.dtype.is_complex:
+        raise Unmodelled("conjugate views")
+    return input
+
+
+@op(".sum_to_size", kind="pure", samples=("a.sum_to_size(2, 3)",))
+def sum_to_size(e: Engine, self: Any, *size: Any) -> ShadowTensor:
+    tensor_only(self)
+    if as_shape(size) != self.shape:
+        raise Unmodelled("sum_to_size to a smaller size")
+    return self
 
 
 @op("movedim", kind="view", samples=("a.movedim(0, 1)",))
@@ -501,6 +593,70 @@ def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTenso
     if chunks <= 0 or length == 0:
         raise Unmodelled("chunk into no pieces")
     return split(e, input, -(-length // chunks), dim)
+
+
+@op("tensor_split", kind="view", samples=("a.tensor_split(2)[1]", "a.tensor_split(2, dim=1)[0]", "a.tensor_split((1,), dim=1)[1]"))
+def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
+    """Unlike split, these are ordinary slices: they may be changed in place."""
+    tensor_only(input)
+    at = wrap_dim(dim, input.ndim)
+    length = input.shape[at]
+    if isinstance(indices_or_sections, int):
+        big, parts = length % indices_or_sections, indices_or_sections
+        sizes = [length // parts + (k < big) for k in range(parts)]
+        cuts = [0, *np.cumsum(sizes).tolist()]
+    else:
+        cuts = [0, *as_shape((tuple(indices_or_sections),)), length]
+    return tuple(slice_window(e, input, at, start, stop) for start, stop in zip(cuts, cuts[1:], strict=False))
+
+
+@op("hsplit", kind="view", samples=("a.hsplit(3)[1]",))
+def hsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTensor, ...]:
+    tensor_only(input)
+    return tensor_split(e, input, indices_or_sections, 0 if input.ndim == 1 else 1)
+
+
+@op("vsplit", kind="view", samples=("a.vsplit(2)[1]",))
+def vsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTensor, ...]:
+    return tensor_split(e, input, indices_or_sections, 0)
+
+
+def _unsafe(e: Engine, self: ShadowTensor, at: int, size: int) -> tuple[ShadowTensor, ...]:
+    """Pieces with counters of their own: the caller promises not to look at the whole any more."""
+    length, before, dtype = self.shape[at], self.shape, self.dtype
+    starts = range(0, length, size)
+    places = [(*(slice(None),) * at, slice(i, min(i + size, length))) for i in starts]
+    results = []
+    for i in starts:
+        shape = (*before[:at], min(size, length - i), *before[at + 1 :])
+        results.append(ShadowTensor(e.graph, self.storage, shape, self.stride, self.offset + i * self.stride[at], dtype, Counter()))
+    if records(e, self):
+
+        def vjp(gs: list[Any], s: object) -> tuple[np.ndarray]:
+            full = np.zeros(before, dtype.numpy)
+            for g, place in zip(gs, places, strict=True):
+                if g is not None:
+                    full[place] = g
+            return (full,)
+
+        node = e.graph.new_node("UnsafeSplitBackward0", (e.graph.edge(self),), vjp)
+        node.multiple = True
+        own(node, *results)
+    return tuple(results)
+
+
+@op("unsafe_split", kind="view", samples=("a.unsafe_split(1)[1]",))
+def unsafe_split(e: Engine, tensor: Any, split_size: int, dim: int = 0) -> tuple[ShadowTensor, ...]:
+    tensor_only(tensor)
+    if not isinstance(split_size, int) or split_size <= 0:
+        raise Unmodelled("unsafe_split by sizes")
+    return _unsafe(e, tensor, wrap_dim(dim, tensor.ndim), split_size)
+
+
+@op("unsafe_chunk", kind="view", samples=("a.unsafe_chunk(2)[0]",))
+def unsafe_chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTensor, ...]:
+    tensor_only(input)
+    return _unsafe(e, input, wrap_dim(dim, input.ndim), -(-input.shape[wrap_dim(dim, input.ndim)] // chunks))
 
 
 # -- the same, in place: the tensor keeps its memory and gets another window

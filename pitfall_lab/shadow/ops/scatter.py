@@ -1,0 +1,339 @@
+"""Writing at places given by index tensors, and reading back sorted: index_put, index_add, scatter, take, sort, topk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.backward import Written
+from pitfall_lab.shadow.dtypes import INT64
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.ops import indexing, views
+from pitfall_lab.shadow.ops.kit import Keep, Rule, in_place, new, pure, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import arrays, check_overlap, edges, own, preserved, records
+from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule
+from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.storage import ShadowTensor
+
+
+def _index_of(index: Any) -> None:
+    tensor_only(index)
+    if index.dtype not in ("int64", "int32"):
+        raise Unmodelled("an index that is not int64")
+
+
+# -- index_put, index_add, index_copy, index_fill
+
+
+@op(".index_put_", kind="inplace", saves="indices", samples=("h.index_put_((i,), c)", "p.index_put_((i,), torch.ones(3))"))
+def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool = False) -> ShadowTensor:
+    tensor_only(self, values, *indices)
+    if accumulate:
+        raise Unmodelled("index_put_ that accumulates")
+    indexing.put(e, self, list(indices), values)
+    return self
+
+
+@op("index_put", saves="indices", samples=("a.index_put((i,), c)", "p.index_put((i,), c)"))
+def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool = False) -> ShadowTensor:
+    tensor_only(input, values, *indices)
+    if any(x.dtype.category != 1 for x in indices) or values.dtype != input.dtype:
+        raise Unmodelled("index_put with masks")
+    shape = indexing.index_shape(input, list(indices))
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, np.ndarray]:
+        places = tuple(getattr(s, f"indices{k}") for k in range(len(indices)))
+        kept = g.copy()
+        if not accumulate:
+            kept[places] = 0
+        return kept, g[places]
+
+    def forward(x: np.ndarray, v: np.ndarray, *places: np.ndarray) -> np.ndarray:
+        full = x.copy()
+        if accumulate:
+            np.add.at(full, places, np.broadcast_to(v, shape))
+        else:
+            full[places] = v
+        return full
+
+    keeps = tuple(Keep(f"indices{k}", 2 + k) for k in range(len(indices)))
+    return pure(e, Rule("IndexPutBackward0", forward, keeps, vjp, edges=2), (input, values, *indices), input.shape, input.dtype, stride=preserved(input))
+
+
+def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., Any], keeps: tuple[Keep, ...], sample: str) -> None:
+    def make(dim: int, index: ShadowTensor, alpha: float = 1) -> Rule:
+        def forward(x: np.ndarray, src: np.ndarray, k: np.ndarray) -> np.ndarray:
+            full = x.copy()
+            place(full, (*(slice(None),) * dim, k), src)
+            return full
+
+        return Rule(node, forward, keeps, lambda g, s: vjp(g, s, (*(slice(None),) * dim, s.index)), edges=2)
+
+    def check(self: Any, dim: int, index: Any, source: Any) -> int:
+        tensor_only(self, source)
+        _index_of(index)
+        at = wrap_dim(dim, self.ndim)
+        if index.ndim != 1 or source.ndim != self.ndim or source.dtype != self.dtype or source.shape[at] != index.shape[0]:
+            raise Unmodelled(f"{name} of operands that do not fit")
+        return at
+
+    def run(e: Engine, input: Any, dim: int, index: Any, source: Any) -> ShadowTensor:
+        at = check(input, dim, index, source)
+        return pure(e, make(at, index), (input, source, index), input.shape, input.dtype, stride=preserved(input))
+
+    def run_in_place(e: Engine, self: Any, dim: int, index: Any, source: Any) -> ShadowTensor:
+        at = check(self, dim, index, source)
+        e.graph.check_inplace(self, records(e, self, source))
+        check_overlap(self, (source,))
+        return in_place(e, make(at, index), (self, source, index), elementwise=False)
+
+    add(name, run, "pure", "index, source", (f"a.{name}{sample}",))
+    add(f".{name}_", run_in_place, "inplace", "index, source", (f"h.{name}_{sample}",))
+
+
+_along(
+    "index_add", "IndexAddBackward0", np.add.at, lambda g, s, k: (g, g[k] if s.index is not None else None),
+    (Keep("index", 2, 1), Keep("source", 1, 1)), "(0, i, b)",
+)  # fmt: skip
+
+
+def _put(full: np.ndarray, k: Any, src: np.ndarray) -> None:
+    full[k] = src
+
+
+def _zeroed(g: np.ndarray, k: Any) -> np.ndarray:
+    kept = g.copy()
+    kept[k] = 0
+    return kept
+
+
+_along("index_copy", "IndexCopyBackward0", _put, lambda g, s, k: (_zeroed(g, k), g[k]), (Keep("index", 2), Keep("source", 1, 1)), "(0, i, b)")
+
+
+def _index_fill_rule(at: int, value: float) -> Rule:
+    def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
+        full = x.copy()
+        full[(*(slice(None),) * at, k)] = value
+        return full
+
+    return Rule("IndexFillBackward0", forward, (Keep("index", 1),), lambda g, s: (_zeroed(g, (*(slice(None),) * at, s.index)),), edges=1)
+
+
+@op("index_fill", saves="index", samples=("a.index_fill(0, i[:1], 1.0)",))
+def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
+    tensor_only(input)
+    _index_of(index)
+    if isinstance(value, ShadowTensor):
+        raise Unmodelled("index_fill with a tensor")
+    return pure(e, _index_fill_rule(wrap_dim(dim, input.ndim), value), (input, index), input.shape, input.dtype, stride=preserved(input))
+
+
+@op(".index_fill_", kind="inplace", saves="index", samples=("h.index_fill_(0, i[:1], 1.0)",))
+def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
+    tensor_only(self)
+    _index_of(index)
+    if isinstance(value, ShadowTensor):
+        raise Unmodelled("index_fill_ with a tensor")
+    return in_place(e, _index_fill_rule(wrap_dim(dim, self.ndim), value), (self, index), elementwise=False)
+
+
+# -- scatter
+
+
+def _grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
+    grid = list(np.indices(index.shape))
+    grid[at] = index
+    return tuple(grid)
+
+
+def _scatter_rule(at: int, value: Any, accumulate: bool) -> Rule:
+    def forward(x: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+        k = rest[-1]
+        full, places = x.copy(), _grid(k, at)
+        src = rest[0][tuple(slice(0, n) for n in k.shape)] if len(rest) == 2 else value
+        if accumulate:
+            np.add.at(full, places, src)
+        else:
+            full[places] = src
+        return full
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
+        if accumulate:
+            return g, None if s.index is None else g[_grid(s.index, at)]
+        return _zeroed(g, _grid(s.index, at)), g[_grid(s.index, at)]
+
+    if isinstance(value, ShadowTensor):
+        name = "ScatterAddBackward0" if accumulate else "ScatterBackward0"
+        return Rule(name, forward, (Keep("index", 2, 1 if accumulate else None),), vjp, edges=2)
+    return Rule("ScatterBackward1", forward, (Keep("index", 1),), vjp, edges=1)
+
+
+def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: bool, inplace: bool) -> ShadowTensor:
+    tensor_only(self)
+    _index_of(index)
+    is_tensor = isinstance(src, ShadowTensor)
+    if index.ndim != self.ndim or (is_tensor and (src.dtype != self.dtype or src.ndim != self.ndim)):
+        raise Unmodelled("scatter of operands that do not fit")
+    if is_tensor and src.shape != index.shape and src.requires_grad:
+        raise Unmodelled("scatter of a source larger than its index")
+    rule = _scatter_rule(wrap_dim(dim, self.ndim), src, accumulate)
+    operands = (self, src, index) if is_tensor else (self, index)
+    if inplace:
+        return in_place(e, rule, operands, elementwise=False)
+    return pure(e, rule, operands, self.shape, self.dtype, stride=preserved(self))
+
+
+@op("scatter", saves="index", samples=("a.scatter(0, torch.tensor([[0, 1, 0]]), b[:1])", "a.scatter(1, torch.tensor([[0], [1]]), 2.0)"))
+def scatter(e: Engine, input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None) -> ShadowTensor:
+    if reduce is not None:
+        raise Unmodelled("scatter that reduces")
+    return _scatter(e, input, dim, index, src if src is not None else value, accumulate=False, inplace=False)
+
+
+@op(".scatter_", kind="inplace", saves="index", samples=("h.scatter_(0, torch.tensor([[0, 1, 0]]), b[:1])", "h.scatter_(1, torch.tensor([[0], [1]]), 2.0)"))
+def scatter_(e: Engine, self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None) -> ShadowTensor:
+    if reduce is not None:
+        raise Unmodelled("scatter that reduces")
+    return _scatter(e, self, dim, index, src if src is not None else value, accumulate=False, inplace=True)
+
+
+@op("scatter_add", saves="index if src needs grad", samples=("a.scatter_add(0, torch.tensor([[0, 1, 0]]), b[:1])",))
+def scatter_add(e: Engine, input: Any, dim: int, index: Any, src: Any) -> ShadowTensor:
+    return _scatter(e, input, dim, index, src, accumulate=True, inplace=False)
+
+
+@op(".scatter_add_", kind="inplace", saves="index if src needs grad", samples=("h.scatter_add_(0, torch.tensor([[0, 1, 0]]), b[:1])",))
+def scatter_add_(e: Engine, self: Any, dim: int, index: Any, src: Any) -> ShadowTensor:
+    return _scatter(e, self, dim, index, src, accumulate=True, inplace=True)
+
+
+@op("take", saves="index, self", samples=("a.take(i)", "torch.take(a, torch.tensor([[0, 5]]))"))
+def take(e: Engine, input: Any, index: Any) -> ShadowTensor:
+    tensor_only(input)
+    _index_of(index)
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
+        full = np.zeros(s.self.size, g.dtype)
+        np.add.at(full, s.index.reshape(-1), g.reshape(-1))
+        return (Written(full.reshape(s.self.shape)),)
+
+    rule = Rule("TakeBackward0", lambda x, k: x.reshape(-1)[k], (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
+    return pure(e, rule, (input, index), index.shape, input.dtype)
+
+
+# -- order
+
+
+def _order(x: np.ndarray, at: int, descending: bool) -> np.ndarray:
+    if not x.ndim:
+        return np.zeros((), np.int64)
+    if descending:
+        return x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), axis=at, kind="stable"), at)
+    return np.argsort(x, axis=at, kind="stable")
+
+
+def _ordered(e: Engine, name: str, input: ShadowTensor, at: int, index: Callable[[np.ndarray], np.ndarray], shape: Any) -> Pair:
+    node = None
+    before = input.shape
+    if records(e, input):
+
+        def vjp(gs: list[Any], s: Any) -> tuple[Any]:
+            if gs[0] is None:
+                return (None,)
+            full = np.zeros(before, gs[0].dtype)
+            np.put_along_axis(full, s.indices, gs[0], at)
+            return (Written(full, 2),)
+
+        node = e.graph.new_node(name, edges(e, (input,)), vjp)
+        node.multiple = True
+    found = arrays(e, (input,))
+    places = None if found is None else index(found[0])
+    values = None if found is None or places is None else np.take_along_axis(found[0], places, at)
+    pair = Pair((new(e, shape, input.dtype, values), new(e, shape, INT64, places)))
+    if node is not None:
+        own(node, pair[0])
+        node.outputs.append((shape, INT64))
+        node.keep(Saved("indices", pair[1], is_output=True))
+    return pair
+
+
+@op("sort", saves="indices", samples=("a.sort()", "a.sort(dim=0, descending=True)", "torch.sort(a, 1)"))
+def sort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Pair:
+    tensor_only(input)
+    if not input.ndim:
+        raise Unmodelled("sort of a number")
+    at = wrap_dim(dim, input.ndim)
+    return _ordered(e, "SortBackward0", input, at, lambda x: _order(x, at, descending), input.shape)
+
+
+@op("argsort", samples=("a.argsort()", "a.argsort(dim=0, descending=True)"))
+def argsort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> ShadowTensor:
+    tensor_only(input)
+    at = wrap_dim(dim, input.ndim)
+    return pure(e, Rule("", lambda x: _order(x, at, descending)), (input,), input.shape, INT64)
+
+
+@op("topk", saves="indices", samples=("a.topk(2)", "torch.topk(a, 1, dim=0, largest=False)"))
+def topk(e: Engine, input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
+    tensor_only(input)
+    at = wrap_dim(dim, input.ndim)
+    if not input.ndim or k > input.shape[at]:
+        raise Unmodelled("topk that does not fit")
+    shape = (*input.shape[:at], k, *input.shape[at + 1 :])
+    return _ordered(e, "TopkBackward0", input, at, lambda x: np.take(_order(x, at, largest), range(k), at), shape)
+
+
+def _median_place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarray:
+    places = np.take(np.argsort(x, axis=axis, kind="stable"), [(x.shape[axis] - 1) // 2], axis)
+    return places if keepdims else np.squeeze(places, axis)
+
+
+@op("median", saves="self, result; indices when a dim is given", samples=("a.median()", "a.median(0)", "a.median(dim=1, keepdim=True)"))
+def median(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    tensor_only(input)
+    if dim is not None:
+        return along(e, "MedianBackward1", input, wrap_dim(dim, input.ndim), keepdim, _median_place)
+    if input.numel == 0:
+        raise Unmodelled("median of nothing")
+    return pure(e, evenly_rule("MedianBackward0", lambda x: np.sort(x.reshape(-1))[(x.size - 1) // 2]), (input,), (), input.dtype)
+
+
+# -- moving elements
+
+
+@op("roll", samples=("a.roll(1)", "a.roll(1, 0)", "torch.roll(a, (1, 2), (0, 1))"))
+def roll(e: Engine, input: Any, shifts: Any, dims: Any = None) -> ShadowTensor:
+    tensor_only(input)
+    back = tuple(-s for s in shifts) if isinstance(shifts, tuple | list) else -shifts
+    rule = Rule("RollBackward0", lambda x: np.roll(x, shifts, dims), (), lambda g, s: (np.roll(g, back, dims),))
+    return pure(e, rule, (input,), input.shape, input.dtype)
+
+
+@op("tile", samples=("a.tile(2)", "c.tile(2, 1)"))
+def tile(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
+    from pitfall_lab.shadow.ops.kit import as_shape
+    from pitfall_lab.shadow.ops.reduce import repeat
+
+    tensor_only(input)
+    times = as_shape(dims)
+    return repeat(e, input, *(1,) * (input.ndim - len(times)), *times)
+
+
+@op("F.pad", "torch._C._nn.pad", samples=("F.pad(a, (1, 0))", "F.pad(a, (0, 1, 2, 0), value=1.5)", "F.pad(p, (0, 0))"))
+def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = None) -> ShadowTensor:
+    tensor_only(input)
+    if mode != "constant" or any(n < 0 for n in pad) or len(pad) % 2 or len(pad) > 2 * input.ndim:
+        raise Unmodelled("pad other than constant")
+    widths = [(0, 0)] * (input.ndim - len(pad) // 2) + [(pad[2 * k], pad[2 * k + 1]) for k in reversed(range(len(pad) // 2))]
+    inner = tuple(slice(before, before + n) for (before, _), n in zip(widths, input.shape, strict=True))
+    shape = tuple(n + x + y for n, (x, y) in zip(input.shape, widths, strict=True))
+    rule = Rule("ConstantPadNdBackward0", lambda x: np.pad(x, widths, constant_values=value or 0), (), lambda g, s: (g[inner].copy(),))
+    return pure(e, rule, (input,), shape, input.dtype)
+
+
+__all__ = ["math", "views"]
