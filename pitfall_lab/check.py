@@ -104,7 +104,7 @@ class Workshop:
         return Trace.from_json(self._run("trace", subject, aloud=aloud, timeout=timeout))
 
     def witness(self, subject: Subject, *, meant: bool = False, timeout: float | None = None) -> dict[str, Any]:
-        """Run ``subject`` on plain torch and return what it computed (:func:`pitfall_lab.verify.witness.witness`). Raises :class:`Unchecked`."""
+        """Run ``subject`` on plain torch and return what it computed (:mod:`pitfall_lab.verify.witness`). Raises :class:`Unchecked`."""
         return cast("dict[str, Any]", json.loads(self._run("meant" if meant else "witness", subject, aloud=False, timeout=timeout)))
 
     def _run(self, kind: str, subject: Subject, *, aloud: bool, timeout: float | None) -> str:
@@ -196,7 +196,7 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
 
     The program runs in a process of its own. Raises :class:`Unchecked` when that is not possible.
 
-    >>> [f.rule for f in check("import torch\\nw = torch.ones(2, requires_grad=True)\\nw += 1\\n")]
+    >>> [finding.rule for finding in check("import torch; w = torch.ones(2, requires_grad=True); w += 1")]
     ['PL201']
     """
     _parsed(source, name)
@@ -235,7 +235,7 @@ class Trial:
         return tuple(kept)
 
     def ending(self, finding: Finding, fix: Fix) -> str:
-        """Apply ``fix`` and run the result. How does it end if the finding is gone, nothing is worse, and every value that was right is the same?
+        """Apply ``fix`` and run the result: how does it end, if the finding is gone and every value that was right is the same?
 
         Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does not hold).
         """
@@ -319,16 +319,16 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
     """Do the roots, gradients and leaves of the repaired program agree with those that were right, or meant, before?"""
     if set(after["warnings"]) - set(before["warnings"]):
         return False
-    if after["error"] is not None and before["error"] is None and meaning != "same":
-        return False
     if meaning == "shape":
-        return (
-            len(after["backwards"]) >= len(before["backwards"])
-            and after["error"] == before["error"]
-            and _shapes(before) == _shapes(after)[: len(_shapes(before))]
-        )
-    pairs = list(zip(before["backwards"], after["backwards"], strict=False))
-    for was, now in pairs:
+        return after["error"] == before["error"] and _shapes(before) == _shapes(after)[: len(_shapes(before))]
+    if meaning == "recompute" and after["error"] is not None and before["error"] is None:
+        return False
+    return _same_history(before, after)
+
+
+def _same_history(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """The same backwards with the same gradients, as far as both programs got."""
+    for was, now in zip(before["backwards"], after["backwards"], strict=False):
         if was["raised"] or now["raised"]:
             # what follows was never computed before; the leaves show that everything up to here happened as it did
             return _same_set(was["leaves"], now["leaves"])

@@ -1,6 +1,7 @@
 """Pitfalls, one file each. A rule is found by being in this folder: nothing else has to be edited to add one.
 
-A file that defines ``RULE`` is a rule; the others (:mod:`.finding`, :mod:`.story`, :mod:`.source`, :mod:`.repairs`) are what rules are written with.
+A file that defines ``RULE`` is a rule; the others (:mod:`.finding`, :mod:`.story`, :mod:`.wording`, :mod:`.source`,
+:mod:`.syntax`, :mod:`.calls`, :mod:`.repairs` with :mod:`.writing`, :mod:`.saving`, :mod:`.order`) are what rules are written with.
 Rules are pure: they read a :class:`~pitfall_lab.trace.Trace` and nothing else, so a saved trace can be examined
 without torch, and nothing is ever parsed out of an error message.
 """

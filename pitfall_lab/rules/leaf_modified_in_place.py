@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from pitfall_lab.rules import repairs
 from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule
+from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import torch_name
 from pitfall_lab.rules.wording import at_line, called, capital, statement_text
 from pitfall_lab.trace import Failure, T, Trace
 
@@ -126,11 +127,11 @@ def _fixes(story: Story, step: int) -> tuple[Fix, ...]:
     statement = program.statement_at(story.span(step)) if program.tree else None
     if statement is None or isinstance(statement, (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef)):
         return ()
-    name = repairs.torch_name(program)
+    name = torch_name(program)
     candidates: list[Fix | None] = []
     if name is not None:
         candidates = [_guarded(program, run, name) for run in _runs(program, statement)]
-    return repairs.unique(program.text, candidates)
+    return unique(program.text, candidates)
 
 
 def _runs(program: Program, statement: ast.stmt) -> list[list[ast.stmt]]:

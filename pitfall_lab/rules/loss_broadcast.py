@@ -10,10 +10,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules import repairs
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule
+from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Record, Story
+from pitfall_lab.rules.syntax import operand
 from pitfall_lab.rules.wording import at_line, called, capital, flat, number
 from pitfall_lab.trace import Event, T, Trace
 
@@ -245,7 +246,7 @@ def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]
         labels.reverse()
     nodes = dict(zip(labels, operands, strict=True))
     candidates = [_reshaped(program, nodes[column], ".squeeze(-1)"), _reshaped(program, nodes[row], ".unsqueeze(-1)")]
-    return repairs.unique(program.text, candidates)
+    return unique(program.text, candidates)
 
 
 def _operand_nodes(node: ast.AST | None) -> list[ast.expr]:
@@ -268,7 +269,7 @@ def _reshaped(program: Program, node: ast.expr, text: str) -> Fix:
     shown = " ".join(program.segment(node).split())
     return Fix(
         T(en=f"Give both the same shape: `{shown}{text}`", zh=f"让两者形状相同：`{shown}{text}`"),
-        program.replace((node, repairs.operand(program, node) + text)),
+        program.replace((node, operand(program, node) + text)),
         meaning="shape",
     )
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pitfall_lab.rules import repairs
+from pitfall_lab.rules.calls import call_chain
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
-from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.repairs import repairs
+from pitfall_lab.rules.story import Clash, Story
 from pitfall_lab.rules.wording import at_line, called, capital, snippet, statement_text
 from pitfall_lab.trace import Event, Failure, Forecast, Span, T, Trace
 
@@ -105,7 +106,7 @@ def _finding(story: Story, event: Event | None, failure: Failure) -> Finding:
         _message(case),
         _explanation(case),
         _related(case),
-        repairs.repairs(story, repairs.Clash(failure.storage, case.saved_at, case.changed_at, case.backward)),
+        repairs(story, Clash(failure.storage, case.saved_at, case.changed_at, case.backward)),
         _facts(case),
     )
 
@@ -188,8 +189,8 @@ def _calls_to(story: Story, saved_at: int | None, backward: int | None) -> list[
 
     Calls that led to the backward as well (``main()``) tell nothing.
     """
-    chain = list(repairs.call_chain(story, story.line_event(saved_at)))[1:4]
-    common = list(repairs.call_chain(story, story.line_event(backward)))[1:]
+    chain = list(call_chain(story, story.line_event(saved_at)))[1:4]
+    common = list(call_chain(story, story.line_event(backward)))[1:]
     text = T(en="the saving line was reached by this call", zh="保存的那一行由这次调用到达")
     return [Related("forward", story.program.place(statement), None, text) for statement in chain if statement not in common]
 

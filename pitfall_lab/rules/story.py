@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +15,16 @@ from pitfall_lab.rules.source import Program
 from pitfall_lab.trace import Effect, Event, Span, Trace
 
 Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """What has to be repaired: memory that was saved at one step, changed at others, and needed by a backward."""
+
+    storage: str | None
+    saved_at: int | None
+    changed_at: tuple[int, ...]
+    backward: int | None
 
 
 class Story:

@@ -6,9 +6,9 @@ saved) beside the one torch returned. No difference, no finding: such a write is
 
 from __future__ import annotations
 
-from pitfall_lab.rules import repairs
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
-from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.repairs import repairs
+from pitfall_lab.rules.story import Clash, Story
 from pitfall_lab.rules.wording import at_line, called, difference, gradient_of, numbers, statement_text
 from pitfall_lab.trace import Harm, Span, StaleRead, T, Trace
 
@@ -33,7 +33,7 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     span = story.span(changed)
     what = called(story, _saved_tensor(story, cause), cause.storage, cause.saved_at, cause.saved_at)
     leaf = called(story, harm.leaf, None, None)
-    clash = repairs.Clash(cause.storage, cause.saved_at, cause.changed_at, backward)
+    clash = Clash(cause.storage, cause.saved_at, cause.changed_at, backward)
     return Finding(
         CODE,
         NAME,
@@ -44,7 +44,7 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
         _message(story, what, leaf, harm, changed),
         _explanation(story, what, cause, changed, backward),
         _related(story, (what, leaf), harm, cause, backward),
-        repairs.repairs(story, clash),
+        repairs(story, clash),
         _facts(group),
     )
 

@@ -10,7 +10,7 @@ from pitfall_lab.trace import Span, T
 
 
 def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
-    """What to call a tensor in a sentence: its name, else the name of its whole memory, else the expression that made it, else its shape."""
+    """What to call a tensor in a sentence: its name, else that of its whole memory, else the expression that made it, else its shape."""
     storage = storage or (story.tensor(tensor) or {}).get("storage")
     name = story.name(tensor, step) if _is_whole(story, tensor, storage) else None
     name = name or next(

@@ -32,7 +32,10 @@ KEYS = ["file", "torch", "outcome", "error", "agreement", "findings"]
 
 def command(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """The command line, in a process of its own as a user would start it."""
-    start = "import argparse, sys; from importlib import import_module; check = import_module('pitfall_lab.check'); p = argparse.ArgumentParser(); check.add_arguments(p); sys.exit(check.run(p.parse_args()))"
+    start = (
+        "import argparse, importlib, sys; check = importlib.import_module('pitfall_lab.check'); parser = argparse.ArgumentParser(); "
+        "check.add_arguments(parser); sys.exit(check.run(parser.parse_args()))"
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     return subprocess.run(
         [sys.executable, "-c", start, *words], capture_output=True, text=True, encoding="utf-8", env=environment, timeout=300, check=False
