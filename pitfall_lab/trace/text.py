@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -111,6 +111,12 @@ class _Look:
         record = self.after["nodes"].get(label) or {}
         return f"{label} ({record['name']})" if record.get("name") else str(label)
 
+    def bumps(self) -> list[tuple[str, int, int]]:
+        """Counters that this event moved, each with its version before and after; a counter may be born and moved at once."""
+        counters = self.after["counters"]
+        moves = [(c, self.before["counters"].get(c, counters.first[c]), version) for c, version in counters.fresh.items()]
+        return [move for move in moves if move[1] != move[2]]
+
     def new(self, group: str) -> list[str]:
         """Labels that this event creates, in order."""
         return [label for label in self.after[group].fresh if label not in self.before.get(group, {})]
@@ -122,9 +128,11 @@ class _Overlay:
     def __init__(self, under: dict[str, Any]) -> None:
         self.under = under
         self.fresh: dict[str, Any] = {}
+        self.first: dict[str, Any] = {}
 
     def write(self, path: list[str], value: Any) -> None:
         label, *rest = path
+        self.first.setdefault(label, value)
         if not rest:
             self.fresh[label] = value
             return
@@ -171,6 +179,8 @@ def sentence(event: Event, state: State, trace: Trace) -> T:
 
 def _code(event: Event, trace: Trace) -> str:
     text = excerpt(trace, event.span)
+    if text.endswith("]") and event.op.endswith("__setitem__"):
+        text += " = …"  # Python gives an indexed assignment its target's place only
     return f"`{text}`" if text else f"`{event.name}`"
 
 
@@ -178,17 +188,27 @@ def _call(event: Event, look: _Look, trace: Trace) -> T:
     code = _code(event, trace)
     if event.error is not None and event.name != "backward":
         return T(en="", zh="")
-    if event.writes:
-        return _in_place(event, look, code)
     if event.name == "backward" or event.op == "torch.autograd.grad":
-        root = look.name(event.operands[0].label) if event.operands else "?"
-        return T(en=f"{code} starts backward at {root}.", zh=f"{code} 从 {root} 开始反向传播。")
+        return _backward(event, look, code)
+    if storages := written(event, look.before.get("storages", {})):
+        return _in_place(storages, event, look, code)
     if not event.results:
         return _quiet(look, code)
+    if event.op == "torch.Tensor.grad.__get__":
+        name = look.name(event.results[0])
+        return T(en=f"{code} is {name}.", zh=f"{code} 是 {name}。")
     texts = [_result(label, look, code) for label in event.results]
-    graph = _recorded(look)
+    graph = _recorded(event, look)
     en = " ".join(t.en for t in texts) + graph.en
     return T(en=en, zh="".join(t.zh for t in texts) + graph.zh)
+
+
+def _backward(event: Event, look: _Look, code: str) -> T:
+    root = look.name(event.operands[0].label) if event.operands else "?"
+    moves = ", ".join(f"{c}: {old} → {new}" for c, old, new in look.bumps())
+    added_en = f" Gradients are added in place to what is there ({moves})." if moves else ""
+    added_zh = f"梯度就地加到已有的梯度上（{moves}）。" if moves else ""
+    return T(en=f"{code} starts backward at {root}.{added_en}", zh=f"{code} 从 {root} 开始反向传播。{added_zh}")
 
 
 def _quiet(look: _Look, code: str) -> T:
@@ -255,49 +275,66 @@ def _sharing(label: str, look: _Look, code: str) -> T:
     )
 
 
-def _recorded(look: _Look) -> T:
+def _recorded(event: Event, look: _Look) -> T:
     """What the graph gained: new nodes and what they saved."""
     en, zh = "", ""
     for label in look.new("nodes"):
         record = look.after["nodes"].get(label) or {}
         if record.get("name") == "AccumulateGrad":
             continue
-        saved = [f"{s['name']} = {look.name(s.get('tensor'))} at v{s['version']}" for s in record.get("saved", []) if s.get("counter")]
-        saved_zh = [
-            f"{s['name']} = {look.name(s.get('tensor'))}（版本 {s['version']}）" for s in record.get("saved", []) if s.get("counter")
-        ]
-        en += f" Node {look.node(label)} enters the graph" + (f" and saves {', '.join(saved)}." if saved else ".")
-        zh += f"节点 {look.node(label)} 加入计算图" + (f"，保存 {'、'.join(saved_zh)}。" if saved_zh else "。")
+        slots = [(s["name"], _slot(event, look, s), s["version"]) for s in record.get("saved", []) if s.get("counter")]
+        saved_en = ", ".join(f"{slot} = {what} at v{version}" for slot, what, version in slots)
+        saved_zh = "、".join(f"{slot} = {what}（版本 {version}）" for slot, what, version in slots)
+        en += f" Node {look.node(label)} enters the graph" + (f" and saves {saved_en}." if slots else ".")
+        zh += f"节点 {look.node(label)} 加入计算图" + (f"，保存 {saved_zh}。" if slots else "。")
     return T(en=en, zh=zh)
 
 
-def _in_place(event: Event, look: _Look, code: str) -> T:
-    storages = ", ".join(event.writes)
-    bumps = [
-        (counter, look.before["counters"][counter], version)
-        for counter, version in look.after["counters"].fresh.items()
-        if counter in look.before.get("counters", {})
-    ]
+def _slot(event: Event, look: _Look, slot: dict[str, Any]) -> str:
+    """What a node saved: its tensor; when the trace knows only the memory, this event's own tensor in it; else the storage."""
+    if slot.get("tensor"):
+        return look.name(slot["tensor"])
+    own = (t for t in reversed(_labels(event)) if look.tensor(t).get("counter") == slot["counter"])
+    found = next(own, None)
+    return look.name(found) if found else str(slot.get("storage") or "?")
+
+
+def written(event: Event, known: Container[str]) -> list[str]:
+    """Storages that an event wrote: what it says itself, and ``known`` ones whose cells it changed without saying so."""
+    changed = [p[1] for e in event.effects if len(p := e.path.split(".")) == 3 and p[0] == "storages" and p[2] == "cells"]
+    return list(dict.fromkeys([*event.writes, *(s for s in changed if s in known)]))
+
+
+def _in_place(storages: list[str], event: Event, look: _Look, code: str) -> T:
+    named = [look.name(o) for o in _labels(event) if look.tensor(o).get("storage") in storages]
+    name = named[0] if named and "(" in named[0] else ""
+    hidden = name and not re.search(rf"(?<!\w){re.escape(name.split(' (')[0])}(?!\w)", code)
+    of_en, of_zh = (f" of {name}", f"（{name}）") if hidden else ("", "")
+    which, bumps = ", ".join(storages), look.bumps()
     if bumps:
         en_moves = ", ".join(f"{c} goes from {old} to {new}" for c, old, new in bumps)
         zh_moves = "，".join(f"{c} 从 {old} 变为 {new}" for c, old, new in bumps)
         word = "counters" if len(bumps) > 1 else "counter"
-        en = f"{code} writes into storage {storages} in place: {word} {en_moves}."
-        zh = f"{code} 就地写入存储 {storages}：版本计数器 {zh_moves}。"
+        en = f"{code} writes into storage {which}{of_en} in place: {word} {en_moves}."
+        zh = f"{code} 就地写入存储 {which}{of_zh}：版本计数器 {zh_moves}。"
     else:
-        hurt = _unaware(event, look)
-        en = f"{code} writes into storage {storages}, and no version counter moves.{hurt.en}"
-        zh = f"{code} 写入存储 {storages}，没有版本计数器变化。{hurt.zh}"
-    graph = _recorded(look)
+        hurt = _unaware(storages, look)
+        en = f"{code} writes into storage {which}{of_en}, and no version counter moves.{hurt.en}"
+        zh = f"{code} 写入存储 {which}{of_zh}，没有版本计数器变化。{hurt.zh}"
+    graph = _recorded(event, look)
     return T(en=en + graph.en, zh=zh + graph.zh)
 
 
-def _unaware(event: Event, look: _Look) -> T:
+def _labels(event: Event) -> list[str]:
+    return [*(o.label for o in event.operands if o.label), *event.results]
+
+
+def _unaware(storages: list[str], look: _Look) -> T:
     """Who saved the memory that was written without a bump."""
     names = [
         look.node(label)
         for label, node in look.before.get("nodes", {}).items()
-        if not node.get("freed") and any(s.get("storage") in event.writes for s in node.get("saved", ()))
+        if not node.get("freed") and any(s.get("storage") in storages for s in node.get("saved", ()))
     ]
     if not names:
         return T(en="", zh="")
@@ -312,7 +349,7 @@ def _unaware(event: Event, look: _Look) -> T:
 def _write(event: Event, look: _Look, trace: Trace) -> T:
     through = next((o.label for o in event.operands if o.label), None)
     by_en, by_zh = (f" through {look.name(through)}", f"经 {look.name(through)} ") if through else ("", "")
-    code, storages, hurt = _code(event, trace), ", ".join(event.writes), _unaware(event, look)
+    code, storages, hurt = _code(event, trace), ", ".join(event.writes), _unaware(list(event.writes), look)
     return T(
         en=f"{code}: memory of storage {storages} changed{by_en} behind torch's back; no version counter moved.{hurt.en}",
         zh=f"{code}：存储 {storages} 的内存{by_zh}在 torch 不知情时改变，版本计数器没有变化。{hurt.zh}",
@@ -365,10 +402,19 @@ def _harm(look: _Look, harm: Any) -> T:
     )
 
 
+def _kept(failure: Failure, look: _Look) -> str:
+    """The tensor that a failed node had saved; by its counter when the trace knows only that, else its storage."""
+    if failure.tensor:
+        return look.name(failure.tensor)
+    sharing = (t for t, r in look.before.get("tensors", {}).items() if isinstance(r, dict) and r.get("counter") == failure.counter)
+    names = [look.name(t) for t in sharing if failure.counter]
+    return next((name for name in names if "(" in name), names[0] if names else str(failure.storage or "?"))
+
+
 def _error(event: Event, failure: Failure, look: _Look, trace: Trace) -> T:
     code = _code(event, trace)
     if failure.kind == "saved-tensor-modified":
-        node, tensor = look.node(failure.node), look.name(failure.tensor or failure.storage)
+        node, tensor = look.node(failure.node), _kept(failure, look)
         slot, expected, found = failure.saved, failure.expected, failure.found
         return T(
             en=f"torch raises {failure.type}: {node} saved {tensor} as {slot} at version {expected} and finds version {found}.",

@@ -13,7 +13,7 @@ from typing import Any
 
 from pitfall_lab.trace import State, Trace, empty_state
 from pitfall_lab.trace.replay import advance
-from pitfall_lab.trace.text import excerpt
+from pitfall_lab.trace.text import excerpt, written
 
 GROUPS = ("tensors", "storages", "counters", "nodes")
 History = list[tuple[int, Any]]
@@ -96,6 +96,7 @@ def gather(trace: Trace) -> Facts:
     state, writes = empty_state(), defaultdict(list)
     for event in trace.events:
         touched: dict[tuple[str, str], None] = {}
+        changed = written(event, logs["storages"])
         for effect in event.effects:
             advance(state, effect)
             parts = effect.path.split(".")
@@ -103,7 +104,7 @@ def gather(trace: Trace) -> Facts:
                 touched[parts[0], parts[1]] = None
         for group, label in touched:
             logs[group].setdefault(label, []).append((event.step, _sound(group, state[group].get(label))))
-        for storage in event.writes:
+        for storage in changed:
             writes[storage].append(event.step)
     facts = Facts(
         trace,
