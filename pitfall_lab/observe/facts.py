@@ -95,7 +95,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def weak_storage(tensor: torch.Tensor) -> StorageWeakRef:
     """A reference that keeps the storage's number unique but not its memory alive."""
-    return StorageWeakRef(tensor.untyped_storage())
+    # Not the constructor: where a storage refuses, the half-made object would complain on standard error when it dies.
+    return StorageWeakRef.from_weakref(tensor.untyped_storage()._weak_ref())
 
 
 def weak(value: Any, gone: Callable[[Any], None]) -> weakref.ref[Any]:
@@ -134,6 +135,11 @@ def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
         return np.dtype(dtype_name(dtype))
     except TypeError:
         return None
+
+
+def autocasting() -> bool:
+    """Whether torch.autocast may change the types of operands on their way."""
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
 def plain_defaults() -> bool:
@@ -193,7 +199,7 @@ def may_read_saved() -> bool:
 
 
 def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
-    """Return ``(slot, tensor)`` for each tensor the node saved; slots are torch's names without ``_saved_``.
+    """Return ``(slot, tensor)`` for each tensor the node saved; slots are torch's names without ``_saved_``, numbered in lists.
 
     Values that are no tensors (sizes, flags) are left out. A slot that torch refuses to unpack (freed, or already
     invalid: its own version check runs here) is left out as well.
@@ -212,7 +218,8 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
         if isinstance(value, torch.Tensor):
             found.append((slot.removeprefix("_saved_"), value))
         elif isinstance(value, tuple):
-            found.extend((slot.removeprefix("_saved_"), item) for item in value if isinstance(item, torch.Tensor))
+            name = slot.removeprefix("_saved_")
+            found.extend((f"{name}{index}", item) for index, item in enumerate(value) if isinstance(item, torch.Tensor))
     return found + _saved_by_custom_function(node)
 
 

@@ -90,6 +90,8 @@ class Recorder(TorchFunctionMode):
         """Pass one call on to torch, telling the listener before and after."""
         __tracebackhide__ = True
         kwargs = kwargs or {}
+        if torch.compiler.is_compiling():
+            return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
         caller = _caller(sys._getframe(1))
         run = self._trampoline(caller)
         call, verdict = self._begin(func, args, kwargs, caller)

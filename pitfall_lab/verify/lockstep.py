@@ -180,6 +180,8 @@ class Lockstep:
         """Run the call in the shadow. Returns why it cannot, or an empty string."""
         if not facts.plain_defaults():
             return "the program changed torch's default dtype"
+        if facts.autocasting():
+            return "autocast decides the types of operands"
         if not facts.may_read_saved() and call.name not in BACKWARD:
             return "saved-tensor hooks of the program's decide what is saved"
         try:
@@ -509,35 +511,31 @@ class Lockstep:
         """Match torch's node and everything behind it with the shadow's; new pairs get a label. False on a difference."""
         if mine is None:
             return False
-        fresh: list[tuple[Any, Node]] = []
+        fresh: dict[Any, tuple[Any, Node]] = {}
         work: list[tuple[Any, Node]] = [(node, mine)]
         while work:
             theirs, own = work.pop()
             key = facts.node_key(theirs)
-            known = self.records.nodes.get(key)
+            known = fresh[key][1] if key in fresh else self.records.nodes.get(key)
             if known is own:
                 continue
-            children = facts.next_nodes(theirs)
-            edges = own.next
-            if known is not None or facts.node_name(theirs) != own.name or len(children) != len(edges):
-                return self._differ(step, label, facts.node_name(theirs), own.name, [facts.node_name(c) if c else None for c, _ in children], edges)
-            self.records.nodes[key] = own
-            fresh.append((theirs, own))
-            for (child, _), (edge, _) in zip(children, edges, strict=True):
-                if (child is None) != (edge is None):
-                    return self._differ(step, label, facts.node_name(theirs), own.name, [facts.node_name(c) if c else None for c, _ in children], edges)
-                if child is not None and edge is not None:
-                    work.append((child, edge))
-        for theirs, own in sorted(fresh, key=lambda pair: (pair[1].leaf is None, pair[1].sequence)):
+            children, edges = facts.next_nodes(theirs), own.next
+            if known is not None or facts.node_name(theirs) != own.name or [c is None for c, _ in children] != [e is None for e, _ in edges]:
+                return self._differ(step, label, theirs, own)
+            fresh[key] = (theirs, own)
+            work += [(child, edge) for (child, _), (edge, _) in zip(children, edges, strict=True) if child is not None and edge is not None]
+        # Only a graph that fits as a whole is taken as known.
+        self.records.nodes.update({key: own for key, (_, own) in fresh.items()})
+        for theirs, own in sorted(fresh.values(), key=lambda pair: (pair[1].leaf is None, pair[1].sequence)):
             self.records.label_node(own)
             self._compare_saved(step, theirs, own)
             effects += self._describe_node(own, "agreed")
         return True
 
-    def _differ(self, step: int | None, label: str, observed: str, modelled: str, children: list[str | None], edges: Any) -> bool:
+    def _differ(self, step: int | None, label: str, theirs: Any, own: Node) -> bool:
         if step is not None:
-            own = [edge.name if edge else None for edge, _ in edges]
-            self.writer.disagree(step, f"tensors.{label}.grad_fn", [observed, children], [modelled, own])
+            observed = [facts.node_name(theirs), [None if child is None else facts.node_name(child) for child, _ in facts.next_nodes(theirs)]]
+            self.writer.disagree(step, f"tensors.{label}.grad_fn", observed, [own.name, [None if edge is None else edge.name for edge, _ in own.next]])
         return False
 
     def _compare_saved(self, step: int | None, theirs: Any, own: Node) -> None:
@@ -579,9 +577,13 @@ class Lockstep:
         effects: list[Effect] = []
         if observed is not None:
             known = self.records.find(observed)
+            unknown = modelled is not None and modelled.storage.data is None
             if known is None and modelled is not None and self.records.shadow_label(modelled) is None:
                 _, effects = self._bind(step, observed, modelled)
                 known = self.records.find(observed)
+                if unknown and modelled.counter is not None:
+                    # Whether torch takes an unknown gradient over or copies it shows in its version: that is unknown as well.
+                    modelled.counter.version = observed._version
             elif known is None:
                 known, effects = self._adopt(observed, None)
             if known is not None and known.shadow is not None:

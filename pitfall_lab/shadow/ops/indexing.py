@@ -305,9 +305,14 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
     elif value.ndim == 0:
         fill_(e, target, value)
     else:
-        first = next((d for d, n in enumerate(value.shape) if n != 1), value.ndim)
-        seen = views.view_(e, value, *value.shape[first:]) if first < value.ndim else views.view_(e, value, ())
+        seen = _without_leading_ones(e, value)
         copy_(e, target, seen if seen.shape == target.shape else views.expand(e, seen, *target.shape))
+
+
+def _without_leading_ones(e: Engine, value: ShadowTensor) -> ShadowTensor:
+    """torch drops them before it broadcasts a value into its place, by a view that shows in the graph."""
+    first = next((d for d, n in enumerate(value.shape) if n != 1), value.ndim)
+    return views.view_(e, value, tuple(value.shape[first:])) if first else value
 
 
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> None:
@@ -317,7 +322,6 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     if isinstance(value, ShadowTensor):
         if value.dtype != target.dtype:
             raise Unmodelled("index_put of another type")
-        source = value
         try:
             fits = broadcast(value.shape, shape) == shape
         except ShadowError:
@@ -326,8 +330,11 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
             raise runtime(
                 f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(shape)}", "shape"
             )
+        source = _without_leading_ones(e, value)
     else:
         source = private(e, np.asarray(value).astype(target.dtype.numpy), target.dtype)
+    if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):
+        e.warnings.append("Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation.")
     recording = records(e, target, source)
     e.graph.check_inplace(target, recording)
     node = None
