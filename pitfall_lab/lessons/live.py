@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -30,7 +31,7 @@ class Ran:
 
 
 def execute(source: str, name: str = "<lesson>") -> Ran:
-    """Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer.
+    r"""Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer.
 
     >>> execute("print(6 * 7)").printed
     '42\\n'
@@ -46,7 +47,7 @@ def execute(source: str, name: str = "<lesson>") -> Ran:
         warnings.simplefilter("ignore")
         try:
             exec(compile(source, name, "exec"), namespace)  # noqa: S102 - running the lesson's program is the purpose
-        except Exception as caught:  # noqa: BLE001 - whatever the program raises is its answer
+        except Exception as caught:
             error = caught
     return Ran(namespace, printed.getvalue(), error, failing_line(error, name))
 
@@ -72,7 +73,7 @@ def _quiet_libraries() -> Iterator[None]:
     except OSError:  # a process without an error stream has nothing to keep quiet
         yield
         return
-    with open(os.devnull, "wb") as nowhere:
+    with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     try:
         yield

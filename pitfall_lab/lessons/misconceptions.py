@@ -49,8 +49,12 @@ def misconception(belief: T, tempting: T, fact: T, check: str) -> Callable[[Call
 
 @misconception(
     belief=T(en="I think detach() gives me a copy.", zh="我以为 detach() 会给我一份副本。"),
-    tempting=T(en="It is used to “save a value”, and its result does not require grad.", zh="它常被用来“保存一个值”,而且结果不再需要梯度。"),
-    fact=T(en="detach() shares the storage and even the version counter with its source.", zh="detach() 与原张量共享存储,连版本计数器也共享。"),
+    tempting=T(
+        en="It is used to “save a value”, and its result does not require grad.", zh="它常被用来“保存一个值”，而且结果不再需要梯度。"
+    ),
+    fact=T(
+        en="detach() shares the storage and even the version counter with its source.", zh="detach() 与原张量共享存储，连版本计数器也共享。"
+    ),
     check="t = torch.ones(2, requires_grad=True) * 1\nd = t.detach()\nd.add_(1)\nassert t.tolist() == [2, 2] and t._version == 1",
 )
 def detach_copies(policy: Policy) -> Policy:
@@ -60,8 +64,11 @@ def detach_copies(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think from_numpy() and numpy() copy the data.", zh="我以为 from_numpy() 和 numpy() 会复制数据。"),
-    tempting=T(en="An array and a tensor are different types, so they look like different data.", zh="数组和张量是不同的类型,看上去就像不同的数据。"),
-    fact=T(en="Both wrap the same memory: a write on one side is seen on the other.", zh="两者包装同一块内存:一侧写入,另一侧就能看到。"),
+    tempting=T(
+        en="An array and a tensor are different types, so they look like different data.",
+        zh="数组和张量是不同的类型，看上去就像不同的数据。",
+    ),
+    fact=T(en="Both wrap the same memory: a write on one side is seen on the other.", zh="两者包装同一块内存：一侧写入，另一侧就能看到。"),
     check="import numpy as np\na = np.zeros(2)\nt = torch.from_numpy(a)\na[0] = 5\nassert t.tolist() == [5, 0]",
 )
 def from_numpy_copies(policy: Policy) -> Policy:
@@ -70,10 +77,15 @@ def from_numpy_copies(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think a slice, view() or transpose() is a tensor with its own data.", zh="我以为切片、view() 或 transpose() 得到的张量有自己的数据。"),
-    tempting=T(en="In Python, slicing a list does copy.", zh="在 Python 中,对列表切片确实会复制。"),
-    fact=T(en="Basic indexing, view() and transpose() return a view: another shape, stride and offset over the same storage.",
-           zh="基本索引、view() 和 transpose() 返回视图:同一存储上的另一组形状、步长和偏移。"),
+    belief=T(
+        en="I think a slice, view() or transpose() is a tensor with its own data.",
+        zh="我以为切片、view() 或 transpose() 得到的张量有自己的数据。",
+    ),
+    tempting=T(en="In Python, slicing a list does copy.", zh="在 Python 中，对列表切片确实会复制。"),
+    fact=T(
+        en="Basic indexing, view() and transpose() return a view: another shape, stride and offset over the same storage.",
+        zh="基本索引、view() 和 transpose() 返回视图：同一存储上的另一组形状、步长和偏移。",
+    ),
     check="t = torch.zeros(4)\nt[1:3].fill_(9)\nassert t.tolist() == [0, 9, 9, 0]",
 )
 def views_copy(policy: Policy) -> Policy:
@@ -82,10 +94,17 @@ def views_copy(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think indexing with a list or a mask, index_select and gather share memory too.",
-             zh="我以为用列表或掩码索引、index_select 和 gather 也共享内存。"),
-    tempting=T(en="A slice shares memory, and these look like slices with more freedom.", zh="切片共享内存,而它们看起来只是更自由的切片。"),
-    fact=T(en="Freely chosen elements have no common stride, so torch copies them into new storage.", zh="任意挑选的元素没有统一的步长,所以 torch 会把它们复制到新的存储。"),
+    belief=T(
+        en="I think indexing with a list or a mask, index_select and gather share memory too.",
+        zh="我以为用列表或掩码索引、index_select 和 gather 也共享内存。",
+    ),
+    tempting=T(
+        en="A slice shares memory, and these look like slices with more freedom.", zh="切片共享内存，而它们看起来只是更自由的切片。"
+    ),
+    fact=T(
+        en="Freely chosen elements have no common stride, so torch copies them into new storage.",
+        zh="任意挑选的元素没有统一的步长，所以 torch 会把它们复制到新的存储。",
+    ),
     check="t = torch.arange(4.)\np = t[[0, 1]]\np.fill_(-1)\nassert t.tolist() == [0, 1, 2, 3]",
 )
 def index_shares_memory(policy: Policy) -> Policy:
@@ -95,8 +114,14 @@ def index_shares_memory(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think reshape() always gives me new data.", zh="我以为 reshape() 总会给我新的数据。"),
-    tempting=T(en="view() is known as the one that shares, so reshape() must be the one that copies.", zh="大家都说 view() 共享内存,那 reshape() 就应当是复制。"),
-    fact=T(en="reshape() returns a view whenever the strides allow it, and copies only when they do not.", zh="只要步长允许,reshape() 就返回视图;只有不允许时才复制。"),
+    tempting=T(
+        en="view() is known as the one that shares, so reshape() must be the one that copies.",
+        zh="大家都说 view() 共享内存，那 reshape() 就应当是复制。",
+    ),
+    fact=T(
+        en="reshape() returns a view whenever the strides allow it, and copies only when they do not.",
+        zh="只要步长允许，reshape() 就返回视图；只有不允许时才复制。",
+    ),
     check="t = torch.zeros(2, 3)\nt.reshape(6)[0] = 1\nassert t[0, 0] == 1",
 )
 def reshape_always_copies(policy: Policy) -> Policy:
@@ -106,9 +131,11 @@ def reshape_always_copies(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think reshape() never copies.", zh="我以为 reshape() 从不复制。"),
-    tempting=T(en="In most programs the tensor is contiguous, and then it is true.", zh="大多数程序里的张量是连续的,那时确实如此。"),
-    fact=T(en="A transposed tensor cannot be flattened by strides alone, so reshape() copies it, without saying so.",
-           zh="转置后的张量无法仅凭步长展平,于是 reshape() 会悄悄地复制。"),
+    tempting=T(en="In most programs the tensor is contiguous, and then it is true.", zh="大多数程序里的张量是连续的，那时确实如此。"),
+    fact=T(
+        en="A transposed tensor cannot be flattened by strides alone, so reshape() copies it, without saying so.",
+        zh="转置后的张量无法仅凭步长展平，于是 reshape() 会悄悄地复制。",
+    ),
     check="t = torch.zeros(2, 3)\nt.t().reshape(6)[0] = 1\nassert t.sum() == 0",
 )
 def reshape_never_copies(policy: Policy) -> Policy:
@@ -119,7 +146,10 @@ def reshape_never_copies(policy: Policy) -> Policy:
 @misconception(
     belief=T(en="I think clone() also cuts the graph.", zh="我以为 clone() 也会切断计算图。"),
     tempting=T(en="A copy sounds independent in every respect.", zh="“副本”听起来在各方面都是独立的。"),
-    fact=T(en="clone() copies the memory and stays in the graph: gradients flow through it to its source.", zh="clone() 复制内存,但仍留在计算图中:梯度会经过它流回原张量。"),
+    fact=T(
+        en="clone() copies the memory and stays in the graph: gradients flow through it to its source.",
+        zh="clone() 复制内存，但仍留在计算图中：梯度会经过它流回原张量。",
+    ),
     check="t = torch.ones(2, requires_grad=True)\nt.clone().sum().backward()\nassert t.grad.tolist() == [1, 1]",
 )
 def clone_cuts_graph(policy: Policy) -> Policy:
@@ -128,10 +158,12 @@ def clone_cuts_graph(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think y += x makes a new tensor, like y = y + x.", zh="我以为 y += x 和 y = y + x 一样,会产生新的张量。"),
-    tempting=T(en="For Python numbers and strings the two are the same.", zh="对 Python 的数和字符串,两者是一样的。"),
-    fact=T(en="y += x is y.add_(x): it writes into y's memory, and every other name and view of that memory sees it.",
-           zh="y += x 就是 y.add_(x):它写入 y 的内存,这块内存的其他名字和视图都会看到。"),
+    belief=T(en="I think y += x makes a new tensor, like y = y + x.", zh="我以为 y += x 和 y = y + x 一样，会产生新的张量。"),
+    tempting=T(en="For Python numbers and strings the two are the same.", zh="对 Python 的数和字符串，两者是一样的。"),
+    fact=T(
+        en="y += x is y.add_(x): it writes into y's memory, and every other name and view of that memory sees it.",
+        zh="y += x 就是 y.add_(x)：它写入 y 的内存，这块内存的其他名字和视图都会看到。",
+    ),
     check="y = torch.zeros(2)\nold = y\ny += 1\nassert old is y and old.tolist() == [1, 1]",
 )
 def augmented_assignment_rebinds(policy: Policy) -> Policy:
@@ -141,8 +173,11 @@ def augmented_assignment_rebinds(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think a write through a view does not count for its base.", zh="我以为通过视图写入不算改动了原张量。"),
-    tempting=T(en="The view is another object, with another shape.", zh="视图是另一个对象,形状也不同。"),
-    fact=T(en="A base and all its views share one version counter: a write through any of them counts for all.", zh="原张量与它的所有视图共用一个版本计数器:写入任何一个,对全部都算数。"),
+    tempting=T(en="The view is another object, with another shape.", zh="视图是另一个对象，形状也不同。"),
+    fact=T(
+        en="A base and all its views share one version counter: a write through any of them counts for all.",
+        zh="原张量与它的所有视图共用一个版本计数器：写入任何一个，对全部都算数。",
+    ),
     check="h = torch.ones(3)\nh[0] = 2\nassert h._version == 1 and h[1:]._version == 1",
 )
 def views_have_own_version(policy: Policy) -> Policy:
@@ -152,10 +187,19 @@ def views_have_own_version(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think backward remembers the values as they were.", zh="我以为 backward 会记住当时的数值。"),
-    tempting=T(en="The result was computed before the change, so the change cannot matter any more.", zh="结果在修改之前就算好了,所以修改不应再有影响。"),
-    fact=T(en="Saving keeps a reference and a version number, no copy. When the version has moved on, backward raises.",
-           zh="“保存”只留下引用和版本号,并不复制。版本变了,backward 就会报错。"),
-    check="h = torch.ones(1, requires_grad=True).sigmoid()\nh.mul_(2)\ntry:\n    h.backward()\n    raise AssertionError\nexcept RuntimeError as e:\n    assert 'version 1; expected version 0' in str(e)",
+    tempting=T(
+        en="The result was computed before the change, so the change cannot matter any more.",
+        zh="结果在修改之前就算好了，所以修改不应再有影响。",
+    ),
+    fact=T(
+        en="Saving keeps a reference and a version number, no copy. When the version has moved on, backward raises.",
+        zh="“保存”只留下引用和版本号，并不复制。版本变了，backward 就会报错。",
+    ),
+    check=(
+        "h = torch.ones(1, requires_grad=True).sigmoid()\nh.mul_(2)\n"
+        "try:\n    h.backward()\n    raise AssertionError\n"
+        "except RuntimeError as e:\n    assert 'version 1; expected version 0' in str(e)"
+    ),
 )
 def inplace_never_breaks_backward(policy: Policy) -> Policy:
     """Article 4, section 6: the message that the chapter explains."""
@@ -164,8 +208,13 @@ def inplace_never_breaks_backward(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think changes under no_grad() are invisible to autograd.", zh="我以为 no_grad() 中的修改对自动求导不可见。"),
-    tempting=T(en="no_grad() stops recording, and a parameter may be changed inside it.", zh="no_grad() 停止记录,而且在其中可以修改参数。"),
-    fact=T(en="no_grad() records no new nodes, but the version counter counts every write, also inside it.", zh="no_grad() 不记录新节点,但版本计数器照样计入其中的每次写入。"),
+    tempting=T(
+        en="no_grad() stops recording, and a parameter may be changed inside it.", zh="no_grad() 停止记录，而且在其中可以修改参数。"
+    ),
+    fact=T(
+        en="no_grad() records no new nodes, but the version counter counts every write, also inside it.",
+        zh="no_grad() 不记录新节点，但版本计数器照样计入其中的每次写入。",
+    ),
     check="t = torch.ones(2, requires_grad=True)\nwith torch.no_grad():\n    t.add_(1)\nassert t._version == 1",
 )
 def no_grad_hides_versions(policy: Policy) -> Policy:
@@ -175,8 +224,11 @@ def no_grad_hides_versions(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think backward() replaces .grad.", zh="我以为 backward() 会替换 .grad。"),
-    tempting=T(en="In most examples it is called once, and then nobody can tell.", zh="多数例子只调用一次,看不出区别。"),
-    fact=T(en="backward() adds to .grad; it is reset only by zero_grad() or by hand.", zh="backward() 会累加到 .grad;只有 zero_grad() 或手动才会清零。"),
+    tempting=T(en="In most examples it is called once, and then nobody can tell.", zh="多数例子只调用一次，看不出区别。"),
+    fact=T(
+        en="backward() adds to .grad; it is reset only by zero_grad() or by hand.",
+        zh="backward() 会累加到 .grad；只有 zero_grad() 或手动才会清零。",
+    ),
     check="w = torch.ones(1, requires_grad=True)\n(2 * w).backward()\n(2 * w).backward()\nassert w.grad.item() == 4",
 )
 def backward_overwrites_grad(policy: Policy) -> Policy:

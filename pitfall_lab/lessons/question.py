@@ -83,7 +83,7 @@ def pose(program: str, ask: str, because: bool = True, beliefs: Iterable[str] | 
     actual, message = _torch_outcome(program, ask)
     predictions = _predictions(program, ask, actual, held)
     choices = _choices(program, ask, actual, predictions)
-    reasons = _reasons(program, held, actual, predictions) if because else ()
+    reasons = _reasons(program, held, predictions) if because else ()
     return Question(program, ask, choices, reasons, message)
 
 
@@ -98,14 +98,14 @@ def _torch_outcome(program: str, ask: str) -> tuple[Outcome, str]:
 def _shadow_outcome(program: str, ask: str, policy: shadow.Policy) -> Outcome | None:
     """Return how the program ends in the world of ``policy``; ``None`` when the engine has no model of something in it."""
     names, error, _ = shadow.run(program, policy, name="<shadow>")
-    try:
-        if error:
-            raise error
-        return Outcome(value=_say(eval(ask, names)))  # noqa: S307 - the lesson's own expression
-    except (shadow.Unmodelled, ModuleNotFoundError):
+    if error is None:
+        try:
+            return Outcome(value=_say(eval(ask, names)))  # noqa: S307 - the lesson's own expression
+        except Exception as raised:
+            error = raised
+    if isinstance(error, (shadow.Unmodelled, ModuleNotFoundError)) or not isinstance(error, Exception):
         return None
-    except Exception as raised:  # noqa: BLE001 - whatever ends the program in that world is the prediction
-        return Outcome(error=type(raised).__name__, line=failing_line(raised, "<shadow>"))
+    return Outcome(error=type(error).__name__, line=failing_line(error, "<shadow>"))
 
 
 def _predictions(program: str, ask: str, actual: Outcome, held: list[Misconception]) -> dict[str, Outcome]:
@@ -130,13 +130,13 @@ def _choices(program: str, ask: str, actual: Outcome, predictions: dict[str, Out
     if not any(o.error for o in outcomes):
         choices.append(Choice(T(en="it raises an error", zh="会抛出错误"), right=False))
     if all(o.error for o in outcomes):
-        choices.append(Choice(T(en="it finishes without an error", zh="正常结束,没有错误"), right=False))
+        choices.append(Choice(T(en="it finishes without an error", zh="正常结束，没有错误"), right=False))
     if actual.line is not None:
         choices.append(Choice(T(en="another line raises an error", zh="另一行会抛出错误"), right=False))
     return tuple(sorted(choices, key=lambda c: _shuffled(program, c.text.en)))
 
 
-def _reasons(program: str, held: list[Misconception], actual: Outcome, predictions: dict[str, Outcome]) -> tuple[Reason, ...]:
+def _reasons(program: str, held: list[Misconception], predictions: dict[str, Outcome]) -> tuple[Reason, ...]:
     """Return the facts whose loss changes the ending, and as many true but idle facts as fit; none when nothing is decided."""
     deciding = [Reason(MISCONCEPTIONS[key].fact, right=True) for key in predictions][: MOST_REASONS - 1]
     idle = [Reason(m.fact, right=False) for m in held if m.key not in predictions]

@@ -12,12 +12,12 @@ import anywidget
 import traitlets
 
 from pitfall_lab.lessons.misconceptions import Misconception
-from pitfall_lab.lessons.question import Choice, Question, pose
+from pitfall_lab.lessons.question import Choice, Question, Reason, pose
 from pitfall_lab.trace import Language, T
 
 _WORDS: dict[str, T] = {
-    "title": T(en="Predict before you run it", zh="先预测,再运行"),
-    "what": T(en="What happens?", zh="会发生什么?"),
+    "title": T(en="Predict before you run it", zh="先预测，再运行"),
+    "what": T(en="What happens?", zh="会发生什么？"),
     "because": T(en="Because …", zh="因为……"),
     "commit": T(en="Commit", zh="提交"),
     "skip": T(en="Skip", zh="跳过"),
@@ -25,14 +25,16 @@ _WORDS: dict[str, T] = {
     "decides": T(en="✓ decides it", zh="✓ 决定因素"),
     "yours": T(en="your prediction", zh="你的预测"),
     "right": T(en="✓ That is what torch does.", zh="✓ torch 正是这样做的。"),
-    "right_reason": T(en="✓ That is what torch does, and that is why.", zh="✓ torch 正是这样做的,理由也对。"),
-    "wrong_reason": T(en="◐ That is what torch does, but the fact you picked does not decide it.", zh="◐ 结果对了,但你选的事实并不是决定性的。"),
+    "right_reason": T(en="✓ That is what torch does, and that is why.", zh="✓ torch 正是这样做的，理由也对。"),
+    "wrong_reason": T(
+        en="◐ That is what torch does, but the fact you picked does not decide it.", zh="◐ 结果对了，但你选的事实并不是决定性的。"
+    ),
     "wrong": T(en="≠ torch does something else.", zh="≠ torch 的做法不同。"),
     "skipped": T(en="Skipped. The answer is marked above.", zh="已跳过。答案已在上面标出。"),
-    "tempting": T(en="Why it is tempting:", zh="为什么容易这样想:"),
-    "fact": T(en="What breaks it:", zh="反驳它的事实:"),
-    "check": T(en="Try it yourself (it runs without an error):", zh="自己试一试(运行不会报错):"),
-    "open": T(en="Decide first, then open the answer.", zh="先自己判断,再打开答案。"),
+    "tempting": T(en="Why it is tempting:", zh="为什么容易这样想："),
+    "fact": T(en="What breaks it:", zh="反驳它的事实："),
+    "check": T(en="Try it yourself (it runs without an error):", zh="自己试一试（运行不会报错）："),
+    "open": T(en="Decide first, then open the answer.", zh="先自己判断，再打开答案。"),
 }
 
 
@@ -63,7 +65,9 @@ class QuestionWidget(anywidget.AnyWidget):
         return {**data, **twins}, metadata
 
 
-def question(program: str, ask: str, because: bool = True, beliefs: Iterable[str] | None = None, language: Language = "en") -> QuestionWidget:
+def question(
+    program: str, ask: str, because: bool = True, beliefs: Iterable[str] | None = None, language: Language = "en"
+) -> QuestionWidget:
     """Ask what ``ask`` is after ``program`` (or which line raises), and because of which fact.
 
     Right and wrong answers are computed: see :func:`pitfall_lab.lessons.question.pose`.
@@ -97,15 +101,19 @@ def _refutation(m: Misconception, language: Language) -> dict[str, str]:
 def page(asked: Question, language: Language) -> str:
     """Return the question as HTML without scripts; every text is escaped, the answer is folded away."""
     word = {key: html.escape(value.say(language)) for key, value in _WORDS.items()}
-    rows = lambda items: "".join(f"<li>{html.escape(item.text.say(language))}</li>" for item in items)  # noqa: E731 - used twice below
-    reasons = f"<div>{word['because']}</div><ul>{rows(asked.reasons)}</ul>" if asked.reasons else ""
-    why = "".join(f"<li>{html.escape(r.text.say(language))}</li>" for r in asked.reasons if r.right)
+    reasons = f"<div>{word['because']}</div><ul>{_rows(asked.reasons, language)}</ul>" if asked.reasons else ""
+    why = _rows([r for r in asked.reasons if r.right], language)
     return (
         f'<div class="pl-question-static" lang="{language}"><strong>{word["title"]}</strong>'
-        f"<pre>{html.escape(_numbered(asked.program))}</pre><div>{word['what']}</div><ul>{rows(asked.choices)}</ul>{reasons}"
+        f"<pre>{html.escape(_numbered(asked.program))}</pre><div>{word['what']}</div><ul>{_rows(asked.choices, language)}</ul>{reasons}"
         f"<details><summary>{word['open']}</summary><p>{html.escape(asked.answer.text.say(language))}</p>"
         f"{f'<ul>{why}</ul>' if why else ''}{f'<pre>{html.escape(asked.message)}</pre>' if asked.message else ''}</details></div>"
     )
+
+
+def _rows(items: Iterable[Choice | Reason], language: Language) -> str:
+    """Return choices or reasons as list items, escaped."""
+    return "".join(f"<li>{html.escape(item.text.say(language))}</li>" for item in items)
 
 
 def _numbered(program: str) -> str:

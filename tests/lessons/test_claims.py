@@ -25,15 +25,18 @@ def test_the_ledger_holds_all_claims_of_all_articles() -> None:
 
 def test_the_verdicts_are_those_of_the_source() -> None:
     assert Counter(c.verdict for c in ledger().values()) == {
-        "correct": 182, "misleading": 48, "incomplete": 33, "wrong": 32, "outdated": 13, "needs-gpu": 12, "typo": 10, "platform-dependent": 3,
+        "correct": 182, "misleading": 48, "incomplete": 33, "wrong": 32, "outdated": 13, "needs-gpu": 12, "typo": 10,
+        "platform-dependent": 3,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("key", ledger())
 def test_a_claim_is_complete(key: str) -> None:
     found = ledger()[key]
-    assert re.fullmatch(r"s\d-.+-[a-z]+", key) and key.startswith(f"s{found.article}-")
-    assert found.verdict in VERDICTS and found.article < len(ARTICLES)
+    assert re.fullmatch(r"s\d-.+-[a-z]+", key)
+    assert key.startswith(f"s{found.article}-")
+    assert found.verdict in VERDICTS
+    assert found.article < len(ARTICLES)
     assert all(part.strip() for part in (found.claim, found.truth, found.chapter, found.snippet, found.exercise_idea))
     assert re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", found.lines)
     assert found.pitfall
@@ -53,7 +56,8 @@ def test_a_claim_of_a_written_chapter_holds_here(key: str) -> None:
     done = check(ledger()[key])
     assert not done.error, done.error
     if key in LOOSE:
-        assert LOOSE[key] in done.printed and done.printed.splitlines()[1:] == done.recorded.splitlines()[1:]
+        assert LOOSE[key] in done.printed
+        assert done.printed.splitlines()[1:] == done.recorded.splitlines()[1:]
     else:
         assert done.same == "exactly", done.difference
 
@@ -61,14 +65,18 @@ def test_a_claim_of_a_written_chapter_holds_here(key: str) -> None:
 def test_a_claim_that_no_longer_holds_is_reported_with_the_difference() -> None:
     changed = replace(ledger()["s1-2-h"], observed="something else\n")
     done = check(changed)
-    assert done.same == "no" and "-something else" in done.difference and "+source after" in done.difference
+    assert done.same == "no"
+    assert "-something else" in done.difference
+    assert "+source after" in done.difference
     shown = ClaimBox(changed, done)
-    assert "not what was recorded" in str(shown) and "+source after" in shown._repr_mimebundle_()["text/html"]
+    assert "not what was recorded" in str(shown)
+    assert "+source after" in shown._repr_mimebundle_()["text/html"]
 
 
 def test_a_claim_whose_program_raises_is_reported_not_raised() -> None:
     done = check(replace(ledger()["s1-2-h"], snippet="import torch\ntorch.zeros(2).view(3)\n"))
-    assert done.same == "no" and done.error.startswith("RuntimeError: shape '[3]' is invalid")
+    assert done.same == "no"
+    assert done.error.startswith("RuntimeError: shape '[3]' is invalid")
 
 
 @pytest.mark.parametrize(("printed", "same"), [("took 0.31 s", "exactly"), ("took 12 s", "but for numbers"), ("took long", "no")])
@@ -78,15 +86,22 @@ def test_outputs_are_compared_exactly_then_without_numbers(printed: str, same: s
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_box_says_place_verdict_and_program_and_escapes_them(language: str) -> None:
-    hostile = replace(ledger()["s1-2-h"], claim="<script>alert(1)</script> `x` & 中文 🔥", snippet="print('<b>')", truth="</details><img src=x onerror=1>")
+    hostile = replace(
+        ledger()["s1-2-h"], claim="<script>alert(1)</script> `x` & 中文 🔥", snippet="print('<b>')", truth="</details><img src=x onerror=1>"
+    )
     box = ClaimBox(hostile, language=language).run()  # type: ignore[arg-type]
     bundle = box._repr_mimebundle_()
     shown = bundle["text/html"]
-    assert "<script>" not in shown and "<img" not in shown and "<b>" not in shown
-    assert html.escape(hostile.claim) in shown and hostile.claim in bundle["text/plain"]
+    assert "<script>" not in shown
+    assert "<img" not in shown
+    assert "<b>" not in shown
+    assert html.escape(hostile.claim) in shown
+    assert hostile.claim in bundle["text/plain"]
     verdict = VERDICTS["wrong"]
-    assert verdict.glyph in shown and verdict.word.say(box.language) in shown
-    assert "“2 Copy methods”" in shown and "21" in shown
+    assert verdict.glyph in shown
+    assert verdict.word.say(box.language) in shown
+    assert "“2 Copy methods”" in shown
+    assert "21" in shown
     assert shown.count("<details>") == shown.count("</details>") == 1
 
 
@@ -101,7 +116,12 @@ def test_running_a_claim_disturbs_nothing() -> None:
     expected = torch.rand(2)
     torch.manual_seed(3)
     before = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads())
-    check(replace(ledger()["s1-2-h"], snippet="import torch\ntorch.rand(9)\ntorch.set_grad_enabled(False)\ntorch.set_default_dtype(torch.float64)\n"))
+    check(
+        replace(
+            ledger()["s1-2-h"],
+            snippet="import torch\ntorch.rand(9)\ntorch.set_grad_enabled(False)\ntorch.set_default_dtype(torch.float64)\n",
+        )
+    )
     assert (torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()) == before
     assert torch.equal(torch.rand(2), expected)
 

@@ -6,15 +6,17 @@ from pitfall_lab.lessons.exercise import grade
 
 
 def test_each_property_is_marked_on_its_own() -> None:
-    done = grade({"holds": lambda: True, "does not": lambda: [], "raises": lambda: {}["<key>"]})
+    done = grade({"holds": lambda: True, "does not": list, "raises": lambda: {}["<key>"]})
     assert [m.holds for m in done.marks] == [True, False, False]
     assert done.marks[2].reason == "KeyError: '<key>'"
-    assert not done.solved and "1 of 3 hold" in str(done)
+    assert not done.solved
+    assert "1 of 3 hold" in str(done)
 
 
 def test_a_grade_is_shown_escaped() -> None:
     shown = grade({"<b>": lambda: 1 / 0})._repr_mimebundle_()
-    assert "&lt;b&gt;" in shown["text/html"] and "<b>" not in shown["text/html"]
+    assert "&lt;b&gt;" in shown["text/html"]
+    assert "<b>" not in shown["text/html"]
     assert shown["text/plain"].startswith("○ <b>")
 
 
@@ -27,4 +29,6 @@ def test_the_same_reason_is_given_once_and_shortly() -> None:
         raise RuntimeError("one long sentence " * 30)
 
     first, second = grade({"a": broken, "b": broken}).marks
-    assert first.reason.startswith("RuntimeError: one long") and len(first.reason) <= 160 and second.reason == "the same"
+    assert first.reason.startswith("RuntimeError: one long")
+    assert len(first.reason) <= 160
+    assert second.reason == "the same"

@@ -42,15 +42,16 @@ EXPOSES = {
     "clone_cuts_graph": ("import torch\nt = torch.ones(2, requires_grad=True)\n(t.clone() * 2).sum().backward()\n", "t.grad"),
     "augmented_assignment_rebinds": ("import torch\ny = torch.zeros(2)\nold = y\ny += 1\n", "old.tolist()"),
     "views_have_own_version": (
-        "import torch\nx = torch.ones(2, requires_grad=True)\nh = torch.sigmoid(x)\nv = h[0]\nv.zero_()\nh.sum().backward()\n", "x.grad.tolist()",
-    ),
-    "inplace_never_breaks_backward": (SAVED, "x.grad.tolist()"),
-    "no_grad_hides_versions": (
-        "import torch\nx = torch.ones(2, requires_grad=True)\nh = torch.sigmoid(x)\nwith torch.no_grad():\n    h.zero_()\nh.sum().backward()\n",
+        "import torch\nx = torch.ones(2, requires_grad=True)\nh = torch.sigmoid(x)\nv = h[0]\nv.zero_()\nh.sum().backward()\n",
         "x.grad.tolist()",
     ),
-    "backward_overwrites_grad": ("import torch\nw = torch.ones(1, requires_grad=True)\n(2 * w).backward()\n(2 * w).backward()\n", "w.grad.tolist()"),
-}  # fmt: skip
+    "inplace_never_breaks_backward": (SAVED, "x.grad.tolist()"),
+    "no_grad_hides_versions": (SAVED.replace("h.mul_(10)", "with torch.no_grad():\n    h.mul_(10)"), "x.grad.tolist()"),
+    "backward_overwrites_grad": (
+        "import torch\nw = torch.ones(1, requires_grad=True)\n(2 * w).backward()\n(2 * w).backward()\n",
+        "w.grad.tolist()",
+    ),
+}
 
 
 def test_every_misconception_has_a_program_that_exposes_it() -> None:
@@ -60,8 +61,10 @@ def test_every_misconception_has_a_program_that_exposes_it() -> None:
 @pytest.mark.parametrize("key", MISCONCEPTIONS)
 def test_a_belief_is_another_policy_and_says_so_in_two_languages(key: str) -> None:
     m = MISCONCEPTIONS[key]
-    assert m(shadow.TORCH) != shadow.TORCH and m(m(shadow.TORCH)) == m(shadow.TORCH)
-    assert m.belief.en.startswith("I think ") and m.belief.zh.startswith("我以为")
+    assert m(shadow.TORCH) != shadow.TORCH
+    assert m(m(shadow.TORCH)) == m(shadow.TORCH)
+    assert m.belief.en.startswith("I think ")
+    assert m.belief.zh.startswith("我以为")
     assert all(said.en and said.zh and said.en != said.zh for said in (m.belief, m.tempting, m.fact))
 
 
@@ -75,7 +78,8 @@ def test_the_program_that_refutes_a_belief_holds_on_torch(key: str) -> None:
 def test_a_belief_predicts_another_ending_than_torch_where_it_is_exposed(key: str) -> None:
     posed = pose(*EXPOSES[key], beliefs=[key])
     (wrong,) = [c for c in posed.choices if c.beliefs]
-    assert wrong.beliefs == (MISCONCEPTIONS[key],) and not wrong.right
+    assert wrong.beliefs == (MISCONCEPTIONS[key],)
+    assert not wrong.right
     assert [r.text for r in posed.reasons if r.right] == [MISCONCEPTIONS[key].fact]
 
 
@@ -83,7 +87,8 @@ def test_right_and_wrong_answers_are_computed() -> None:
     posed = pose(BACKUP, "best.tolist()")
     assert posed.answer.text.en == "best.tolist() is [0.5, 1.5]"
     copies = next(c for c in posed.choices if MISCONCEPTIONS["detach_copies"] in c.beliefs)
-    assert copies.text.en == "best.tolist() is [1, 2]" and not copies.right
+    assert copies.text.en == "best.tolist() is [1, 2]"
+    assert not copies.right
     assert any("raises" in c.text.en for c in posed.choices)
 
 
@@ -113,13 +118,15 @@ def test_a_fact_is_a_reason_only_when_the_program_would_end_differently_without_
 def test_the_order_is_shuffled_but_the_same_every_time() -> None:
     assert pose(BACKUP, "best.tolist()") == pose(BACKUP, "best.tolist()")
     first = [pose(*EXPOSES[key]).choices[0].right for key in EXPOSES]
-    assert any(first) and not all(first)
+    assert any(first)
+    assert not all(first)
 
 
 def test_a_program_the_engine_has_no_model_of_still_gets_its_right_answer() -> None:
     posed = pose("import torch\nt = torch.linalg.eigvalsh(torch.eye(2))\n", "t.tolist()")
     assert posed.answer.text.en == "t.tolist() is [1, 1]"
-    assert len(posed.choices) == 2 and not posed.reasons
+    assert len(posed.choices) == 2
+    assert not posed.reasons
 
 
 def test_a_mistake_in_the_lesson_is_an_error() -> None:
@@ -152,7 +159,9 @@ HOSTILE = "import torch\nname = '</script><img src=x onerror=alert(1)> `中文` 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_static_twin_escapes_everything_and_folds_the_answer(language: str) -> None:
     shown = page(pose(HOSTILE, "name"), language)  # type: ignore[arg-type]
-    assert "<img" not in shown and "</script>" not in shown and "&lt;img" in shown
+    assert "<img" not in shown
+    assert "</script>" not in shown
+    assert "&lt;img" in shown
     assert shown.index("<details>") < shown.rindex("&lt;/script&gt;")
 
 
@@ -161,7 +170,8 @@ def test_the_widget_carries_its_twins_and_plain_data_only() -> None:
     bundle, _ = shown._repr_mimebundle_()
     assert {"application/vnd.jupyter.widget-view+json", "text/html", "text/plain"} <= set(bundle)
     data = json.loads(shown._content)
-    assert data["language"] == "zh" and data["words"]["commit"] == "提交"
+    assert data["language"] == "zh"
+    assert data["words"]["commit"] == "提交"
     assert sum(c["right"] for c in data["choices"]) == 1
     assert (shown.choice, shown.reason, shown.committed, shown.skipped) == (-1, -1, False, False)
 

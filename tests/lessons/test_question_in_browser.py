@@ -91,9 +91,11 @@ def test_a_right_answer_by_keyboard_is_confirmed_and_kept(page: Page, show: Call
     root = show()
     answer(page, root, "line 6 raises RuntimeError", "Saving keeps a reference")
     live = root.locator("[aria-live=polite]")
-    assert "and that is why" in live.inner_text() and "modified by an inplace operation" in live.inner_text()
+    assert "and that is why" in live.inner_text()
+    assert "modified by an inplace operation" in live.inner_text()
     kept = state(page)
-    assert kept["committed"] and not kept["skipped"]
+    assert kept["committed"]
+    assert not kept["skipped"]
     assert kept["choice"] == index_of(root.locator("fieldset").nth(0), "line 6 raises")
 
 
@@ -101,10 +103,12 @@ def test_a_wrong_answer_that_fits_a_belief_is_refuted(page: Page, show: Callable
     root = show()
     answer(page, root, "x.grad is [", "Saving keeps a reference")
     refutation = root.locator(".pl-refutation").inner_text()
-    assert "I think backward remembers the values as they were." in refutation and "Why it is tempting:" in refutation
+    assert "I think backward remembers the values as they were." in refutation
+    assert "Why it is tempting:" in refutation
     assert "assert" in root.locator(".pl-refutation pre").inner_text()
     marks = root.locator("label", has=page.locator(".pl-mark")).all_inner_texts()
-    assert any("line 6" in m and "✓ torch" in m for m in marks) and any("x.grad is" in m and "your prediction" in m for m in marks)
+    assert any("line 6" in m and "✓ torch" in m for m in marks)
+    assert any("x.grad is" in m and "your prediction" in m for m in marks)
 
 
 def test_the_right_outcome_for_an_idle_fact_is_said_to_be_half_of_it(page: Page, show: Callable[..., Locator]) -> None:
@@ -136,7 +140,8 @@ def test_skipping_shows_the_answer_and_is_kept_as_a_skip(page: Page, show: Calla
 def test_a_question_shown_again_remembers_its_answer(page: Page, show: Callable[..., Locator]) -> None:
     root = show(committed=True, choice=0, reason=0)
     assert root.locator("fieldset").nth(0).locator("input").first.is_checked()
-    assert root.locator("[aria-live=polite]").inner_text() and root.locator("button[type=submit]").is_disabled()
+    assert root.locator("[aria-live=polite]").inner_text()
+    assert root.locator("button[type=submit]").is_disabled()
 
 
 def test_it_can_be_answered_when_the_kernel_is_gone(page: Page, show: Callable[..., Locator]) -> None:
@@ -155,18 +160,23 @@ def test_the_notebook_gets_none_of_its_keys(show: Callable[..., Locator]) -> Non
 def test_texts_are_texts(page: Page, show: Callable[..., Locator]) -> None:
     program = "import torch\nname = '</pre><img src=x onerror=\"window.hit = 1\"> `中文` 🔥'\nt = torch.zeros(2)\n"
     root = show(program, ask="name")
-    assert root.locator("img").count() == 0 and page.evaluate("window.hit === undefined")
+    assert root.locator("img").count() == 0
+    assert page.evaluate("window.hit === undefined")
     assert "`中文` 🔥" in root.locator("pre").first.inner_text()
 
 
 def test_it_speaks_chinese(show: Callable[..., Locator]) -> None:
     root = show(language="zh")
-    assert root.get_attribute("lang") == "zh" and "会发生什么?" in root.inner_text() and "提交" in root.inner_text()
+    assert root.get_attribute("lang") == "zh"
+    assert "会发生什么？" in root.inner_text()
+    assert "提交" in root.inner_text()
 
 
 def test_it_fits_a_narrow_window(page: Page, show: Callable[..., Locator]) -> None:
     page.set_viewport_size({"width": 360, "height": 800})
     show()
     assert page.evaluate("document.documentElement.scrollWidth <= 360")
-    heights = page.locator(".pl-question label, .pl-question button").evaluate_all("rows => rows.map(row => row.getBoundingClientRect().height)")
+    heights = page.locator(".pl-question label, .pl-question button").evaluate_all(
+        "rows => rows.map(row => row.getBoundingClientRect().height)"
+    )
     assert min(heights) >= 24

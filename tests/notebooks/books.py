@@ -29,9 +29,7 @@ SOLUTIONS = {
         "    t.data = torch.ones(3)\n    return t, object_before, memory_before\n"
     ),
     "copies-exercise-4": "def double_positive(t):\n    t[t > 0] *= 2\n",
-    "errors-exercise-1": (
-        'reading = {"shape": (16, 4), "operation": "exp", "writes": 2, "blame": "a line between exp and backward"}\n'
-    ),
+    "errors-exercise-1": ('reading = {"shape": (16, 4), "operation": "exp", "writes": 2, "blame": "a line between exp and backward"}\n'),
     "errors-exercise-2": (
         "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
         "    scores = scores * mask\n    return scores / scores.sum(dim=1, keepdim=True)\n"
@@ -70,7 +68,12 @@ def run(book: Any, folder: Path) -> Any:
     """
     book.cells.insert(0, nbformat.v4.new_code_cell("import warnings\nwarnings.simplefilter('error')"))
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": path, "IPYTHONDIR": str(folder / "ipython"), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "IPYTHONDIR": str(folder / "ipython"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
     client = NotebookClient(book, timeout=180, resources={"metadata": {"path": str(folder)}})
     client.execute(env=environment)
     del book.cells[0]

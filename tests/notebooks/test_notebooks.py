@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,13 @@ def test_a_notebook_is_committed_clean(name: str) -> None:
     nbformat.validate(book)
     assert (book.nbformat, book.nbformat_minor) == (4, 5)
     assert all(not c.outputs and c.execution_count is None for c in code(book))
-    assert "widgets" not in book.metadata and "/" not in str(book.metadata.get("kernelspec", {}))
+    assert "widgets" not in book.metadata
+    assert "/" not in str(book.metadata.get("kernelspec", {}))
     ids = [c.id for c in book.cells]
     assert len(set(ids)) == len(ids)
-    assert all(re.fullmatch(r"[a-z]+-[a-z0-9-]+", i) for i in ids), "ids are deterministic: they come from the content, not from a random source"
+    assert all(re.fullmatch(r"[a-z]+-[a-z0-9-]+", i) for i in ids), (
+        "ids are deterministic: they come from the content, not from a random source"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -60,18 +64,20 @@ def test_code_fits_the_width_of_a_cell(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_source_of_a_question_is_folded_away(name: str) -> None:
     questions = [c for c in code(read(name)) if "pitfall_lab.question(" in c.source]
-    assert questions and all(c.metadata.get("jupyter", {}).get("source_hidden") for c in questions)
+    assert questions
+    assert all(c.metadata.get("jupyter", {}).get("source_hidden") for c in questions)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_headings_are_ordered_and_unique(name: str) -> None:
     prose = "\n".join(c.source for c in read(name).cells if c.cell_type == "markdown")
-    headings = re.findall(r"^(#+) (.+)$", prose, re.M)
+    headings = re.findall(r"^(#+) (.+)$", prose, re.MULTILINE)
     levels = [len(marks) for marks, _ in headings]
-    assert levels[0] == 1 and levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     assert len({title for _, title in headings}) == len(headings)
-    numbers = [int(n) for n in re.findall(r"^## (\d+) ·", prose, re.M)]
+    numbers = [int(n) for n in re.findall(r"^## (\d+) ·", prose, re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1))
 
 
@@ -96,13 +102,19 @@ def test_a_chapter_shows_each_of_its_claims_once(name: str) -> None:
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_a_chapter_keeps_the_rhythm(name: str) -> None:
     source = "\n".join(c.source for c in read(name).cells)
-    assert "**A question from practice.**" in source and "## To remember" in source
-    assert re.search(r"## \d+ · Where it bites in real projects", source) and "pitfall_lab.check(program" in source
-    assert source.count("pitfall_lab.question(") >= 3 and source.count("%%pitfall") >= 4 and source.count("**What if**") >= 2
+    assert "**A question from practice.**" in source
+    assert "## To remember" in source
+    assert re.search(r"## \d+ · Where it bites in real projects", source)
+    assert "pitfall_lab.check(program" in source
+    assert source.count("pitfall_lab.question(") >= 3
+    assert source.count("%%pitfall") >= 4
+    assert source.count("**What if**") >= 2
     remembered = re.search(r"## To remember\n\n((?:\d\. .+\n)+)", source)
-    assert remembered and len(remembered[1].splitlines()) == 3
+    assert remembered
+    assert len(remembered[1].splitlines()) == 3
     exercises = [c for c in code(read(name)) if "exercise" in tags(c)]
-    assert len(exercises) >= 3 and all(c.id in SOLUTIONS for c in exercises)
+    assert len(exercises) >= 3
+    assert all(c.id in SOLUTIONS for c in exercises)
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
@@ -129,13 +141,15 @@ def test_every_observed_cell_shows_an_explorer(executed: Any) -> None:
         explorers = [data for data in shown if "application/vnd.jupyter.widget-view+json" in data and "text/html" in data]
         assert len(explorers) == 1, cell.id
         report = explorers[0]["text/plain"]
-        assert ", 0 disagreed" in report and "Observation stopped" not in report, (cell.id, report)
+        assert ", 0 disagreed" in report, (cell.id, report)
+        assert "Observation stopped" not in report, (cell.id, report)
 
 
 def test_every_question_was_computed_with_a_belief_against_it(executed: Any) -> None:
     for cell in (c for c in code(executed) if c.source.startswith("pitfall_lab.question(")):
         shown = said(cell)
-        assert shown.count("( ) ") >= 4 and "Because" in shown, (cell.id, shown)
+        assert shown.count("( ) ") >= 4, (cell.id, shown)
+        assert "Because" in shown, (cell.id, shown)
 
 
 def test_every_claim_was_confirmed_live(executed: Any) -> None:

@@ -41,7 +41,7 @@ VERDICTS: dict[str, Verdict] = {
         Verdict("outdated", "↺", T(en="outdated", zh="已过时")),
         Verdict("typo", "✎", T(en="typing mistake", zh="笔误")),
         Verdict("platform-dependent", "⇄", T(en="depends on the platform", zh="取决于平台")),
-        Verdict("needs-gpu", "▣", T(en="needs a GPU; shown by a CPU analogue", zh="需要 GPU;此处用 CPU 类比")),
+        Verdict("needs-gpu", "▣", T(en="needs a GPU; shown by a CPU analogue", zh="需要 GPU；此处用 CPU 类比")),
     )
 }
 
@@ -83,8 +83,8 @@ class Claim:
         title = ARTICLES[self.article]
         lines = f"line {self.lines}" if self.lines.isdigit() else f"lines {self.lines}"
         return T(
-            en=f"Article {self.article} ({title.en}), “{self.chapter}”, {lines}",
-            zh=f"文章 {self.article}({title.zh}),“{self.chapter}”,第 {self.lines} 行",
+            en=f"Article {self.article} ({title.en}), “{self.chapter}”， {lines}",
+            zh=f"文章 {self.article}（{title.zh}），“{self.chapter}”，第 {self.lines} 行",
         )
 
 
@@ -133,22 +133,24 @@ class Check:
         if self.same == "exactly":
             return T(
                 en=f"✓ run just now on torch {self.torch}: the same output as recorded with {RECORDED_WITH}",
-                zh=f"✓ 刚刚在 torch {self.torch} 上运行:输出与 {RECORDED_WITH} 的记录相同",
+                zh=f"✓ 刚刚在 torch {self.torch} 上运行：输出与 {RECORDED_WITH} 的记录相同",
             )
         if self.same == "but for numbers":
             return T(
                 en=f"✓ run just now on torch {self.torch}: as recorded with {RECORDED_WITH}, except for numbers",
-                zh=f"✓ 刚刚在 torch {self.torch} 上运行:除数字外与 {RECORDED_WITH} 的记录相同",
+                zh=f"✓ 刚刚在 torch {self.torch} 上运行：除数字外与 {RECORDED_WITH} 的记录相同",
             )
         return T(
             en=f"≠ run just now on torch {self.torch}: not what was recorded with {RECORDED_WITH}",
-            zh=f"≠ 刚刚在 torch {self.torch} 上运行:与 {RECORDED_WITH} 的记录不同",
+            zh=f"≠ 刚刚在 torch {self.torch} 上运行：与 {RECORDED_WITH} 的记录不同",
         )
 
     @property
     def difference(self) -> str:
         """Return the lines in which the two outputs differ, as a unified diff; empty when they agree."""
-        lines = difflib.unified_diff(self.recorded.splitlines(), (self.printed + self.error).splitlines(), "recorded", "here", lineterm="", n=0)
+        lines = difflib.unified_diff(
+            self.recorded.splitlines(), (self.printed + self.error).splitlines(), "recorded", "here", lineterm="", n=0
+        )
         return "\n".join(lines)
 
 
@@ -184,7 +186,7 @@ class ClaimBox:
         """Run the program that decides the claim, here and now, and return the box that shows the outcome."""
         return ClaimBox(self.claim, check(self.claim), self.language)
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
         """Return the box as HTML (every text escaped) and as plain text."""
         return {"text/html": _html(self), "text/plain": str(self)}
 
@@ -214,11 +216,11 @@ def _difference(done: Check) -> list[str]:
 
 
 _WORDS = {
-    "decide": T(en="Is that so? Decide first, then open the verdict.", zh="是这样吗?先自己判断,再打开结论。"),
+    "decide": T(en="Is that so? Decide first, then open the verdict.", zh="是这样吗？先自己判断，再打开结论。"),
     "program": T(en="The program that decides it", zh="用来判定的程序"),
     "output": T(en="What it prints", zh="它的输出"),
-    "recorded": T(en=f"recorded with {RECORDED_WITH}; .run() runs it here", zh=f"{RECORDED_WITH} 的记录;.run() 会在此运行"),
-    "analogue": T(en="A part of this claim needs a GPU; the program is a CPU analogue.", zh="此论断部分需要 GPU;程序是 CPU 上的类比。"),
+    "recorded": T(en=f"recorded with {RECORDED_WITH}; .run() runs it here", zh=f"{RECORDED_WITH} 的记录；.run() 会在此运行"),
+    "analogue": T(en="A part of this claim needs a GPU; the program is a CPU analogue.", zh="此论断部分需要 GPU；程序是 CPU 上的类比。"),
 }
 
 _BOX = "border:1px solid var(--jp-border-color1,#bbb);border-left-width:6px;border-radius:3px;padding:8px 14px;margin:6px 0;max-width:64em"
@@ -228,19 +230,19 @@ _QUIET = "color:var(--jp-ui-font-color2,#595959);font-size:90%"
 
 def _html(box: ClaimBox) -> str:
     """Return the box as one self-contained piece of HTML without scripts; every text from the ledger is escaped."""
-    say = lambda key: html.escape(_WORDS[key].say(box.language))  # noqa: E731 - a name for a long call, used six times below
+    word = {key: html.escape(said.say(box.language)) for key, said in _WORDS.items()}
     verdict = VERDICTS[box.claim.verdict]
-    compared = html.escape(box.check.sentence.say(box.language)) if box.check else say("recorded")
+    compared = html.escape(box.check.sentence.say(box.language)) if box.check else word["recorded"]
     parts = [
         f'<div class="pl-claim" lang="{box.language}" style="{_BOX}">',
         f'<div style="{_QUIET}">{html.escape(box.claim.id)} · {html.escape(box.claim.place.say(box.language))}</div>',
         f'<p style="margin:6px 0;font-size:105%" lang="en">“{html.escape(box.claim.claim)}”</p>',
-        f"<details><summary style=\"cursor:pointer;padding:4px 0\">{say('decide')}</summary>",
+        f'<details><summary style="cursor:pointer;padding:4px 0">{word["decide"]}</summary>',
         f'<p style="margin:6px 0"><strong>{verdict.glyph} {html.escape(verdict.word.say(box.language))}.</strong> ',
         f'<span lang="en">{html.escape(box.claim.truth)}</span></p>',
-        f"<p style=\"{_QUIET}\">{say('analogue')}</p>" if box.claim.needs_gpu else "",
-        f"<div>{say('program')}</div><pre style=\"{_PRE}\">{html.escape(box.claim.snippet.rstrip())}</pre>",
-        f"<div>{say('output')}</div><pre style=\"{_PRE}\">{html.escape(_output(box).rstrip())}</pre>",
+        f'<p style="{_QUIET}">{word["analogue"]}</p>' if box.claim.needs_gpu else "",
+        f'<div>{word["program"]}</div><pre style="{_PRE}">{html.escape(box.claim.snippet.rstrip())}</pre>',
+        f'<div>{word["output"]}</div><pre style="{_PRE}">{html.escape(_output(box).rstrip())}</pre>',
         f'<div style="{_QUIET}">{compared}</div>',
         *(f'<pre style="{_PRE}">{html.escape(line)}</pre>' for line in (_difference(box.check) if box.check else [])),
         "</details></div>",
