@@ -169,11 +169,9 @@ def _configure(home: Path, token: str) -> None:
     (home / "config" / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(quiet))
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@contextlib.contextmanager
+def serve(home: Path, folder: Path) -> Iterator[Server]:
     """JupyterLab as `pitfall-lab lab` starts it, with notebooks copied into a folder of its own."""
-    home = tmp_path_factory.mktemp("home")
-    folder = tmp_path_factory.mktemp("learner")
     token, port = secrets.token_hex(16), _free_port()
     _configure(home, token)
     log = home / "server.log"
@@ -192,6 +190,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             process.wait()
 
 
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all tests."""
+    with serve(tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("learner")) as running:
+        yield running
+
+
 def _wait_until_it_answers(url: str, process: subprocess.Popen, log: Path) -> None:
     end = time.monotonic() + 60
     while time.monotonic() < end:
@@ -202,9 +207,9 @@ def _wait_until_it_answers(url: str, process: subprocess.Popen, log: Path) -> No
     raise AssertionError(f"the server did not answer within a minute:\n{log.read_text()[-3000:]}")
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests: an installed one, or the one that playwright brought."""
+@contextlib.contextmanager
+def launch() -> Iterator[Browser]:
+    """Chromium: an installed one, or the one that playwright brought."""
     path = os.environ.get("PITFALL_LAB_CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUMS)), None)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
@@ -212,9 +217,16 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture
-def lab(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A fresh profile. After the test its console must be silent and nothing may have asked for another machine."""
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests, with a new profile for each."""
+    with launch() as chromium:
+        yield chromium
+
+
+@contextlib.contextmanager
+def visit(browser: Browser, server: Server) -> Iterator[Lab]:
+    """A fresh profile whose console is listened to and whose requests to other machines are refused and noted."""
     # JupyterLab keeps the theme and the open tabs on the server's side.
     for kept in ("settings", "workspaces"):
         shutil.rmtree(server.home / kept, ignore_errors=True)
@@ -238,12 +250,21 @@ def lab(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Ite
     context.route("**/*", guard)
     page.on("console", listen)
     page.on("pageerror", lambda error: lab.console.append(f"uncaught: {error}"))
-    yield lab
-    failed = getattr(request.node, "failed", False)
-    if failed:
-        lab.picture(f"failed-{request.node.name}")
-    context.close()
-    server.shut_down_kernels()
+    try:
+        yield lab
+    finally:
+        context.close()
+        server.shut_down_kernels()
+
+
+@pytest.fixture
+def lab(browser: Browser, server: Server, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """JupyterLab in a fresh profile. After the test its console must be silent and nothing may have asked for another machine."""
+    with visit(browser, server) as lab:
+        yield lab
+        failed = getattr(request.node, "failed", False)
+        if failed:
+            lab.picture(f"failed-{request.node.name}")
     if not failed:
         assert lab.blocked == [], "requests that left this machine"
         assert lab.console == []
