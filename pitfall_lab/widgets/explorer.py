@@ -67,9 +67,9 @@ class Explorer(anywidget.AnyWidget):
 def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
     """The step that tells most: the last write that broke something, else what a rule points at, else the failure, else the end."""
     failure = trace.outcome.failure
-    broken = [one for one in (failure, *(forecast.failure for forecast in trace.forecasts)) if one is not None]
-    broken += [cause for harm in trace.harms for cause in harm.causes]
-    writes = [one.changed_at[-1] for one in broken if one.changed_at]
+    failures = [one for one in (failure, *(forecast.failure for forecast in trace.forecasts)) if one is not None]
+    causes = [cause for harm in trace.harms for cause in harm.causes]
+    writes = [one.changed_at[-1] for one in (*failures, *causes) if one.changed_at]
     named = [finding.step for finding in findings if finding.step is not None]
     raised = [failure.step] if failure is not None and failure.step is not None else []
     return next(iter([*writes, *named, *raised]), len(trace.events) - 1)
@@ -81,7 +81,7 @@ def _scene(trace: Trace, findings: Sequence[Finding]) -> str:
         from pitfall_lab import views
 
         return json.dumps(views.scene(trace, findings), ensure_ascii=False, separators=(",", ":"))
-    except Exception:  # noqa: BLE001 - a fault of ours must never reach the learner's cell
+    except Exception:
         return "{}"
 
 
@@ -90,5 +90,5 @@ def _static(trace: Trace, findings: Sequence[Finding], language: Language) -> di
         from pitfall_lab import views
 
         return {"text/html": views.page(trace, findings, language), "text/plain": views.text(trace)}
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:
         return {"text/plain": f"Explorer of {len(trace.events)} events"}

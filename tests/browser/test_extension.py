@@ -27,7 +27,9 @@ def test_explain_shows_the_explorer_below_the_cell_and_leaves_its_source_alone(l
     root.wait_for()
     assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel.getSource()") == SOURCE
     assert "RuntimeError" in root.locator(".pl-outcome").inner_text()
-    lab.page.wait_for_function("() => { const box = document.querySelector('.explorer, [data-lm-suppress-shortcuts]'); return box.getBoundingClientRect().top < innerHeight; }")
+    lab.page.wait_for_function(
+        "() => document.querySelector('.jp-OutputArea [data-lm-suppress-shortcuts]').getBoundingClientRect().top < innerHeight"
+    )
     for theme in ("Light", "Dark"):
         lab.theme(f"JupyterLab {theme}")
         lab.page.wait_for_timeout(600)

@@ -24,9 +24,12 @@ FLAGS = (
 # JupyterLab's own values of the variables that the Explorer reads.
 THEMES = {
     "plain": "",
-    "light": "--jp-layout-color1:#fff;--jp-ui-font-color1:rgba(0,0,0,.87);--jp-border-color2:#e0e0e0;--jp-brand-color1:#1976d2;background:#fff",
-    "dark": "--jp-layout-color1:#111;--jp-ui-font-color1:rgba(255,255,255,1);--jp-border-color2:#616161;--jp-brand-color1:#2196f3;background:#111;color:#fff",
-    "contrast": "--jp-layout-color1:#000;--jp-ui-font-color1:#fff;--jp-border-color2:#fff;--jp-brand-color1:#4f9dff;background:#000;color:#fff",
+    "light": "--jp-layout-color1:#fff;--jp-ui-font-color1:rgba(0,0,0,.87);--jp-border-color2:#e0e0e0;--jp-brand-color1:#1976d2;"
+    "background:#fff",
+    "dark": "--jp-layout-color1:#111;--jp-ui-font-color1:rgba(255,255,255,1);--jp-border-color2:#616161;--jp-brand-color1:#2196f3;"
+    "background:#111;color:#fff",
+    "contrast": "--jp-layout-color1:#000;--jp-ui-font-color1:#fff;--jp-border-color2:#fff;--jp-brand-color1:#4f9dff;"
+    "background:#000;color:#fff",
 }
 
 # What a widget manager does for the module, in as few lines: state, change events, one view.
@@ -40,7 +43,11 @@ MOUNT = """async ({code, states}) => {
     const widget = {
       saves: 0,
       get: (name) => state[name],
-      set(name, value) { if (state[name] === value) return; state[name] = value; for (const fn of listeners[`change:${name}`] ?? []) fn(); },
+      set(name, value) {
+        if (state[name] === value) return;
+        state[name] = value;
+        for (const fn of listeners[`change:${name}`] ?? []) fn();
+      },
       save_changes() { widget.saves += 1; if (state.dead) throw new Error("the kernel is gone"); },
       on(event, fn) { (listeners[event] ??= []).push(fn); },
       off(event, fn) { listeners[event] = (listeners[event] ?? []).filter((one) => one !== fn); },

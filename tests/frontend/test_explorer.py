@@ -294,10 +294,21 @@ def test_at_360_pixels_one_view_shows_at_a_time_and_nothing_is_cut_off(stage: St
 # For every element with text of its own: the contrast of its colour against the nearest background behind it.
 CONTRAST = """() => {
   const paint = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-  const rgb = (colour) => { paint.clearRect(0, 0, 1, 1); paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1); return [...paint.getImageData(0, 0, 1, 1).data]; };
+  const rgb = (colour) => {
+    paint.clearRect(0, 0, 1, 1);
+    paint.fillStyle = colour;
+    paint.fillRect(0, 0, 1, 1);
+    return [...paint.getImageData(0, 0, 1, 1).data];
+  };
   const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = (one) => { for (; one; one = one.parentElement) { const c = rgb(getComputedStyle(one).backgroundColor); if (c[3] > 200) return c; } return [255, 255, 255]; };
+  const behind = (one) => {
+    for (; one; one = one.parentElement) {
+      const colour = rgb(getComputedStyle(one).backgroundColor);
+      if (colour[3] > 200) return colour;
+    }
+    return [255, 255, 255];
+  };
   const found = [];
   for (const one of document.querySelector(".explorer").shadowRoot.querySelectorAll(".pl-root *")) {
     const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
@@ -334,7 +345,9 @@ def test_screenshots_in_each_theme(stage: Stage, theme: str, width: int):
     stage.page.set_viewport_size({"width": width, "height": 1000})
     root = opened(stage, theme=theme, step=3, focus="S2", language="zh" if theme == "dark" else "en")
     dark = theme != "light"
-    stage.page.wait_for_function("dark => document.querySelector('.explorer').shadowRoot.querySelector('.pl-root').classList.contains('pl-dark') === dark", arg=dark)
+    stage.page.wait_for_function(
+        "dark => (document.querySelector('.explorer').shadowRoot.querySelector('.pl-dark') !== null) === dark", arg=dark
+    )
     assert root.is_visible()
     stage.screenshot(f"explorer-{theme}-{width}")
     stage.page.keyboard.press("End")

@@ -50,15 +50,15 @@ def test_text_stays_text(stage: Stage, text: str, bare: bool):
         stage.page.keyboard.press(key)
     stage.page.wait_for_timeout(50)
     assert stage.page.evaluate("window.broken") == []
-    assert stage.page.evaluate("[...document.querySelector('.explorer').shadowRoot.querySelectorAll('script,img,iframe,object')].length") == 0
+    assert root.locator("script, img, iframe, object").count() == 0
     assert stage.page.evaluate("({}).polluted === undefined && Object.prototype.name === undefined")
     assert text in root.locator("h2").inner_text()
-    stage.asked.clear()  # A name that looks like an image must not have been asked for: checked by what is asserted above.
 
 
 def test_paths_cannot_reach_javascripts_own_objects(stage: Stage):
     trace = sample()
-    bad = (Effect("__proto__.polluted", 1, "observed"), Effect("constructor.prototype.polluted", 1, "observed"), Effect("tensors.__proto__.polluted", 1, "observed"))
+    paths = ("__proto__.polluted", "constructor.prototype.polluted", "tensors.__proto__.polluted")
+    bad = tuple(Effect(path, 1, "observed") for path in paths)
     events = (replace(trace.events[0], effects=trace.events[0].effects + bad), *trace.events[1:])
     root = stage.show(state_of(replace(trace, events=events), step=0))
     assert root.is_visible()
@@ -97,7 +97,8 @@ def test_a_newer_trace_says_that_an_update_is_needed(stage: Stage):
 
 
 @pytest.mark.parametrize(
-    "scene", ["", "{", "7", "null", "[]", '{"events": 5, "findings": 7, "palette": "x"}', '{"graph": null, "storage": [], "versions": 1, "broadcast": "x"}']
+    "scene",
+    ["", "{", "7", "null", "[]", '{"events": 5, "findings": 7, "palette": "x"}', '{"graph": null, "storage": [], "versions": 1}'],
 )
 def test_a_damaged_scene_costs_only_the_pictures(stage: Stage, scene: str):
     root = stage.show({**state_of(sample()), "_scene": scene, "step": 3})

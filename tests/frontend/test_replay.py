@@ -17,7 +17,8 @@ def long_trace(count: int = 700) -> Trace:
     events = []
     for step in range(count):
         label = f"t{step % 7}"
-        effects = [Effect(f"counters.C{step % 5}", step), Effect(f"tensors.{label}", {"name": f"v{step}", "names": [], "alive": True}), Effect(f"tensors.{label}.deep.er", step)]
+        effects = [Effect(f"counters.C{step % 5}", step), Effect(f"tensors.{label}", {"name": f"v{step}", "names": [], "alive": True})]
+        effects.append(Effect(f"tensors.{label}.deep.er", step))
         if step % 11 == 0:
             effects.append(Effect(f"storages.S{step % 3}", None))
         if step % 13 == 0:

@@ -4,7 +4,7 @@
  */
 
 export const STYLE = `
-:host{display:block;
+:host{display:block;margin:8px 0;
 --pl-bg:var(--jp-layout-color1,#fff);--pl-ink:var(--jp-ui-font-color1,#1c1c1e);--pl-line:var(--jp-border-color2,#dcdce0);--pl-accent:var(--jp-brand-color1,#1565c0);
 --pl-red:#b3261e;--pl-green:#1b6e3c;--pl-code-font:var(--jp-code-font-family,ui-monospace,"DejaVu Sans Mono",Menlo,monospace)}
 @media (prefers-color-scheme:dark){:host{--pl-bg:var(--jp-layout-color1,#17181b);--pl-ink:var(--jp-ui-font-color1,#ececee);--pl-line:var(--jp-border-color2,#3a3c42);--pl-accent:var(--jp-brand-color1,#8ab4f8)}}
