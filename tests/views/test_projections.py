@@ -110,6 +110,15 @@ def test_broadcasting_aligns_from_the_right_with_stride_zero_where_it_stretches(
     assert bad["clash"] == [0]
 
 
+def test_a_broadcast_in_a_loop_is_one_case_with_all_its_steps():
+    p = build.Program()
+    a, b = p.tensor("a", [3, 1], cells=[1.0] * 3), p.tensor("b", [4], cells=[1.0] * 4)
+    for _ in range(5):
+        p.tensor("c", [3, 4], cells=[2.0] * 12, code="a + b", op="torch.Tensor.add", operands=(a, b), line=3)
+    [case] = broadcast.project(p.trace())["cases"]
+    assert case["steps"] == [2, 3, 4, 5, 6]
+
+
 def test_a_matrix_product_and_equal_shapes_are_no_broadcast():
     p = build.Program()
     a, b = p.tensor("a", [2, 2], cells=[1.0] * 4), p.tensor("b", [2], cells=[1.0] * 2)

@@ -79,26 +79,26 @@ ELEMENTWISE = frozenset(
 )
 REDUCING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 """Elementwise inside, then a mean or a sum: the broadcast result is never seen by the program."""
-CASES = 200
+CASES = 60
+"""So many are drawn; how many are left out is said."""
 GRID = 12
 
 
 def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
-    """One case per event whose operands have different shapes, as plain data.
+    """One case per expression whose operands have different shapes, as plain data; ``steps`` are its turns in a loop.
 
     ``dims`` of an operand are aligned to the result's, from the left: ``kind`` is ``"real"``, ``"one"`` (a size-1 dimension,
     stretched), ``"missing"`` (added in front) or ``"clash"``; ``stride`` is what the stretched operand has there: 0 where it is
     stretched. ``summed`` are the result dimensions that backward sums to get this operand's gradient.
     """
     facts = facts or gather(trace)
-    cases = []
+    cases: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in trace.events:
         case = _case(event, facts)
         if case is not None:
-            cases.append(case)
-        if len(cases) >= CASES:
-            break
-    return {"cases": cases, "limit": CASES}
+            key = (case["line"], case["code"], *(tuple(o["shape"]) for o in case["operands"]), bool(case["clash"]))
+            cases.setdefault(key, case)["steps"].append(event.step)
+    return {"cases": list(cases.values())[:CASES], "left_out": max(0, len(cases) - CASES)}
 
 
 def base_name(event: Event) -> str:
@@ -125,6 +125,7 @@ def _case(event: Event, facts: Facts) -> dict[str, Any] | None:
     node = facts.tensor(made, event.step).get("grad_fn") if made else None
     return {
         "step": event.step,
+        "steps": [],
         "op": event.name,
         "line": event.span.line if event.span else None,
         "code": facts.code(event.step),

@@ -24,7 +24,7 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
     if not cases:
         canvas.text(16, 30, "没有形状不同的操作数" if language == "zh" else "no operation had operands of different shapes", "t dim")
         y = 48
-    more = len(scene["cases"]) - len(cases)
+    more = len(scene["cases"]) + scene["left_out"] - len(cases)
     if more > 0:
         canvas.text(16, y + 4, f"另有 {more} 次广播未画出" if language == "zh" else f"{more} more broadcasts are not drawn", "t s dim")
         y += 18

@@ -10,6 +10,8 @@ from pitfall_lab.views.facts import Facts, at, gather
 
 MAIN = 12
 """So many storages are drawn at first; the rest stand behind "show all"."""
+BRUSHES = 40
+"""So many tensors over one storage are drawn; how many are left out is said."""
 SENT = 500
 """So many go to the browser at all; how many are left out is said."""
 COLUMNS = 16
@@ -46,7 +48,7 @@ def _storage(facts: Facts, label: str) -> dict[str, Any]:
     record = next((r for _, r in reversed(history) if r), {})
     size = int(record.get("size") or 0)
     columns = _columns(size, history)
-    brushes = [brush for t in facts.of_storage(label) if (brush := _brush(facts, t, label, columns))]
+    brushes = [brush for t in facts.of_storage(label)[:BRUSHES] if (brush := _brush(facts, t, label, columns))]
     values = _values(history, columns)
     return {
         "id": label,
@@ -59,6 +61,7 @@ def _storage(facts: Facts, label: str) -> dict[str, Any]:
         "values": values,
         "writes": _writes(facts, label, columns, brushes, values),
         "brushes": brushes,
+        "left_out": len(facts.of_storage(label)) - len(facts.of_storage(label)[:BRUSHES]),
         "counters": list(dict.fromkeys(b["history"][-1]["counter"] for b in brushes if b["history"][-1]["counter"])),
     }
 

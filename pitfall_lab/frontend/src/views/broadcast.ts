@@ -2,7 +2,7 @@
 
 import type { Cell, Model, View } from "../core/contract";
 import { h } from "../core/dom";
-import { cut, frame, name, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
+import { cut, frame, leftOut, name, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
 
 interface Dim {
   size: number | null;
@@ -21,6 +21,7 @@ interface Side {
 
 interface Case {
   step: number;
+  steps: number[];
   op: string;
   line: number | null;
   code: string;
@@ -33,27 +34,18 @@ interface Case {
   wasteful: boolean;
 }
 
-const SHOWN = 12;
 const GRID = 6;
 
 export const broadcast: View = {
   id: "broadcast",
   title: { en: "Broadcast", zh: "广播" },
   mount(root, model) {
-    const scene = part<{ cases: Case[] }>(model, "broadcast");
+    const scene = part<{ cases: Case[]; left_out?: number }>(model, "broadcast");
     if (!scene?.cases.length) return nothing(root, model.t("No operation had operands of different shapes.", "没有形状不同的操作数。"));
     const box = frame(root, model.t("broadcasts, scrollable", "广播，可滚动"));
-    const redraws: ((step: number) => void)[] = [];
-    const show = (cases: Case[]): void => cases.forEach((one) => redraws.push(drawCase(box, one, model)));
-    show(scene.cases.slice(0, SHOWN));
-    const rest = scene.cases.slice(SHOWN);
-    const update = (): void => {
-      for (const redraw of redraws) redraw(model.step);
-    };
-    if (rest.length) {
-      const button: HTMLElement = h("button", { type: "button", class: "v-link", click: () => (button.remove(), show(rest), update()) }, model.t(`show ${rest.length} more`, `再显示 ${rest.length} 个`));
-      box.append(button);
-    }
+    const redraws = scene.cases.map((one) => drawCase(box, one, model));
+    leftOut(box, scene.left_out, model);
+    const update = (): void => redraws.forEach((redraw) => redraw(model.step));
     return { update, destroy: () => root.replaceChildren() };
   },
 };
@@ -72,7 +64,7 @@ function drawCase(box: HTMLElement, one: Case, model: Model): (step: number) => 
   box.append(element);
   let was = false;
   return (step) => {
-    const here = step === one.step || (one.ran !== null && step === one.ran);
+    const here = one.steps.includes(step) || (one.ran !== null && step === one.ran);
     toggle(element, "v-here", here);
     toggle(element, "v-later", step < one.step);
     for (const [span, label] of names) span.textContent = name(label, model.stateAt(Math.max(step, one.step)));
@@ -94,7 +86,7 @@ function sideRow(side: Side, model: Model, names: [HTMLElement, string | null][]
   const row = h("tr", { style: side.storage ? `--v-hue:${model.hue(side.storage)}` : "" }, h("th", { scope: "row", click: () => (model.focus = side.label), pointerenter: () => (model.focus = side.label) }, swatch(side.storage, model), " ", called, ` ${shape(side.shape)}`));
   for (const dim of side.dims) {
     const stretched = dim.kind === "one" || dim.kind === "missing";
-    const title = dim.kind === "missing" ? model.t("no such dimension: added in front, stride 0", "没有这一维：补在前面，步长 0") : model.t(`size ${dim.size}, stride ${dim.stride}`, `大小 ${dim.size}，步长 ${dim.stride}`);
+    const title = `stride ${dim.stride}`;
     row.append(h("td", { class: stretched ? "v-stretch" : dim.kind === "clash" ? "v-clash" : "", title }, dim.size === null ? "·" : String(dim.size)));
   }
   const cell = h("td", { class: "v-note" });

@@ -102,7 +102,7 @@ function drawEdge(svg: Element, edge: Edge, scene: Graph, tip: string): Redraw {
   const [x, y] = edge.label;
   const flow = s("g", {}, back, s("text", { x, y, class: "v-halo" }, edge.shape));
   const all = s("g", { "aria-hidden": "true" }, line, flow);
-  if (edge.times > 1) all.append(s("text", { x: x - 24, y, "text-anchor": "end" }, `×${edge.times}`));
+  if (edge.times > 1) all.append(s("text", { x: x - 24, y, class: "v-end" }, `×${edge.times}`));
   svg.append(all);
   return (state, step) => {
     toggle(all, "v-away", step < to.born);
@@ -122,12 +122,12 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Red
   if (card.sub) {
     if (card.storage) {
       sub.append(s("rect", { x: 8, y: y - 12, width: 17, height: 16, rx: 2, style: `fill:${hue};stroke:var(--pl-ink)` }));
-      sub.append(s("text", { x: 16.5, y, "text-anchor": "middle", class: "v-b", style: `fill:${inkOn(hue)}` }, model.letter(card.storage)));
+      sub.append(s("text", { x: 16.5, y, class: "v-mid v-b", style: `fill:${inkOn(hue)}` }, model.letter(card.storage)));
     }
     sub.append(s("text", { x: card.storage ? 31 : 9, y, class: "v-sans v-sub" }, card.sub));
     y += 20;
   }
-  const badge = s("text", { x: card.w - 8, y: 37, "text-anchor": "end", class: "v-dim" });
+  const badge = s("text", { x: card.w - 8, y: 37, class: "v-end v-dim" });
   const gradient = s("text", { x: 9, y: card.h - 9 }, card.gradient ? `∇ ${card.gradient}` : "");
   const cross = s("text", { x: card.w + 7, y: 17, class: "v-red" }, "✕");
   g.append(sub, badge, gradient, cross);
@@ -152,8 +152,9 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Red
     describe(g, [...said, ran ? model.t("ran in backward", "已在反向中运行") : ""].filter(Boolean).join(", "));
     const focus = model.focus !== "" && [card.id, card.output, card.storage, card.counter].includes(model.focus);
     toggle(g, "v-focus", focus);
-    if (focus && !focused && step >= card.born && !box.matches(":hover")) reveal(box, g);
-    focused = focus;
+    const named = focus && [card.id, card.output].includes(model.focus);
+    if (named && !focused && step >= card.born && !box.matches(":hover")) reveal(box, g);
+    focused = named;
   };
 }
 

@@ -71,7 +71,7 @@ function drawRung(row: Rung, index: number, width: number, ladder: Ladder, model
   const x = (lane: number): number => LEFT + lane * LANE;
   const times = row.times ? `×${row.times} · ${row.length} ` + model.t("steps  ", "步  ") : "";
   const g = s("g", { class: "v-rung", transform: `translate(0 ${index * ROW})` }, s("rect", { width, height: ROW }));
-  g.append(s("text", { x: 40, y: y + 4, "text-anchor": "end", class: "v-dim" }, String(row.line ?? "")), s("text", { x: 50, y: y + 4 }, cut(times + row.code, 33)));
+  g.append(s("text", { x: 40, y: y + 4, class: "v-end v-dim" }, String(row.line ?? "")), s("text", { x: 50, y: y + 4 }, cut(times + row.code, 33)));
   const lanes = [...row.reads, ...row.makes];
   if (lanes.length > 1) g.append(s("line", { x1: x(Math.min(...lanes)), x2: x(Math.max(...lanes)), y1: y, y2: y, class: "v-edge" }));
   const storageAt = (lane: number): string => row.storages.find((one) => ladder.lane_of[one] === lane) ?? "";

@@ -33,13 +33,11 @@ interface Store {
   writes: { step: number; cells: number[]; by: string | null; line: number | null }[];
   brushes: Brush[];
   counters: string[];
+  left_out: number;
   main: boolean;
 }
 
 type Redraw = (state: State, step: number) => void;
-
-/** More tensors than this over one storage stand behind a button. */
-const BRUSHES = 8;
 
 export const storage: View = {
   id: "storage",
@@ -126,30 +124,22 @@ class Block {
   private grid(title: string): HTMLElement {
     const { store, model } = this;
     const label = model.t(`${title}: cells, and the tensors that read them`, `${title}：单元，以及读取它们的张量`);
-    const head = h("tr", { role: "row" }, h("th", { role: "columnheader", scope: "col" }, model.t("cell", "单元")));
-    const row = h("tr", { role: "row" }, h("th", { role: "rowheader", scope: "row" }, model.t("value", "值")));
+    const head = h("tr", {}, h("th", { scope: "col" }, model.t("cell", "单元")));
+    const row = h("tr", {}, h("th", { scope: "row" }, model.t("value", "值")));
     this.eachColumn((column, place) => {
-      head.append(h("th", { role: "columnheader", scope: "col" }, String(column)));
-      const cell = h("td", { role: "gridcell", class: "v-cell", tabindex: "-1", click: () => this.tell(place), focus: () => this.tell(place), pointerenter: () => this.tell(place) });
+      head.append(h("th", { scope: "col" }, String(column)));
+      const cell = h("td", { class: "v-cell", tabindex: "-1", click: () => this.tell(place), focus: () => this.tell(place), pointerenter: () => this.tell(place) });
       const longest = Math.max(...store.values.map((known) => value(known.cells[place], store.dtype).length), ...store.brushes.flatMap((brush) => brush.history.map((stroke) => indices(stroke.cover?.[place]).length)));
       cell.style.minWidth = `calc(${Math.min(longest, 24)}ch + 12px)`;
       this.cells[place] = cell;
       row.append(cell);
     }, () => (head.append(this.hole("th")), row.append(this.hole("td"))));
-    const body = h("tbody", { role: "rowgroup" }, row);
-    const shown = store.brushes.slice(0, BRUSHES);
-    for (const brush of shown) body.append(this.brush(brush));
-    const table = h("table", { class: "v-grid", role: "grid", "aria-label": label, keydown: (event: KeyboardEvent) => this.key(event) }, h("thead", { role: "rowgroup" }, head), body);
-    const more = store.brushes.length - shown.length;
-    if (more > 0) {
-      const button: HTMLElement = h("button", { class: "v-link", type: "button", click: () => {
-        button.remove();
-        for (const brush of store.brushes.slice(BRUSHES)) body.append(this.brush(brush));
-        this.update(model.stateAt(model.step), model.step);
-      } }, model.t(`${more} more tensors read it`, `还有 ${more} 个张量读取它`));
-      return h("div", {}, table, button);
-    }
-    return table;
+    const body = h("tbody", {}, row);
+    for (const brush of store.brushes) body.append(this.brush(brush));
+    const table = h("table", { class: "v-grid", role: "grid", "aria-label": label, keydown: (event: KeyboardEvent) => this.key(event) }, h("thead", {}, head), body);
+    const box = h("div", {}, table);
+    leftOut(box, store.left_out, model);
+    return box;
   }
 
   private eachColumn(cell: (column: number, place: number) => void, gap: () => void): void {
@@ -162,7 +152,7 @@ class Block {
   }
 
   private hole(tag: "th" | "td"): HTMLElement {
-    return h(tag, { class: "v-hole", role: tag === "th" ? "columnheader" : "gridcell", "aria-label": this.model.t("cells left out", "省略的单元") }, "…");
+    return h(tag, { class: "v-hole", "aria-label": this.model.t("cells left out", "省略的单元") }, "…");
   }
 
   /** A tensor's row. `Double` badge: the same storage under another counter than the first tensor's. */
@@ -171,12 +161,12 @@ class Block {
     const badge = h("span", { class: "v-badge" });
     const called = h("span", { class: "v-name" });
     const form = h("span", { class: "v-dim" });
-    const row = h("tr", { role: "row" }, h("th", { role: "rowheader", scope: "row", click: () => (model.focus = brush.tensor), pointerenter: () => (model.focus = brush.tensor) }, called, h("div", {}, badge, " ", form)));
+    const row = h("tr", {}, h("th", { scope: "row", click: () => (model.focus = brush.tensor), pointerenter: () => (model.focus = brush.tensor) }, called, h("div", {}, badge, " ", form)));
     const places: HTMLElement[] = [];
     this.eachColumn((_, place) => {
-      places[place] = h("td", { role: "gridcell", tabindex: "-1", pointerenter: () => this.tell(place), focus: () => this.tell(place) });
+      places[place] = h("td", { tabindex: "-1", pointerenter: () => this.tell(place), focus: () => this.tell(place) });
       row.append(places[place]);
-    }, () => row.append(h("td", { role: "gridcell", class: "v-hole" }, "")));
+    }, () => row.append(h("td", { class: "v-hole" }, "")));
     const last = model.stateAt(model.trace.events.length - 1);
     let drawn: Stroke | null = null;
     this.rows.push((state, step) => {
@@ -239,7 +229,7 @@ class Block {
   private key(event: KeyboardEvent): void {
     const here = event.target as HTMLElement;
     const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    if (!move || here.getAttribute("role") !== "gridcell") return;
+    if (!move || here.tagName !== "TD") return;
     const rows = [...this.table.querySelectorAll("tbody tr:not(.v-away)")].map((row) => [...row.querySelectorAll<HTMLElement>("td[tabindex]")]);
     const r = rows.findIndex((row) => row.includes(here));
     const next = rows[r + (move[0] as number)]?.[(rows[r]?.indexOf(here) ?? 0) + (move[1] as number)];

@@ -35,7 +35,7 @@ export const VIEW_CSS = `
 .v-mini>*{min-width:38px;height:24px;display:grid;place-items:center;border:1.5px solid var(--v-hue,var(--pl-dim));padding:0 2px}
 .v-mini>.v-stretch{border:1.5px dashed var(--pl-dim);color:var(--pl-dim)}.v-mini>.v-hit{background:var(--pl-tint);outline:2px solid var(--pl-accent)}
 .v-axis{stroke-width:4}.v-tick{stroke:var(--pl-ink);stroke-width:4}.v-pin{fill:var(--pl-bg);stroke:var(--pl-ink);stroke-width:1.5}.v-span{stroke:var(--pl-red);stroke-width:9}
-.v-halo{paint-order:stroke;stroke:var(--pl-bg);stroke-width:4px}.v-cursor{pointer-events:none;opacity:.6;stroke:var(--pl-accent);stroke-width:2}.v-later{opacity:.38}.v-silent{fill:none;stroke:var(--pl-ink);stroke-width:1.5;stroke-dasharray:3 2}
+.v-halo{paint-order:stroke;stroke:var(--pl-bg);stroke-width:4px}.v-mid{text-anchor:middle}.v-end{text-anchor:end}.v-link{position:sticky;left:0}.v-cursor{pointer-events:none;opacity:.6;stroke:var(--pl-accent);stroke-width:2}.v-later{opacity:.38}.v-silent{fill:none;stroke:var(--pl-ink);stroke-width:1.5;stroke-dasharray:3 2}
 .v-bar{display:flex;width:max-content;position:sticky;top:0;z-index:2;background:var(--pl-bg)}.v-bar+.v-bar{position:static}.v-bar>:first-child{position:sticky;left:0;z-index:1;background:var(--pl-bg);flex:none}.v-track.v-focus>.v-back-drop{fill:var(--pl-tint)}.v-back-drop{fill:transparent}.v-stalespan{stroke:var(--pl-ink);stroke-width:9;stroke-dasharray:2 4;opacity:.55}
 .v-rung{cursor:pointer}.v-rung.v-here>rect{fill:var(--pl-tint)}.v-rung>rect{fill:transparent}.v-lane{fill:var(--pl-bg);stroke:var(--pl-dim);stroke-width:1.5}
 @media (forced-colors:active){.v-grid .v-written{outline-color:Highlight}}

@@ -85,7 +85,7 @@ class Chart {
     const head = sheet(width, TOP, "");
     for (const [step, x] of this.places) {
       const line = model.trace.events[step]?.span?.line;
-      head.append(s("text", { x, y: 18, "text-anchor": "middle", class: "v-dim" }, line ? `L${line}` : String(step + 1)));
+      head.append(s("text", { x, y: 18, class: "v-mid v-dim" }, line ? `L${line}` : String(step + 1)));
     }
     const side = sheet(LEFT, height, model.t("version counters", "版本计数器"));
     const svg = sheet(width, height, model.t("bumps and saved versions over the steps", "各步的版本变化与保存"));
@@ -129,7 +129,7 @@ class Chart {
     const label = s("g", {}, s("rect", { x: 8, y: mid - 8, width: 20, height: 20, rx: 3, style: `fill:${hue};stroke:var(--pl-ink)` }));
     if (track.shared.length) label.append(s("rect", { x: 4.5, y: mid - 11.5, width: 27, height: 27, rx: 5, style: `fill:none;stroke:${hue};stroke-width:2` }));
     const [counter, names] = [s("text", { x: 40, y: mid - 2, class: "v-b" }), s("text", { x: 40, y: mid + 14, class: "v-sans v-dim" })];
-    label.append(s("text", { x: 18, y: mid + 6.5, "text-anchor": "middle", class: "v-b", style: `fill:${inkOn(hue)}` }, track.storage ? model.letter(track.storage) : "?"), counter, names);
+    label.append(s("text", { x: 18, y: mid + 6.5, class: "v-mid v-b", style: `fill:${inkOn(hue)}` }, track.storage ? model.letter(track.storage) : "?"), counter, names);
     const others = track.shared.length ? model.t(`, same storage as ${track.shared.join(", ")}`, `，与 ${track.shared.join("、")} 同一存储`) : "";
     pressable(label, `${track.counter}, ${track.tensors.join(", ")}${others}`, () => (model.focus = track.counter));
     const line = s("line", { x1: this.x(track.born), x2: width - 8, y1: axis, y2: axis, class: "v-axis", style: `stroke:${hue}` });
@@ -158,7 +158,7 @@ class Chart {
     if (x === undefined) return;
     const { model } = this;
     const tick = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 34, fill: "transparent" }), s("line", { class: "v-tick", x1: x, x2: x, y1: axis - 9, y2: axis + 9 }));
-    tick.append(s("text", { x, y: axis + 22, "text-anchor": "middle", class: "v-b" }, `v${bump.to}`));
+    tick.append(s("text", { x, y: axis + 22, class: "v-mid v-b" }, `v${bump.to}`));
     pressable(tick, model.t(`step ${bump.step + 1}: from version ${bump.from} to ${bump.to}`, `第 ${bump.step + 1} 步：版本从 ${bump.from} 变为 ${bump.to}`), () => (model.step = bump.step));
     g.append(tick);
     this.redraws.push((_, step) => toggle(tick, "v-later", step < bump.step));
@@ -183,7 +183,7 @@ class Chart {
     const stretch = end === null ? null : s("line", { class: "v-stalespan", x1: x, x2: end, y1: axis, y2: axis });
     if (stretch) g.append(stretch);
     const text = `${pin.node}.${cut(pin.slot, 10)} v${pin.version}`;
-    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "v-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("line", { class: "v-edge", x1: x, x2: x, y1: axis - 20, y2: foot }), s("text", { x, y: foot - 2, "text-anchor": "middle", class: "v-halo" }, text));
+    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "v-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("line", { class: "v-edge", x1: x, x2: x, y1: axis - 20, y2: foot }), s("text", { x, y: foot - 2, class: "v-mid v-halo" }, text));
     const label = model.t(`${pin.title} ${pin.node} saved ${pin.slot} at version ${pin.version}`, `${pin.title} ${pin.node} 在版本 ${pin.version} 保存了 ${pin.slot}`);
     pressable(mark, label, () => {
       model.step = pin.step;
@@ -193,7 +193,7 @@ class Chart {
     const ends = ([["broken", "✕"], ["wrong", "≠"]] as const).flatMap(([key, sign]) => {
       const step = pin[key];
       if (step === null) return [];
-      const sign_ = s("text", { x: this.x(step), y: axis - 8, "text-anchor": "middle", class: "v-red" }, sign);
+      const sign_ = s("text", { x: this.x(step), y: axis - 8, class: "v-mid v-red" }, sign);
       g.append(sign_);
       return [[step, sign_] as const];
     });
