@@ -7,6 +7,7 @@ The program never runs in this process. It runs, as often as there are repairs t
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import select
@@ -17,8 +18,8 @@ import tempfile
 import time
 import tokenize
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self, cast
@@ -59,12 +60,16 @@ class Unchecked(Exception):  # noqa: N818 - it is no mistake of the caller's: th
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A program to run: its text, the name shown for it, where it lies (``None`` for a text), and its arguments."""
+    """A program to run: its text, the name shown for it, where it lies (``None`` for a text), and its arguments.
+
+    ``prelude`` is run before it, unobserved: the imports that a notebook cell takes from earlier cells (:func:`prelude`).
+    """
 
     source: str
     name: str
     path: str | None = None
     argv: tuple[str, ...] = ()
+    prelude: str = ""
 
     @property
     def folder(self) -> str:
@@ -119,6 +124,7 @@ class Workshop:
             "path": subject.path,
             "folder": subject.folder,
             "argv": list(subject.argv),
+            "prelude": subject.prelude,
             "result": str(result),
             "timeout": limit,
             "prints": "aloud" if aloud else "nowhere",
@@ -205,6 +211,27 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
         return tried(shop, subject, shop.trace(subject))
 
 
+def prelude(source: str, names: Mapping[str, Any]) -> str:
+    """Return imports for what ``source`` uses of ``names`` (a notebook's namespace) and another process can import as well.
+
+    >>> prelude("y = dumps(x)", {"dumps": json.dumps, "x": 3})
+    'from json import dumps as dumps'
+    """
+    try:
+        used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    except SyntaxError:
+        return ""
+    lines = []
+    for name in sorted(used & set(names)):
+        value = names[name]
+        module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+        if isinstance(value, ModuleType):
+            lines.append(f"import {value.__name__} as {name}")
+        elif own.isidentifier() and module not in (None, "__main__") and getattr(sys.modules.get(module), own, None) is value:
+            lines.append(f"from {module} import {own} as {name}")
+    return "\n".join(lines)
+
+
 def tried(shop: Workshop, subject: Subject, trace: Trace) -> list[Finding]:
     """Return the findings of ``trace``, keeping the fixes that hold when they are applied and run."""
     findings = find(trace)
@@ -239,7 +266,7 @@ class Trial:
 
         Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does not hold).
         """
-        repaired = Subject(apply(self.subject.source, fix.edits), self.subject.name, self.subject.path, self.subject.argv)
+        repaired = replace(self.subject, source=apply(self.subject.source, fix.edits))
         before = self._witness(meant=fix.meaning == "same")
         if before is None:
             return ""
@@ -354,11 +381,13 @@ def _shapes(record: dict[str, Any]) -> list[Any]:
 
 
 def _same_backward(was: dict[str, Any], now: dict[str, Any]) -> bool:
-    """The same roots, the same gradients for the same leaves; the order in which a graph is walked does not matter."""
+    """The same roots and the same gradients, whatever the order in which the graph is walked.
+
+    The leaves may differ at this moment: a write that was moved behind the backward has not happened yet.
+    """
     if not _same_list(was["roots"], now["roots"]) or not _same_list(was["results"], now["results"]):
         return False
-    old, new = (sorted(zip(entry["leaves"], entry["gradients"], strict=True), key=_rank) for entry in (was, now))
-    return len(old) == len(new) and all(_same(a, c) and _same(b, d) for (a, b), (c, d) in zip(old, new, strict=True))
+    return _same_set(was["gradients"], now["gradients"])
 
 
 def _same_set(one: list[Any], other: list[Any]) -> bool:
@@ -366,9 +395,8 @@ def _same_set(one: list[Any], other: list[Any]) -> bool:
 
 
 def _rank(item: Any) -> str:
-    """A sort key that rounding does not disturb much: what a digest says to four digits."""
-    digests = item if isinstance(item, (tuple, list)) else (item,)
-    return json.dumps([d and [d["shape"], [f"{n:.3g}" if isinstance(n, float) else n for n in d["numbers"]]] for d in digests])
+    """A sort key that rounding does not disturb much: what a digest says to three digits."""
+    return json.dumps(item and [item["shape"], [f"{n:.3g}" if isinstance(n, float) else n for n in item["numbers"]]])
 
 
 def _same_list(one: list[Any], other: list[Any]) -> bool:

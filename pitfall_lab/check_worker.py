@@ -81,6 +81,8 @@ def perform(job: Job) -> None:
     import numpy as np
 
     np.random.seed(0)  # noqa: NPY002 - the program's own draws must be the same before and after a fix
+    if job["prelude"]:
+        exec(compile(job["prelude"], "<prelude>", "exec"), namespace)  # noqa: S102 - imports of earlier cells
     if job["kind"] == "trace":
         from pitfall_lab.verify import trace_program
 

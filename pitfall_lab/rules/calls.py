@@ -48,18 +48,37 @@ def _objects(program: Program, owner: str) -> set[str]:
     """The names of objects of class ``owner``, or of containers built around one: ``net`` in ``net = nn.Sequential(Block(), …)``."""
     found = set()
     for node in program.nodes:
-        if isinstance(node, ast.Assign) and any(isinstance(n, ast.Call) and called(n) == owner for n in ast.walk(node.value)):
-            found |= {program.segment(target) for target in node.targets}
+        for target, value in _pairs(node) if isinstance(node, ast.Assign) else ():
+            if any(isinstance(n, ast.Call) and called(n) == owner for n in ast.walk(value)):
+                found.add(program.segment(target))
     return found
 
 
+def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """What is assigned to what: ``g, d = Generator(), Discriminator()`` is two assignments."""
+    pairs: list[tuple[ast.expr, ast.expr]] = []
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == len(node.value.elts):
+            pairs += zip(target.elts, node.value.elts, strict=True)
+        else:
+            pairs.append((target, node.value))
+    return pairs
+
+
 def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: Event) -> ast.Call:
-    """Of several calls of one function, the one that led to ``event``: between the caller's own events around it, counted by repetition."""
+    """Of several calls of one function, the one that led to ``event``.
+
+    Every round of a loop passes all of them once, in their order; if that leads outside the lines that the caller was
+    executing just before and after, the calls between those lines are counted instead.
+    """
     before = next((e for e in reversed(story.events[: event.step]) if e.scope == caller and e.span), None)
     after = next((e for e in story.events[event.step + 1 :] if e.scope == caller and e.span and e.kind == "call"), None)
     low = before.span.line if before and before.span else 0
     high = after.span.line if after and after.span else 1 << 30
-    near = [site for site in sites if low <= site.lineno <= high] or sites
-    start = before.step if before else -1
-    passes = sum(e.span == event.span and e.op == event.op for e in story.events[start + 1 : event.step + 1])
-    return near[min(max(passes, 1), len(near)) - 1]
+    passes = [e.step for e in story.events[: event.step + 1] if e.span == event.span and e.op == event.op]
+    site = sites[(max(len(passes), 1) - 1) % len(sites)]
+    if low <= site.lineno <= high or high < low:  # the end of a loop is followed by its beginning
+        return site
+    near = [other for other in sites if low <= other.lineno <= high] or sites
+    since = sum(step > (before.step if before else -1) for step in passes)
+    return near[min(max(since, 1), len(near)) - 1]

@@ -23,11 +23,11 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
     pair = meeting(program, changed, backward)
     if pair is None:
         return []
-    again = second_forwards(program, *pair, saved) if _is_leaf_memory(story, clash) else []
+    again = second_forwards(program, *pair, saved) if is_leaf_memory(story, clash) else []
     return [*moves(program, *pair), *again]
 
 
-def _is_leaf_memory(story: Story, clash: Clash) -> bool:
+def is_leaf_memory(story: Story, clash: Clash) -> bool:
     """Is it a parameter's memory? Only an update of one is kept when the forward pass is run again."""
     return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(clash.storage))
 
@@ -86,6 +86,7 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
     # a forward method is called through its module, so where from is not in the text: then any run of assignments may do
     known = any(program.function(s) is program.function(backward) for s in saved)
     fixes: list[Fix | None] = []
+    others: list[Fix | None] = []
     for statement in _preceding(program, backward):
         if statement is changed or not assigned(program, statement) & needed:
             continue
@@ -95,11 +96,11 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
         copied.insert(0, statement)
         if len(copied) > 6 or sum(s.end_lineno - s.lineno + 1 for s in copied if s.end_lineno) > 20:
             break
-        if not known or any(id(s) in covers for s in copied):
-            if not ordered:  # in a loop: the change of one round meets the backward of the next
-                fixes.append(_second_forward(program, backward, copied, after=False))
-            fixes.append(_second_forward(program, changed, copied, after=True))
-    return fixes[:6]
+        kept = fixes if not known or any(id(s) in covers for s in copied) else others
+        if not ordered:  # in a loop: the change of one round meets the backward of the next
+            kept.append(_second_forward(program, backward, copied, after=False))
+        kept.append(_second_forward(program, changed, copied, after=True))
+    return (fixes or others)[:6]
 
 
 def _second_forward(program: Program, place: ast.stmt, copied: list[ast.stmt], *, after: bool) -> Fix:

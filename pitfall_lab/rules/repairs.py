@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pitfall_lab.rules.finding import Fix
-from pitfall_lab.rules.order import order_repairs
+from pitfall_lab.rules.order import is_leaf_memory, order_repairs
 from pitfall_lab.rules.saving import alias_repairs, saving_repairs
 from pitfall_lab.rules.source import Program, apply
 from pitfall_lab.rules.story import Clash, Story
@@ -30,9 +30,12 @@ def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
     candidates: list[Fix | None] = []
     for step in clash.changed_at[:3]:
         candidates += changing_repairs(program, story, step)
-    candidates += alias_repairs(program, story, clash)
-    candidates += saving_repairs(program, story, clash)
-    candidates += order_repairs(program, story, clash)
+    # an update of parameters is meant: first see whether it came at the wrong moment
+    makers = (
+        (order_repairs, alias_repairs, saving_repairs) if is_leaf_memory(story, clash) else (alias_repairs, saving_repairs, order_repairs)
+    )
+    for maker in makers:
+        candidates += maker(program, story, clash)
     return unique(program.text, candidates)
 
 

@@ -7,12 +7,13 @@ and the shadow engine, never from torch's message. A write that *could* break a 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.calls import call_chain
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
 from pitfall_lab.rules.repairs import repairs
 from pitfall_lab.rules.story import Clash, Story
+from pitfall_lab.rules.syntax import written_root
 from pitfall_lab.rules.wording import at_line, called, capital, snippet, statement_text
 from pitfall_lab.trace import Event, Failure, Forecast, Span, T, Trace
 
@@ -89,7 +90,16 @@ def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecas
         after, until = saved_at if saved_at is not None else -1, backward if backward is not None else len(story.events)
         changed_at = tuple(story.bumps(failure.counter, after, until))
     what = called(story, failure.tensor, failure.storage, saved_at, saved_at)
-    return Case(story, failure, what, saved_at, changed_at, backward)
+    case = Case(story, failure, what, saved_at, changed_at, backward)
+    return case if what.en.startswith(("`", "the result")) or case.is_step else replace(case, what=_written_name(case) or what)
+
+
+def _written_name(case: Case) -> T | None:
+    """What the changing line calls the tensor: ``self.state`` in ``self.state += 1``, which no frame knows by a plain name."""
+    statement = case.story.program.statement_at(case.story.span(case.changed))
+    name = written_root(statement) if statement is not None else None
+    text = case.story.program.segment(name) if name is not None else ""
+    return T(en=f"`{text}`", zh=f"`{text}`") if text else None
 
 
 def _finding(story: Story, event: Event | None, failure: Failure) -> Finding:

@@ -46,6 +46,13 @@ NO_TWIN = {
     "map_",
     "share_memory_",
 }
+# where torch's modules and functions take their inplace flag when it is given by position: nn.ReLU(True), F.relu(h, True)
+FLAG_POSITIONS = {
+    **dict.fromkeys(("ReLU", "ReLU6", "SiLU", "Mish", "Hardswish", "Hardsigmoid", "SELU"), 0),
+    **dict.fromkeys(("ELU", "CELU", "LeakyReLU", "Dropout", "relu", "relu6", "silu", "mish", "hardswish", "hardsigmoid", "selu"), 1),
+    **dict.fromkeys(("Hardtanh", "Threshold", "elu", "celu", "leaky_relu"), 2),
+    **dict.fromkeys(("dropout", "hardtanh", "threshold"), 3),
+}
 # attributes and methods that look at the same memory
 VIEW_ATTRIBUTES = {"data", "T", "mT", "H", "mH", "real", "imag"}
 VIEW_METHODS = {
@@ -84,6 +91,8 @@ def writes(call: ast.Call) -> bool:
     """Is it an in-place call: ``h.add_``, ``out=h``, ``inplace=True``?"""
     name = called(call)
     in_place = name.endswith("_") and not name.endswith("__")
+    position = FLAG_POSITIONS.get(name)
+    in_place = in_place or (position is not None and name.islower() and len(call.args) > position and is_true(call.args[position]))
     return in_place or any(k.arg == "out" or (k.arg == "inplace" and is_true(k.value)) for k in call.keywords)
 
 

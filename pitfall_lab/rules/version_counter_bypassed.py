@@ -9,7 +9,7 @@ from __future__ import annotations
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
 from pitfall_lab.rules.repairs import repairs
 from pitfall_lab.rules.story import Clash, Story
-from pitfall_lab.rules.wording import at_line, called, difference, gradient_of, numbers, statement_text
+from pitfall_lab.rules.wording import at_line, called, difference, gradient_of, numbers, snippet, statement_text
 from pitfall_lab.trace import Harm, Span, StaleRead, T, Trace
 
 CODE, NAME = "PL301", "version-counter-bypassed"
@@ -134,8 +134,9 @@ def _alias(story: Story, cause: StaleRead) -> list[Related]:
     counter = next((saved.get("counter") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
     for label, tensor in story.tensors_on(cause.storage):
         if tensor.get("kind") == "array" or tensor.get("counter") not in (None, counter):
-            name = called(story, label, None, None)
             born = tensor.get("born")
+            text = story.name(label) or snippet(story, story.span(born))
+            name = T(en=f"`{text}`", zh=f"`{text}`") if text else T(en="this", zh="这里")
             return [
                 Related(
                     "alias",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from pitfall_lab.rules.story import Story
@@ -17,7 +18,7 @@ def called(story: Story, tensor: str | None, storage: str | None, step: int | No
         (n for label, _ in story.tensors_on(storage) if _is_whole(story, label, storage) and (n := story.name(label, step))), None
     )
     if name:
-        return T(en=f"`{name}`", zh=f"`{name}`")
+        return _code(name)
     maker = story.line_event(saved_at)
     if (
         maker is not None
@@ -26,12 +27,18 @@ def called(story: Story, tensor: str | None, storage: str | None, step: int | No
     ):
         return T(en=f"the result of `{code}`", zh=f"`{code}` 的结果")
     if name := story.name(tensor, step) or story.storage_name(storage, step):
-        return T(en=f"`{name}`", zh=f"`{name}`")
+        return _code(name)
     shape = story.shape(tensor, step)
     if shape is not None:
         text = "×".join(str(n) for n in shape) or "0-d"
         return T(en=f"a tensor of shape {text}", zh=f"一个形状为 {text} 的张量")
     return T(en="a tensor", zh="一个张量")
+
+
+def _code(name: str) -> T:
+    """A name as the learner would write it: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
+    text = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)
+    return T(en=f"`{text}`", zh=f"`{text}`")
 
 
 def _is_whole(story: Story, label: str | None, storage: str | None) -> bool:

@@ -8,6 +8,7 @@ from pitfall_lab.rules.finding import Edit, Fix
 from pitfall_lab.rules.source import Program, merge
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import (
+    FLAG_POSITIONS,
     METHOD_OPERATORS,
     NO_TWIN,
     OPERATORS,
@@ -149,21 +150,9 @@ def _without_flag(program: Program, call: ast.Call) -> Fix:
 
 
 def _flag_spans(program: Program, call: ast.Call) -> list[Span]:
+    """Where ``call`` is told to work in place: ``inplace=True``, or ``True`` at the place of that parameter."""
     spans = [_argument_span(program, call, k) for k in call.keywords if k.arg == "inplace" and is_true(k.value)]
-    # nn.ReLU(True), nn.Dropout(0.5, True): the flag by position
-    position = {
-        "ReLU": 0,
-        "ReLU6": 0,
-        "SiLU": 0,
-        "Mish": 0,
-        "Hardswish": 0,
-        "Hardsigmoid": 0,
-        "SELU": 0,
-        "ELU": 1,
-        "CELU": 1,
-        "LeakyReLU": 1,
-        "Dropout": 1,
-    }.get(called(call))
+    position = FLAG_POSITIONS.get(called(call))
     if not spans and position is not None and len(call.args) > position and is_true(call.args[position]):
         spans = [_argument_span(program, call, call.args[position])]
     return spans
