@@ -151,6 +151,16 @@ def test_every_picture_fits_its_page_and_names_its_parts(stage, name, width):
         assert root.evaluate(NAMELESS) == []
 
 
+def test_a_long_program_can_be_changed_over_to_cards_and_back(stage):
+    root = at(stage, build.chain(120), 100)
+    button = root.get_by_role("button", name="all nodes")
+    button.click()
+    assert root.locator(".v-card").count() == 122
+    assert root.locator(".v-card.v-now").count() == 1
+    button.click()
+    assert root.locator(".v-rung.v-here").count() == 1
+
+
 def test_hostile_labels_and_texts_stay_text(stage):
     root = at(stage, build.hostile(), 3)
     assert root.locator("script, img, iframe").count() == 0

@@ -57,6 +57,7 @@ interface Graph {
   ladder?: Ladder;
 }
 
+type Mounted = { update(): void; destroy(): void };
 type Redraw = (state: State, step: number) => void;
 
 export const graph: View = {
@@ -64,13 +65,31 @@ export const graph: View = {
   title: { en: "Graph", zh: "计算图" },
   mount(root, model) {
     const scene = part<Graph>(model, "graph");
-    if (scene?.ladder) return mountLadder(root, model, scene.ladder);
+    if (scene?.ladder) return mountEither(root, model, scene, scene.ladder);
     if (!scene?.nodes.length) return nothing(root, model.t("torch built no graph: nothing here requires a gradient.", "torch 没有建立计算图：这里没有张量需要梯度。"));
     return mountCards(root, model, scene);
   },
 };
 
-function mountCards(root: HTMLElement, model: Model, scene: Graph): { update(): void; destroy(): void } {
+/** A long program starts as a ladder; where the cards were laid out too, a button changes over. */
+function mountEither(root: HTMLElement, model: Model, scene: Graph, ladder: Ladder): Mounted {
+  if (!scene.nodes.length) return mountLadder(root, model, ladder);
+  const place = h("div", {});
+  let cards = false;
+  const mount = (): Mounted => (cards ? mountCards(place, model, scene) : mountLadder(place, model, ladder));
+  let view = mount();
+  const change = (): void => {
+    cards = button.getAttribute("aria-pressed") === "false";
+    button.setAttribute("aria-pressed", String(cards));
+    view = mount();
+    view.update();
+  };
+  const button = h("button", { type: "button", class: "v-link", "aria-pressed": "false", click: change }, model.t("all nodes", "全部节点"));
+  root.replaceChildren(h("div", { class: "v-tools" }, button), place);
+  return { update: () => view.update(), destroy: () => root.replaceChildren() };
+}
+
+function mountCards(root: HTMLElement, model: Model, scene: Graph): Mounted {
   const box = frame(root, model.t("computation graph, scrollable", "计算图，可滚动"));
   const label = model.t(`Computation graph with ${scene.count} nodes`, `计算图，${scene.count} 个节点`);
   const svg = s("svg", { width: scene.width + 56, height: scene.height, viewBox: `0 0 ${scene.width + 56} ${scene.height}`, role: "group", "aria-label": label });
