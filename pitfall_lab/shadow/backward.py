@@ -310,7 +310,7 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
     array = gradient.array
     if gradient.holders <= 1 and (array is None or _same_layout(array, leaf, stride)):
-        storage, offset = _stolen(gradient, leaf)
+        storage, offset = stolen(gradient, leaf)
         result = ShadowTensor(leaf.graph, storage, leaf.shape, stride, offset, leaf.dtype, gradient.held.counter)
     else:
         # The copy is made by writing into fresh memory, which counts as a change.
@@ -337,7 +337,7 @@ def fresh(tensor: ShadowTensor, array: np.ndarray | None) -> ShadowTensor:
     return result
 
 
-def _stolen(gradient: Gradient, leaf: ShadowTensor) -> tuple[Storage, int]:
+def stolen(gradient: Gradient, leaf: ShadowTensor) -> tuple[Storage, int]:
     """The gradient's memory as a storage; pieces of one gradient (of a cat, say) share it."""
     held, array = gradient.held, gradient.array
     if array is None:

@@ -79,6 +79,7 @@ class Engine:
         self.writes: list[Storage] = []
         self.ran: list[NodeRun] = []
         self.harms: list[Harm] = []
+        self.warnings: list[str] = []
 
     @property
     def grad_enabled(self) -> bool:
@@ -128,7 +129,7 @@ class Engine:
         """Start a new record of what is about to happen."""
         self.graph.created = []
         self.graph.stale = []
-        self.writes, self.ran, self.harms = [], [], []
+        self.writes, self.ran, self.harms, self.warnings = [], [], [], []
 
     def applied(self, result: Any = None) -> Applied:
         """The record since :meth:`begin`."""
@@ -163,6 +164,9 @@ class Engine:
         storage = tensor.storage
         storage.about_to_change()
         target = tensor.window()
+        if values is not None and target is None and tensor.numel == storage.size <= self.value_limit and tensor.dtype.numpy is not None:
+            storage.data = np.empty(storage.size, tensor.dtype.numpy)
+            target = tensor.window()
         if values is None or target is None:
             storage.data = None
         else:

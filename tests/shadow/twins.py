@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from pitfall_lab.shadow import torch as shadow_torch
+from pitfall_lab.shadow.facade import Function
 
 OPERANDS = """
 a = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
@@ -75,7 +76,7 @@ def short(name: str) -> str:
 
 def saved_names(node: Any) -> list[str]:
     """Which tensors a node has saved, as torch shows them."""
-    if isinstance(node, shadow_torch.Function):
+    if isinstance(node, Function):
         return [] if node.node.inner is not None else sorted({"indices" if s.name.startswith("indices") else s.name for s in node.node.saved})
     found = []
     for attribute in dir(node):

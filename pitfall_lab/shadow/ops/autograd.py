@@ -8,7 +8,7 @@ from weakref import ref
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.backward import Gradient, Pass, compare, element_strides, wrongly_read
+from pitfall_lab.shadow.backward import Gradient, Pass, compare, element_strides, stolen, wrongly_read
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine, Harm
 from pitfall_lab.shadow.errors import Unmodelled, runtime
@@ -183,6 +183,14 @@ def _harms(e: Engine, the_pass: Pass, rehearsal: tuple[Pass, list[Any]], wanted:
 # -- hooks
 
 
+def in_memory(gradient: Gradient, like: ShadowTensor) -> ShadowTensor:
+    """The gradient as the tensor a hook receives: the very memory that becomes ``.grad`` if nobody keeps it."""
+    storage, offset = stolen(gradient, like)
+    assert gradient.array is not None  # noqa: S101 - asked before
+    return ShadowTensor(like.graph, storage, gradient.shape, element_strides(gradient.array), offset, like.dtype, gradient.held.counter)
+
+
+
 @op(".retain_grad", kind="other")
 def retain_grad(e: Engine, self: Any) -> None:
     tensor_only(self)
@@ -205,8 +213,14 @@ def register_hook(e: Engine, self: Any, hook: Any) -> None:
     def call(gradient: Gradient) -> Gradient:
         if not e.standalone or gradient.array is None:
             return Gradient(None, gradient.shape)
-        returned = hook(detached(e, gradient, self.dtype))
-        return gradient if returned is None else Gradient(returned.values(), gradient.shape)
+        shown = in_memory(gradient, self)
+        kept = ref(shown)
+        returned = hook(shown)
+        del shown
+        seen = kept()
+        if seen is not None and returned is not seen:
+            gradient.hold()  # the hook has put it somewhere: it can no longer be stolen
+        return gradient if returned is None or returned is seen else Gradient(returned.values(), gradient.shape)
 
     node = self.grad_fn
     if node is not None:

@@ -15,6 +15,10 @@ from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.views import alias
 from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage
 
+COPY_CONSTRUCT = (
+    "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+    "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor)."
+)
 FLOATS_ONLY = "Only Tensors of floating point and complex dtype can require gradients"
 
 
@@ -50,7 +54,7 @@ def _filled(name: str, value: Any) -> None:
         if out is not None or names is not None:
             raise Unmodelled("out= and names= are not modelled")
         shape = as_shape(size)
-        return made(e, shape, dtype or FLOAT32, None if value is None else np.full((), value), requires_grad)
+        return made(e, shape, dtype or FLOAT32, None if value is None and e.random is None else np.full((), value or 0), requires_grad)
 
     def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
              memory_format: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
@@ -218,6 +222,8 @@ def tensor(e: Engine, data: Any, *, dtype: Any = None, requires_grad: bool = Fal
     plain(device, None, pin_memory)
     kind = DType(dtype) if dtype else (_python_dtype(data) or FLOAT32)
     values = _python_values(data)
+    if isinstance(data, ShadowTensor):
+        e.warnings.append(COPY_CONSTRUCT)
     shape = data.shape if isinstance(data, ShadowTensor) else np.shape(values)
     return made(e, tuple(shape), kind, values, requires_grad)
 

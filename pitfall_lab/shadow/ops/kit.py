@@ -282,9 +282,13 @@ def pointwise(e: Engine, rule: Rule, operands: Sequence[Operand], dtype: DType, 
 
 
 def in_place(
-    e: Engine, rule: Rule, operands: Sequence[Operand], compute_in: DType | None = None, *, elementwise: bool = True, copies_self: bool = True
+    e: Engine, rule: Rule, operands: Sequence[Operand], compute_in: DType | None = None, *, elementwise: bool = True, copies_self: bool = True,
+    overwrites: bool = False,
 ) -> ShadowTensor:
-    """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order."""
+    """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
+
+    ``overwrites`` says that the old numbers do not matter (fill, copy), so that unknown memory becomes known.
+    """
     target = operands[0]
     tensor_only(target)
     assert isinstance(target, ShadowTensor)  # noqa: S101 - for the type checker
@@ -300,7 +304,11 @@ def in_place(
     if elementwise and reads_what_it_writes(target, operands):
         one_by_one(e, rule, target, operands)
     else:
-        found = arrays(e, operands, compute_in) if target.storage.data is not None else None
+        found = arrays(e, operands[overwrites:], compute_in)
+        if overwrites and found is not None and target.dtype.numpy is not None and target.numel <= e.value_limit:
+            found = [np.zeros(target.shape, target.dtype.numpy), *found]
+        elif overwrites:
+            found = None
         e.write(target, None if found is None else rule.forward(*found))
     finish_write(e, target, node, rule)
     return target

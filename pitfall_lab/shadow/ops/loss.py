@@ -22,6 +22,11 @@ def _pair(e: Engine, name: str, input: Any, target: Any) -> tuple[ShadowTensor, 
     """Both operands expanded to one shape: (N, 1) against (N,) silently becomes (N, N), with a warning only."""
     tensor_only(input, target)
     shape = broadcast(input.shape, target.shape)
+    if input.shape != target.shape:
+        e.warnings.append(
+            f"Using a target size (torch.Size({list(target.shape)})) that is different to the input size (torch.Size({list(input.shape)})). "
+            "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size."
+        )
     return tuple(x if x.shape == shape else expand(e, x, *shape) for x in (input, target))  # type: ignore[return-value]
 
 

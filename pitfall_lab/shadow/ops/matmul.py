@@ -201,7 +201,8 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
         raise Unmodelled("addmm of other dimensions")
     if mat1.shape[1] != mat2.shape[0]:
         raise _cannot(mat1.shape, mat2.shape)
-    _mat_types(mat1, mat2)
+    if mat1.dtype != mat2.dtype:
+        raise runtime(f"mat1 and mat2 must have the same dtype, but got {mat1.dtype.scalar_name} and {mat2.dtype.scalar_name}", "dtype")
     if input.dtype != mat1.dtype:
         raise Unmodelled("addmm of two types")
     shape = (mat1.shape[0], mat2.shape[1])

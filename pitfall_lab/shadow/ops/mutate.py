@@ -26,7 +26,7 @@ def _fill_rule(value: Any) -> Rule:
 
 @op(".zero_", "torch.zero_", kind="inplace", samples=("h.zero_()", "h[0].zero_()", "p.zero_()"))
 def zero_(e: Engine, self: Any) -> ShadowTensor:
-    return in_place(e, ZERO, (self,), elementwise=False)
+    return in_place(e, ZERO, (self,), elementwise=False, overwrites=True)
 
 
 @op(".fill_", "torch.fill_", kind="inplace", samples=("h.fill_(2)", "h[0].fill_(2.5)", "p.fill_(1)"))
@@ -37,10 +37,10 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
         e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or value.requires_grad))
         check_overlap(self)
         rule = Rule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (np.zeros_like(g), g.sum()))
-        return in_place(e, rule, (self, value), elementwise=False)
+        return in_place(e, rule, (self, value), elementwise=False, overwrites=True)
     if not isinstance(value, NUMBERS):
         raise Unmodelled("fill_ with something else")
-    return in_place(e, _fill_rule(value), (self,), elementwise=False)
+    return in_place(e, _fill_rule(value), (self,), elementwise=False, overwrites=True)
 
 
 @op(".copy_", kind="inplace", samples=("h.copy_(b)", "h.copy_(c)", "h[0].copy_(c)", "p.copy_(a)", "n.copy_(p)", "h.copy_(h)"))
@@ -49,11 +49,11 @@ def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowT
     checked = _fits(self, src)
     if src is self:
         # copy_ onto itself is counted, and its history is rewritten all the same
-        return in_place(e, COPY, (self, src), elementwise=False)
+        return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
     if checked and not self.inference:
         e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or src.requires_grad))
         check_overlap(self, (src,))
-    return in_place(e, COPY, (self, src), elementwise=False)
+    return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
 
 
 def _fits(self: ShadowTensor, src: ShadowTensor) -> bool:
@@ -77,7 +77,7 @@ def _random_fill(name: str, draw: Any) -> None:
         title = name.rstrip("_").capitalize()
         rule = Rule(f"{title}Backward0", lambda a: values if values is not None else a, (), lambda g, s: (np.zeros_like(g),))
         check_overlap(self) if not (self.requires_grad and e.grad_enabled) else None
-        result = in_place(e, rule, (self,), elementwise=False)
+        result = in_place(e, rule, (self,), elementwise=False, overwrites=True)
         if values is None:
             result.storage.data = None
         return result

@@ -350,15 +350,25 @@ def _activation(e: Engine, rule: Rule, twin: Rule | None, input: Any, inplace: b
 
 @op("F.leaky_relu", saves="self; result when in place", samples=("F.leaky_relu(a)", "F.leaky_relu(a, 0.2)", "F.leaky_relu(h, inplace=True)"))
 def leaky_relu(e: Engine, input: Any, negative_slope: float = 0.01, inplace: bool = False) -> ShadowTensor:
-    if inplace and negative_slope < 0:
-        raise Unmodelled("in-place leaky_relu with a negative slope")
 
     def forward(x: Any) -> Any:
         return np.where(x > 0, x, x * np.asarray(negative_slope, x.dtype))
 
     rule = Rule("LeakyReluBackward0", forward, SELF, lambda g, s: (np.where(s.self > 0, g, g * negative_slope),))
-    twin = Rule("LeakyReluBackward1", forward, RESULT, lambda g, s: (np.where(s.result > 0, g, g * negative_slope),))
-    return _activation(e, rule, twin, input, inplace)
+
+    def backward_of_result(g: Any, s: Any) -> tuple[Any]:
+        if negative_slope < 0:
+            raise runtime(NEGATIVE_SLOPE)
+        return (np.where(s.result > 0, g, g * negative_slope),)
+
+    return _activation(e, rule, Rule("LeakyReluBackward1", forward, RESULT, backward_of_result), input, inplace)
+
+
+NEGATIVE_SLOPE = (
+    "In-place leakyReLu backward calculation is triggered with a negative slope which is not supported. This is caused by calling in-place "
+    "forward function with a negative slope, please call out-of-place version instead. File an issue at https://github.com/pytorch/pytorch if "
+    "you do require supporting in-place leakRelu backward calculation with negative slope"
+)
 
 
 @op("torch.nn.functional.leaky_relu_", kind="inplace", saves="result", samples=("F.leaky_relu_(h)",))
@@ -374,6 +384,11 @@ def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sha
     rule = Rule("EluBackward0", forward, SELF, lambda g, s: (np.where(s.self > 0, g, g * alpha * np.exp(s.self)),))
     twin = Rule("EluBackward1", forward, RESULT, lambda g, s: (np.where(s.result > 0, g, g * (s.result + alpha)),))
     return _activation(e, rule, twin, input, inplace)
+
+
+@op("torch.nn.functional.elu_", kind="inplace", saves="result", samples=("F.elu_(h)",))
+def elu_in_place(e: Engine, input: Any, alpha: float = 1.0) -> ShadowTensor:
+    return elu(e, input, alpha, inplace=True)
 
 
 @op("F.silu", saves="self", samples=("F.silu(a)", "F.silu(h, inplace=True)"))
@@ -579,8 +594,22 @@ def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
 def masked_fill_in_place(e: Engine, self: Any, mask: Any, value: Any) -> ShadowTensor:
     operands = _masked_operands(self, mask, value)
     if any(s == 0 and n > 1 for s, n in zip(self.stride, self.shape, strict=True)):
-        return in_place(e, _masked_fill(value), operands, elementwise=False)
+        e.warnings.append("Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation.")
+        return _masked_fill_expanded(e, self, mask, value, operands)
     return in_place(e, _masked_fill(value), operands)
+
+
+def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, value: Any, operands: tuple[Any, ...]) -> ShadowTensor:
+    """Rows that share memory change together: an element is filled when any of its addresses is."""
+    before, hit = self.values(), mask.window()
+    result = in_place(e, _masked_fill(value), operands, elementwise=False)
+    if before is not None and hit is not None:
+        e.write(self, before)
+        out = self.window()
+        for index in zip(*np.nonzero(np.broadcast_to(hit, self.shape)), strict=True):
+            if out is not None:
+                out[index] = value
+    return result
 
 
 def _extremum(name: str, node: str, forward: Any, wins: Any) -> None:
