@@ -35,7 +35,7 @@ class Namespace:
                     modules[id(value)] = (name, value)
         # Outer frames come last: "net.0.weight" is a better name than "self.weight".
         for name, module in modules.values():
-            for part, tensor in [*module.named_parameters(), *module.named_buffers()]:
+            for part, tensor in _parts(module):
                 self._parameters[id(tensor)] = (weakref.ref(tensor), f"{name}.{part}")
         known = self._parameters.get(id(real))
         return [known[1]] if known is not None and known[0]() is real else []
@@ -52,6 +52,13 @@ class Namespace:
                     if low < pointer + nbytes and pointer < high:
                         found[id(value)] = (value, name)
         return list(found.values())
+
+
+def _parts(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    try:
+        return [*module.named_parameters(), *module.named_buffers()]
+    except (AttributeError, RuntimeError):
+        return []  # its __init__ has not called super().__init__() (yet)
 
 
 def scopes(frame: FrameType | None) -> Iterator[list[tuple[str, Any]]]:

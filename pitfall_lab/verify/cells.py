@@ -47,17 +47,19 @@ def identical(one: np.ndarray, other: np.ndarray) -> bool:
 _TOLERANCE = {"float16": (2e-3, 1e-4), "bfloat16": (2e-2, 1e-3), "float32": (2e-5, 1e-6), "complex64": (2e-5, 1e-6)}
 
 
-def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str) -> bool:
+def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float | None = None) -> bool:
     """Whether two engines' numbers are the same up to rounding of ``dtype``.
 
     Both engines round every operation once, in a possibly different order of additions: a few units in the last place,
-    relative to the largest number involved. The absolute part is scaled by that number for the same reason.
+    relative to the largest number involved. The absolute part is scaled by that number for the same reason: ``scale``, or
+    the largest result.
     """
     if observed.shape != modelled.shape:
         return False
     if observed.dtype.kind not in "fc":
         return bool(np.array_equal(observed, modelled))
     rtol, atol = _TOLERANCE.get(dtype, (1e-9, 1e-12))
-    finite = np.abs(observed[np.isfinite(observed)])
-    scale = float(finite.max()) if finite.size else 1.0
+    if scale is None:
+        finite = np.abs(observed[np.isfinite(observed)])
+        scale = float(finite.max()) if finite.size else 1.0
     return bool(np.allclose(observed, modelled, rtol=rtol, atol=atol * max(scale, 1e-30), equal_nan=True))

@@ -50,6 +50,7 @@ class Lockstep:
         self._parents: list[int] = []
         self._hooked = False
         self._unseen: list[tuple[str, str, str]] = []
+        self._operands_before: list[np.ndarray] = []
         self._named: tuple[int, Span | None, TensorRecord | None] = (-1, None, None)
         self._bumps: dict[str, list[tuple[int, int]]] = {}
         self._writes: dict[str, list[int]] = {}
@@ -386,6 +387,8 @@ class Lockstep:
     def _compare(self, call: Call, step: int, applied: Applied, result: Any) -> tuple[list[str], bool, list[Effect]]:
         effects: list[Effect] = []
         before = len(self.writer.disagreements)
+        found = (self.records.find(real) for real in values.tensors((call.args, call.kwargs)))
+        self._operands_before = [r.storage.shadow.data for r in found if r is not None and r.storage is not None and r.storage.shadow.data is not None]
         reals = list(values.tensors(result))
         shadows = list(_shadows(applied.result))
         results: list[str] = []
@@ -458,6 +461,11 @@ class Lockstep:
         seen, shadow, label = facts.read(real), record.shadow, record.label
         if shadow is None or record.storage is None:
             return []
+        if not self._follow_storage(record, real, seen):
+            known = self.records.storage_of(seen)
+            mine_at = self.records.storage_label(shadow.storage)
+            self.writer.disagree(step, f"tensors.{label}.storage", known.label if known else "new memory", mine_at or "new memory")
+            return self._replace(record, real, seen)
         effects: list[Effect] = []
         mine: dict[str, Any] = {
             "shape": shadow.shape, "stride": shadow.stride, "offset": shadow.offset, "dtype": str(shadow.dtype[:]), "requires_grad": shadow.requires_grad,
@@ -485,6 +493,19 @@ class Lockstep:
         by = "observed" if wrong else "agreed"
         return effects + self._describe_storage(record.storage, by) + self._describe(record, real, seen, by)
 
+    def _follow_storage(self, record: TensorRecord, real: Any, seen: Facts) -> bool:
+        """The object may look at other memory now (``p.data = …``). True when the shadow says the same."""
+        storage = self.records.storage_of(seen)
+        shadow = record.shadow
+        if storage is record.storage or shadow is None:
+            return True
+        if storage is None and self.records.storage_label(shadow.storage) is None:
+            storage = self.records.add_storage(shadow.storage, seen, real)
+        if storage is None or storage.shadow is not shadow.storage:
+            return False
+        self.records.rebind(record, shadow, storage)
+        return True
+
     def _same_memory(self, step: int, storage: StorageRecord, real: Any) -> bool:
         """Compare the numbers and go on with torch's, which differ by rounding at most."""
         observed = facts.flat_values(real, self._limit)
@@ -496,11 +517,16 @@ class Lockstep:
             return True
         if identical(observed, modelled):
             return True
-        same = equal(observed, modelled, storage.dtype)
+        same = equal(observed, modelled, storage.dtype) or equal(observed, modelled, storage.dtype, scale=self._operand_scale())
         if not same:
             self.writer.disagree(step, f"storages.{storage.label}.cells", cells(observed), cells(modelled))
         modelled[...] = observed
         return same
+
+    def _operand_scale(self) -> float:
+        """The largest number that went into this call: where large numbers cancel, the rounding of the *operands* is what remains."""
+        sizes = [float(np.abs(data[np.isfinite(data)]).max(initial=0.0)) * max(data.size, 1) for data in self._operands_before if data.dtype.kind in "fc"]
+        return max(sizes, default=0.0)
 
     def _fill(self, storage: StorageRecord, real: Any) -> None:
         flat = facts.flat_values(real, self._limit)
