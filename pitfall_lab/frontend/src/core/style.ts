@@ -68,7 +68,7 @@ input:focus-visible::-webkit-slider-thumb{outline:2px solid var(--pl-accent);out
 .pl-root>.pl-tabs{display:none;padding:6px 8px;overflow-x:auto}.pl-tabs button{min-height:32px;white-space:nowrap}
 .pl-root>.pl-panels{padding:0;display:grid;gap:1px;background:var(--pl-line)}
 .pl-panel{background:var(--pl-bg);padding:14px 20px 18px;display:flex;flex-direction:column}
-.pl-body{flex:1;display:flex;flex-direction:column}.pl-body>.pl-code,.pl-body>.plv{max-height:var(--pl-tall,360px)}
+.pl-body{flex:1;display:flex;flex-direction:column}.pl-body>.pl-code,.pl-body>.plv{max-height:var(--pl-tall,400px)}
 @container pl (width<720px){.pl-root>.pl-tabs{display:flex}.pl-panel:not(.pl-chosen),.pl-panel>h3{display:none}.pl-story li+li::before{content:none}
 .pl-root>*,.pl-finding,.pl-panel{padding-inline:12px!important}.pl-root>.pl-findings,.pl-root>.pl-panels{padding-inline:0!important}
 .pl-root>.pl-transport{grid-template-columns:1fr auto}.pl-buttons{grid-column:1/-1;grid-row:2}.pl-others button{grid-template-columns:1fr}}
