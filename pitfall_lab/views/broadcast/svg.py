@@ -44,7 +44,8 @@ def _case(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float, language
     if case["clash"]:
         canvas.text(16, row + 22, "大小对不上" if language == "zh" else "sizes do not meet", "t redt")
     else:
-        canvas.text(16, row + 22, "结果" if language == "zh" else "result", "t b")
+        inside = ("归约前", "before it is reduced") if case["result"]["reduced"] else ("结果", "result")
+        canvas.text(16, row + 22, inside[0] if language == "zh" else inside[1], "t b")
     for d, size in enumerate(case["result"]["shape"]):
         clash = d in case["clash"]
         canvas.rect(LEFT + d * BOX, row + 6, BOX - 6, 24, "red" if clash else "box")

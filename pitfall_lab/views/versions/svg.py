@@ -62,7 +62,7 @@ def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int,
             canvas.text(x, axis + 23, f"v{bump['to']}", "t s b m", "middle")
     for step in track["silent"]:
         if step in place:
-            canvas.rect(place[step] - 6, axis - 6, 12, 12, "ghost")
+            canvas.rect(place[step] - 7, axis - 7, 14, 14, "line")
 
 
 def _pin(canvas: Canvas, pin: dict[str, Any], place: dict[int, float], axis: float) -> None:
