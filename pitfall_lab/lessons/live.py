@@ -34,8 +34,8 @@ def execute(source: str, name: str = "<lesson>") -> Ran:
     r"""Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer.
 
     >>> execute("print(6 * 7)").printed
-    '42\\n'
-    >>> type(execute("x = 1\\n1 / 0").error).__name__
+    '42\n'
+    >>> type(execute("x = 1\n1 / 0").error).__name__
     'ZeroDivisionError'
     """
     # Tracebacks (torch's anomaly mode prints one) show source lines only for files that linecache knows.
@@ -83,19 +83,19 @@ def _quiet_libraries() -> Iterator[None]:
         os.close(kept)
 
 
-# Settings that a program may leave changed, and how to read and restore each (names below ``torch``).
-_SETTINGS = (
-    ("get_rng_state", "set_rng_state"),
-    ("is_grad_enabled", "set_grad_enabled"),
-    ("get_default_dtype", "set_default_dtype"),
-    ("is_anomaly_enabled", "set_anomaly_enabled"),
-    ("get_num_threads", "set_num_threads"),
+# Settings of the whole process: how to read and write each (names below ``torch``), and the name or value a lesson starts from.
+_SETTINGS: tuple[tuple[str, str, object], ...] = (
+    ("get_rng_state", "set_rng_state", None),
+    ("get_num_threads", "set_num_threads", None),
+    ("is_grad_enabled", "set_grad_enabled", True),
+    ("is_anomaly_enabled", "set_anomaly_enabled", False),
+    ("get_default_dtype", "set_default_dtype", "float32"),
 )
 
 
 @contextlib.contextmanager
 def _undisturbed(source: str) -> Iterator[None]:
-    """Put torch's process-wide settings back to where they were.
+    """Run a lesson under torch's own defaults, whatever the learner has set, and put the learner's settings back afterwards.
 
     torch is looked up, not imported: this layer does not depend on it, only the programs it runs do. When a program is
     the first to import it, its import is done before, so that there is a state to note.
@@ -104,9 +104,12 @@ def _undisturbed(source: str) -> Iterator[None]:
         with contextlib.suppress(ImportError):
             exec("import torch", {})  # noqa: S102 - a constant; see above
     torch = sys.modules.get("torch")
-    noted = [(getattr(torch, write), getattr(torch, read)()) for read, write in _SETTINGS] if torch else []
+    noted = [(getattr(torch, write), getattr(torch, read)(), fresh) for read, write, fresh in _SETTINGS] if torch else []
     try:
+        for write, _, fresh in noted:
+            if fresh is not None:
+                write(getattr(torch, fresh) if isinstance(fresh, str) else fresh)
         yield
     finally:
-        for write, value in noted:
+        for write, value, _ in noted:
             write(value)

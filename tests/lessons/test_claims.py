@@ -126,6 +126,18 @@ def test_running_a_claim_disturbs_nothing() -> None:
     assert torch.equal(torch.rand(2), expected)
 
 
+def test_a_claim_is_decided_under_torchs_own_defaults() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            assert check(ledger()["s1-2-l"]).same == "exactly"
+            assert not torch.is_grad_enabled()
+        assert check(replace(ledger()["s1-2-h"], snippet="import torch\nprint(torch.ones(1).dtype)\n")).printed == "torch.float32\n"
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_program_that_uses_the_profiler_writes_nothing_beside_its_box(capfd: pytest.CaptureFixture[str]) -> None:
     assert check(ledger()["s1-2-t"]).same == "exactly"
     assert capfd.readouterr() == ("", "")

@@ -1,0 +1,15 @@
+"""The examples in the docstrings of the lessons are true."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["live", "exercise", "claims"])
+def test_the_examples_in_the_docstrings_hold(name: str) -> None:
+    done = doctest.testmod(import_module(f"pitfall_lab.lessons.{name}"))
+    assert done.attempted
+    assert not done.failed
