@@ -273,7 +273,7 @@ class Trial:
         try:
             # the cheap run first: most candidates that are wrong compute something else, or stop
             after = self.shop.witness(repaired)
-            same = keeps_what_was_right(before, after, fix.meaning) and (
+            same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding)) and (
                 finding.severity != "error" or fix.meaning != "same" or same_names(before, after)
             )
             trace = self.shop.trace(repaired) if same else None
@@ -342,21 +342,34 @@ def _text_key(trace: Trace, finding: Finding) -> tuple[str, ...]:
     return (finding.rule, *places)
 
 
-def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning: str) -> bool:
-    """Do the roots, gradients and leaves of the repaired program agree with those that were right, or meant, before?"""
+def backwards_before(trace: Trace, finding: Finding) -> int | None:
+    """How many backwards ran before the one that the finding is about; ``None`` when it is about none."""
+    step = next((r.step for r in finding.related if r.role == "backward"), None)
+    if step is None:
+        return None
+    names = ("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad")
+    steps = {event.step for event in trace.events[:step] if event.kind == "call" and event.op in names}
+    return sum(trace.events[at].parent not in steps for at in steps)
+
+
+def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning: str, number: int | None = None) -> bool:
+    """Do the roots, gradients and leaves of the repaired program agree with those that were right, or meant, before?
+
+    A forward pass that is run again changes what comes after it on purpose: backward ``number`` (from 0) is where that begins.
+    """
     if set(after["warnings"]) - set(before["warnings"]):
         return False
     if meaning == "shape":
         return after["error"] == before["error"] and _shapes(before) == _shapes(after)[: len(_shapes(before))]
     if meaning == "recompute" and after["error"] is not None and before["error"] is None:
         return False
-    return _same_history(before, after)
+    return _same_history(before, after, number if meaning == "recompute" else None)
 
 
-def _same_history(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """The same backwards with the same gradients, as far as both programs got."""
-    for was, now in zip(before["backwards"], after["backwards"], strict=False):
-        if was["raised"] or now["raised"]:
+def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | None) -> bool:
+    """The same backwards with the same gradients, as far as both programs got, or as far as backward ``until``."""
+    for index, (was, now) in enumerate(zip(before["backwards"], after["backwards"], strict=False)):
+        if was["raised"] or now["raised"] or index == until:
             # what follows was never computed before; the leaves show that everything up to here happened as it did
             return _same_set(was["leaves"], now["leaves"])
         if not _same_backward(was, now):

@@ -96,11 +96,23 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
         copied.insert(0, statement)
         if len(copied) > 6 or sum(s.end_lineno - s.lineno + 1 for s in copied if s.end_lineno) > 20:
             break
-        kept = fixes if not known or any(id(s) in covers for s in copied) else others
+        again = _touched(program, copied, covers) if known else copied
+        kept = fixes if again else others
         if not ordered:  # in a loop: the change of one round meets the backward of the next
-            kept.append(_second_forward(program, backward, copied, after=False))
-        kept.append(_second_forward(program, changed, copied, after=True))
+            kept.append(_second_forward(program, backward, again or copied, after=False))
+        kept.append(_second_forward(program, changed, again or copied, after=True))
     return (fixes or others)[:6]
+
+
+def _touched(program: Program, copied: list[ast.stmt], covers: set[int]) -> list[ast.stmt]:
+    """Of some assignments, the saving one and those that depend on it; constants need not be made again."""
+    found: list[ast.stmt] = []
+    names: set[str] = set()
+    for statement in copied:
+        if id(statement) in covers or reads(program, statement) & names:
+            found.append(statement)
+            names |= assigned(program, statement)
+    return found
 
 
 def _second_forward(program: Program, place: ast.stmt, copied: list[ast.stmt], *, after: bool) -> Fix:

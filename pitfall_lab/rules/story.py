@@ -114,6 +114,12 @@ class Story:
         """The steps after ``after`` and up to ``until`` at which ``counter`` changed."""
         return [step for step, effect in self._effects.get(f"counters.{counter}", ()) if after < step <= until]
 
+    def writes(self, storage: str, after: int, until: int) -> tuple[int, ...]:
+        """The steps between two others at which the memory is known to have changed, counted by a version or not."""
+        changed = {step for step, effect in self._effects.get(f"storages.{storage}", ()) if effect.path.endswith(".cells")}
+        changed |= {event.step for event in self.events if storage in event.writes}
+        return tuple(sorted(step for step in changed if after < step < until))
+
     def calls(self) -> Iterator[Event]:
         """All calls, in order, without the nodes that ran in backward."""
         return (event for event in self.events if event.kind == "call")

@@ -6,6 +6,9 @@ saved) beside the one torch returned. No difference, no finding: such a write is
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
 from pitfall_lab.rules.repairs import repairs
 from pitfall_lab.rules.story import Clash, Story
@@ -20,10 +23,17 @@ def find(trace: Trace) -> list[Finding]:
     story = Story(trace)
     groups: dict[tuple[str, int | None], list[tuple[Harm, StaleRead]]] = {}
     for harm in trace.harms:
-        for cause in harm.causes[:1]:
+        for cause in map(partial(_with_writes, story, harm.step), harm.causes[:1]):
             key = (cause.storage, cause.changed_at[0] if cause.changed_at else None)
             groups.setdefault(key, []).append((harm, cause))
     return [_finding(story, group) for group in groups.values()]
+
+
+def _with_writes(story: Story, backward: int, cause: StaleRead) -> StaleRead:
+    """The cause with the steps that wrote, also where nobody announced them (a fused optimizer writes inside one call)."""
+    if cause.changed_at or cause.saved_at is None:
+        return cause
+    return replace(cause, changed_at=story.writes(cause.storage, cause.saved_at, backward))
 
 
 def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from typing import Any
@@ -58,9 +59,10 @@ def gradient_of(name: T) -> T:
 
 
 def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
-    """The statement around ``span`` on one line: of ``h[0] = 1`` torch marks only ``h[0]``."""
-    statement = story.program.statement_at(span) if story.program.tree is not None else None
-    if statement is None or hasattr(statement, "body"):
+    """The source under ``span``, but the whole statement where only its target is marked: ``h[0] = 1`` and not ``h[0]``."""
+    node = story.program.at(span) if story.program.tree is not None else None
+    statement = story.program.statement(node)
+    if statement is None or not isinstance(node, (ast.Subscript, ast.Attribute)):
         return snippet(story, span, limit)
     text = " ".join(story.program.segment(statement).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"

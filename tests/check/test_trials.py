@@ -1,0 +1,118 @@
+"""A fix is verified only when the finding is gone and every value that was right is the same: traps do not pass."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pitfall_lab.check import Subject, Trial, Workshop, keeps_what_was_right, prelude, tried
+from pitfall_lab.rules import Edit, Finding, Fix, find
+from pitfall_lab.trace import T
+
+SIGMOID = """\
+import torch
+x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+h = torch.sigmoid(x)
+y = h * 2
+h.mul_(10)
+loss = (y * h).sum()
+loss.backward()
+"""
+NUMPY = """\
+import torch
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+h = x * 2
+y = (h ** 2).sum()
+a = h.detach().numpy()
+a[0] = 50
+y.backward()
+"""
+UPDATE = """\
+import torch
+w = torch.tensor([1.0, 2.0], requires_grad=True)
+first, second = (w ** 2).sum(), (w ** 3).sum()
+opt = torch.optim.SGD([w], lr=0.1)
+first.backward()
+opt.step()
+second.backward()
+"""
+TRAPS = {
+    "writing through .data": (SIGMOID, 5, "h.data.mul_(10)\n"),
+    "detaching what was saved": (SIGMOID, 3, "h = torch.sigmoid(x).detach().requires_grad_()\n"),
+    "not writing at all": (SIGMOID, 5, ""),
+    "a new tensor outside the graph": (SIGMOID, 5, "with torch.no_grad(): h = h * 10\n"),
+    "keeping the graph": (SIGMOID, 7, "loss.backward(retain_graph=True)\n"),
+    "catching the error": (SIGMOID, 7, "try: loss.backward()\nexcept RuntimeError: pass\n"),
+    "another loss": (SIGMOID, 6, "loss = y.sum()\n"),
+    "an error of another kind": (SIGMOID, 5, "h = h * undefined\n"),
+    "leaving the tensor out": (NUMPY, 4, "y = (h.detach() ** 2).sum() + x.sum()\n"),
+    "another number": (NUMPY, 6, "a[0] = 3\n"),
+    "a step that takes other gradients with it": (UPDATE, 6, "second.backward()\nopt.step()\nsecond = w.sum()\n"),
+    "no step": (UPDATE, 6, ""),
+}
+
+
+def examined(source: str, shop: Workshop) -> tuple[Trial, Finding]:
+    subject = Subject(source, "program.py")
+    trace = shop.trace(subject)
+    findings = find(trace)
+    return Trial(shop, subject, trace, findings), findings[0]
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_trap_is_not_verified(name: str, shop: Workshop) -> None:
+    source, line, text = TRAPS[name]
+    trial, finding = examined(source, shop)
+    assert trial.ending(finding, Fix(T(en=name, zh=name), (Edit(line, line, text),))) == ""
+
+
+@pytest.mark.parametrize("source", [SIGMOID, NUMPY, UPDATE], ids=["PL101", "PL301", "step"])
+def test_a_repair_that_keeps_all_values_is_verified(source: str, shop: Workshop) -> None:
+    trial, finding = examined(source, shop)
+    assert any(trial.ending(finding, fix) == "finished" for fix in finding.fixes)
+
+
+def test_a_fused_step_between_two_backwards_is_found_and_repaired(shop: Workshop) -> None:
+    source = UPDATE.replace("lr=0.1", "lr=0.1, fused=True").replace("(w ** 2).sum(), (w ** 3).sum()", "(w ** 2).sum(), (w ** 3).sum()")
+    subject = Subject(source, "program.py")
+    (finding,) = tried(shop, subject, shop.trace(subject))
+    assert (finding.rule, finding.span and finding.span.line) == ("PL301", 6)
+    assert finding.fixes
+
+
+def record(gradient: list[float], *, leaf: float = 1.0, root: float = 2.0, **more: Any) -> dict[str, Any]:
+    """A witness of one backward of one leaf."""
+
+    def digest(*numbers: float) -> dict[str, Any]:
+        return {"shape": [len(numbers)], "numbers": [sum(numbers), max(map(abs, numbers)), *numbers]}
+
+    entry = {"roots": [digest(root)], "leaves": [digest(leaf)], "gradients": [digest(*gradient)], "results": [], "raised": False}
+    return {"error": None, "backwards": [entry], "leaves": [digest(leaf)], "warnings": [], "names": {}, **more}
+
+
+def test_rounding_is_no_difference_and_another_gradient_is_one() -> None:
+    assert keeps_what_was_right(record([1.0, 2.0]), record([1.0 + 1e-6, 2.0]), "same")
+    assert not keeps_what_was_right(record([1.0, 2.0]), record([1.0, 2.1]), "same")
+
+
+def test_a_new_warning_or_another_end_of_a_parameter_is_a_difference() -> None:
+    assert not keeps_what_was_right(record([1.0]), record([1.0], warnings=["The .grad attribute of a Tensor that is not a leaf …"]), "same")
+    assert not keeps_what_was_right(record([1.0]), record([1.0], leaf=3.0), "same")
+    assert not keeps_what_was_right(record([1.0]), record([1.0], error="RuntimeError"), "shape")
+
+
+def test_a_prelude_imports_what_another_process_can_import() -> None:
+    names = {"dumps": json.dumps, "js": json, "unused": json, "local": lambda: 0, "x": 3}
+    assert prelude("dumps(js, local, x)", names).splitlines() == ["from json import dumps as dumps", "import json as js"]
+    assert prelude("x = (", names) == ""
+
+
+def test_a_cell_whose_imports_are_elsewhere_is_tried_with_its_prelude(shop: Workshop) -> None:
+    import torch
+
+    cell = SIGMOID.replace("import torch\n", "\n")
+    subject = Subject(cell, "cell", prelude=prelude(cell, {"torch": torch}))
+    (finding,) = tried(shop, subject, shop.trace(subject))
+    assert finding.fixes[0].edits[0].text == "h = h * 10\n"

@@ -1,0 +1,59 @@
+"""From a saving line inside a module to the call that reached it, also when the module is called several times."""
+
+from __future__ import annotations
+
+import pytest
+
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.rules import find
+
+PROGRAM = """\
+import torch
+from torch import nn
+
+
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return torch.sigmoid(x) * self.w
+
+
+def score(module, x):
+    return module(x).sum()
+
+
+CALLS
+opt = torch.optim.SGD(SCALES, lr=0.1)
+first.backward()
+opt.step()
+second.backward()
+"""
+LAYOUTS = {
+    "two calls in two lines": (
+        "x = torch.ones(3, requires_grad=True)\nm = Scale()\nfirst = m(x).sum()\nsecond = m(x).sum()",
+        "m.parameters()",
+        [21],
+    ),
+    "two names in one line": (
+        "x = torch.ones(3, requires_grad=True)\nm, n = Scale(), Scale()\nfirst, second = m(x).sum(), m(n(x)).sum()",
+        "m.parameters()",
+        [20],
+    ),
+    "inside a container": (
+        "x = torch.ones(3, requires_grad=True)\nnet = nn.Sequential(Scale())\nfirst = net(x).sum()\nsecond = net(x * 2).sum()",
+        "net.parameters()",
+        [21],
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_call_that_reached_the_saving_line_is_named(layout: str, shop: Workshop) -> None:
+    calls, parameters, lines = LAYOUTS[layout]
+    source = PROGRAM.replace("CALLS", calls).replace("SCALES", parameters)
+    (finding,) = find(shop.trace(Subject(source, "program.py")))
+    related = {role: [r.span.line for r in finding.related if r.role == role and r.span] for role in ("saved", "forward")}
+    assert related == {"saved": [11], "forward": lines}
