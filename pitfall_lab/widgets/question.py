@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any
 import anywidget
 import traitlets
 
+from pitfall_lab.lessons import boxes
 from pitfall_lab.lessons.misconceptions import Misconception
-from pitfall_lab.lessons.question import Choice, Question, Reason, pose
+from pitfall_lab.lessons.question import Choice, Question, pose
 from pitfall_lab.trace import Language, T
 
 _WORDS: dict[str, T] = {
@@ -99,21 +99,21 @@ def _refutation(m: Misconception, language: Language) -> dict[str, str]:
 
 
 def page(asked: Question, language: Language) -> str:
-    """Return the question as HTML without scripts; every text is escaped, the answer is folded away."""
-    word = {key: html.escape(value.say(language)) for key, value in _WORDS.items()}
-    reasons = f"<div>{word['because']}</div><ul>{_rows(asked.reasons, language)}</ul>" if asked.reasons else ""
-    why = _rows([r for r in asked.reasons if r.right], language)
-    return (
-        f'<div class="pl-question-static" lang="{language}"><strong>{word["title"]}</strong>'
-        f"<pre>{html.escape(_numbered(asked.program))}</pre><div>{word['what']}</div><ul>{_rows(asked.choices, language)}</ul>{reasons}"
-        f"<details><summary>{word['open']}</summary><p>{html.escape(asked.answer.text.say(language))}</p>"
-        f"{f'<ul>{why}</ul>' if why else ''}{f'<pre>{html.escape(asked.message)}</pre>' if asked.message else ''}</details></div>"
+    """Return the question as HTML without scripts; the answer is folded away."""
+    word = {key: value.say(language) for key, value in _WORDS.items()}
+    return boxes.box(
+        "question-static",
+        language,
+        boxes.line(word["title"], strong=True),
+        boxes.listing(_numbered(asked.program)),
+        boxes.line(word["what"]) + boxes.items([c.text.say(language) for c in asked.choices]),
+        boxes.line(word["because"]) + boxes.items([r.text.say(language) for r in asked.reasons]) if asked.reasons else "",
+        boxes.fold(
+            word["open"],
+            boxes.items([asked.answer.text.say(language), *(r.text.say(language) for r in asked.reasons if r.right)]),
+            boxes.listing(asked.message) if asked.message else "",
+        ),
     )
-
-
-def _rows(items: Iterable[Choice | Reason], language: Language) -> str:
-    """Return choices or reasons as list items, escaped."""
-    return "".join(f"<li>{html.escape(item.text.say(language))}</li>" for item in items)
 
 
 def _numbered(program: str) -> str:

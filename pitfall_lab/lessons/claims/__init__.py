@@ -8,7 +8,6 @@ article, so that it is read without any further package.
 from __future__ import annotations
 
 import difflib
-import html
 import json
 import re
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from pitfall_lab.lessons import boxes
 from pitfall_lab.lessons.live import execute
 from pitfall_lab.trace import LANGUAGES, Language, T
 
@@ -223,31 +223,29 @@ _WORDS = {
     "analogue": T(en="A part of this claim needs a GPU; the program is a CPU analogue.", zh="此论断部分需要 GPU；程序是 CPU 上的类比。"),
 }
 
-_BOX = "border:1px solid var(--jp-border-color1,#bbb);border-left-width:6px;border-radius:3px;padding:8px 14px;margin:6px 0;max-width:64em"
-_PRE = "background:var(--jp-layout-color2,#f3f3f3);padding:6px 10px;overflow-x:auto;margin:4px 0;white-space:pre"
-_QUIET = "color:var(--jp-ui-font-color2,#595959);font-size:90%"
-
 
 def _html(box: ClaimBox) -> str:
-    """Return the box as one self-contained piece of HTML without scripts; every text from the ledger is escaped."""
-    word = {key: html.escape(said.say(box.language)) for key, said in _WORDS.items()}
+    """Return the box as one self-contained piece of HTML without scripts. The ledger is English, whatever the box speaks."""
+    word = {key: said.say(box.language) for key, said in _WORDS.items()}
     verdict = VERDICTS[box.claim.verdict]
-    compared = html.escape(box.check.sentence.say(box.language)) if box.check else word["recorded"]
-    parts = [
-        f'<div class="pl-claim" lang="{box.language}" style="{_BOX}">',
-        f'<div style="{_QUIET}">{html.escape(box.claim.id)} · {html.escape(box.claim.place.say(box.language))}</div>',
-        f'<p style="margin:6px 0;font-size:105%" lang="en">“{html.escape(box.claim.claim)}”</p>',
-        f'<details><summary style="cursor:pointer;padding:4px 0">{word["decide"]}</summary>',
-        f'<p style="margin:6px 0"><strong>{verdict.glyph} {html.escape(verdict.word.say(box.language))}.</strong> ',
-        f'<span lang="en">{html.escape(box.claim.truth)}</span></p>',
-        f'<p style="{_QUIET}">{word["analogue"]}</p>' if box.claim.needs_gpu else "",
-        f'<div>{word["program"]}</div><pre style="{_PRE}">{html.escape(box.claim.snippet.rstrip())}</pre>',
-        f'<div>{word["output"]}</div><pre style="{_PRE}">{html.escape(_output(box).rstrip())}</pre>',
-        f'<div style="{_QUIET}">{compared}</div>',
-        *(f'<pre style="{_PRE}">{html.escape(line)}</pre>' for line in (_difference(box.check) if box.check else [])),
-        "</details></div>",
-    ]
-    return "".join(parts)
+    return boxes.box(
+        "claim",
+        box.language,
+        boxes.quiet(f"{box.claim.id} · {box.claim.place.say(box.language)}"),
+        boxes.line(f"“{box.claim.claim}”", "en"),
+        boxes.fold(
+            word["decide"],
+            boxes.line(f"{verdict.glyph} {verdict.word.say(box.language)}", strong=True),
+            boxes.line(box.claim.truth, "en"),
+            boxes.quiet(word["analogue"]) if box.claim.needs_gpu else "",
+            boxes.line(word["program"]),
+            boxes.listing(box.claim.snippet),
+            boxes.line(word["output"]),
+            boxes.listing(_output(box)),
+            boxes.quiet(box.check.sentence.say(box.language) if box.check else word["recorded"]),
+            boxes.listing("\n".join(_difference(box.check))) if box.check and _difference(box.check) else "",
+        ),
+    )
 
 
 def claim(identifier: str, language: Language = "en") -> ClaimBox:

@@ -1,0 +1,54 @@
+"""Boxes for notebook pages that need no script: a frame, a listing, a fold. Every text is escaped here, in one place.
+
+Styles are inline, because a page that was exported or is not trusted brings no style sheet of ours; colours are JupyterLab's
+variables with fallbacks.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from pitfall_lab.trace import Language
+
+_BOX = "border:1px solid var(--jp-border-color1,#bbb);border-left-width:6px;border-radius:3px;padding:8px 14px;margin:6px 0;max-width:64em"
+_LISTING = (
+    "background:var(--jp-layout-color2,#f3f3f3);padding:6px 10px;overflow-x:auto;margin:4px 0;white-space:pre;"
+    "font-family:var(--jp-code-font-family,monospace);font-size:13px;line-height:1.35"
+)
+_QUIET = "color:var(--jp-ui-font-color2,#595959);font-size:90%"
+
+
+def box(kind: str, language: Language, *parts: str) -> str:
+    """Return a framed block of class ``pl-<kind>`` around parts that are HTML already."""
+    return f'<div class="pl-{kind}" lang="{language}" style="{_BOX}">{"".join(parts)}</div>'
+
+
+def listing(text: str) -> str:
+    """Return a program or an output, letter by letter.
+
+    >>> listing("a < b").endswith(">a &lt; b</pre>")
+    True
+    """
+    return f'<pre style="{_LISTING}">{escape(text.rstrip())}</pre>'
+
+
+def quiet(text: str) -> str:
+    """Return a line of small print."""
+    return f'<div style="{_QUIET}">{escape(text)}</div>'
+
+
+def line(text: str, language: Language | None = None, *, strong: bool = False) -> str:
+    """Return a line of text; ``language`` says so when it is not that of the box."""
+    said = f' lang="{language}"' if language else ""
+    return f'<div{said} style="margin:4px 0{";font-weight:600" if strong else ""}">{escape(text)}</div>'
+
+
+def items(texts: list[str]) -> str:
+    """Return a list, and nothing when it is empty."""
+    rows = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f'<ul style="margin:2px 0">{rows}</ul>' if rows else ""
+
+
+def fold(summary: str, *parts: str) -> str:
+    """Return parts that stay closed until the reader opens them: by keyboard too, and without scripts."""
+    return f'<details><summary style="cursor:pointer;padding:4px 0">{escape(summary)}</summary>{"".join(parts)}</details>'
