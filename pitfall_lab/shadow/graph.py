@@ -78,13 +78,13 @@ class Node:
 def message_name(name: str) -> str:
     """How error messages name a node.
 
-    >>> message_name("ExpBackward0"), message_name("CopySlices")
-    ('Exp', 'torch::autograd::CopySlices')
+    >>> message_name("ExpBackward0"), message_name("MaxBackward1"), message_name("CopySlices")
+    ('Exp', 'Max1', 'torch::autograd::CopySlices')
     """
     if name in ("CopySlices", "CopyBackwards", "AccumulateGrad", "CloneBackward"):
         return f"torch::autograd::{name}"
     head, found, tail = name.rpartition("Backward")
-    return head if found and (not tail or tail.isdigit()) else name
+    return head + tail.removeprefix("0") if found and (not tail or tail.isdigit()) else name
 
 
 class Saved:
@@ -269,10 +269,11 @@ class Graph:
             return
         what = "its base or another view of its base has been" if indirect else "is being"
         node = tensor.node
+        made = "A view was" if node is None else f"Output {tensor.output_nr} of {message_name(node.name)} is a view of a view which was"
         if view.creation == "inference":
-            text = f"A view was created in inference mode and {what} modified inplace in normal mode."
+            text = f"{made} created in inference mode and {what} modified inplace in normal mode."
         elif view.creation == "no_grad" or node is None:
-            text = f"A view was created in no_grad mode and {what} modified inplace with grad mode enabled."
+            text = f"{made} created in no_grad mode and {what} modified inplace with grad mode enabled."
         else:
             text = f"Output {tensor.output_nr} of {message_name(node.name)} is a view and {what} modified inplace."
         if view.creation == "multi":
@@ -285,8 +286,6 @@ class Graph:
 
     def check_inplace(self, tensor: ShadowTensor, any_requires_grad: bool) -> None:
         """Raise what torch raises before an in-place operation on a leaf, or on a view that may not be changed."""
-        if tensor.inference and not self.inference:
-            raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=tensor)
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed:
             return
         if tensor.view is not None:

@@ -42,7 +42,7 @@ def _expanded(self: ShadowTensor, index: Any) -> list[Any]:
         raise Unmodelled("a list that means a tuple")
     items = list(index) if isinstance(index, tuple) else [index]
     wanted = sum(_consumes(i) for i in items)
-    if wanted > self.ndim:
+    if wanted > self.ndim and (isinstance(index, tuple) or not isinstance(index, int)):
         raise _index_error(f"too many indices for tensor of dimension {self.ndim}")
     dots = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
@@ -105,6 +105,9 @@ def basic(e: Engine, self: ShadowTensor, items: list[Any]) -> tuple[ShadowTensor
 
 
 def _select(e: Engine, result: ShadowTensor, dim: int, index: int, whole: ShadowTensor) -> ShadowTensor:
+    if not result.ndim:
+        text = "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
+        raise _index_error(text)
     if dim >= result.ndim:
         raise _index_error(f"too many indices for tensor of dimension {whole.ndim}")
     size = result.shape[dim]

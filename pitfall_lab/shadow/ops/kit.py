@@ -231,6 +231,14 @@ def records(e: Engine, *operands: Any) -> bool:
     return e.grad_enabled and not e.inference and any(isinstance(x, ShadowTensor) and x.requires_grad for x in operands)
 
 
+def check_history(e: Engine, *operands: Any) -> None:
+    """Refuse views whose history may not be used, before anything is said about shapes (torch's order)."""
+    if records(e, *operands):
+        for x in operands:
+            if isinstance(x, ShadowTensor) and x.view is not None:
+                e.graph.grad_fn(x)
+
+
 def edges(e: Engine, operands: Sequence[Operand], count: int | None = None) -> tuple[Edge, ...]:
     """One edge per operand, empty for numbers."""
     return tuple(e.graph.edge(x) if isinstance(x, ShadowTensor) else (None, 0) for x in operands[:count])
@@ -276,6 +284,8 @@ def own(node: Node, *results: ShadowTensor) -> None:
 def pointwise(e: Engine, rule: Rule, operands: Sequence[Operand], dtype: DType, compute_in: DType | None = None) -> ShadowTensor:
     """:func:`pure` with broadcasting and TensorIterator's layout."""
     tensors = [x for x in operands if isinstance(x, ShadowTensor)]
+    if rule.node:
+        check_history(e, *tensors)
     shape = broadcast(*(t.shape for t in tensors))
     stride = layout(shape, tensors) if all(len(t.shape) == len(shape) for t in tensors) or len(shape) > 1 else None
     return pure(e, rule, operands, shape, dtype, compute_in, stride)
@@ -348,6 +358,9 @@ def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[O
 
 def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: Rule | None = None) -> None:
     """After a write: count it, rewrite history, save the result."""
+    if target.inference and not e.inference:
+        # torch finds out when it wants to count: the memory has been written by then.
+        raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=target)
     e.graph.bump(target.counter)
     if node is None:
         return

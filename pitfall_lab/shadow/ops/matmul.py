@@ -9,7 +9,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops import pointwise, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, own, pure, records, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_history, own, pure, records, tensor_only
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import Shape, ShadowTensor, contiguous_strides, is_contiguous
@@ -69,6 +69,7 @@ def _mat_types(a: ShadowTensor, b: ShadowTensor) -> None:
 def mm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, mat2)
+    check_history(e, input, mat2)
     for name, x in (("self", input), ("mat2", mat2)):
         if x.ndim != 2:
             raise runtime(f"{name} must be a matrix", "shape")
@@ -86,11 +87,13 @@ def _cannot(a: Shape, b: Shape) -> ShadowError:
 def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, vec)
+    check_history(e, input, vec)
     if input.ndim != 2 or vec.ndim != 1:
         raise Unmodelled("mv of other dimensions")
     if input.shape[1] != vec.shape[0]:
         raise runtime(f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})", "shape")
-    _same_type(input, vec, f"expected scalar type {input.dtype.scalar_name} but found {vec.dtype.scalar_name}")
+    kinds = f"{vec.dtype.scalar_name}, {input.dtype.scalar_name}, and {vec.dtype.scalar_name}"
+    _same_type(input, vec, f"addmv input tensors must have the same dtype, but got {kinds}")
     return pure(e, MV, (input, vec), (input.shape[0],), input.dtype)
 
 
@@ -98,6 +101,7 @@ def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
 def dot(e: Engine, input: Any, tensor: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, tensor)
+    check_history(e, input, tensor)
     if input.ndim != 1 or tensor.ndim != 1:
         raise runtime(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors", "shape")
     _same_type(input, tensor, f"dot : expected both vectors to have same dtype, but found {input.dtype.scalar_name} and {tensor.dtype.scalar_name}")
@@ -114,6 +118,7 @@ def dot(e: Engine, input: Any, tensor: Any, *, out: Any = None) -> ShadowTensor:
 def bmm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, mat2)
+    check_history(e, input, mat2)
     if input.ndim != 3 or mat2.ndim != 3 or input.dtype != mat2.dtype or input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
         raise Unmodelled("bmm of operands that do not fit")
     return pure(e, BMM, (input, mat2), (*input.shape[:2], mat2.shape[2]), input.dtype)
@@ -197,6 +202,7 @@ def _addmm_rule(mat1: ShadowTensor, mat2: ShadowTensor, beta: float, alpha: floa
 def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, mat1, mat2)
+    check_history(e, input, mat1, mat2)
     if mat1.ndim != 2 or mat2.ndim != 2:
         raise Unmodelled("addmm of other dimensions")
     if mat1.shape[1] != mat2.shape[0]:

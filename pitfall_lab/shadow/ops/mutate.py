@@ -13,7 +13,6 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops.kit import NUMBERS, Rule, as_shape, broadcast, check_overlap, in_place, pure, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
-from pitfall_lab.shadow.ops.views import expand_error
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
 ZERO = Rule("ZeroBackward0", lambda a: np.zeros_like(a), (), lambda g, s: (np.zeros_like(g),))
@@ -46,28 +45,25 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
 @op(".copy_", kind="inplace", samples=("h.copy_(b)", "h.copy_(c)", "h[0].copy_(c)", "p.copy_(a)", "n.copy_(p)", "h.copy_(h)"))
 def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowTensor:
     tensor_only(self, src)
-    checked = _fits(self, src)
+    e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or src.requires_grad))
+    _fits(self, src)
     if src is self:
         # copy_ onto itself is counted, and its history is rewritten all the same
         return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
-    if checked and not self.inference:
-        e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or src.requires_grad))
-        check_overlap(self, (src,))
+    check_overlap(self, (src,))
     return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
 
 
-def _fits(self: ShadowTensor, src: ShadowTensor) -> bool:
-    """The source must expand to the target's shape; the text is expand's."""
+def _fits(self: ShadowTensor, src: ShadowTensor) -> None:
+    """The source must broadcast to the target's shape."""
     extra = len(src.shape) - self.ndim
     if extra > 0:
         raise runtime(
             f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(broadcast(self.shape, src.shape))}", "shape", tensor=self
         )
-    for dim in reversed(range(self.ndim)):
-        have = src.shape[dim + extra] if dim + extra >= 0 else 1
-        if have not in (1, self.shape[dim]):
-            raise expand_error(self.shape[dim], have, dim, self.shape, src.shape)
-    return True
+    shape = broadcast(self.shape, src.shape)
+    if shape != self.shape:
+        raise runtime(f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(shape)}", "shape", tensor=self)
 
 
 def _random_fill(name: str, draw: Any) -> None:

@@ -13,7 +13,7 @@ from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, keep_inputs, new, own, preserved, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, check_history, edges, keep_inputs, new, own, preserved, pure, records, tensor_only, wrap_dim
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import Shape, ShadowTensor
@@ -185,6 +185,8 @@ def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, whe
         def vjp(gs: list[Any], s: Any) -> tuple[Any]:
             if gs[0] is None:
                 return (None,)
+            if not before:
+                return (gs[0],)
             full = np.zeros(before, gs[0].dtype)
             g, index = (gs[0], s.indices) if keepdim else (np.expand_dims(gs[0], at), np.expand_dims(s.indices, at))
             np.put_along_axis(full, index, g, at)
@@ -193,8 +195,11 @@ def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, whe
         node = e.graph.new_node(name, edges(e, (input,)), vjp)
         node.multiple = True
     found = arrays(e, (input,))
-    index = None if found is None else where(found[0], axis=at, keepdims=True)
-    values = None if found is None or index is None else np.take_along_axis(found[0], index, at).reshape(shape)
+    if found is not None and not before:
+        index, values = np.zeros((), np.int64), found[0]
+    else:
+        index = None if found is None else where(found[0], axis=at, keepdims=True)
+        values = None if found is None or index is None else np.take_along_axis(found[0], index, at).reshape(shape)
     pair = Pair((new(e, shape, input.dtype, values), new(e, shape, INT64, None if index is None else index.reshape(shape))))
     if node is not None:
         own(node, pair[0])
@@ -392,9 +397,11 @@ def _common(tensors: list[ShadowTensor]) -> DType:
 def cat(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     parts = _all_tensors(tensors)
+    check_history(e, *parts)
     at = wrap_dim(dim, parts[0].ndim)
-    if any(p.ndim == 0 for p in parts):
-        raise runtime("zero-dimensional tensor (at position 0) cannot be concatenated", "shape")
+    for k, p in enumerate(parts):
+        if p.ndim == 0:
+            raise runtime(f"zero-dimensional tensor (at position {k}) cannot be concatenated", "shape")
     for k, p in enumerate(parts):
         _check_cat(parts[0], p, at, k)
     sizes = [p.shape[at] for p in parts]
@@ -420,6 +427,7 @@ def _check_cat(first: ShadowTensor, part: ShadowTensor, at: int, k: int) -> None
 def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     parts = _all_tensors(tensors)
+    check_history(e, *parts)
     at = wrap_dim(dim, parts[0].ndim + 1)
     for k, p in enumerate(parts):
         if p.shape != parts[0].shape:

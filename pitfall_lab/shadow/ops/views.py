@@ -352,7 +352,7 @@ def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTe
     wanted = as_shape(size)
     if len(wanted) < self.ndim:
         raise runtime(
-            f"expand({type_word(self)}{list(self.shape)}, size={list(wanted)}): the number of sizes provided ({len(wanted)}) must be greater or "
+            f"expand({type_word(self)}{{{list(self.shape)}}}, size={list(wanted)}): the number of sizes provided ({len(wanted)}) must be greater or "
             f"equal to the number of dimensions in the tensor ({self.ndim})",
             "shape",
         )
@@ -455,6 +455,8 @@ def select(e: Engine, input: Any, dim: int, index: int) -> ShadowTensor:
 @op("narrow", kind="view", samples=("a.narrow(1, 1, 2)",))
 def narrow(e: Engine, input: Any, dim: int, start: int, length: int) -> ShadowTensor:
     tensor_only(input)
+    if not input.ndim:
+        raise runtime("narrow() cannot be applied to a 0-dim tensor.", "shape")
     at = wrap_dim(dim, input.ndim)
     size = input.shape[at]
     if isinstance(start, ShadowTensor) or not -size <= start <= size:
@@ -556,7 +558,7 @@ def several(e: Engine, name: str, self: ShadowTensor, windows: Sequence[tuple[Sh
 def unbind(e: Engine, input: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
     tensor_only(input)
     if input.ndim == 0:
-        raise Unmodelled("unbind of a 0-dim tensor")
+        raise errors.ShadowError("IndexError", "Dimension specified as 0 but tensor has no dimensions", "shape")
     at = wrap_dim(dim, input.ndim)
     shape, stride = input.shape[:at] + input.shape[at + 1 :], input.stride[:at] + input.stride[at + 1 :]
     windows = [(shape, stride, input.offset + i * input.stride[at]) for i in range(input.shape[at])]
@@ -575,6 +577,8 @@ def _pieces(e: Engine, name: str, self: ShadowTensor, at: int, sizes: Sequence[i
 @op(".split", "torch.functional.split", "torch.split", kind="view", samples=("a.split(1)[1]", "a.split([1, 2], dim=1)[1]", "torch.split(a, 2, 1)[1]"))
 def split(e: Engine, tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
     tensor_only(tensor)
+    if not tensor.ndim:
+        raise runtime("split expects at least a 1-dimensional tensor", "shape")
     at, size = wrap_dim(dim, tensor.ndim), split_size_or_sections
     length = tensor.shape[at]
     if isinstance(size, tuple | list):
@@ -589,6 +593,8 @@ def split(e: Engine, tensor: Any, split_size_or_sections: Any, dim: int = 0) -> 
 @op("chunk", kind="view", samples=("a.chunk(2)[1]", "torch.chunk(h, 3, dim=1)[2]"))
 def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTensor, ...]:
     tensor_only(input)
+    if not input.ndim:
+        raise runtime("chunk expects at least a 1-dimensional tensor", "shape")
     length = input.shape[wrap_dim(dim, input.ndim)]
     if chunks <= 0 or length == 0:
         raise Unmodelled("chunk into no pieces")
@@ -721,7 +727,9 @@ def transpose_in_place(e: Engine, self: Any, dim0: int, dim1: int) -> ShadowTens
 def alias(e: Engine, tensor: ShadowTensor, counter: Counter | None) -> ShadowTensor:
     """The same memory without history."""
     result = ShadowTensor(e.graph, tensor.storage, tensor.shape, tensor.stride, tensor.offset, tensor.dtype, counter)
-    result.inference = tensor.inference
+    result.inference = tensor.inference and e.inference
+    if tensor.inference and not e.inference:
+        result.counter = Counter()
     return result
 
 
