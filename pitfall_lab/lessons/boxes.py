@@ -12,7 +12,7 @@ from pitfall_lab.trace import Language
 
 _BOX = "border:1px solid var(--jp-border-color1,#bbb);border-left-width:6px;border-radius:3px;padding:8px 14px;margin:6px 0;max-width:64em"
 _LISTING = (
-    "background:var(--jp-layout-color2,#f3f3f3);padding:6px 10px;overflow-x:auto;margin:4px 0;white-space:pre;"
+    "background:var(--jp-layout-color2,#f3f3f3);padding:6px 10px;overflow-x:auto;margin:4px 0;"
     "font-family:var(--jp-code-font-family,monospace);font-size:13px;line-height:1.35"
 )
 _QUIET = "color:var(--jp-ui-font-color2,#595959);font-size:90%"
@@ -23,13 +23,14 @@ def box(kind: str, language: Language, *parts: str) -> str:
     return f'<div class="pl-{kind}" lang="{language}" style="{_BOX}">{"".join(parts)}</div>'
 
 
-def listing(text: str) -> str:
-    """Return a program or an output, letter by letter.
+def listing(text: str, *, wrapped: bool = False) -> str:
+    """Return a program or an output, letter by letter; long lines are ``wrapped``, or scrolled (by keyboard too: it takes the focus).
 
     >>> listing("a < b").endswith(">a &lt; b</pre>")
     True
     """
-    return f'<pre style="{_LISTING}">{escape(text.rstrip())}</pre>'
+    space = "pre-wrap" if wrapped else "pre"
+    return f'<pre tabindex="0" data-lm-suppress-shortcuts="true" style="white-space:{space};{_LISTING}">{escape(text.rstrip())}</pre>'
 
 
 def quiet(text: str) -> str:

@@ -111,7 +111,7 @@ def page(asked: Question, language: Language) -> str:
         boxes.fold(
             word["open"],
             boxes.items([asked.answer.text.say(language), *(r.text.say(language) for r in asked.reasons if r.right)]),
-            boxes.listing(asked.message) if asked.message else "",
+            boxes.listing(asked.message, wrapped=True) if asked.message else "",
         ),
     )
 

@@ -83,7 +83,7 @@ class Claim:
         title = ARTICLES[self.article]
         lines = f"line {self.lines}" if self.lines.isdigit() else f"lines {self.lines}"
         return T(
-            en=f"Article {self.article} ({title.en}), “{self.chapter}”， {lines}",
+            en=f"Article {self.article} ({title.en}), “{self.chapter}”, {lines}",
             zh=f"文章 {self.article}（{title.zh}），“{self.chapter}”，第 {self.lines} 行",
         )
 
