@@ -80,13 +80,22 @@ def _is_magic(line: str) -> bool:
     return line.rstrip() == MAGIC or line.startswith((MAGIC + " ", MAGIC + "\t"))
 
 
+def beginning(text: str, namespace: dict[str, Any]) -> str:
+    """Source that makes what a cell uses of earlier cells: imports, small tensors, numbers, functions and classes."""
+    from pitfall_lab.check import prelude
+    from pitfall_lab.observe.restate import restate
+
+    made = restate(text, namespace)
+    return "\n".join(part for part in (prelude(f"{text}\n{made}", namespace), made) if part)
+
+
 class Watcher:
     """Watches the cells of one kernel that ask for it."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._session: Session | None = None
-        self._cell: tuple[str, Language] | None = None
+        self._cell: tuple[str, str, Language] | None = None
         self._workshop = Bench()
 
     def install(self) -> None:
@@ -135,7 +144,7 @@ class Watcher:
         # IPython counts up before or after this event, depending on its version; the name is right when the cell has run.
         count = self._shell.execution_count
         names = tuple(compiler.get_code_name(raw, text, number) for number in (count, count - 1))
-        self._cell = (text, language)
+        self._cell = (text, beginning(text, self._shell.user_ns), language)
         session = Session(names, "cell", text)
         session.__enter__()
         self._session = session
@@ -155,23 +164,23 @@ class Watcher:
         session, self._session = self._session, None
         if session is None or self._cell is None:
             return
-        text, language = self._cell
+        text, start, language = self._cell
         self._shell.set_custom_exc((), None)
         try:
             session.__exit__(None, None, None)
             session.sources.rename(f"In [{result.execution_count}]" if result.execution_count else "cell")
             error = getattr(result, "error_in_exec", None)
             recorded = session.unparsable(text, result.error_before_exec) if result.error_before_exec is not None else session.finish(error)
-            self._show(recorded, text, language)
+            self._show(recorded, text, start, language)
         except Exception as error:  # noqa: BLE001 - as above
             self._say(_FAILED, f"{type(error).__name__}: {error}", language)
 
-    def _show(self, recorded: Trace, text: str, language: Language) -> None:
+    def _show(self, recorded: Trace, text: str, start: str, language: Language) -> None:
         from IPython.display import display
 
         from pitfall_lab.widgets.explorer import Explorer
 
-        display(Explorer(recorded, findings=self._workshop.findings(recorded, text), language=language))
+        display(Explorer(recorded, findings=self._workshop.findings(recorded, text, start), language=language))
 
     @staticmethod
     def _say(sentence: T, reason: str, language: Language) -> None:
@@ -200,8 +209,12 @@ class Bench:
                     shop.witness(Subject("pass", "warm-up"))
                 self._shop = shop
 
-    def findings(self, recorded: Trace, text: str) -> list[Any]:
-        """Return the findings of a cell; fixes are offered only where the cell runs on its own, so that they can be tried."""
+    def findings(self, recorded: Trace, text: str, start: str) -> list[Any]:
+        """Return the findings of a cell; a fix is offered only where it could be tried.
+
+        The cell is tried in another process, which begins with what ``start`` makes: what the cell used of earlier cells, as far
+        as that can be written down. A cell that needs more gets its findings without fixes.
+        """
         from pitfall_lab.check import Subject, tried
         from pitfall_lab.rules import find
 
@@ -211,7 +224,7 @@ class Bench:
         try:
             self._start()
             with self._lock:
-                return tried(self._shop, Subject(text, recorded.sources[0].name), recorded)
+                return tried(self._shop, Subject(text, recorded.sources[0].name, prelude=start), recorded)
         except Exception:  # noqa: BLE001 - a fix that cannot be tried is not offered
             return [finding.with_fixes(()) for finding in found]
 

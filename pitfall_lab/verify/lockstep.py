@@ -241,7 +241,7 @@ class Lockstep:
         if node is None:
             if mine is not None and seen.is_leaf:
                 shadow.node = None
-            if shadow.view is None and shadow.node is None:
+            if shadow.node is None and (shadow.base is None or not shadow.base.requires_grad):
                 shadow.flag = seen.requires_grad
             return []
         if mine is not None and self.records.nodes.get(facts.node_key(node)) is mine:
@@ -302,6 +302,8 @@ class Lockstep:
         shadow.inference = seen.inference
         if base is not None and base.shadow is not None:
             shadow.counter = base.shadow.counter
+            # requires_grad_() on a view of a plain tensor makes the view a leaf of its own.
+            shadow.flag = seen.requires_grad and node is None and not base.shadow.requires_grad
         return shadow, effects
 
     def _storage(self, real: Any, seen: Facts) -> tuple[StorageRecord, list[Effect]]:

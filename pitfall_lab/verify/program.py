@@ -15,17 +15,20 @@ from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.trace import Failure, Note, Outcome, Source, Span, Trace
 from pitfall_lab.verify.lockstep import Lockstep
 
+#: Numbers of larger tensors are not modelled: a trace costs the same whatever the size of what it follows.
+VALUE_LIMIT = 4096
+
 
 class Session:
     """One observed stretch of a program: a context manager around the code, then :meth:`finish`.
 
     ``filename`` is the code file name of the program's frames (or several that it may be), ``name`` what the trace calls it,
-    ``text`` its source.
+    ``text`` its source. Tensors with more than ``value_limit`` elements are followed without their numbers.
     """
 
-    def __init__(self, filename: str | tuple[str, ...], name: str, text: str) -> None:
+    def __init__(self, filename: str | tuple[str, ...], name: str, text: str, value_limit: int = VALUE_LIMIT) -> None:
         self.sources = SourceMap(filename, name, text)
-        self._lockstep = Lockstep(self.sources)
+        self._lockstep = Lockstep(self.sources, value_limit)
         self._recorder = Recorder(self._lockstep, self.sources)
         self._text = text
 
@@ -64,7 +67,15 @@ class Session:
         return found
 
 
-def trace_program(source: str, name: str = "program.py", namespace: dict[str, Any] | None = None, filename: str | None = None, argv: Sequence[str] = ()) -> Trace:
+def trace_program(
+    source: str,
+    name: str = "program.py",
+    namespace: dict[str, Any] | None = None,
+    filename: str | None = None,
+    argv: Sequence[str] = (),
+    *,
+    value_limit: int = VALUE_LIMIT,
+) -> Trace:
     """Run ``source`` on real torch and the shadow, and return what happened.
 
     The program runs in this process, in ``namespace`` (a fresh one by default) and, when ``argv`` is given, with these arguments
@@ -82,7 +93,7 @@ def trace_program(source: str, name: str = "program.py", namespace: dict[str, An
     try:
         if argv:
             sys.argv = [name, *argv]
-        return _run(code, scope, Session(filename, name, source))
+        return _run(code, scope, Session(filename, name, source, value_limit))
     finally:
         sys.argv = arguments
         if known is None:

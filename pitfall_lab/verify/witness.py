@@ -57,8 +57,8 @@ def prepare(source: str) -> None:
 @contextlib.contextmanager
 def _cloned_at_save() -> Iterator[None]:
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            return tensor.clone()
+        # the copy stays connected to what it is a copy of, so that second derivatives still flow
+        return tensor.clone()
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield

@@ -144,6 +144,12 @@ scores[1:].sum().backward()
     assert failure_of(trace).kind == "saved-tensor-modified"
 
 
+def test_a_leaf_that_is_a_view_of_a_plain_tensor_is_adopted_as_a_leaf():
+    trace = trace_program("y = (x * 2).sum()\ny.backward()\n", namespace={"x": torch.ones(4).reshape(2, 2).requires_grad_()})
+    assert trace.disagreements == ()
+    assert any(event.op == "AccumulateGrad" for event in trace.events)
+
+
 def test_the_result_of_a_module_has_the_name_and_its_intermediate_steps_have_none():
     source = "import torch\nfrom torch import nn\nnet = nn.Sequential(nn.Linear(2, 2), nn.ReLU())\nout = net(torch.ones(1, 2))\n"
     trace = trace_program(source)

@@ -97,3 +97,18 @@ def test_a_failure_while_showing_is_one_sentence(shell, monkeypatch, capsys):
 def test_the_language_is_passed_on(shell):
     shell.run_cell("%%pitfall --language zh\ny = x * 2")
     assert explorers(shell)[0].language == "zh"
+
+
+def test_a_fix_is_tried_with_what_the_cell_used_of_earlier_cells(shell):
+    shell.run_cell("def act(v):\n    return torch.sigmoid(v)\nscale = 2.5")
+    shell.run_cell("%%pitfall\nh = act(x) * scale\nh = h.exp()\nh.mul_(2)\nh.sum().backward()")
+    [finding] = explorers(shell)[0].findings
+    assert finding.fixes
+    assert all(fix.verified for fix in finding.fixes)
+
+
+def test_a_cell_that_cannot_be_repeated_gets_its_findings_without_fixes(shell):
+    shell.run_cell("y = x * 2")  # not a leaf: it cannot be written down as source
+    shell.run_cell("%%pitfall\nh = y.exp()\nh.mul_(2)\nh.sum().backward()")
+    [finding] = explorers(shell)[0].findings
+    assert (finding.rule, finding.fixes) == ("PL101", ())
