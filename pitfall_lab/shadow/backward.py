@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
 from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, unpack
-from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage, contiguous_strides, is_contiguous, is_dense
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -229,9 +228,9 @@ class Pass:
             given = arrays[0]
         with np.errstate(all="ignore"):
             results = node.vjp(given, saved)
-        return [self.wrap(r, meta, incoming, results) for r, meta in zip(results, metas, strict=False)]
+        return [self.wrap(r, meta, incoming) for r, meta in zip(results, metas, strict=False)]
 
-    def wrap(self, array: Any, meta: Meta | None, incoming: list[Gradient | None], results: Sequence[Any]) -> Gradient | None:
+    def wrap(self, array: Any, meta: Meta | None, incoming: list[Gradient | None]) -> Gradient | None:
         """An outgoing array as a Gradient; an array handed through stays the same object."""
         if meta is None or array is None:
             return None
@@ -273,6 +272,8 @@ class Pass:
 
     def accumulate(self, leaf: ShadowTensor, gradient: Gradient) -> None:
         """The first gradient becomes ``.grad``; later ones are added to it in place."""
+        if not leaf.requires_grad:
+            return  # it has been detached in place since
         self.leaves[id(leaf)] = (leaf, gradient)
         if self.as_meant:
             return

@@ -12,7 +12,7 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 
 def show(tensor: ShadowTensor) -> str:
-    """torch's ``repr``: values, then dtype if unusual, grad_fn or requires_grad."""
+    """Torch's ``repr``: values, then dtype if unusual, grad_fn or requires_grad."""
     values = tensor.values()
     body = _body(values) if values is not None else f"<{'x'.join(map(str, tensor.shape))} values, not modelled>"
     suffix = []
@@ -49,7 +49,7 @@ def _formatter(values: np.ndarray) -> Any:
         return str
     finite = np.abs(values[np.isfinite(values) & (values != 0)].astype(np.float64))
     if finite.size == 0 or bool(np.all(finite == np.ceil(finite))):
-        large = finite.size and finite.max() / finite.min() > 1000 and finite.max() > 1e8 or (finite.size and finite.max() > 1e8)
+        large = (finite.size and finite.max() / finite.min() > 1000 and finite.max() > 1e8) or (finite.size and finite.max() > 1e8)
         return (lambda v: f"{v:.4e}") if large else lambda v: f"{v:.0f}." if math.isfinite(v) else str(v)
     if finite.max() / finite.min() > 1000 or finite.max() > 1e8 or finite.min() < 1e-4:
         return lambda v: f"{v:.4e}" if math.isfinite(v) else str(v)

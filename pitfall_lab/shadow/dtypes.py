@@ -7,7 +7,7 @@ have no NumPy twin: tensors of these types are modelled without their numbers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class DType(str):
 
     __slots__ = ()
 
-    def __new__(cls, name: str) -> DType:
+    def __new__(cls, name: str) -> Self:
         """Take a name, with or without ``torch.``, or another DType."""
         return name if type(name) is cls else super().__new__(cls, str(name).removeprefix("torch."))
 

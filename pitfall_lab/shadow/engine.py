@@ -10,6 +10,8 @@
 The last line is the forecast: this write has made the backward of ``sigmoid`` impossible.
 """
 
+# ruff: noqa: A002 - `next` is what torch's engine calls a node's edges
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -23,7 +25,7 @@ from pitfall_lab.shadow.dtypes import Device, DType
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
 from pitfall_lab.shadow.policy import TORCH, Policy
-from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage, ViewOf
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ class Engine:
         tensor.flag = requires_grad and grad_fn is None and base is None
         tensor.node, tensor.output_nr, tensor.kind = grad_fn, output_nr, kind
         if base is not None:
-            tensor.view = ViewOf(base, "default" if self.grad_enabled else "no_grad", tensor._version)
+            tensor.view = ViewOf(base, "default" if self.grad_enabled else "no_grad", tensor.version)
         if grad_fn is not None:
             missing = output_nr + 1 - len(grad_fn.outputs)
             grad_fn.outputs += [((), DType(dtype))] * missing

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, Self
 from weakref import ref
 
 import numpy as np
@@ -88,7 +88,7 @@ def wrap(value: Any) -> Any:
     if isinstance(value, ShadowTensor):
         facade = value.facade() if value.facade is not None else None
         if facade is None:
-            facade = (Parameter if value.kind == "parameter" else Tensor)._of(value)
+            facade = (Parameter if value.kind == "parameter" else Tensor).of(value)
             value.facade = ref(facade)
         return facade
     if isinstance(value, Pair):
@@ -103,7 +103,7 @@ class Extremum(tuple["Tensor", "Tensor"]):
 
     __slots__ = ()
 
-    def __new__(cls, values: Tensor, indices: Tensor) -> Extremum:
+    def __new__(cls, values: Tensor, indices: Tensor) -> Self:
         """Make the pair."""
         return super().__new__(cls, (values, indices))
 
@@ -125,7 +125,7 @@ class Function:
         self.node = node
 
     def name(self) -> str:
-        """torch's name of the node."""
+        """Torch's name of the node."""
         return self.node.name
 
     @property
@@ -176,7 +176,8 @@ class Tensor:
             self.shadow = call("torch.tensor", data).shadow
 
     @classmethod
-    def _of(cls, shadow: ShadowTensor) -> Tensor:
+    def of(cls, shadow: ShadowTensor) -> Tensor:
+        """The facade of a shadow tensor."""
         self = cls.__new__(cls)
         self.shadow = shadow
         return self
@@ -204,7 +205,7 @@ class Tensor:
     def _version(self) -> int:
         if self.shadow.inference:
             raise RuntimeError("Inference tensors do not track version counter.")
-        return self.shadow._version
+        return self.shadow.version
 
     @property
     def requires_grad(self) -> bool:
@@ -421,7 +422,7 @@ class _Mode:
 
     grad, inference = True, False
 
-    def __enter__(self) -> _Mode:
+    def __enter__(self) -> Self:
         self.before = _engine.grad_enabled, _engine.inference
         _engine.grad_enabled, _engine.inference = self.grad, self.inference
         if not self.grad and _engine.policy.no_grad_zeroes_grads:
@@ -466,7 +467,7 @@ class set_grad_enabled(_Mode):  # noqa: N801 - torch's name
         self.before = _engine.grad_enabled, _engine.inference
         _engine.grad_enabled = mode
 
-    def __enter__(self) -> set_grad_enabled:
+    def __enter__(self) -> Self:
         return self
 
 

@@ -4,6 +4,8 @@ Source in torch: ``torch/csrc/autograd/saved_variable.cpp``, ``variable.cpp`` (`
 ``functions/utils.h`` and ``VariableTypeUtils.h`` (``check_inplace``).
 """
 
+# ruff: noqa: A002 - `next` is what torch's engine calls a node's edges
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -17,7 +19,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import DType, type_name
 from pitfall_lab.shadow.errors import ShadowError, runtime
 from pitfall_lab.shadow.policy import TORCH, Policy
-from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage, ViewOf, window
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf, window
 
 Edge = tuple["Node | None", int]
 Meta = tuple[Shape, DType]
@@ -100,7 +102,9 @@ class Saved:
         "storage", "stride", "tensor", "version", "view_node",
     )  # fmt: skip
 
-    def __init__(self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False, inplace_on_view: bool = False) -> None:
+    def __init__(
+        self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False, inplace_on_view: bool = False
+    ) -> None:
         if tensor.inference:
             raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=tensor)
         self.name = name
@@ -172,13 +176,15 @@ class Saved:
         found = 0 if counter is None else counter.version
         if found != self.version:
             shape = self.shape if self.tensor is None else self.tensor.shape
-            origin = f", which is output 0 of {message_name((made_by.inner or made_by).name if made_by is owner else made_by.name)}," if made_by else ""
+            origin = (
+                f", which is output 0 of {message_name((made_by.inner or made_by).name if made_by is owner else made_by.name)},"
+                if made_by
+                else ""
+            )
             text = errors.MODIFIED.format(
                 type=type_name(self.dtype), shape=list(shape), origin=origin, found=found, expected=self.version, hint=errors.HINT
             )
-            raise runtime(
-                text, "saved-tensor-modified", node=owner, saved=self, tensor=self.tensor, expected=self.version, found=found
-            )
+            raise runtime(text, "saved-tensor-modified", node=owner, saved=self, tensor=self.tensor, expected=self.version, found=found)
 
     def __repr__(self) -> str:
         return f"<saved {self.name} at v{self.version}{' (own)' if self.own else ''}>"
@@ -252,7 +258,7 @@ class Graph:
         view = tensor.view
         if view is None or (tensor.node is None and not view.base.requires_grad):
             return tensor.node
-        version = tensor._version
+        version = tensor.version
         if view.version != version:
             self.check_creation(tensor, indirect=True)
             base = view.base
@@ -320,7 +326,7 @@ class Graph:
             self.move_retained(tensor, node)
             tensor.node, tensor.output_nr = node, 0
             if tensor.view is not None:
-                tensor.view.version = tensor._version
+                tensor.view.version = tensor.version
             return node
         base = tensor.view.base
         outer = self.new_node("CopySlices", (self.edge(base), *node.next[1:]), _copy_slices_vjp(base, tensor, node))
@@ -332,10 +338,9 @@ class Graph:
         self.move_retained(base, outer)
         base.node, base.output_nr = outer, 0
         if base.view is not None:
-            base.view.version = base._version
+            base.view.version = base.version
         self.grad_fn(tensor)
         return outer
-
 
     @staticmethod
     def move_retained(tensor: ShadowTensor, node: Node) -> None:
@@ -350,7 +355,7 @@ def _as_strided_vjp(base: ShadowTensor, view: ShadowTensor) -> Vjp:
     window_at = (view.offset - base.offset, view.shape, view.stride)
     shape, stride = base.shape, base.stride
 
-    def vjp(g: np.ndarray, s: object) -> tuple[np.ndarray]:
+    def vjp(g: np.ndarray, _: object) -> tuple[np.ndarray]:
         places = positions(*window_at)
         flat = np.zeros(_extent(shape, stride, places), g.dtype)
         np.add.at(flat, places.reshape(-1), g.reshape(-1))
@@ -395,4 +400,4 @@ def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
     return index
 
 
-__all__ = ["Edge", "FIRST", "Graph", "Meta", "Node", "Saved", "ShadowError", "ViewOf", "Vjp", "message_name", "positions", "unpack"]
+__all__ = ["FIRST", "Edge", "Graph", "Meta", "Node", "Saved", "ShadowError", "ViewOf", "Vjp", "message_name", "positions", "unpack"]

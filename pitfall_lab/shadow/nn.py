@@ -174,7 +174,11 @@ def _activation(name: str, function: str, *positional: str) -> type[_Activation]
     def __init__(self: _Activation, *args: Any, **options: Any) -> None:  # noqa: N807 - becomes the method
         _Activation.__init__(self, **dict(zip(positional, args, strict=False)), **options)
 
-    return type(name, (_Activation,), {"__init__": __init__, "function": staticmethod(getattr(functional, function)), "__doc__": f"``F.{function}``."})
+    return type(
+        name,
+        (_Activation,),
+        {"__init__": __init__, "function": staticmethod(getattr(functional, function)), "__doc__": f"``F.{function}``."},
+    )
 
 
 ReLU = _activation("ReLU", "relu", "inplace")

@@ -1,5 +1,7 @@
 """Run a small program on the shadow alone: ``import torch`` inside it means the facade."""
 
+# ruff: noqa: A002 - the signature of __import__
+
 from __future__ import annotations
 
 import builtins
@@ -13,13 +15,13 @@ from pitfall_lab.shadow.policy import TORCH, Policy
 
 
 def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[dict[str, Any], BaseException | None, str]:
-    """Run ``source`` in the world of ``policy``; returns its names, the exception that ended it (or None) and what it printed.
+    r"""Run ``source`` in the world of ``policy``; returns its names, the exception that ended it (or None) and what it printed.
 
-    >>> names, error, printed = run("import torch\\nx = torch.ones(2)\\ny = x\\ny += 1\\nprint(x)")
+    >>> names, error, printed = run("import torch\nx = torch.ones(2)\ny = x\ny += 1\nprint(x)")
     >>> printed, error
-    ('tensor([2., 2.])\\n', None)
-    >>> run("import torch\\nx = torch.ones(2)\\ny = x\\ny += 1\\nprint(x)", Policy(augmented_assignment_rebinds=True))[2]
-    'tensor([1., 1.])\\n'
+    ('tensor([2., 2.])\n', None)
+    >>> run("import torch\nx = torch.ones(2)\ny = x\ny += 1\nprint(x)", Policy(augmented_assignment_rebinds=True))[2]
+    'tensor([1., 1.])\n'
     """
     from pitfall_lab.shadow import torch
 
@@ -27,8 +29,14 @@ def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[
     stand_ins = torch.modules()
     real_import = builtins.__import__
 
-    def import_(module: str, globals: Mapping[str, Any] | None = None, locals: Mapping[str, Any] | None = None, fromlist: Sequence[str] = (), level: int = 0) -> ModuleType:
-        if level == 0 and module.split(".")[0] == "torch":
+    def import_(
+        module: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] = (),
+        level: int = 0,
+    ) -> ModuleType:
+        if level == 0 and module.split(".", maxsplit=1)[0] == "torch":
             if module not in stand_ins:
                 raise ModuleNotFoundError(f"the shadow engine has no {module}")
             return stand_ins[module if fromlist else "torch"]
@@ -40,6 +48,6 @@ def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[
     with contextlib.redirect_stdout(printed):
         try:
             exec(compile(source, name, "exec"), names)  # noqa: S102 - running programs is the purpose
-        except BaseException as raised:  # noqa: BLE001 - every end of the program is an answer
+        except BaseException as raised:
             error = raised
     return names, error, printed.getvalue()

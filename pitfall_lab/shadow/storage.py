@@ -137,7 +137,7 @@ class ShadowTensor:
         "node", "number", "offset", "output_nr", "retains_grad", "shape", "storage", "stride", "view",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the window's parts, in the order everyone thinks of them
         self,
         graph: Graph,
         storage: Storage,
@@ -204,8 +204,11 @@ class ShadowTensor:
         return self.gradient
 
     @property
-    def _version(self) -> int:
+    def version(self) -> int:
+        """The number of in-place changes so far; -1 for inference tensors, which have no counter."""
         return -1 if self.counter is None else self.counter.version
+
+    _version = version
 
     def window(self) -> np.ndarray | None:
         """The elements as an array over the storage's own memory (writing to it writes there), or None."""
@@ -217,7 +220,7 @@ class ShadowTensor:
         return None if seen is None else seen.copy()
 
     def __repr__(self) -> str:
-        return f"<ShadowTensor {list(self.shape)} {self.dtype} v{self._version} {self.values()}>"
+        return f"<ShadowTensor {list(self.shape)} {self.dtype} v{self.version} {self.values()}>"
 
 
 class ViewOf:

@@ -21,14 +21,29 @@ from typing import Any
 from pitfall_lab.shadow import dtypes, nn, optim
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.facade import (
-    Namespace, Parameter, Size, Tensor, device, enable_grad, engine, inference_mode, is_grad_enabled, is_tensor, manual_seed, no_grad, operation,
-    reset, set_grad_enabled, set_printoptions,
+    Namespace,
+    Parameter,
+    Size,
+    Tensor,
+    device,
+    enable_grad,
+    engine,
+    inference_mode,
+    is_grad_enabled,
+    is_tensor,
+    manual_seed,
+    no_grad,
+    operation,
+    reset,
+    set_grad_enabled,
+    set_printoptions,
 )  # fmt: skip
-
 
 float16, half, bfloat16 = DType("float16"), DType("float16"), DType("bfloat16")
 float32, float, float64, double = dtypes.FLOAT32, dtypes.FLOAT32, dtypes.FLOAT64, dtypes.FLOAT64  # noqa: A001 - torch's names
-int8, int16, short, int32, int, int64, long, uint8 = (DType(n) for n in ("int8", "int16", "int16", "int32", "int32", "int64", "int64", "uint8"))  # noqa: A001
+int8, int16, short, int32, int, int64, long, uint8 = (
+    DType(n) for n in ("int8", "int16", "int16", "int32", "int32", "int64", "int64", "uint8")
+)
 bool, complex64, complex128 = dtypes.BOOL, DType("complex64"), DType("complex128")  # noqa: A001 - torch's names
 preserve_format, contiguous_format, strided = "preserve_format", "contiguous_format", "strided"
 FloatTensor = Tensor

@@ -4,6 +4,8 @@ Helpers: ``leaf(*shape)`` ones that require grad, ``raises(function, text)``, ``
 ``nexts(t)`` the node's name and the names behind it, ``close(t, values)``, ``bumps(function)`` how far a version moves.
 """
 
+# ruff: noqa: E501 - the programs are short in lines, not in columns
+
 FACTS = {
     "V01 every tensor counts its in-place changes from 0": """
 t = torch.zeros(4); assert t._version == 0

@@ -17,7 +17,13 @@ PURE = ("{x} + {y}", "{x} * {y}", "{x} - {y}", "{x} / ({y} + 9)", "{x} * 2", "1 
 WRITES = ("{x}.add_({y})", "{x}.mul_(2)", "{x}.mul_({y})", "{x}.exp_()", "{x}.sigmoid_()", "{x}.relu_()", "{x}.zero_()", "{x}.fill_(0.5)", "{x}.copy_({y})", "{x}.sub_({y}, alpha=2)",
           "{x}.tanh_()", "{x}.clamp_(-1, 1)", "{x}.__setitem__(0, 0.25)", "{x}.__setitem__(0, {y})", "{x}.__setitem__({x} > 0, 0.5)", "{x}.__setitem__([0], 1.5)", "{x}.div_({y} + 9)",
           "{x}.detach_()", "{x}.masked_fill_({x} > 1, 0.5)", "{x}.pow_(2)", "{x}.requires_grad_()")  # fmt: skip
-BACKWARDS = ("{x}.sum().backward()", "{x}.sum().backward(retain_graph=True)", "({x} * {y}).sum().backward()", "torch.autograd.grad({x}.sum(), a, allow_unused=True)", "{x}.retain_grad()")
+BACKWARDS = (
+    "{x}.sum().backward()",
+    "{x}.sum().backward(retain_graph=True)",
+    "({x} * {y}).sum().backward()",
+    "torch.autograd.grad({x}.sum(), a, allow_unused=True)",
+    "{x}.retain_grad()",
+)
 
 
 def statement(draw: random.Random, names: list[str], fresh: str) -> tuple[str, str | None, str]:
@@ -42,7 +48,7 @@ def run_one(names: dict[str, Any], text: str, bind: str | None, mode: str) -> An
 
 def run_program(seed: int, length: int = 14) -> list[str]:
     """Run a random program on both engines; after every statement everything visible must be the same. Returns its text."""
-    draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
+    draw = random.Random(seed)
     real, shadow = world("torch"), world("shadow")
     known, text = list(START), []
     for step in range(length):

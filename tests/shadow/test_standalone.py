@@ -88,7 +88,9 @@ def test_the_message_is_torchs() -> None:
     )
 
 
-@pytest.mark.parametrize("module", ["dtypes", "storage", "graph", "engine", "policy", "running", "torch", "ops.registry", "ops.kit", "ops.views"])
+@pytest.mark.parametrize(
+    "module", ["dtypes", "storage", "graph", "engine", "policy", "running", "torch", "ops.registry", "ops.kit", "ops.views"]
+)
 def test_the_examples_in_the_text_are_true(module: str) -> None:
     loaded = importlib.import_module(f"pitfall_lab.shadow.{module}")
     assert doctest.testmod(loaded).failed == 0

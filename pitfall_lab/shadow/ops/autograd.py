@@ -1,5 +1,7 @@
 """backward, autograd.grad, hooks and retain_grad."""
 
+# ruff: noqa: ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 from typing import Any
@@ -14,7 +16,7 @@ from pitfall_lab.shadow.engine import Engine, Harm
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops.kit import new, tensor_only
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage
 
 
 def as_list(x: Any) -> list[Any]:
@@ -66,7 +68,9 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
     causes = wrongly_read(the_pass.nodes.values())
     if not causes:
         return None
-    again = Pass(the_pass.engine, [(edge, Gradient(g.array, g.shape)) for edge, g in the_pass.roots], dict(the_pass.captures), the_pass.targets)
+    again = Pass(
+        the_pass.engine, [(edge, Gradient(g.array, g.shape)) for edge, g in the_pass.roots], dict(the_pass.captures), the_pass.targets
+    )
     again.as_meant = True
     again.plan()
     again.run()
@@ -84,7 +88,9 @@ def execute(the_pass: Pass) -> None:
 
 
 @op(".backward", kind="other")
-def backward(e: Engine, self: Any, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None) -> None:
+def backward(
+    e: Engine, self: Any, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+) -> None:
     tensor_only(self)
     backward_all(e, [self], [gradient], retain_graph, create_graph, None, inputs)
 
@@ -186,9 +192,8 @@ def _harms(e: Engine, the_pass: Pass, rehearsal: tuple[Pass, list[Any]], wanted:
 def in_memory(gradient: Gradient, like: ShadowTensor) -> ShadowTensor:
     """The gradient as the tensor a hook receives: the very memory that becomes ``.grad`` if nobody keeps it."""
     storage, offset = stolen(gradient, like)
-    assert gradient.array is not None  # noqa: S101 - asked before
+    assert gradient.array is not None
     return ShadowTensor(like.graph, storage, gradient.shape, element_strides(gradient.array), offset, like.dtype, gradient.held.counter)
-
 
 
 @op(".retain_grad", kind="other")

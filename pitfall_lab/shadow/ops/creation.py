@@ -1,5 +1,7 @@
 """Tensors from nothing, from Python numbers, and from NumPy."""
 
+# ruff: noqa: A002, ARG001, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops.kit import NUMBERS, as_shape, copied, new, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.views import alias
-from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage
 
 COPY_CONSTRUCT = (
     "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -69,7 +71,11 @@ def _filled(name: str, value: Any) -> None:
         return run(e, *size, dtype=dtype or self.dtype, requires_grad=requires_grad, device=device, layout=layout, pin_memory=pin_memory)
 
     shown = value is not None
-    add(f"torch.{name}", run, samples=(f"torch.{name}(2, 3)", f"torch.{name}((2,), dtype=torch.float64, requires_grad=True)") if shown else ())
+    add(
+        f"torch.{name}",
+        run,
+        samples=(f"torch.{name}(2, 3)", f"torch.{name}((2,), dtype=torch.float64, requires_grad=True)") if shown else (),
+    )
     add(f"torch.{name}_like", like, samples=(f"torch.{name}_like(a)", f"torch.{name}_like(a.t())") if shown else ())
     add(f".new_{name}", new_method, samples=(f"n.new_{name}(2)", f"a.new_{name}((2, 2))") if shown else ())
 
@@ -96,7 +102,9 @@ def full_like(e: Engine, input: Any, fill_value: Any, *, dtype: Any = None, requ
     return leaf(new(e, input.shape, DType(dtype or input.dtype), np.asarray(fill_value), preserved(input)), requires_grad)
 
 
-@op("torch.arange", samples=("torch.arange(4)", "torch.arange(1.0, 4)", "torch.arange(0, 1, 0.25)", "torch.arange(6.0, requires_grad=True)"))
+@op(
+    "torch.arange", samples=("torch.arange(4)", "torch.arange(1.0, 4)", "torch.arange(0, 1, 0.25)", "torch.arange(6.0, requires_grad=True)")
+)
 def arange(e: Engine, *bounds: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
            pin_memory: Any = None, start: Any = None, end: Any = None, step: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
@@ -218,7 +226,9 @@ def new_tensor(e: Engine, self: Any, data: Any, *, dtype: Any = None, requires_g
 
 @op("torch.tensor", samples=("torch.tensor([1.0, 2.0])", "torch.tensor([1, 2])", "torch.tensor(3)", "torch.tensor([[True]])",
     "torch.tensor([1.0], requires_grad=True, dtype=torch.float64)", "torch.tensor([])", "torch.tensor([1, 2.5])"))  # fmt: skip
-def tensor(e: Engine, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, pin_memory: Any = None) -> ShadowTensor:
+def tensor(
+    e: Engine, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, pin_memory: Any = None
+) -> ShadowTensor:
     plain(device, None, pin_memory)
     kind = DType(dtype) if dtype else (_python_dtype(data) or FLOAT32)
     values = _python_values(data)

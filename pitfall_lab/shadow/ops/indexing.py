@@ -4,6 +4,8 @@ Source: ``torch/csrc/autograd/python_variable_indexing.cpp``. Integers, slices, 
 each a view with a node of its own; what is left (tensors, lists) becomes one IndexBackward0 or IndexPutBackward0.
 """
 
+# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 import math
@@ -18,10 +20,24 @@ from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
 from pitfall_lab.shadow.ops import creation, views
 from pitfall_lab.shadow.ops.kit import (
-    NUMBERS, Rule, bool_of, broadcast, check_overlap, edges, finish_write, new, open_window, own, private, records, tensor_only, view, wrap_dim,
+    NUMBERS,
+    Rule,
+    bool_of,
+    broadcast,
+    check_overlap,
+    edges,
+    finish_write,
+    new,
+    open_window,
+    own,
+    private,
+    records,
+    tensor_only,
+    view,
+    wrap_dim,
 )  # fmt: skip
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import Shape, ShadowTensor, contiguous_strides
+from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
 
 
 def _index_error(text: str, kind: str = "shape") -> ShadowError:
@@ -284,8 +300,9 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
     if not isinstance(value, (ShadowTensor, *NUMBERS)):
         raise Unmodelled(f"assignment of {type(value).__name__}")
     items = _expanded(self, index)
-    whole = len(items) == 0 or all(i is Ellipsis or i == slice(None) for i in items if not isinstance(i, ShadowTensor)) and not any(
-        isinstance(i, ShadowTensor | list | np.ndarray) for i in items
+    whole = len(items) == 0 or (
+        all(i is Ellipsis or i == slice(None) for i in items if not isinstance(i, ShadowTensor))
+        and not any(isinstance(i, ShadowTensor | list | np.ndarray) for i in items)
     )
     if whole:
         assign(e, self, value)
@@ -313,7 +330,7 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
 
 
 def _without_leading_ones(e: Engine, value: ShadowTensor) -> ShadowTensor:
-    """torch drops them before it broadcasts a value into its place, by a view that shows in the graph."""
+    """Torch drops them before it broadcasts a value into its place, by a view that shows in the graph."""
     first = next((d for d, n in enumerate(value.shape) if n != 1), value.ndim)
     return views.view_(e, value, tuple(value.shape[first:])) if first else value
 
@@ -331,13 +348,16 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
             fits = False
         if not fits:
             raise runtime(
-                f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(shape)}", "shape"
+                f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(shape)}",
+                "shape",
             )
         source = _without_leading_ones(e, value)
     else:
         source = private(e, np.asarray(value).astype(target.dtype.numpy), target.dtype)
     if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):
-        e.warnings.append("Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation.")
+        e.warnings.append(
+            "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation."
+        )
     recording = records(e, target, source)
     e.graph.check_inplace(target, recording)
     node = None
@@ -354,7 +374,7 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     seen, new_values = target.window(), source.window()
     known = seen is not None and new_values is not None and all(t is None or t.window() is not None for t in rest)
     if known:
-        assert seen is not None  # noqa: S101 - for the type checker
+        assert seen is not None
         full = seen.copy()
         full[_places(rest, target.ndim)] = new_values
         e.write(target, full)
@@ -444,10 +464,16 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
     def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
         return np.broadcast_to(x, shape)[np.broadcast_to(k, shape)]
 
-    return pure(e, Rule("MaskedSelectBackward0", forward, (Keep("mask", 1), Keep("self", 0)), vjp, edges=1), (input, mask), (count,), input.dtype)
+    return pure(
+        e, Rule("MaskedSelectBackward0", forward, (Keep("mask", 1), Keep("self", 0)), vjp, edges=1), (input, mask), (count,), input.dtype
+    )
 
 
-@op("F.embedding", saves="indices", samples=("F.embedding(torch.tensor([0, 1, 1]), a)", "F.embedding(torch.tensor([[0, 1]]), a, padding_idx=0)"))
+@op(
+    "F.embedding",
+    saves="indices",
+    samples=("F.embedding(torch.tensor([0, 1, 1]), a)", "F.embedding(torch.tensor([[0, 1]]), a, padding_idx=0)"),
+)
 def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
               scale_grad_by_freq: bool = False, sparse: bool = False) -> ShadowTensor:  # fmt: skip
     from pitfall_lab.shadow.ops.kit import Keep, pure

@@ -4,6 +4,8 @@
 graph; entries only say what is computed, what is saved and how gradients flow.
 """
 
+# ruff: noqa: ARG001, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 import math
@@ -19,7 +21,7 @@ from pitfall_lab.shadow.dtypes import BOOL, CATEGORY_DEFAULT, DType, can_cast, f
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Edge, Node, Saved, Vjp, positions
-from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, Storage, ViewOf, contiguous_strides, is_contiguous, is_dense
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf, contiguous_strides, is_contiguous, is_dense
 
 OVERLAP_LIMIT = 4096
 Operand = ShadowTensor | bool | int | float | complex
@@ -182,9 +184,7 @@ def promoted(*operands: Operand) -> DType:
     if len(operands) == 2 and isinstance(operands[1], ShadowTensor) and isinstance(operands[0], ShadowTensor):
         if operands[0].dtype == operands[1].dtype:
             return operands[0].dtype
-    return result_type(
-        (x.dtype, x.ndim, x.number) if isinstance(x, ShadowTensor) else (of_number(x), 0, True) for x in operands
-    )
+    return result_type((x.dtype, x.ndim, x.number) if isinstance(x, ShadowTensor) else (of_number(x), 0, True) for x in operands)
 
 
 def as_float(dtype: DType) -> DType:
@@ -203,7 +203,7 @@ def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride
         storage.data = np.empty(size, dtype.numpy)
         if size:
             target = tensor.window()
-            assert target is not None  # noqa: S101 - just given
+            assert target is not None
             target[...] = values
     return tensor
 
@@ -217,7 +217,9 @@ def private(e: Engine, array: Any, dtype: DType) -> ShadowTensor:
 
 def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
     """A private clone."""
-    copy = ShadowTensor(e.graph, Storage(tensor.numel, tensor.dtype), tensor.shape, contiguous_strides(tensor.shape), 0, tensor.dtype, Counter())
+    copy = ShadowTensor(
+        e.graph, Storage(tensor.numel, tensor.dtype), tensor.shape, contiguous_strides(tensor.shape), 0, tensor.dtype, Counter()
+    )
     seen = tensor.values()
     copy.storage.data = None if seen is None else np.ascontiguousarray(seen).reshape(-1)
     return copy
@@ -258,7 +260,15 @@ def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand], 
             node.keep(Saved(k.name, operand))
 
 
-def pure(e: Engine, rule: Rule, operands: Sequence[Operand], shape: Shape, dtype: DType, compute_in: DType | None = None, stride: Shape | None = None) -> ShadowTensor:
+def pure(
+    e: Engine,
+    rule: Rule,
+    operands: Sequence[Operand],
+    shape: Shape,
+    dtype: DType,
+    compute_in: DType | None = None,
+    stride: Shape | None = None,
+) -> ShadowTensor:
     """Run ``rule`` on ``operands`` into a new tensor."""
     node = None
     if rule.node and dtype.category >= 2 and records(e, *operands):
@@ -292,7 +302,13 @@ def pointwise(e: Engine, rule: Rule, operands: Sequence[Operand], dtype: DType, 
 
 
 def in_place(
-    e: Engine, rule: Rule, operands: Sequence[Operand], compute_in: DType | None = None, *, elementwise: bool = True, copies_self: bool = True,
+    e: Engine,
+    rule: Rule,
+    operands: Sequence[Operand],
+    compute_in: DType | None = None,
+    *,
+    elementwise: bool = True,
+    copies_self: bool = True,
     overwrites: bool = False,
 ) -> ShadowTensor:
     """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
@@ -301,7 +317,7 @@ def in_place(
     """
     target = operands[0]
     tensor_only(target)
-    assert isinstance(target, ShadowTensor)  # noqa: S101 - for the type checker
+    assert isinstance(target, ShadowTensor)
     recording = records(e, *operands)
     e.graph.check_inplace(target, recording)
     node = None
@@ -309,8 +325,8 @@ def in_place(
         node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
         keep_inputs(e, node, rule, operands, copies_self=copies_self)
     if elementwise:
-        check_fits(target, operands, compute_in)
         check_overlap(target, operands)
+        check_fits(target, operands, compute_in)
     if elementwise and reads_what_it_writes(target, operands):
         one_by_one(e, rule, target, operands)
     else:
@@ -335,7 +351,10 @@ def reads_what_it_writes(target: ShadowTensor, operands: Sequence[Operand]) -> b
     for x in operands[1:]:
         if isinstance(x, ShadowTensor) and x is not target and x.storage is target.storage and x.dtype == target.dtype:
             same = (x.offset, x.shape, x.stride) == (target.offset, target.shape, target.stride)
-            if not same and np.intersect1d(positions(x.offset, x.shape, x.stride), positions(target.offset, target.shape, target.stride)).size:
+            if (
+                not same
+                and np.intersect1d(positions(x.offset, x.shape, x.stride), positions(target.offset, target.shape, target.stride)).size
+            ):
                 return True
     return False
 
@@ -392,7 +411,7 @@ def check_overlap(target: ShadowTensor, operands: Sequence[Operand] = ()) -> Non
 
 
 def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
-    """torch's cheap test: only dense windows of one storage are compared, as ranges."""
+    """Torch's cheap test: only dense windows of one storage are compared, as ranges."""
     if a is b or a.storage is not b.storage or a.numel == 0 or b.numel == 0:
         return False
     if not (is_dense(a.shape, a.stride) and is_dense(b.shape, b.stride)):
@@ -410,7 +429,7 @@ def open_window(e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, of
     """A new window on the tensor's memory that knows its base."""
     counter = tensor.counter
     if e.policy.views_have_own_version:
-        counter = Counter(tensor._version)
+        counter = Counter(tensor.version)
     result = ShadowTensor(e.graph, tensor.storage, shape, stride, offset, tensor.dtype, counter)
     if tensor.inference:
         result.inference = True
@@ -421,13 +440,11 @@ def open_window(e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, of
     if tensor.view is not None:
         base = tensor.view.base
         creation = tensor.view.creation if creation == "default" else creation
-    result.view = ViewOf(base, creation, result._version)
+    result.view = ViewOf(base, creation, result.version)
     return result
 
 
-def view(
-    e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, vjp: Vjp | None
-) -> ShadowTensor:
+def view(e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, vjp: Vjp | None) -> ShadowTensor:
     """A view with node ``name``; ``vjp`` maps the gradient of the window to that of the tensor."""
     node = None
     if records(e, tensor):

@@ -1,5 +1,7 @@
 """Losses."""
 
+# ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 import math
@@ -15,7 +17,7 @@ from pitfall_lab.shadow.ops import pointwise, reduce
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, broadcast, edges, new, own, private, promoted, pure, records, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.views import expand
-from pitfall_lab.shadow.storage import Shape, ShadowTensor
+from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def _pair(e: Engine, name: str, input: Any, target: Any) -> tuple[ShadowTensor, ShadowTensor]:
@@ -57,7 +59,13 @@ def _pointwise_loss(name: str, node: str, forward: Any, slope: Any) -> None:
     def broadcast_pair(e: Engine, input: Any, target: Any) -> tuple[ShadowTensor, ShadowTensor]:
         return _pair(e, name, input, target)
 
-    add(f"F.{name}", run, "pure", "self, target", (f"F.{name}(a, b)", f"F.{name}(a, p, reduction='sum')", f"F.{name}(a, c)", f"F.{name}(a, b, reduction='none')"))
+    add(
+        f"F.{name}",
+        run,
+        "pure",
+        "self, target",
+        (f"F.{name}(a, b)", f"F.{name}(a, p, reduction='sum')", f"F.{name}(a, c)", f"F.{name}(a, b, reduction='none')"),
+    )
 
 
 _pointwise_loss("mse_loss", "MseLossBackward0", lambda a, b: (a - b) ** 2, lambda a, b: 2 * (a - b))
@@ -72,7 +80,9 @@ _pointwise_loss(
 
 
 @op("F.l1_loss", saves="the sign of input - target", samples=("F.l1_loss(a, b)", "F.l1_loss(a, p, reduction='sum')"))
-def l1_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None) -> ShadowTensor:
+def l1_loss(
+    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None
+) -> ShadowTensor:
     if size_average is not None or reduce is not None or weight is not None or reduction not in ("mean", "sum", "none"):
         raise Unmodelled("l1_loss with options")
     x, y = _pair(e, "l1_loss", input, target)
@@ -93,7 +103,7 @@ def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, i
     if weight is not None or log_probs.ndim not in (1, 2) or target.ndim != log_probs.ndim - 1:
         raise Unmodelled("nll_loss with weights or more dimensions")
     if target.dtype not in ("int64", "uint8"):
-        raise runtime(f'expected scalar type Long but found {target.dtype.scalar_name}', "dtype")
+        raise runtime(f"expected scalar type Long but found {target.dtype.scalar_name}", "dtype")
     if log_probs.ndim == 2 and log_probs.shape[0] != target.shape[0]:
         raise _batch_mismatch(log_probs.shape, target.shape)
     found = arrays(e, (log_probs, target))
@@ -147,7 +157,11 @@ def _nll_vjp(reduction: str, ignore_index: int) -> Any:
     return vjp
 
 
-@op("F.nll_loss", saves="self, target", samples=("F.nll_loss(a, torch.tensor([0, 2]))", "F.nll_loss(a, torch.tensor([0, -100]), reduction='sum')"))
+@op(
+    "F.nll_loss",
+    saves="self, target",
+    samples=("F.nll_loss(a, torch.tensor([0, 2]))", "F.nll_loss(a, torch.tensor([0, -100]), reduction='sum')"),
+)
 def nll_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
              reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
@@ -208,7 +222,9 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
     if weight is not None or size_average is not None or reduce is not None or pos_weight is not None or target.requires_grad:
         raise Unmodelled("binary_cross_entropy_with_logits with options")
     if input.shape != target.shape:
-        raise ShadowValueError(f"Target size (torch.Size({list(target.shape)})) must be the same as input size (torch.Size({list(input.shape)}))")
+        raise ShadowValueError(
+            f"Target size (torch.Size({list(target.shape)})) must be the same as input size (torch.Size({list(input.shape)}))"
+        )
     count = max(input.numel, 1) if reduction == "mean" else 1
 
     def forward(x: np.ndarray, y: np.ndarray) -> Any:

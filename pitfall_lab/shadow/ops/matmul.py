@@ -1,5 +1,7 @@
 """Matrix products, as the nodes torch breaks them into."""
 
+# ruff: noqa: A002, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,7 +14,7 @@ from pitfall_lab.shadow.ops import pointwise, views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_history, own, pure, records, tensor_only
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import Shape, ShadowTensor, contiguous_strides, is_contiguous
+from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides, is_contiguous
 
 
 def _column_major(t: ShadowTensor) -> bool:
@@ -91,7 +93,9 @@ def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
     if input.ndim != 2 or vec.ndim != 1:
         raise Unmodelled("mv of other dimensions")
     if input.shape[1] != vec.shape[0]:
-        raise runtime(f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})", "shape")
+        raise runtime(
+            f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})", "shape"
+        )
     kinds = f"{vec.dtype.scalar_name}, {input.dtype.scalar_name}, and {vec.dtype.scalar_name}"
     _same_type(input, vec, f"addmv input tensors must have the same dtype, but got {kinds}")
     return pure(e, MV, (input, vec), (input.shape[0],), input.dtype)
@@ -104,7 +108,9 @@ def dot(e: Engine, input: Any, tensor: Any, *, out: Any = None) -> ShadowTensor:
     check_history(e, input, tensor)
     if input.ndim != 1 or tensor.ndim != 1:
         raise runtime(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors", "shape")
-    _same_type(input, tensor, f"dot : expected both vectors to have same dtype, but found {input.dtype.scalar_name} and {tensor.dtype.scalar_name}")
+    _same_type(
+        input, tensor, f"dot : expected both vectors to have same dtype, but found {input.dtype.scalar_name} and {tensor.dtype.scalar_name}"
+    )
     if input.shape != tensor.shape:
         raise runtime(
             f"inconsistent tensor size, expected tensor [{input.shape[0]}] and src [{tensor.shape[0]}] to have the same number of elements, "
@@ -162,7 +168,8 @@ def _folded(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTensor
     """(B, N, K) @ (K, M): fold the batch into the rows."""
     if input.shape[-1] != other.shape[0]:
         raise runtime(
-            f"mat1 and mat2 shapes cannot be multiplied ({int(np.prod(input.shape[:-1]))}x{input.shape[-1]} and {other.shape[0]}x{other.shape[1]})", "shape"
+            f"mat1 and mat2 shapes cannot be multiplied ({int(np.prod(input.shape[:-1]))}x{input.shape[-1]} and {other.shape[0]}x{other.shape[1]})",
+            "shape",
         )
     flat = views.reshape(e, input, -1, input.shape[-1])
     return unsafe_view(e, mm(e, flat, other), (*input.shape[:-1], other.shape[1]))
@@ -198,7 +205,11 @@ def _addmm_rule(mat1: ShadowTensor, mat2: ShadowTensor, beta: float, alpha: floa
     return Rule("AddmmBackward0", forward, (Keep("mat1", 1, 2), Keep("mat2", 2, 1)), vjp)
 
 
-@op("addmm", saves="mat1 if mat2 needs grad; mat2 if mat1 needs grad", samples=("torch.addmm(a[:, :2], a, w)", "torch.addmm(c[:2], a, w, beta=2)"))
+@op(
+    "addmm",
+    saves="mat1 if mat2 needs grad; mat2 if mat1 needs grad",
+    samples=("torch.addmm(a[:, :2], a, w)", "torch.addmm(c[:2], a, w, beta=2)"),
+)
 def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, mat1, mat2)

@@ -1,5 +1,7 @@
 """Writing memory: fill_, zero_, copy_, random fills, and the flags and fields of a tensor."""
 
+# ruff: noqa: ARG001, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 import math
@@ -11,11 +13,11 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.ops.kit import NUMBERS, Rule, as_shape, broadcast, check_overlap, in_place, pure, preserved, tensor_only
+from pitfall_lab.shadow.ops.kit import NUMBERS, Rule, as_shape, broadcast, check_overlap, in_place, preserved, pure, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
-ZERO = Rule("ZeroBackward0", lambda a: np.zeros_like(a), (), lambda g, s: (np.zeros_like(g),))
+ZERO = Rule("ZeroBackward0", np.zeros_like, (), lambda g, s: (np.zeros_like(g),))
 COPY = Rule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g), g))
 
 
@@ -46,11 +48,11 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
 def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowTensor:
     tensor_only(self, src)
     e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or src.requires_grad))
-    _fits(self, src)
     if src is self:
         # copy_ onto itself is counted, and its history is rewritten all the same
         return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
     check_overlap(self, (src,))
+    _fits(self, src)
     return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
 
 
@@ -59,7 +61,9 @@ def _fits(self: ShadowTensor, src: ShadowTensor) -> None:
     extra = len(src.shape) - self.ndim
     if extra > 0:
         raise runtime(
-            f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(broadcast(self.shape, src.shape))}", "shape", tensor=self
+            f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(broadcast(self.shape, src.shape))}",
+            "shape",
+            tensor=self,
         )
     shape = broadcast(self.shape, src.shape)
     if shape != self.shape:
@@ -125,7 +129,9 @@ def requires_grad_(e: Engine, self: Any, requires_grad: bool = True) -> ShadowTe
 
 def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
     if self.inference and value and not e.inference:
-        raise runtime("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.", "inference-tensor", tensor=self)
+        raise runtime(
+            "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.", "inference-tensor", tensor=self
+        )
     if not self.is_leaf and not value:
         text = errors.NONLEAF_FLAG + (
             " If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
@@ -147,6 +153,8 @@ def detach_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if self.view is not None:
         raise runtime(errors.DETACH_VIEW, tensor=self)
+    if e.inference:
+        return self
     self.node, self.flag, self.output_nr = None, False, 0
     return self
 
@@ -301,7 +309,11 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False) -> Sha
     return pure(e, rule, (self,), self.shape, dtype, stride=preserved(self))
 
 
-@op(".to", kind="pure", samples=("a.to(torch.float64)", "a.to(torch.float32)", "n.to(torch.float32)", "a.to('cpu')", "a.t().to(torch.float64)"))
+@op(
+    ".to",
+    kind="pure",
+    samples=("a.to(torch.float64)", "a.to(torch.float32)", "n.to(torch.float32)", "a.to('cpu')", "a.t().to(torch.float64)"),
+)
 def to(e: Engine, self: Any, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
        memory_format: Any = None) -> ShadowTensor:  # fmt: skip
     tensor_only(self)
@@ -327,7 +339,14 @@ def _cast_method(name: str, dtype: DType) -> None:
     add(f".{name}", run, samples=(f"a.{name}()", f"n.{name}()"))
 
 
-for _name, _dtype in {"float": DType("float32"), "double": FLOAT64, "half": DType("float16"), "long": INT64, "int": DType("int32"), "bool": BOOL}.items():
+for _name, _dtype in {
+    "float": DType("float32"),
+    "double": FLOAT64,
+    "half": DType("float16"),
+    "long": INT64,
+    "int": DType("int32"),
+    "bool": BOOL,
+}.items():
     _cast_method(_name, _dtype)
 
 

@@ -5,6 +5,8 @@ follows torch's ``tools/autograd/derivatives.yaml``: the *input* where the deriv
 *result* where that is cheaper (exp, sqrt, tanh). An in-place operation that needs its old input saves a private clone.
 """
 
+# ruff: noqa: A001, A002, ARG001, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 import math
@@ -18,7 +20,15 @@ from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops.kit import (
-    NUMBERS, Keep, Operand, Rule, as_float, in_place, pointwise, promoted, tensor_only,
+    NUMBERS,
+    Keep,
+    Operand,
+    Rule,
+    as_float,
+    in_place,
+    pointwise,
+    promoted,
+    tensor_only,
 )  # fmt: skip
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor
@@ -51,7 +61,9 @@ def _add_rule(alpha: complex) -> Rule:
 
 
 def _sub_rule(alpha: complex) -> Rule:
-    return Rule("SubBackward0", lambda a, b: a - (b if alpha == 1 else _like(b, alpha)), (), lambda g, s: (g, -g if alpha == 1 else -g * alpha))
+    return Rule(
+        "SubBackward0", lambda a, b: a - (b if alpha == 1 else _like(b, alpha)), (), lambda g, s: (g, -g if alpha == 1 else -g * alpha)
+    )
 
 
 def _like(array: np.ndarray, alpha: complex) -> np.ndarray:
@@ -114,7 +126,9 @@ def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
         raise Unmodelled("rsub of two tensors")
     _check_bool_sub(self)
     dtype = promoted(self, operand(other))
-    rule = Rule("RsubBackward1", lambda a: np.asarray(other).astype(a.dtype) - _like(a, alpha), (), lambda g, s: (-g if alpha == 1 else -g * alpha,))
+    rule = Rule(
+        "RsubBackward1", lambda a: np.asarray(other).astype(a.dtype) - _like(a, alpha), (), lambda g, s: (-g if alpha == 1 else -g * alpha,)
+    )
     return pointwise(e, rule, (self,), dtype, dtype)
 
 
@@ -311,8 +325,20 @@ unary("floor", "FloorBackward0", np.floor, (), lambda g, s: np.zeros_like(g), fl
 unary("ceil", "CeilBackward0", np.ceil, (), lambda g, s: np.zeros_like(g), floats=False)
 unary("trunc", "TruncBackward0", np.trunc, (), lambda g, s: np.zeros_like(g), floats=False)
 unary("round", "RoundBackward0", np.round, (), lambda g, s: np.zeros_like(g), floats=False)
-unary("erf", "ErfBackward0", np.vectorize(math.erf, otypes=[float]), SELF, lambda g, s: g * (2 / math.sqrt(math.pi)) * np.exp(-s.self * s.self))
-unary("erfc", "ErfcBackward0", np.vectorize(math.erfc, otypes=[float]), SELF, lambda g, s: g * (-2 / math.sqrt(math.pi)) * np.exp(-s.self * s.self))
+unary(
+    "erf",
+    "ErfBackward0",
+    np.vectorize(math.erf, otypes=[float]),
+    SELF,
+    lambda g, s: g * (2 / math.sqrt(math.pi)) * np.exp(-s.self * s.self),
+)
+unary(
+    "erfc",
+    "ErfcBackward0",
+    np.vectorize(math.erfc, otypes=[float]),
+    SELF,
+    lambda g, s: g * (-2 / math.sqrt(math.pi)) * np.exp(-s.self * s.self),
+)
 unary("square", "PowBackward0", np.square, SELF, lambda g, s: g * (2 * s.self), floats=False)
 reciprocal = RUNS["reciprocal"][0]
 
@@ -348,7 +374,9 @@ def _activation(e: Engine, rule: Rule, twin: Rule | None, input: Any, inplace: b
     return pointwise(e, rule, (input,), dtype, dtype)
 
 
-@op("F.leaky_relu", saves="self; result when in place", samples=("F.leaky_relu(a)", "F.leaky_relu(a, 0.2)", "F.leaky_relu(h, inplace=True)"))
+@op(
+    "F.leaky_relu", saves="self; result when in place", samples=("F.leaky_relu(a)", "F.leaky_relu(a, 0.2)", "F.leaky_relu(h, inplace=True)")
+)
 def leaky_relu(e: Engine, input: Any, negative_slope: float = 0.01, inplace: bool = False) -> ShadowTensor:
 
     def forward(x: Any) -> Any:
@@ -431,7 +459,12 @@ def softplus(e: Engine, input: Any, beta: float = 1, threshold: float = 20) -> S
 
 @op("F.hardtanh", saves="self", samples=("F.hardtanh(a)", "F.hardtanh(a, -0.5, 0.5)"))
 def hardtanh(e: Engine, input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> ShadowTensor:
-    rule = Rule("HardtanhBackward0", lambda x: np.clip(x, min_val, max_val), SELF, lambda g, s: (np.where((s.self > min_val) & (s.self < max_val), g, 0),))
+    rule = Rule(
+        "HardtanhBackward0",
+        lambda x: np.clip(x, min_val, max_val),
+        SELF,
+        lambda g, s: (np.where((s.self > min_val) & (s.self < max_val), g, 0),),
+    )
     return _activation(e, rule, None, input, inplace)
 
 
@@ -498,7 +531,11 @@ def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowT
     return in_place(e, rule, operands, self.dtype) if inplace else pointwise(e, rule, operands, self.dtype, self.dtype)
 
 
-@op("lerp", saves="end and self if weight needs grad; weight when it is a tensor", samples=("torch.lerp(a, b, 0.5)", "a.lerp(b, 0.2)", "torch.lerp(a, b, c)"))
+@op(
+    "lerp",
+    saves="end and self if weight needs grad; weight when it is a tensor",
+    samples=("torch.lerp(a, b, 0.5)", "a.lerp(b, 0.2)", "torch.lerp(a, b, c)"),
+)
 def lerp(e: Engine, input: Any, end: Any, weight: Any) -> ShadowTensor:
     return _lerp(e, input, end, weight, inplace=False)
 
@@ -560,7 +597,9 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
     def forward(p: Any, q: Any, mask: Any) -> Any:
         return np.where(mask, p.astype(dtype.numpy), q.astype(dtype.numpy))
 
-    rule = Rule("WhereBackward0", forward, (Keep("condition", 2),), lambda g, s: (np.where(s.condition, g, 0), np.where(s.condition, 0, g)), edges=2)
+    rule = Rule(
+        "WhereBackward0", forward, (Keep("condition", 2),), lambda g, s: (np.where(s.condition, g, 0), np.where(s.condition, 0, g)), edges=2
+    )
     return pointwise(e, rule, (x, y, condition), dtype)
 
 
@@ -594,7 +633,9 @@ def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
 def masked_fill_in_place(e: Engine, self: Any, mask: Any, value: Any) -> ShadowTensor:
     operands = _masked_operands(self, mask, value)
     if any(s == 0 and n > 1 for s, n in zip(self.stride, self.shape, strict=True)):
-        e.warnings.append("Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation.")
+        e.warnings.append(
+            "Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation."
+        )
         return _masked_fill_expanded(e, self, mask, value, operands)
     return in_place(e, _masked_fill(value), operands)
 

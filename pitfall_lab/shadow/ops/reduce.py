@@ -1,5 +1,7 @@
 """Sums, means, extrema and other reductions, softmax, and joining tensors."""
 
+# ruff: noqa: A001, A002, ARG001, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 import math
@@ -13,15 +15,29 @@ from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, check_history, edges, keep_inputs, new, own, preserved, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import (
+    Keep,
+    Rule,
+    arrays,
+    check_history,
+    edges,
+    keep_inputs,
+    new,
+    own,
+    preserved,
+    pure,
+    records,
+    tensor_only,
+    wrap_dim,
+)
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import add, op
-from pitfall_lab.shadow.storage import Shape, ShadowTensor
+from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...]:
     """The dimensions to reduce, counted from the front; all of them for None and for ()."""
-    if dim is None or dim == () or dim == []:
+    if dim is None or dim in ((), []):
         return tuple(range(ndim))
     return tuple(wrap_dim(d, ndim) for d in ((dim,) if isinstance(dim, int) else dim)) if ndim else ()
 
@@ -43,7 +59,19 @@ def _names(name: str, dim: Any) -> str:
     return f"{name}Backward{0 if dim is None else 1}"
 
 
-@op("sum", samples=("a.sum()", "a.sum(0)", "a.sum(dim=1, keepdim=True)", "n.sum()", "torch.sum(a.t(), 0)", "m.sum()", "a.sum((0, 1))", "a[0, 0].sum()"))
+@op(
+    "sum",
+    samples=(
+        "a.sum()",
+        "a.sum(0)",
+        "a.sum(dim=1, keepdim=True)",
+        "n.sum()",
+        "torch.sum(a.t(), 0)",
+        "m.sum()",
+        "a.sum((0, 1))",
+        "a[0, 0].sum()",
+    ),
+)
 def sum(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input)
@@ -64,7 +92,9 @@ def mean(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
     tensor_only(input)
     kind = DType(dtype) if dtype else input.dtype
     if kind.category < 2:
-        text = f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {kind.scalar_name}"
+        text = (
+            f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {kind.scalar_name}"
+        )
         raise runtime(text, "dtype", tensor=input)
     dims, before = reduced_dims(dim, input.ndim), input.shape
     count = math.prod(before[d] for d in dims)
@@ -145,7 +175,13 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
             return pure(e, everywhere, (input,), (), input.dtype)
         return along(e, f"{title}Backward0", input, wrap_dim(dim, input.ndim), keepdim, where)
 
-    add(name, run, "pure", "self, result; indices when a dim is given", (f"a.{name}()", f"a.{name}(0)", f"torch.{name}(a, 1, keepdim=True)", f"a.{name}(dim=1)[0]", f"torch.{name}(a, b)"))
+    add(
+        name,
+        run,
+        "pure",
+        "self, result; indices when a dim is given",
+        (f"a.{name}()", f"a.{name}(0)", f"torch.{name}(a, 1, keepdim=True)", f"a.{name}(dim=1)[0]", f"torch.{name}(a, b)"),
+    )
 
     def flat(e: Engine, input: Any, dim: Any = (), keepdim: bool = False) -> ShadowTensor:
         tensor_only(input)
@@ -172,7 +208,9 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
 
 def _not_empty(input: ShadowTensor, name: str) -> None:
     if input.numel == 0:
-        text = f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+        text = (
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+        )
         raise runtime(text, "shape", tensor=input)
 
 
@@ -247,8 +285,17 @@ def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepd
     return pure(e, Rule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype)
 
 
-@op(".norm", "torch.functional.norm", "torch.norm", "torch.linalg.vector_norm", saves="self, result", samples=("a.norm()", "torch.norm(a)", "a.norm(dim=1)", "torch.linalg.vector_norm(a)", "a.norm(p=1)"))
-def norm(e: Engine, input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None, *, ord: Any = None, out: Any = None) -> ShadowTensor:
+@op(
+    ".norm",
+    "torch.functional.norm",
+    "torch.norm",
+    "torch.linalg.vector_norm",
+    saves="self, result",
+    samples=("a.norm()", "torch.norm(a)", "a.norm(dim=1)", "torch.linalg.vector_norm(a)", "a.norm(p=1)"),
+)
+def norm(
+    e: Engine, input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None, *, ord: Any = None, out: Any = None
+) -> ShadowTensor:
     tensor_only(input)
     order = {"fro": 2}.get(p, p) if ord is None else ord
     if not isinstance(order, int | float) or order not in (1, 2) or dtype is not None or out is not None:
@@ -324,7 +371,7 @@ def softmax_values(x: np.ndarray, at: int) -> np.ndarray:
 
 
 def log_softmax_values(x: np.ndarray, at: int) -> np.ndarray:
-    """x - log(sum(exp(x))), computed without overflow."""
+    """X - log(sum(exp(x))), computed without overflow."""
     if not x.ndim:
         return np.zeros_like(x)
     shifted = x - np.max(x, axis=at, keepdims=True)
@@ -372,7 +419,13 @@ def logsumexp(e: Engine, input: Any, dim: Any, keepdim: bool = False) -> ShadowT
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         return (widen(g, before, dims, keepdim) * np.exp(s.self - widen(s.result, before, dims, keepdim)),)
 
-    return pure(e, Rule("LogsumexpBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype)
+    return pure(
+        e,
+        Rule("LogsumexpBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp),
+        (input,),
+        reduced_shape(before, dims, keepdim),
+        input.dtype,
+    )
 
 
 # -- joining
@@ -435,7 +488,9 @@ def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTe
             raise runtime(text, "shape")
     shape = (*parts[0].shape[:at], len(parts), *parts[0].shape[at:])
     count = len(parts)
-    rule = Rule("StackBackward0", lambda *xs: np.stack(xs, at), (), lambda g, s: tuple(g[(*(slice(None),) * at, k, ...)] for k in range(count)))
+    rule = Rule(
+        "StackBackward0", lambda *xs: np.stack(xs, at), (), lambda g, s: tuple(g[(*(slice(None),) * at, k, ...)] for k in range(count))
+    )
     dtype = _common(parts)
     return pure(e, rule, parts, shape, dtype, dtype)
 

@@ -1,10 +1,12 @@
 """The table of operations: torch's name to :class:`Op`. Adding an operation is adding one entry."""
 
+# ruff: noqa: PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Kind = Literal["pure", "view", "inplace", "other"]
 
@@ -29,7 +31,14 @@ class Op:
     source: str = ""
 
 
-def add(names: str | tuple[str, ...], run: Callable[..., Any], kind: Kind = "pure", saves: str = "", samples: tuple[str, ...] = (), source: str = "") -> Op:
+def add(
+    names: str | tuple[str, ...],
+    run: Callable[..., Any],
+    kind: Kind = "pure",
+    saves: str = "",
+    samples: tuple[str, ...] = (),
+    source: str = "",
+) -> Op:
     """Register one operation under all its names.
 
     A short name stands for the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only
@@ -45,7 +54,7 @@ def add(names: str | tuple[str, ...], run: Callable[..., Any], kind: Kind = "pur
 
 
 def spell(name: str) -> tuple[str, ...]:
-    """torch's full names for a short one.
+    """Torch's full names for a short one.
 
     >>> spell("exp"), spell(".view"), spell("F.relu"), spell("torch.ones")
     (('torch.exp', 'torch.Tensor.exp'), ('torch.Tensor.view',), ('torch.nn.functional.relu',), ('torch.ones',))
@@ -59,12 +68,13 @@ def spell(name: str) -> tuple[str, ...]:
     return (f"torch.{name}", f"torch.Tensor.{name}")
 
 
-def op(
-    *names: str, kind: Kind = "pure", saves: str = "", samples: tuple[str, ...] = (), source: str = ""
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+Run = TypeVar("Run", bound=Callable[..., Any])
+
+
+def op(*names: str, kind: Kind = "pure", saves: str = "", samples: tuple[str, ...] = (), source: str = "") -> Callable[[Run], Run]:
     """Register the decorated function; see :func:`add`."""
 
-    def register(run: Callable[..., Any]) -> Callable[..., Any]:
+    def register(run: Run) -> Run:
         add(names, run, kind, saves, samples, source)
         return run
 

@@ -1,5 +1,7 @@
 """Writing at places given by index tensors, and reading back sorted: index_put, index_add, scatter, take, sort, topk."""
 
+# ruff: noqa: A002, ARG001, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 import math
@@ -12,10 +14,23 @@ from pitfall_lab.shadow.backward import Written
 from pitfall_lab.shadow.dtypes import INT64
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
-from pitfall_lab.shadow.ops import indexing, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, in_place, new, pure, tensor_only, wrap_dim
-from pitfall_lab.shadow.ops.kit import arrays, check_overlap, edges, own, preserved, records
 from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.ops import indexing, views
+from pitfall_lab.shadow.ops.kit import (
+    Keep,
+    Rule,
+    arrays,
+    check_overlap,
+    edges,
+    in_place,
+    new,
+    own,
+    preserved,
+    pure,
+    records,
+    tensor_only,
+    wrap_dim,
+)
 from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor
@@ -62,7 +77,14 @@ def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool
         return full
 
     keeps = tuple(Keep(f"indices{k}", 2 + k) for k in range(len(indices)))
-    return pure(e, Rule("IndexPutBackward0", forward, keeps, vjp, edges=2), (input, values, *indices), input.shape, input.dtype, stride=preserved(input))
+    return pure(
+        e,
+        Rule("IndexPutBackward0", forward, keeps, vjp, edges=2),
+        (input, values, *indices),
+        input.shape,
+        input.dtype,
+        stride=preserved(input),
+    )
 
 
 def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., Any], keeps: tuple[Keep, ...], sample: str) -> None:
@@ -112,7 +134,9 @@ def _zeroed(g: np.ndarray, k: Any) -> np.ndarray:
     return kept
 
 
-_along("index_copy", "IndexCopyBackward0", _put, lambda g, s, k: (_zeroed(g, k), g[k]), (Keep("index", 2), Keep("source", 1, 1)), "(0, i, b)")
+_along(
+    "index_copy", "IndexCopyBackward0", _put, lambda g, s, k: (_zeroed(g, k), g[k]), (Keep("index", 2), Keep("source", 1, 1)), "(0, i, b)"
+)
 
 
 def _index_fill_rule(at: int, value: float) -> Rule:
@@ -195,7 +219,12 @@ def scatter(e: Engine, input: Any, dim: int, index: Any, src: Any = None, *, val
     return _scatter(e, input, dim, index, src if src is not None else value, accumulate=False, inplace=False)
 
 
-@op(".scatter_", kind="inplace", saves="index", samples=("h.scatter_(0, torch.tensor([[0, 1, 0]]), b[:1])", "h.scatter_(1, torch.tensor([[0], [1]]), 2.0)"))
+@op(
+    ".scatter_",
+    kind="inplace",
+    saves="index",
+    samples=("h.scatter_(0, torch.tensor([[0, 1, 0]]), b[:1])", "h.scatter_(1, torch.tensor([[0], [1]]), 2.0)"),
+)
 def scatter_(e: Engine, self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None) -> ShadowTensor:
     if reduce is not None:
         raise Unmodelled("scatter that reduces")

@@ -1,24 +1,40 @@
 """New windows on old memory: view, transpose, expand, split, detach, ``.data`` - and reshape, which sometimes copies."""
 
+# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.backward import Written
+from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import positions
 from pitfall_lab.shadow.ops.kit import (
-    Rule, as_shape, broadcast, copied, into_window, new, open_window, own, preserved, pure, records, tensor_only, view, wrap_dim,
+    Rule,
+    as_shape,
+    broadcast,
+    copied,
+    into_window,
+    new,
+    open_window,
+    own,
+    preserved,
+    pure,
+    records,
+    tensor_only,
+    view,
+    wrap_dim,
 )  # fmt: skip
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import Counter, Shape, ShadowTensor, contiguous_strides, is_contiguous
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, contiguous_strides, is_contiguous
 
 CLONE = Rule("CloneBackward0", lambda a: a, (), lambda g, s: (g,))
 
@@ -116,7 +132,18 @@ def view_as(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return view_(e, self, *other.shape)
 
 
-@op("reshape", kind="view", samples=("a.reshape(6)", "a.t().reshape(6)", "torch.reshape(h, (3, 2))", "a.reshape(2, 3)", "a[:, :2].reshape(4)", "c.expand(2, 3).reshape(-1)"))
+@op(
+    "reshape",
+    kind="view",
+    samples=(
+        "a.reshape(6)",
+        "a.t().reshape(6)",
+        "torch.reshape(h, (3, 2))",
+        "a.reshape(2, 3)",
+        "a[:, :2].reshape(4)",
+        "c.expand(2, 3).reshape(-1)",
+    ),
+)
 def reshape(e: Engine, input: Any, *shape: Any) -> ShadowTensor:
     tensor_only(input)
     wanted = infer_size(as_shape(shape), input.numel)
@@ -132,7 +159,7 @@ def reshape(e: Engine, input: Any, *shape: Any) -> ShadowTensor:
 
 
 def _flattened(e: Engine, input: ShadowTensor, wanted: Shape) -> ShadowTensor:
-    """reshape's copy: CloneBackward0, then UnsafeViewBackward0 (which shares nothing with the program)."""
+    """Reshape's copy: CloneBackward0, then UnsafeViewBackward0 (which shares nothing with the program)."""
     fresh = pure(e, CLONE, (input,), input.shape, input.dtype, stride=contiguous_strides(input.shape))
     shape = fresh.shape
     result = ShadowTensor(e.graph, fresh.storage, wanted, contiguous_strides(wanted), 0, fresh.dtype, fresh.counter)
@@ -196,7 +223,15 @@ def permute(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
     return _permute(e, "PermuteBackward0", input, order)
 
 
-@op("transpose", "torch.swapaxes", ".swapaxes", "torch.swapdims", ".swapdims", kind="view", samples=("a.transpose(0, 1)", "torch.transpose(h, 0, -1)", "a.swapaxes(0, 1)"))
+@op(
+    "transpose",
+    "torch.swapaxes",
+    ".swapaxes",
+    "torch.swapdims",
+    ".swapdims",
+    kind="view",
+    samples=("a.transpose(0, 1)", "torch.transpose(h, 0, -1)", "a.swapaxes(0, 1)"),
+)
 def transpose(e: Engine, input: Any, dim0: int, dim1: int) -> ShadowTensor:
     tensor_only(input)
     i, j = wrap_dim(dim0, input.ndim), wrap_dim(dim1, input.ndim)
@@ -346,7 +381,13 @@ def squeeze(e: Engine, input: Any, dim: Any = None) -> ShadowTensor:
     return view(e, name, input, shape, stride, input.offset, lambda g, s: (g.reshape(before),))
 
 
-@op(".expand", "torch.broadcast_to", ".broadcast_to", kind="view", samples=("c.expand(2, 3)", "c.expand(2, -1)", "a.expand(2, 3)", "a.broadcast_to(2, 2, 3)", "a[:, :1].expand(2, 4)"))
+@op(
+    ".expand",
+    "torch.broadcast_to",
+    ".broadcast_to",
+    kind="view",
+    samples=("c.expand(2, 3)", "c.expand(2, -1)", "a.expand(2, 3)", "a.broadcast_to(2, 2, 3)", "a[:, :1].expand(2, 4)"),
+)
 def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTensor:
     tensor_only(self)
     wanted = as_shape(size)
@@ -364,9 +405,7 @@ def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTe
         want = wanted[dim]
         if want == -1:
             if dim < missing:
-                text = (
-                    f"The expanded size of the tensor ({want}) isn't allowed in a leading, non-existing dimension {dim}"
-                )
+                text = f"The expanded size of the tensor ({want}) isn't allowed in a leading, non-existing dimension {dim}"
                 raise runtime(text, "shape")
             want = shape[dim] = have
         if have != want:
@@ -379,7 +418,7 @@ def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTe
 
 
 def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) -> errors.ShadowError:
-    """torch's text, with its two double spaces."""
+    """Torch's text, with its two double spaces."""
     return runtime(
         f"The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension {dim}.  "
         f"Target sizes: {list(wanted)}.  Tensor sizes: {list(sizes)}",
@@ -435,7 +474,13 @@ def select_window(e: Engine, self: ShadowTensor, dim: int, index: int) -> Shadow
     shape, stride = self.shape[:dim] + self.shape[dim + 1 :], self.stride[:dim] + self.stride[dim + 1 :]
     place = (*(slice(None),) * dim, index)
     return view(
-        e, "SelectBackward0", self, shape, stride, self.offset + index * self.stride[dim], into_window(shape, self.shape, lambda x: x[(*place, ...)])
+        e,
+        "SelectBackward0",
+        self,
+        shape,
+        stride,
+        self.offset + index * self.stride[dim],
+        into_window(shape, self.shape, lambda x: x[(*place, ...)]),
     )
 
 
@@ -533,7 +578,9 @@ def unfold(e: Engine, self: Any, dimension: int, size: int, step: int) -> Shadow
 # -- several views at once
 
 
-def several(e: Engine, name: str, self: ShadowTensor, windows: Sequence[tuple[Shape, Shape, int]], places: Sequence[Any]) -> tuple[ShadowTensor, ...]:
+def several(
+    e: Engine, name: str, self: ShadowTensor, windows: Sequence[tuple[Shape, Shape, int]], places: Sequence[Any]
+) -> tuple[ShadowTensor, ...]:
     """The outputs of one node that may not be changed in place (split, chunk, unbind)."""
     node = None
     before, dtype = self.shape, self.dtype
@@ -574,7 +621,13 @@ def _pieces(e: Engine, name: str, self: ShadowTensor, at: int, sizes: Sequence[i
     return several(e, name, self, windows, places)
 
 
-@op(".split", "torch.functional.split", "torch.split", kind="view", samples=("a.split(1)[1]", "a.split([1, 2], dim=1)[1]", "torch.split(a, 2, 1)[1]"))
+@op(
+    ".split",
+    "torch.functional.split",
+    "torch.split",
+    kind="view",
+    samples=("a.split(1)[1]", "a.split([1, 2], dim=1)[1]", "torch.split(a, 2, 1)[1]"),
+)
 def split(e: Engine, tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
     tensor_only(tensor)
     if not tensor.ndim:
@@ -583,7 +636,10 @@ def split(e: Engine, tensor: Any, split_size_or_sections: Any, dim: int = 0) -> 
     length = tensor.shape[at]
     if isinstance(size, tuple | list):
         if sum(size) != length:
-            raise runtime(f"split_with_sizes expects split_sizes to sum exactly to {length} (input tensor's size at dimension {at}), but got split_sizes={list(size)}", "shape")
+            raise runtime(
+                f"split_with_sizes expects split_sizes to sum exactly to {length} (input tensor's size at dimension {at}), but got split_sizes={list(size)}",
+                "shape",
+            )
         return _pieces(e, "SplitWithSizesBackward0", tensor, at, size)
     if size <= 0 or length == 0:
         raise Unmodelled("split into pieces of size 0")
@@ -613,7 +669,7 @@ def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) 
         cuts = [0, *np.cumsum(sizes).tolist()]
     else:
         cuts = [0, *as_shape((tuple(indices_or_sections),)), length]
-    return tuple(slice_window(e, input, at, start, stop) for start, stop in zip(cuts, cuts[1:], strict=False))
+    return tuple(slice_window(e, input, at, start, stop) for start, stop in pairwise(cuts))
 
 
 @op("hsplit", kind="view", samples=("a.hsplit(3)[1]",))
@@ -692,7 +748,9 @@ def squeeze_(e: Engine, self: Any, dim: Any = None) -> ShadowTensor:
     left = [d for d in range(self.ndim) if not (d in gone and self.shape[d] == 1)]
     before = self.shape
     name = "SqueezeBackward3" if dim is None else "SqueezeBackward4"
-    return reshape_in_place(e, self, name, tuple(self.shape[d] for d in left), tuple(self.stride[d] for d in left), lambda g, s: (g.reshape(before),))
+    return reshape_in_place(
+        e, self, name, tuple(self.shape[d] for d in left), tuple(self.stride[d] for d in left), lambda g, s: (g.reshape(before),)
+    )
 
 
 @op(".unsqueeze_", kind="inplace", samples=("(c * 1).unsqueeze_(0)", "p.unsqueeze_(1)"))
