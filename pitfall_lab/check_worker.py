@@ -86,7 +86,7 @@ def perform(job: Job) -> None:
     if job["kind"] == "trace":
         from pitfall_lab.verify import trace_program
 
-        trace = trace_program(job["source"], name=job["name"], namespace=namespace, filename=job["path"])
+        trace = trace_program(job["source"], name=job["name"], namespace=namespace, filename=job["path"], value_limit=job["value_limit"])
         answer = trace.to_json()
     else:
         from pitfall_lab.verify.witness import witness

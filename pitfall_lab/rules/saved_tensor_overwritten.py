@@ -34,11 +34,34 @@ def _refusals(trace: Trace) -> list[tuple[Event | None, Failure]]:
     if trace.outcome.failure is not None:
         places.append((None, trace.outcome.failure))
     for event, failure in places:
-        key = (failure.kind, failure.message, failure.node, failure.span)
+        key = (failure.type, failure.message, failure.span)
         if key not in seen:
             seen.add(key)
-            raised.append((event, failure))
+            raised.append((event, _recognised(trace, event, failure)))
     return raised
+
+
+def _recognised(trace: Trace, event: Event | None, failure: Failure) -> Failure:
+    """The failure, with the facts of the forecast it fulfils where the engines only disagreed about a detail of its text.
+
+    The two texts are compared, not parsed: what the forecast said must begin as what torch said.
+    """
+    if failure.kind != "other" or event is None:
+        return failure
+    for forecast in trace.forecasts:
+        expected = forecast.failure
+        if (
+            forecast.came_true is None
+            and forecast.step < event.step
+            and expected.type == failure.type
+            and _begin_alike(expected.message, failure.message)
+        ):
+            return replace(expected, message=failure.message, step=failure.step, span=failure.span)
+    return failure
+
+
+def _begin_alike(one: str, other: str, length: int = 70) -> bool:
+    return len(one) >= length and one[:length] == other[:length]
 
 
 def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast | None:

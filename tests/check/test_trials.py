@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pitfall_lab.check import Subject, Trial, Workshop, keeps_what_was_right, prelude, tried
+from pitfall_lab.check import Subject, Trial, Workshop, check, keeps_what_was_right, prelude, tried
 from pitfall_lab.rules import Edit, Finding, Fix, find
 from pitfall_lab.trace import T
 
@@ -116,3 +116,11 @@ def test_a_cell_whose_imports_are_elsewhere_is_tried_with_its_prelude(shop: Work
     subject = Subject(cell, "cell", prelude=prelude(cell, {"torch": torch}))
     (finding,) = tried(shop, subject, shop.trace(subject))
     assert finding.fixes[0].edits[0].text == "h = h * 10\n"
+
+
+def test_a_wrong_gradient_of_a_large_tensor_is_found_too() -> None:
+    """Its numbers are not modelled at first; torch itself says that something is wrong, and then they are."""
+    large = NUMPY.replace("torch.tensor([1.0, 2.0], requires_grad=True)", "torch.ones(100, 100, requires_grad=True)")
+    (finding,) = check(large)
+    assert (finding.rule, finding.span and finding.span.line) == ("PL301", 6)
+    assert check(large.replace("h.detach().numpy()", "h.detach().numpy().copy()")) == []

@@ -11,7 +11,7 @@ import pytest
 
 import pitfall_lab.rules
 from pitfall_lab.rules import RULES, find, rule
-from pitfall_lab.trace import LANGUAGES, Trace
+from pitfall_lab.trace import LANGUAGES, Failure, Trace
 from tests.rules.build import SIGMOID, bypassed, compared, refused
 
 
@@ -142,3 +142,19 @@ def test_the_same_place_in_a_loop_is_one_finding() -> None:
 
 def test_an_empty_trace_has_no_finding() -> None:
     assert find(Trace()) == []
+
+
+def test_an_error_whose_text_differs_from_the_forecast_in_a_detail_is_still_explained() -> None:
+    start = "one of the variables needed for gradient computation has been modified by an inplace operation: "
+    trace = refused(raised=False)
+    event = trace.events[2]
+    foretold = dataclasses.replace(
+        event.forecasts[0], failure=dataclasses.replace(event.forecasts[0].failure, message=start + "[3] is at version 1")
+    )
+    for message, expected in (
+        (start + "[3], which is output 0 of Sigmoid, is at version 1", ["PL101"]),
+        ("some other error of the program", []),
+    ):
+        failure = Failure("RuntimeError", message, "other", 3, trace.events[3].span)
+        events = (*trace.events[:2], dataclasses.replace(event, forecasts=(foretold,)), dataclasses.replace(trace.events[3], error=failure))
+        assert [f.rule for f in find(dataclasses.replace(trace, events=events))] == expected
