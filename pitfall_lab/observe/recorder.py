@@ -24,6 +24,7 @@ from pitfall_lab.trace import Span
 
 _DISPATCH = handle_torch_function.__code__
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+STORES = (".__setitem__", ".__set__")
 GRAD = "torch.Tensor.grad.__get__"
 BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
 
@@ -149,7 +150,10 @@ class Recorder(TorchFunctionMode):
             if frame is None or self._is_machinery(name, frame) or (name == GRAD and frame is not caller):
                 # An optimizer reads every .grad several times; nobody wrote that, and nothing happens.
                 return None, Verdict.RUN
-            call = Call(name, args, kwargs, self._sources.span(frame), self._sources.scope(frame), frame, torch.is_grad_enabled(),
+            span = self._sources.span(frame)
+            if span is not None and name.endswith(STORES):
+                span = self._sources.statement(span)
+            call = Call(name, args, kwargs, span, self._sources.scope(frame), frame, torch.is_grad_enabled(),
                         torch.is_inference_mode_enabled(), is_composite(func), frame is caller)
             return call, self._listener.before(call)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in us must not reach the learner's program

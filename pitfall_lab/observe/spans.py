@@ -30,6 +30,10 @@ def _library_prefixes() -> tuple[str, ...]:
     return tuple({str(Path(place)) + "/" for place in places} | {PACKAGE + "/", "<frozen ", "<__array_function__"})
 
 
+Place = tuple[int, int, int, int]
+"""Line, column, end line, end column, in code points."""
+
+
 class SourceMap:
     """Finds the learner's innermost frame and the piece of source it is executing.
 
@@ -45,7 +49,8 @@ class SourceMap:
         self._positions: dict[int, tuple[CodeType, list[Any]]] = {}
         self._spans: dict[tuple[int, int], Span | None] = {}
         self._lines: dict[int, list[str]] = {}
-        self._targets: dict[int, dict[tuple[int, int, int, int], str]] = {}
+        self._targets: dict[int, dict[Place, str]] = {}
+        self._statements: dict[int, dict[Place, Place]] = {}
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -125,6 +130,18 @@ class SourceMap:
             self._targets[span.source] = _assignment_targets(self._sources[span.source].text)
         return self._targets[span.source].get((span.line, span.column, span.end_line, span.end_column))
 
+    def statement(self, span: Span) -> Span:
+        """Return the whole assignment when ``span`` is only its target (Python gives ``x[0] = v`` the place of ``x[0]``)."""
+        if span.source not in self._statements:
+            self._statements[span.source] = _assignments(self._sources[span.source].text)
+        found = self._statements[span.source].get((span.line, span.column, span.end_line, span.end_column))
+        if found is None:
+            return span
+        line, column, end_line, end_column = found
+        lines = self._text_lines(span.source)
+        utf16 = (_utf16(lines[line - 1], column), _utf16(lines[end_line - 1], end_column))
+        return Span(line, column, end_line, end_column, utf16, span.source)
+
     def targets_on(self, span: Span, text: str) -> list[tuple[str, Span]]:
         """Return the names assigned on the line of ``span`` from expressions that contain ``text``, with those expressions."""
         self.target(span)
@@ -160,20 +177,45 @@ def _utf16(line: str, column: int) -> int:
     return column if line.isascii() else len(line[:column].encode("utf-16-le", "surrogatepass")) // 2
 
 
-def _assignment_targets(text: str) -> dict[tuple[int, int, int, int], str]:
-    """Map the span of every assigned expression (in code points) to the name it is assigned to."""
+def _parsed(text: str) -> tuple[list[ast.AST], list[str]]:
     try:
-        tree = ast.parse(text)
+        nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    found: dict[tuple[int, int, int, int], str] = {}
-    for node in ast.walk(tree):
+        nodes = []
+    return nodes, text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _place(node: ast.expr | ast.stmt, lines: list[str]) -> Place | None:
+    end, end_column = node.end_lineno, node.end_col_offset
+    if end is None or end_column is None or end > len(lines):
+        return None
+    return (node.lineno, _code_points(lines[node.lineno - 1], node.col_offset), end, _code_points(lines[end - 1], end_column))
+
+
+def _assignment_targets(text: str) -> dict[Place, str]:
+    """Map the place of every assigned expression to the name it is assigned to."""
+    nodes, lines = _parsed(text)
+    found: dict[Place, str] = {}
+    for node in nodes:
         for target, value in _pairs(node):
-            name = _dotted(target)
-            if name and value.end_lineno is not None and value.end_col_offset is not None and value.end_lineno <= len(lines):
-                key = (value.lineno, _code_points(lines[value.lineno - 1], value.col_offset), value.end_lineno, _code_points(lines[value.end_lineno - 1], value.end_col_offset))
-                found.setdefault(key, name)
+            name, place = _dotted(target), _place(value, lines)
+            if name and place:
+                found.setdefault(place, name)
+    return found
+
+
+def _assignments(text: str) -> dict[Place, Place]:
+    """Map the place of every subscript or attribute that is assigned to, to the place of the whole statement."""
+    nodes, lines = _parsed(text)
+    found: dict[Place, Place] = {}
+    for node in nodes:
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            whole = _place(node, lines)
+            for target in targets:
+                place = _place(target, lines)
+                if isinstance(target, (ast.Subscript, ast.Attribute)) and place and whole:
+                    found[place] = whole
     return found
 
 

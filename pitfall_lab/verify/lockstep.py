@@ -50,6 +50,7 @@ class Lockstep:
         self._parents: list[int] = []
         self._hooked = False
         self._unseen: list[tuple[str, str, str]] = []
+        self._silently: list[StorageRecord] = []
         self._operands_before: list[np.ndarray] = []
         self._named: tuple[int, Span | None, TensorRecord | None] = (-1, None, None)
         self._bumps: dict[str, list[tuple[int, int]]] = {}
@@ -743,6 +744,7 @@ class Lockstep:
         self.engine.overwrite(storage.shadow, observed)
         effects = self._describe_storage(storage, "observed")
         if not announce:
+            self._silently.append(storage)
             return effects
         op = "numpy" if storage.shared else "unseen"
         step = self.writer.reserve()
@@ -767,6 +769,9 @@ class Lockstep:
             "grad": self.records.shadow_label(grad), "born": record.born, "alive": True,
         }  # fmt: skip
         effects = self.writer.changes(f"tensors.{record.label}", value, by)
+        node = f"nodes.{value['grad_fn']}"
+        if value["grad_fn"] and self.writer.known(node) and self.writer.last(node)["output"] is None:
+            effects += self.writer.changes(node, {"output": record.label}, by)
         if value["counter"] and seen.version is not None:
             bumped = self.writer.changes(f"counters.{value['counter']}", seen.version, by)
             if bumped:
@@ -791,7 +796,7 @@ class Lockstep:
     def _describe_node(self, node: Node, by: Any) -> list[Effect]:
         saved = [
             {
-                "name": s.name, "tensor": self.records.shadow_label(s.tensor), "storage": None if s.own else self.records.storage_label(s.storage),
+                "name": s.name, "tensor": self._saved_label(s), "storage": None if s.own else self.records.storage_label(s.storage),
                 "counter": None if s.own else self.records.counter_label(s.counter), "version": s.version,
             }
             for s in node.saved
@@ -802,6 +807,11 @@ class Lockstep:
             "gradient": None, "gradient_shape": None,
         }  # fmt: skip
         return self.writer.changes(f"nodes.{self.records.node_label(node)}", value, by)
+
+    def _saved_label(self, saved: Saved) -> str | None:
+        if saved.own:
+            return None
+        return self.records.shadow_label(saved.tensor) or self._output_label(self.records.storage_label(saved.storage), saved)
 
     def _deaths(self) -> list[Effect]:
         tensors, storages = self.records.bury()
@@ -865,6 +875,8 @@ class Lockstep:
     def _written(self, call: Call, applied: Applied | None, step: int) -> tuple[str, ...]:
         storages = [self.records.storage_label(storage) for storage in applied.writes] if applied is not None else []
         storages += [storage.label for storage in call.memory.get("wrote", []) if storage is not None]
+        storages += [storage.label for storage in self._silently]
+        self._silently.clear()
         labels = tuple(dict.fromkeys(label for label in storages if label))
         for label in labels:
             self._writes.setdefault(label, []).append(step)
@@ -906,7 +918,7 @@ class Lockstep:
         node = self.records.node_label(saved.node)
         born = (self.writer.last(f"nodes.{node}") or {}).get("born")
         storage = self.records.storage_label(saved.storage)
-        tensor = self.records.shadow_label(saved.tensor) or self._output_label(storage, saved)
+        tensor = self._saved_label(saved)
         changed = tuple(step for step, version in self._bumps.get(counter or "", ()) if version > saved.version)
         return {"saved": saved.name, "tensor": tensor, "storage": storage, "counter": counter, "saved_at": born, "changed_at": changed}
 

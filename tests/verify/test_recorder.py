@@ -159,3 +159,18 @@ def test_canary_function_modes_can_be_popped_and_pushed():
     assert callable(torch.overrides._pop_mode)
     assert callable(torch.overrides._push_mode)
     assert inspect.isfunction(torch.overrides.handle_torch_function)
+
+
+def test_an_assignment_into_a_tensor_spans_the_whole_statement():
+    source = "import torch\nx = torch.zeros(3)\nx[0] = 1.0; x[1:] += 2  # 两次\n"
+    spans = []
+
+    class Spans(Watching):
+        def before(self, call):
+            spans.append((call.name.split(".")[-1], call.span))
+            return super().before(call)
+
+    with Recorder(Spans(), SourceMap("<s>", "s.py", source)):
+        exec(compile(source, "<s>", "exec"), {})
+    text = source.splitlines()[2]
+    assert [text[s.column : s.end_column] for name, s in spans if name == "__setitem__"] == ["x[0] = 1.0", "x[1:] += 2"]
