@@ -139,8 +139,8 @@ class Pass:
     def run(self) -> None:
         """Run the pass; raises ShadowError where torch raises, with everything before that already done."""
         queue: list[tuple[int, int, Node]] = []
-        for (node, index), gradient in self.roots:
-            self.deliver(queue, node, index, gradient)
+        for (root, index), start in self.roots:
+            self.deliver(queue, root, index, start)
         while queue:
             node = heapq.heappop(queue)[2]
             incoming = self.arrived.pop(id(node))
@@ -235,7 +235,7 @@ class Pass:
         if meta is None or array is None:
             return None
         for g in incoming:
-            if g is not None and g.array is array and g.shape == meta[0] and array.dtype == meta[1].numpy:
+            if g is not None and g.array is not None and g.array is array and g.shape == meta[0] and g.array.dtype == meta[1].numpy:
                 return g
         shape, dtype = meta
         times = array.times if isinstance(array, Written) else 0

@@ -1,5 +1,7 @@
 """Printing tensors as torch prints them (four digits, the common cases)."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import math

@@ -58,7 +58,10 @@ def runtime(message: str, kind: str = "other", **facts: object) -> ShadowError:
     return ShadowError("RuntimeError", message, kind, **facts)  # type: ignore[arg-type]
 
 
-MODIFIED = "one of the variables needed for gradient computation has been modified by an inplace operation: [{type} {shape}]{origin} is at version {found}; expected version {expected} instead. {hint}"
+MODIFIED = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: [{type} {shape}]{origin} "
+    "is at version {found}; expected version {expected} instead. {hint}"
+)
 HINT = (
     "Hint: enable anomaly detection to find the operation that failed to compute its gradient, "
     "with torch.autograd.set_detect_anomaly(True, check_nan=False)."
@@ -98,8 +101,8 @@ INFERENCE_WRITE = (
 )
 INFERENCE_SAVED = (
     "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by "
-    "autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
-    "`torch.inference_mode()`."
+    "autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` "
+    "instead of `torch.inference_mode()`."
 )
 DETACH_VIEW = (
     "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and "

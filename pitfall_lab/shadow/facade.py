@@ -3,6 +3,9 @@
 There is no table of methods here: whatever has an entry in :mod:`pitfall_lab.shadow.ops` can be called.
 """
 
+# ruff: noqa: E501 - tables in rows
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import warnings

@@ -3,6 +3,8 @@
 In torch: initial weights come from torch's generator; here from NumPy's, with the same bounds.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import math
@@ -22,6 +24,7 @@ class Module:
     training = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call :meth:`forward`."""
         return self.forward(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -216,7 +219,8 @@ class utils:  # noqa: N801 - torch's name
     @staticmethod
     def clip_grad_norm_(parameters: Any, max_norm: float) -> Tensor:
         """Scale the gradients in place so that their common norm is at most ``max_norm``."""
-        gradients = [p.grad for p in ([parameters] if isinstance(parameters, Tensor) else parameters) if p.shadow.gradient is not None]
+        given = [parameters] if isinstance(parameters, Tensor) else parameters
+        gradients: list[Any] = [p.grad for p in given if p.shadow.gradient is not None]
         with no_grad():
             total = call("torch.stack", [g.norm() for g in gradients]).norm()
             scale = (max_norm / (total + 1e-6)).clamp(max=1.0)

@@ -26,7 +26,7 @@ def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[
     from pitfall_lab.shadow import torch
 
     torch.reset(policy)
-    stand_ins = torch.modules()
+    stand_ins: dict[str, ModuleType] = torch.modules()
     real_import = builtins.__import__
 
     def import_(
@@ -35,7 +35,7 @@ def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[
         locals: Mapping[str, Any] | None = None,
         fromlist: Sequence[str] = (),
         level: int = 0,
-    ) -> ModuleType:
+    ) -> Any:
         if level == 0 and module.split(".", maxsplit=1)[0] == "torch":
             if module not in stand_ins:
                 raise ModuleNotFoundError(f"the shadow engine has no {module}")

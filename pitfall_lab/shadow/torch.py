@@ -12,10 +12,11 @@ In torch: random numbers come from another generator, printing rounds differentl
 entry raises ``NotImplementedError``.
 """
 
+# ruff: noqa: A001, E501 - tables in rows; the names are torch's
+
 from __future__ import annotations
 
 import sys
-from types import ModuleType
 from typing import Any
 
 from pitfall_lab.shadow import dtypes, nn, optim
@@ -40,11 +41,11 @@ from pitfall_lab.shadow.facade import (
 )  # fmt: skip
 
 float16, half, bfloat16 = DType("float16"), DType("float16"), DType("bfloat16")
-float32, float, float64, double = dtypes.FLOAT32, dtypes.FLOAT32, dtypes.FLOAT64, dtypes.FLOAT64  # noqa: A001 - torch's names
+float32, float, float64, double = dtypes.FLOAT32, dtypes.FLOAT32, dtypes.FLOAT64, dtypes.FLOAT64
 int8, int16, short, int32, int, int64, long, uint8 = (
     DType(n) for n in ("int8", "int16", "int16", "int32", "int32", "int64", "int64", "uint8")
 )
-bool, complex64, complex128 = dtypes.BOOL, DType("complex64"), DType("complex128")  # noqa: A001 - torch's names
+bool, complex64, complex128 = dtypes.BOOL, DType("complex64"), DType("complex128")
 preserve_format, contiguous_format, strided = "preserve_format", "contiguous_format", "strided"
 FloatTensor = Tensor
 __version__ = "shadow of 2.13.0"
@@ -63,7 +64,7 @@ def __getattr__(name: str) -> Any:
     return found
 
 
-def modules() -> dict[str, ModuleType]:
+def modules() -> dict[str, Any]:
     """What ``sys.modules`` must hold for ``import torch`` to mean this module."""
     return {
         "torch": sys.modules[__name__], "torch.nn": nn, "torch.nn.functional": nn.functional, "torch.autograd": autograd, "torch.optim": optim,

@@ -1,5 +1,7 @@
 """Random programs: views of views, writes through aliases, reused graphs, several backwards, on both engines in step."""
 
+# ruff: noqa: E501 - programs and tables in one row each
+
 from __future__ import annotations
 
 import random

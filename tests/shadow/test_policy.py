@@ -1,5 +1,7 @@
 """Every switch of the Policy changes the outcome of a program; the default is what the running torch prints."""
 
+# ruff: noqa: E501 - programs and tables in one row each
+
 from __future__ import annotations
 
 import contextlib

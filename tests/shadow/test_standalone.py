@@ -1,5 +1,7 @@
 """The facade needs no torch: programs run in a process where importing torch is impossible."""
 
+# ruff: noqa: E501 - programs and tables in one row each
+
 from __future__ import annotations
 
 import doctest

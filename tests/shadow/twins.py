@@ -1,5 +1,7 @@
 """Run the same source on torch and on the shadow, and compare everything that can be seen."""
 
+# ruff: noqa: E501 - programs and tables in one row each
+
 from __future__ import annotations
 
 import warnings

@@ -1,6 +1,7 @@
 """Tensors from nothing, from Python numbers, and from NumPy."""
 
-# ruff: noqa: A002, ARG001, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: A002, ARG001, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ _filled("empty", None)
 def full(e: Engine, size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
          pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
-    if not isinstance(fill_value, NUMBERS):
+    if not isinstance(fill_value, bool | int | float | complex):
         raise Unmodelled("full with a tensor")
     return made(e, as_shape((size,)), dtype or of_number(fill_value), np.asarray(fill_value), requires_grad)
 
@@ -189,8 +190,10 @@ def manual_seed(e: Engine, seed: int) -> None:
 
 def _python_dtype(data: Any) -> DType | None:
     """The type torch infers for nested lists of numbers: ints stay int64, one float makes all the default float."""
-    if isinstance(data, NUMBERS):
-        return from_numpy(data.dtype) if isinstance(data, np.generic) else of_number(data)
+    if isinstance(data, np.generic):
+        return from_numpy(data.dtype)
+    if isinstance(data, bool | int | float | complex):
+        return of_number(data)
     if isinstance(data, ShadowTensor):
         return data.dtype
     if isinstance(data, np.ndarray):
@@ -234,7 +237,7 @@ def tensor(
     values = _python_values(data)
     if isinstance(data, ShadowTensor):
         e.warnings.append(COPY_CONSTRUCT)
-    shape = data.shape if isinstance(data, ShadowTensor) else np.shape(values)
+    shape = data.shape if isinstance(data, ShadowTensor) else np.asarray(values).shape
     return made(e, tuple(shape), kind, values, requires_grad)
 
 

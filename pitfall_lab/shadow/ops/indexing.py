@@ -4,7 +4,8 @@ Source: ``torch/csrc/autograd/python_variable_indexing.cpp``. Integers, slices, 
 each a view with a node of its own; what is left (tensors, lists) becomes one IndexBackward0 or IndexPutBackward0.
 """
 
-# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ def _slice_bounds(item: slice, size: int) -> tuple[int, int, int]:
 
 def basic(e: Engine, self: ShadowTensor, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
     """Apply the view indices; returns the window and, per remaining dimension, an index tensor or None."""
-    result, dim, rest = self, 0, []
+    result, dim = self, 0
+    rest: list[Any] = []
     for item in items:
         if isinstance(item, bool) or (isinstance(item, ShadowTensor) and bool_of(item.dtype) and item.ndim == 0):
             raise Unmodelled("a bare True or False as index")
@@ -111,12 +113,12 @@ def basic(e: Engine, self: ShadowTensor, items: list[Any]) -> tuple[ShadowTensor
                 result = views.slice_window(e, result, dim, start, stop, step)
             dim += 1
         else:
-            index = _as_index(e, item)
+            places = _as_index(e, item)
             while len(rest) < dim:
                 rest.append(None)
-            rest.append(index)
-            dim += index.ndim if bool_of(index.dtype) else 1
-            rest += [None] * (dim - len(rest)) if bool_of(index.dtype) else []
+            rest.append(places)
+            dim += places.ndim if bool_of(places.dtype) else 1
+            rest += [None] * (dim - len(rest)) if bool_of(places.dtype) else []
     return result, rest
 
 
@@ -440,7 +442,7 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
 
 
 def _along(index: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
-    grid = list(np.indices(index.shape))
+    grid: list[np.ndarray] = list(np.indices(index.shape))
     grid[axis] = index
     return tuple(grid)
 

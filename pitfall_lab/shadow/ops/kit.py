@@ -4,6 +4,7 @@
 graph; entries only say what is computed, what is saved and how gradients flow.
 """
 
+# mypy: disable-error-code="no-any-return"
 # ruff: noqa: ARG001, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -181,9 +182,9 @@ def arrays(e: Engine, operands: Sequence[Operand], dtype: DType | None = None) -
 
 def promoted(*operands: Operand) -> DType:
     """The result type of a pointwise operation."""
-    if len(operands) == 2 and isinstance(operands[1], ShadowTensor) and isinstance(operands[0], ShadowTensor):
-        if operands[0].dtype == operands[1].dtype:
-            return operands[0].dtype
+    first, last = operands[0], operands[-1]
+    if len(operands) == 2 and isinstance(first, ShadowTensor) and isinstance(last, ShadowTensor) and first.dtype == last.dtype:
+        return first.dtype
     return result_type((x.dtype, x.ndim, x.number) if isinstance(x, ShadowTensor) else (of_number(x), 0, True) for x in operands)
 
 
@@ -365,12 +366,13 @@ def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[O
     In torch: vectorised kernels take several elements at a time, so the numbers may differ for long rows.
     """
     live = [x.window() if isinstance(x, ShadowTensor) else np.asarray(x) for x in operands]
+    known = [x for x in live if x is not None]
     out = live[0]
     e.write(target, out)
-    if out is None or any(x is None for x in live):
+    if out is None or len(known) < len(live):
         target.storage.data = None
         return
-    spread = [out, *(np.broadcast_to(x, target.shape) for x in live[1:])]
+    spread = [out, *(np.broadcast_to(x, target.shape) for x in known[1:])]
     for index in np.ndindex(target.shape):
         out[index] = rule.forward(*(x[index] for x in spread))
 

@@ -1,6 +1,7 @@
 """Writing memory: fill_, zero_, copy_, random fills, and the flags and fields of a tensor."""
 
-# ruff: noqa: ARG001, ARG005, D103 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: ARG001, ARG005, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 

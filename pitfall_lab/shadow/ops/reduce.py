@@ -1,6 +1,7 @@
 """Sums, means, extrema and other reductions, softmax, and joining tensors."""
 
-# ruff: noqa: A001, A002, ARG001, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: A001, A002, ARG001, ARG005, PLR0917, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def sum(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype:
     dims, before = reduced_dims(dim, input.ndim), input.shape
     wide = np.float64 if kind == FLOAT32 else kind.numpy
 
-    def forward(x: np.ndarray) -> np.ndarray:
+    def forward(x: np.ndarray) -> Any:
         return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide)
 
     rule = Rule(_names("Sum", dim), forward, (), lambda g, s: (widen(g, before, dims, keepdim),))
@@ -100,7 +101,7 @@ def mean(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
     count = math.prod(before[d] for d in dims)
     wide = np.float64 if kind == FLOAT32 else kind.numpy
 
-    def forward(x: np.ndarray) -> np.ndarray:
+    def forward(x: np.ndarray) -> Any:
         return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide) / count if count else np.full((), np.nan)
 
     rule = Rule(_names("Mean", dim), forward, (), lambda g, s: (widen(g, before, dims, keepdim) / g.dtype.type(count or 1),))
@@ -233,8 +234,11 @@ def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, whe
         node = e.graph.new_node(name, edges(e, (input,)), vjp)
         node.multiple = True
     found = arrays(e, (input,))
+    index: Any = None
+    values: Any = None
     if found is not None and not before:
-        index, values = np.zeros((), np.int64), found[0]
+        index = np.zeros((), np.int64)
+        values = found[0]
     else:
         index = None if found is None else where(found[0], axis=at, keepdims=True)
         values = None if found is None or index is None else np.take_along_axis(found[0], index, at).reshape(shape)
@@ -345,7 +349,7 @@ def allclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float
     pair = arrays(e, (input, other))
     if pair is None:
         raise Unmodelled("numbers that are not modelled")
-    return bool(np.allclose(*pair, rtol=rtol, atol=atol, equal_nan=equal_nan))
+    return bool(np.allclose(pair[0], pair[1], rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
 @op("cumsum", samples=("a.cumsum(0)", "torch.cumsum(a, 1)", "n.cumsum(0)"))

@@ -1,5 +1,6 @@
 """Writing at places given by index tensors, and reading back sorted: index_put, index_add, scatter, take, sort, topk."""
 
+# mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ _along(
 def _index_fill_rule(at: int, value: float) -> Rule:
     def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
         full = x.copy()
-        full[(*(slice(None),) * at, k)] = value
+        places: tuple[Any, ...] = (*(slice(None),) * at, k)
+        full[places] = value
         return full
 
     return Rule("IndexFillBackward0", forward, (Keep("index", 1),), lambda g, s: (_zeroed(g, (*(slice(None),) * at, s.index)),), edges=1)
@@ -170,7 +172,7 @@ def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> Shado
 
 
 def _grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
-    grid = list(np.indices(index.shape))
+    grid: list[np.ndarray] = list(np.indices(index.shape))
     grid[at] = index
     return tuple(grid)
 

@@ -1,6 +1,7 @@
 """New windows on old memory: view, transpose, expand, split, detach, ``.data`` - and reshape, which sometimes copies."""
 
-# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -472,7 +473,7 @@ def slice_window(e: Engine, self: ShadowTensor, dim: int, start: int, stop: int,
 def select_window(e: Engine, self: ShadowTensor, dim: int, index: int) -> ShadowTensor:
     """``self[..., index, ...]``."""
     shape, stride = self.shape[:dim] + self.shape[dim + 1 :], self.stride[:dim] + self.stride[dim + 1 :]
-    place = (*(slice(None),) * dim, index)
+    place: tuple[Any, ...] = (*(slice(None),) * dim, index, ...)
     return view(
         e,
         "SelectBackward0",
@@ -480,7 +481,7 @@ def select_window(e: Engine, self: ShadowTensor, dim: int, index: int) -> Shadow
         shape,
         stride,
         self.offset + index * self.stride[dim],
-        into_window(shape, self.shape, lambda x: x[(*place, ...)]),
+        into_window(shape, self.shape, lambda x: x[place]),
     )
 
 
@@ -498,7 +499,7 @@ def select(e: Engine, input: Any, dim: int, index: int) -> ShadowTensor:
 
 
 @op("narrow", kind="view", samples=("a.narrow(1, 1, 2)",))
-def narrow(e: Engine, input: Any, dim: int, start: int, length: int) -> ShadowTensor:
+def narrow(e: Engine, input: Any, dim: int, start: Any, length: int) -> ShadowTensor:
     tensor_only(input)
     if not input.ndim:
         raise runtime("narrow() cannot be applied to a 0-dim tensor.", "shape")
