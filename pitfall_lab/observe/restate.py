@@ -26,7 +26,14 @@ def restate(source: str, names: Mapping[str, Any]) -> str:
         used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     except (SyntaxError, ValueError, RecursionError):
         return ""
-    return "\n".join(line for name in sorted(used & set(names)) for line in _lines(name, names[name]))
+    return "\n".join(line for name in sorted(used & set(names)) for line in _stated(name, names[name]))
+
+
+def _stated(name: str, value: Any) -> list[str]:
+    try:
+        return list(_lines(name, value))
+    except Exception:  # noqa: BLE001 - torch refuses to describe some tensors, and an object of the learner's may refuse anything
+        return []
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:

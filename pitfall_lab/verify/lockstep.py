@@ -143,7 +143,7 @@ class Lockstep:
             if not right:
                 said = "returned" if predicted is None else f"{predicted.type_name}: {predicted.message}"
                 self.writer.disagree(step, "outcome", f"{type(error).__name__}: {message}", said)
-        failure = self._failure(error, message, predicted if right else None, step, call.span)
+        failure = self._failure(error, message, predicted if right or _is_same_error(predicted, error, message) else None, step, call.span)
         call.memory["failure"] = failure
         ran = tuple(self.engine.ran) if right and call.name in BACKWARD else ()
         if ran and predicted is not None and ran[-1].node is predicted.node:
@@ -1005,6 +1005,11 @@ def _shadows(value: Any) -> Any:
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from _shadows(item)
+
+
+def _is_same_error(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
+    """Whether two texts tell of one failure and differ in a detail: the disagreement is recorded, and the failure still explained."""
+    return predicted is not None and predicted.type_name == type(error).__name__ and predicted.message[:60] == message[:60]
 
 
 def _first_sentence(message: str) -> str:
