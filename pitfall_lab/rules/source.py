@@ -38,11 +38,21 @@ class Program:
     def place(self, node: ast.AST) -> Span:
         """The node's place; ``ast`` counts UTF-8 bytes, a span counts code points."""
         line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]
-        return Span(line, self._column(line, node.col_offset), end_line, self._column(end_line, node.end_col_offset))  # type: ignore[attr-defined]
+        start, end = self._column(line, node.col_offset), self._column(end_line, node.end_col_offset)  # type: ignore[attr-defined]
+        return Span(line, start, end_line, end, (self._utf16(line, start), self._utf16(end_line, end)))
 
     def _column(self, line: int, offset: int) -> int:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
+
+    def _utf16(self, line: int, column: int) -> int:
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return column if text.isascii() else len(text[:column].encode("utf-16-le", "surrogatepass")) // 2
+
+    def statement_on(self, line: int) -> ast.stmt | None:
+        """The first simple statement that begins on ``line``."""
+        found = [n for n in self.nodes if isinstance(n, ast.stmt) and not hasattr(n, "body") and n.lineno == line]
+        return min(found, key=lambda n: n.col_offset) if found else None
 
     def segment(self, node: ast.AST) -> str:
         """The node's own text."""

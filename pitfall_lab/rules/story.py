@@ -57,7 +57,11 @@ class Story:
     def span(self, step: int | None) -> Span | None:
         """The source of the event at ``step``, or of the call it is a part of."""
         event = self.line_event(step)
-        return event.span if event else None
+        if event is None or event.span is None or event.kind != "write" or event.span.source != 0:
+            return event.span if event else None
+        # a write that nobody announced is known by its line; its statement is what can be edited
+        statement = self.program.statement_on(event.span.line)
+        return self.program.place(statement) if statement is not None and self.program.stands_alone(statement) else event.span
 
     def outer_call(self, step: int | None) -> Event | None:
         """The outermost call that the event at ``step`` is a part of (``opt.step()`` for one parameter's update)."""

@@ -190,3 +190,11 @@ def test_a_graph_built_before_a_loop_is_built_again_in_it() -> None:
         "    loss = f(model(x))",
         "    loss.backward(retain_graph=True)",
     ]
+
+
+def test_a_place_counts_code_points_for_people_and_utf16_for_browsers() -> None:
+    program = Program("名 = '🙂'; h = f(名)\n")
+    place = program.place(program.tree.body[1])  # type: ignore[union-attr]
+    assert (place.column, place.end_column) == (9, 17)
+    assert place.utf16 == (10, 18)
+    assert program.segment(program.tree.body[1]) == "h = f(名)"  # type: ignore[union-attr]
