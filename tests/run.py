@@ -43,6 +43,7 @@ def main(words: list[str]) -> int:
         # The browser tests have one server and one Chromium: they run alone, so that nothing slows them down.
         step("tests", [python, "-m", "pytest", "-n", str(os.cpu_count() or 2), "--dist", "loadfile", "--ignore=tests/browser"]),
         step("browser tests", [python, "-m", "pytest", "tests/browser"]),
+        step("the README's first command, from nothing", [sys.executable, "tests/docs/fresh.py"]),
     ]
     print("\nall passed" if not any(codes) else "\nFAILED", flush=True)
     return int(any(codes))

@@ -14,7 +14,8 @@ OPERATIONS = [
     for n in range(1, 10)
     for line in (f"h = torch.sigmoid(x * {n})", "x = h + x", f"y = x.sum() * {n}")
 ]
-CELL = "\n".join(["x = torch.linspace(0, 1, 6, requires_grad=True)", *OPERATIONS, "x = x - 1", "y = y + x.mean()", "h.mul_(2)", "y.backward()"])
+LAST = ["x = x - 1", "y = y + x.mean()", "h.mul_(2)", "y.backward()"]
+CELL = "\n".join(["x = torch.linspace(0, 1, 6, requires_grad=True)", *OPERATIONS, *LAST])
 
 # Measured in the page: from the command to the first frame in which the graph has its nodes; beside it, the kernel's answer.
 RUN_AND_WAIT = """async number => {
