@@ -370,6 +370,8 @@ def _copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp
     shape, stride = base.shape, base.stride
 
     def vjp(g: np.ndarray, s: Any) -> Sequence[Any]:
+        if any(n > 1 and step == 0 for n, step in zip(window_at[1], window_at[2], strict=True)):
+            raise runtime(errors.OVERLAP_SELF, "overlap")
         places = positions(*window_at)
         flat = np.zeros(_extent(shape, stride, places), g.dtype)
         everywhere = positions(0, shape, stride)

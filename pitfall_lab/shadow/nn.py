@@ -29,7 +29,7 @@ class Module:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes."""
-        raise NotImplementedError
+        raise AttributeError(f"{type(self).__name__} has no forward")
 
     def children(self) -> Iterator[Module]:
         """The modules right below."""

@@ -38,7 +38,7 @@ class Optimizer:
 
     def update(self, p: Tensor, gradient: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
         """Update one parameter."""
-        raise NotImplementedError
+        raise AttributeError(f"{type(self).__name__} has no update")
 
 
 class SGD(Optimizer):

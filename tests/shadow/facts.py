@@ -295,6 +295,15 @@ a = leaf(3); y = a.exp(); y.data.zero_(); y.sum().backward(); close(a.grad, [0.0
 y = leaf(3).exp(); y.detach().zero_(); raises(lambda: y.sum().backward(), "has been modified by an inplace operation")
 p = leaf(3); s = (p ** 2).sum(); p.data = torch.zeros(3); s.backward(); close(p.grad, [0.0] * 3)
 """,
+    "S11 running statistics change without being counted": """
+m, v = torch.zeros(3), torch.ones(3); i = torch.tensor([[0.1, 0.2, 0.7], [0.9, 0.4, 0.3]], requires_grad=True)
+y = F.batch_norm(i, m, v, training=False); F.batch_norm(torch.tensor([[50.0, 1, 2], [3, 40, 5]]), m, v, training=True, momentum=0.9)
+assert (m._version, v._version) == (0, 0) and m[0].item() > 1; y.sum().backward(); assert i.grad[0, 0].item() < 0.5
+""",
+    "M04 in training batch_norm keeps the running statistics without using them": """
+m, v = torch.zeros(3), torch.ones(3); i = torch.tensor([[0.1, 0.2, 0.7], [0.9, 0.4, 0.3]], requires_grad=True)
+y = F.batch_norm(i, m, v, training=True); F.batch_norm(i, m, v, training=True); y.sum().backward()
+""",
     "F01 a second backward needs what the first has freed": """
 for make in (lambda a: (a ** 2).sum(), lambda a: (a * 2).sum(), lambda a: a.exp().sum(), lambda a: a[[0, 1]].sum(), lambda a: F.linear(a, torch.ones(1, 3)).sum()):
     s = make(leaf(3)); s.backward(); raises(lambda: s.backward(), "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed).")

@@ -26,9 +26,12 @@ from pitfall_lab.shadow.ops.kit import (
     Operand,
     Rule,
     as_float,
+    broadcast,
+    check_history,
     in_place,
     pointwise,
     promoted,
+    pure,
     tensor_only,
 )  # fmt: skip
 from pitfall_lab.shadow.ops.registry import add, op
@@ -627,7 +630,8 @@ def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
 @op("masked_fill", saves="mask", samples=("a.masked_fill(m, 0)", "torch.masked_fill(a, m, -1.5)"))
 def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
     operands = _masked_operands(input, mask, value)
-    return pointwise(e, _masked_fill(value), operands, input.dtype)
+    check_history(e, input)
+    return pure(e, _masked_fill(value), operands, broadcast(input.shape, mask.shape), input.dtype)
 
 
 @op(".masked_fill_", kind="inplace", saves="mask", samples=("h.masked_fill_(m, 0)", "h.masked_fill_(m, 2.0)"))
