@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command name to the module that holds it and the line that `--help` says about it."""
 
 
-class Refusal(Exception):  # noqa: N818  (nothing went wrong: something was refused)
+class Refusal(Exception):
     """Input that cannot be used, said in one clear sentence. The command ends with exit code 2."""
 
 
