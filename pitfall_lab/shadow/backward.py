@@ -9,12 +9,12 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
-from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, unpack
+from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, Written, unpack
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
 
 if TYPE_CHECKING:
@@ -60,13 +60,6 @@ class Gradient:
             self.held.counter.version += 1
             return Gradient(array, self.shape, self.held)
         return Gradient(array, self.shape)
-
-
-class Written(NamedTuple):
-    """A gradient that its formula wrote into fresh memory ``times`` times: the counter of ``.grad`` will show it."""
-
-    array: np.ndarray
-    times: int = 1
 
 
 def memory(array: np.ndarray) -> np.ndarray:

@@ -176,6 +176,15 @@ class Engine:
         storage.changed()
         self.writes.append(storage)
 
+    def write_at(self, tensor: ShadowTensor, places: Any, values: Any) -> None:
+        """Write some elements only, which matters where elements share their memory. Does not bump."""
+        tensor.storage.about_to_change()
+        target = tensor.window()
+        if target is not None:
+            target[places] = values
+        tensor.storage.changed()
+        self.writes.append(tensor.storage)
+
     def bump(self, counter: Counter, by: int = 1) -> tuple[tuple[Node, Saved], ...]:
         """Count an in-place change and return what it invalidates."""
         return self.graph.bump(counter, by)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pitfall_lab.shadow.storage import ShadowTensor
 
 
-class Unmodelled(Exception):  # noqa: N818 - it is no error: the call is taken over from torch
+class Unmodelled(Exception):
     """The shadow has no model for this call; ``reason`` says why in one line."""
 
     def __init__(self, reason: str) -> None:

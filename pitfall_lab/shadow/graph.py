@@ -10,20 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet, ref
 
 import numpy as np
 
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import DType, type_name
-from pitfall_lab.shadow.errors import ShadowError, runtime
+from pitfall_lab.shadow.errors import runtime
 from pitfall_lab.shadow.policy import TORCH, Policy
-from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf, window
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, window
 
 Edge = tuple["Node | None", int]
 Meta = tuple[Shape, DType]
 Vjp = Callable[[Any, Any], Sequence[Any]]
+class Written(NamedTuple):
+    """A gradient that its formula wrote into fresh memory ``times`` times: the counter of ``.grad`` will show it."""
+
+    array: np.ndarray
+    times: int = 1
+
+
 FIRST = 2**63
 """The sequence number of AccumulateGrad: gradients are put into leaves as soon as they are ready."""
 
@@ -355,11 +362,11 @@ def _as_strided_vjp(base: ShadowTensor, view: ShadowTensor) -> Vjp:
     window_at = (view.offset - base.offset, view.shape, view.stride)
     shape, stride = base.shape, base.stride
 
-    def vjp(g: np.ndarray, _: object) -> tuple[np.ndarray]:
+    def vjp(g: np.ndarray, _: object) -> tuple[Written]:
         places = positions(*window_at)
         flat = np.zeros(_extent(shape, stride, places), g.dtype)
         np.add.at(flat, places.reshape(-1), g.reshape(-1))
-        return (flat[positions(0, shape, stride)],)
+        return (Written(flat[positions(0, shape, stride)]),)
 
     return vjp
 
@@ -379,8 +386,9 @@ def _copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp
         if inner.vjp is None:
             raise ValueError("a mirrored node cannot be inside CopySlices")
         results = inner.vjp(flat[places], s)
-        flat[places] = 0 if results[0] is None else results[0]
-        return (flat[everywhere], *results[1:])
+        first = results[0].array if isinstance(results[0], Written) else results[0]
+        flat[places] = 0 if first is None else first
+        return (Written(flat[everywhere], 2), *results[1:])
 
     return vjp
 
@@ -402,4 +410,4 @@ def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
     return index
 
 
-__all__ = ["FIRST", "Edge", "Graph", "Meta", "Node", "Saved", "ShadowError", "ViewOf", "Vjp", "message_name", "positions", "unpack"]
+__all__ = ["FIRST", "Edge", "Graph", "Meta", "Node", "Saved", "Vjp", "Written", "message_name", "positions", "unpack"]

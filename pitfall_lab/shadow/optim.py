@@ -37,7 +37,7 @@ class Optimizer:
                     self.update(p, p.grad, self.state.setdefault(p, {}), self.param_groups[0])
 
     def update(self, p: Tensor, gradient: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        """Update one parameter."""
+        """Update one parameter; subclasses say how."""
         raise AttributeError(f"{type(self).__name__} has no update")
 
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.backward import Written
 from pitfall_lab.shadow.dtypes import BOOL, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import creation, views
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
@@ -376,10 +375,7 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     seen, new_values = target.window(), source.window()
     known = seen is not None and new_values is not None and all(t is None or t.window() is not None for t in rest)
     if known:
-        assert seen is not None
-        full = seen.copy()
-        full[_places(rest, target.ndim)] = new_values
-        e.write(target, full)
+        e.write_at(target, _places(rest, target.ndim), new_values)
     else:
         e.write(target, None)
     finish_write(e, target, node)

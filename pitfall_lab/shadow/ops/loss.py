@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.backward import Written
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import pointwise, reduce
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, broadcast, edges, new, own, private, promoted, pure, records, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op

@@ -81,7 +81,8 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
 def _follow(e: Engine, input: ShadowTensor, running: list[ShadowTensor], axes: tuple[int, ...], momentum: float) -> None:
     """Move the running statistics. torch's kernel writes them directly: no counter moves."""
     found = arrays(e, (input, *running))
-    for target, statistic in zip(running, (np.mean, np.var), strict=True):
+    statistics: tuple[Any, Any] = (np.mean, np.var)
+    for target, statistic in zip(running, statistics, strict=True):
         if found is None:
             e.write(target, None)
             continue

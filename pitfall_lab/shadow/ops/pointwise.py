@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.backward import Written
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
     Keep,

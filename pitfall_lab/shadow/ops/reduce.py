@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.backward import Written
 from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops.kit import (
     Keep,
     Rule,

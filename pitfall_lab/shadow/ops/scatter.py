@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.backward import Written
 from pitfall_lab.shadow.dtypes import INT64
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
-from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import indexing, views
 from pitfall_lab.shadow.ops.kit import (
     Keep,

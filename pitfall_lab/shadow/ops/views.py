@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.backward import Written
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.graph import positions
+from pitfall_lab.shadow.graph import Written, positions
 from pitfall_lab.shadow.ops.kit import (
     Rule,
     as_shape,
