@@ -54,7 +54,7 @@ TRIAL_SECONDS = 60.0
 START_SECONDS = 120.0
 
 
-class Unchecked(Exception):  # noqa: N818 - it is no mistake of the caller's: the sentence is for the person who asked
+class Unchecked(Exception):
     """The program could not be checked. The message is one sentence for a person; ``kind`` names the reason for programs."""
 
     def __init__(self, kind: str, sentence: str, line: int | None = None) -> None:
@@ -301,9 +301,9 @@ class Trial:
         try:
             # the cheap run first: most candidates that are wrong compute something else, or stop
             after = self.shop.witness(repaired)
-            same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding)) and (
-                finding.severity != "error" or fix.meaning != "same" or same_names(before, after)
-            )
+            same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding))
+            if same and finding.severity == "error" and fix.meaning == "same":
+                same = same_names(before, after, read_later(self.subject.source, fix))
             trace = self.shop.trace(repaired) if same else None
         except Unchecked:
             return ""
@@ -407,14 +407,26 @@ def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | No
     return len(after["backwards"]) >= len(before["backwards"])
 
 
-def same_names(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Do the program's own global tensors and arrays end with the same values? A write that a caller relied on must still reach it.
+def same_names(before: dict[str, Any], after: dict[str, Any], names: set[str]) -> bool:
+    """Do the global tensors and arrays called ``names`` end with the same values? A write that other lines rely on must still reach them.
 
     Only asked where torch refused to go on: where it did not, some of these values are the mistake.
     """
     if before["error"] is not None or after["error"] is not None:
         return True
-    return all(_same(value, after["names"].get(name)) for name, value in before["names"].items())
+    return all(_same(before["names"][name], after["names"].get(name)) for name in names & set(before["names"]))
+
+
+def read_later(source: str, fix: Fix) -> set[str]:
+    """The names that ``source`` reads after the lines that ``fix`` edits; all of a loop comes after its own lines."""
+    tree = ast.parse(source)
+    lines = {line for edit in fix.edits for line in range(edit.line, edit.end_line + 1)}
+    last = max(lines, default=0)
+    loops = [
+        n for n in ast.walk(tree) if isinstance(n, (ast.For, ast.While)) and any(n.lineno <= line <= (n.end_lineno or 0) for line in lines)
+    ]
+    first = min([loop.lineno for loop in loops], default=last + 1)
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.lineno >= first}
 
 
 def _shapes(record: dict[str, Any]) -> list[Any]:

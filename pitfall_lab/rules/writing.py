@@ -123,7 +123,9 @@ def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
     """The in-place call at ``node``, or, when ``node`` is a larger expression, the only one inside it."""
     if isinstance(node, ast.Call) and writes(node):
         return node
-    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and writes(n)] if not hasattr(statement, "body") else []
+    # nn.ReLU(inplace=True) writes nothing: it builds what will
+    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and writes(n) and not called(n)[:1].isupper()]
+    calls = [] if hasattr(statement, "body") else calls
     outer = [c for c in calls if not any(c is not o and c in ast.walk(o.func) for o in calls)]
     return outer[0] if len(outer) == 1 else None
 

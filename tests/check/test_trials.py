@@ -124,3 +124,31 @@ def test_a_wrong_gradient_of_a_large_tensor_is_found_too() -> None:
     (finding,) = check(large)
     assert (finding.rule, finding.span and finding.span.line) == ("PL301", 6)
     assert check(large.replace("h.detach().numpy()", "h.detach().numpy().copy()")) == []
+
+
+HELPER = """\
+import torch
+def mask(t):
+    t[0] = 0.5
+x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+h = torch.sigmoid(x)
+mask(h)
+h[1:].sum().backward()
+"""
+
+
+def test_a_write_that_a_later_line_relies_on_must_still_reach_it(shop: Workshop) -> None:
+    """A copy inside ``mask`` would leave ``h`` as it was. The loss does not show it, but what ``h`` is afterwards does."""
+    fix = Fix(T(en="copy", zh="副本"), (Edit(3, 3, "    t = t.clone()\n    t[0] = 0.5\n"),))
+    trial, finding = examined(HELPER, shop)
+    assert trial.ending(finding, fix) == ""
+    assert trial.kept(finding)[0].edits[0].line == 5
+    assert all(edit.line != 3 for f in trial.kept(finding) for edit in f.edits)
+
+
+def test_a_write_that_no_later_line_relies_on_may_go(shop: Workshop) -> None:
+    source = (
+        "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.tanh(x)\ny = torch.nn.ReLU(inplace=True)(h)\ny.sum().backward()\n"
+    )
+    trial, finding = examined(source, shop)
+    assert trial.kept(finding)[0].edits[0].text == "y = torch.nn.ReLU()(h)\n"
