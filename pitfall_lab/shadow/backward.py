@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
+from pitfall_lab.shadow.errors import runtime
 from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, Written, unpack
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
 
@@ -194,6 +196,8 @@ class Pass:
             return []
         lenient = self.as_meant or self.engine.policy.inplace_never_breaks_backward
         if not lenient:
+            if node.name == "CopySlices" and node.freed:
+                raise runtime(errors.TWICE, "backward-twice", node=node)
             for saved in node.saved:
                 saved.check(node)
         outgoing = self.compute(node, incoming, lenient)

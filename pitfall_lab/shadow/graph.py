@@ -78,6 +78,9 @@ class Node:
             s.freed = True
             s.tensor = None
             s.original = None
+        if self.inner is not None:
+            # CopySlices drops the operation inside, with the nodes that it alone kept alive.
+            self.inner = self.vjp = None
         self.freed = True
 
     def __repr__(self) -> str:

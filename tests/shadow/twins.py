@@ -83,7 +83,7 @@ def saved_names(node: Any) -> list[str]:
     if isinstance(node, Function):
         return (
             []
-            if node.node.inner is not None
+            if node.node.name == "CopySlices"
             else sorted(
                 {f"{s.name.rstrip('0123456789') if s.name.startswith('indices') else s.name}{state(node.node, s)}" for s in node.node.saved}
             )

@@ -130,26 +130,23 @@ def foreach_norm(e: Engine, tensors: Any, ord: Any = 2, dtype: Any = None) -> tu
 
 
 @op("torch._foreach_mul_", kind="inplace")
-def foreach_mul_(e: Engine, tensors: Any, other: Any) -> None:
+def foreach_mul_(e: Engine, tensors: Any, other: Any) -> tuple[ShadowTensor, ...]:
     tensor_only(*tensors)
     if isinstance(other, tuple | list):
         raise Unmodelled("_foreach_mul_ with a list")
-    for x in tensors:
-        pointwise.mul_in_place(e, x, other)
+    return tuple(pointwise.mul_in_place(e, x, other) for x in tensors)
 
 
 @op("torch._foreach_add_", kind="inplace")
-def foreach_add_(e: Engine, tensors: Any, other: Any, *, alpha: float = 1) -> None:
+def foreach_add_(e: Engine, tensors: Any, other: Any, *, alpha: float = 1) -> tuple[ShadowTensor, ...]:
     tensor_only(*tensors)
     others = other if isinstance(other, tuple | list) else [other] * len(tensors)
-    for x, y in zip(tensors, others, strict=True):
-        pointwise.add_in_place(e, x, y, alpha=alpha)
+    return tuple(pointwise.add_in_place(e, x, y, alpha=alpha) for x, y in zip(tensors, others, strict=True))
 
 
 @op("torch._foreach_zero_", kind="inplace")
-def foreach_zero_(e: Engine, tensors: Any) -> None:
+def foreach_zero_(e: Engine, tensors: Any) -> tuple[ShadowTensor, ...]:
     from pitfall_lab.shadow.ops.mutate import zero_
 
     tensor_only(*tensors)
-    for x in tensors:
-        zero_(e, x)
+    return tuple(zero_(e, x) for x in tensors)
