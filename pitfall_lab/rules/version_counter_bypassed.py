@@ -12,7 +12,7 @@ from functools import partial
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
 from pitfall_lab.rules.repairs import repairs
 from pitfall_lab.rules.story import Clash, Story
-from pitfall_lab.rules.wording import at_line, called, difference, gradient_of, numbers, snippet, statement_text
+from pitfall_lab.rules.wording import at_line, called, differ, difference, flat, gradient_of, numbers, snippet, statement_text
 from pitfall_lab.trace import Harm, Span, StaleRead, T, Trace
 
 CODE, NAME = "PL301", "version-counter-bypassed"
@@ -22,11 +22,20 @@ def find(trace: Trace) -> list[Finding]:
     """One finding for each uncounted write that made a gradient wrong."""
     story = Story(trace)
     groups: dict[tuple[str, int | None], list[tuple[Harm, StaleRead]]] = {}
-    for harm in trace.harms:
+    for harm in filter(_is_wrong, trace.harms):
         for cause in map(partial(_with_writes, story, harm.step), harm.causes[:1]):
             key = (cause.storage, cause.changed_at[0] if cause.changed_at else None)
             groups.setdefault(key, []).append((harm, cause))
     return [_finding(story, group) for group in groups.values()]
+
+
+def _is_wrong(harm: Harm) -> bool:
+    """Are both gradients known, and is one of them more than rounding away from the other?"""
+    if harm.torch is None or harm.meant is None:
+        return False
+    # of long gradients the trace shows a few cells, and those that differ may be others: there the engine's word counts
+    abbreviated = isinstance(harm.torch, dict) or isinstance(harm.meant, dict)
+    return abbreviated or bool(differ(dict(flat(harm.torch)), dict(flat(harm.meant))))
 
 
 def _with_writes(story: Story, backward: int, cause: StaleRead) -> StaleRead:

@@ -134,6 +134,20 @@ def flat(cells: Any) -> list[tuple[int, Any]]:
     return list(enumerate(values))
 
 
+def differ(one: dict[int, Any], other: dict[int, Any]) -> list[int]:
+    """The positions at which two gradients differ, measured by their own size: a small gradient can be wrong too."""
+    shared = [index for index in one if index in other]
+    sizes = [abs(v) for cells in (one, other) for v in cells.values() if isinstance(v, (int, float)) and math.isfinite(v)]
+    scale = max(sizes, default=0.0)
+    return [i for i in shared if not _near(one[i], other[i], 1e-4 * scale + 1e-7)]
+
+
+def _near(a: Any, b: Any, tolerance: float) -> bool:
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return abs(a - b) <= tolerance
+    return bool(a == b)
+
+
 def difference(one: Any, other: Any) -> list[int]:
     """The positions at which two sets of cells differ by more than rounding."""
     theirs = dict(flat(other))

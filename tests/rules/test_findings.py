@@ -158,3 +158,12 @@ def test_an_error_whose_text_differs_from_the_forecast_in_a_detail_is_still_expl
         failure = Failure("RuntimeError", message, "other", 3, trace.events[3].span)
         events = (*trace.events[:2], dataclasses.replace(event, forecasts=(foretold,)), dataclasses.replace(trace.events[3], error=failure))
         assert [f.rule for f in find(dataclasses.replace(trace, events=events))] == expected
+
+
+@pytest.mark.parametrize(("got", "meant"), [(None, None), (None, [1.0]), ([1e-9, 0.0], [-3e-9, 0.0]), ([1.0, 2.0], [1.00001, 2.0])])
+def test_a_gradient_that_is_unknown_or_only_rounded_otherwise_draws_nothing(got: object, meant: object) -> None:
+    assert find(bypassed(got, meant)) == []
+
+
+def test_a_small_gradient_can_be_wrong() -> None:
+    assert [f.rule for f in find(bypassed([2e-5, 1e-5], [1e-5, 1e-5]))] == ["PL301"]
