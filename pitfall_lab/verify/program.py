@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, TracebackType
-from typing import Any
+from typing import Any, Self
 
 from pitfall_lab.observe import Recorder
 from pitfall_lab.observe.spans import SourceMap
@@ -32,12 +32,12 @@ class Session:
         self._recorder = Recorder(self._lockstep, self.sources)
         self._text = text
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         self._lockstep.expect_unseen(self._text)
         self._recorder.__enter__()
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._lockstep.lines.stop()
         self._recorder.leave()
 
@@ -115,7 +115,7 @@ def trace_callable(function: Callable[[], Any]) -> Trace:
             function()
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - as in _run
+    except BaseException as error:
         failed = error
     try:
         return session.finish(failed)
@@ -130,7 +130,7 @@ def _run(code: CodeType, scope: dict[str, Any], session: Session) -> Trace:
             exec(code, scope)  # noqa: S102 - running the learner's program is what we are for
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - any way in which a program can end is an outcome
+    except BaseException as error:  # any way in which a program can end is an outcome
         failed = error
     try:
         return session.finish(failed)
@@ -154,5 +154,5 @@ def _text(error: BaseException) -> str:
         return error.msg or "invalid syntax"
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - an exception class of the learner's whose own __str__ fails
+    except Exception:  # an exception class of the learner's whose own __str__ fails
         return ""

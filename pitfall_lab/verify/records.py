@@ -69,7 +69,8 @@ class Records:
         self._by_impl: dict[int, StorageRecord] = {}
         self._by_pointer: dict[int, StorageRecord] = {}
         self._counts = {"t": 0, "S": 0, "C": 0, "n": 0}
-        self._labels: dict[str, WeakKeyDictionary[Any, str]] = {kind: WeakKeyDictionary() for kind in ("tensor", "storage", "counter", "node")}
+        kinds = ("tensor", "storage", "counter", "node")
+        self._labels: dict[str, WeakKeyDictionary[Any, str]] = {kind: WeakKeyDictionary() for kind in kinds}
 
     # ------------------------------------------------------------------ labels
 

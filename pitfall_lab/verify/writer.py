@@ -81,3 +81,10 @@ class Writer:
         event = self.events[step]
         if event is not None:
             self.events[step] = replace(event, **fields)
+
+
+class TooLong(Exception):
+    """The trace has reached its size limit."""
+
+    def __str__(self) -> str:
+        return f"the trace has {EVENT_LIMIT} steps, its limit"

@@ -1,0 +1,162 @@
+"""Adoption: taking over what the shadow did not make: tensors, their memory, the nodes behind them, arrays on their memory."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.observe import facts
+from pitfall_lab.observe.facts import Facts
+from pitfall_lab.shadow import Node, Saved, ShadowTensor
+from pitfall_lab.trace import Effect
+from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
+from pitfall_lab.verify.world import World
+
+
+class Adoption:
+    """Gives a shadow and a record to what torch made unseen, or by an operation that has no model."""
+
+    def __init__(self, world: World, describe: Description) -> None:
+        self._world, self._describe = world, describe
+        self._engine, self._records, self._writer = world.engine, world.records, world.writer
+
+    # ------------------------------------------------------------------ tensors and their memory
+
+    def adopt(self, real: Any, frame: FrameType | None, names: tuple[str, ...] = ()) -> tuple[TensorRecord, list[Effect]]:
+        """Take over a tensor, with its base, its history and the arrays that ``frame`` has on its memory."""
+        seen = facts.read(real)
+        effects: list[Effect] = []
+        if seen.storage is None:
+            record = self._records.enter(real, None, seen.kind, len(self._writer.events), None)
+        else:
+            shadow, storage, effects = self.shadow_of(real, seen)
+            record = self._records.enter(real, shadow, seen.kind, len(self._writer.events) - 1, storage)
+        record.names = list(names) or self._world.namespace.names(real, frame)
+        if record.storage is not None and seen.foreign:
+            self._records.share(record.storage)
+            self._world.lines.start(frame)
+        if record.storage is not None and frame is not None:
+            for array, name in self._world.namespace.arrays(frame, seen.pointer, seen.nbytes):
+                effects += self._enter_array(array, record.storage, [name], frame)
+        return record, effects + self._describe.tensor(record, seen, "observed")
+
+    def shadow_of(self, real: Any, seen: Facts) -> tuple[ShadowTensor, StorageRecord, list[Effect]]:
+        """Make a shadow for ``real`` as it is now, on the memory where it lies now."""
+        storage, effects = self._storage(real, seen)
+        base, more = self._base(real)
+        effects += more
+        node = None if seen.inference else facts.node_of(real)
+        shadow = self._engine.adopt(
+            storage.shadow, seen.shape, seen.stride or (), self._records.offset(seen, storage), seen.dtype, version=seen.version or 0,
+            requires_grad=seen.requires_grad and node is None, grad_fn=None if node is None else self.mirror_node(node, effects),
+            output_nr=real.output_nr, base=base, kind=seen.kind,
+        )  # fmt: skip
+        shadow.inference = seen.inference
+        if base is not None:
+            shadow.counter = base.counter
+            # requires_grad_() on a view of a plain tensor makes the view a leaf of its own.
+            shadow.flag = seen.requires_grad and node is None and not base.requires_grad
+        return shadow, storage, effects
+
+    def _base(self, real: Any) -> tuple[ShadowTensor | None, list[Effect]]:
+        base = facts.base_of(real)
+        if base is None:
+            return None, []
+        known = self._records.find(base)
+        record, effects = (known, []) if known is not None else self.adopt(base, None)
+        return record.shadow, effects
+
+    def _storage(self, real: Any, seen: Facts) -> tuple[StorageRecord, list[Effect]]:
+        known = self._records.storage_of(seen)
+        if known is not None:
+            self._records.add_impl(known, seen, real)
+            return known, []
+        size = seen.nbytes // max(seen.itemsize, 1)
+        flat = facts.flat_values(real, self._world.limit)
+        record = self._records.add_storage(self._engine.storage(size, seen.dtype, seen.device, flat), seen, real)
+        return record, self._describe.storage(record, "observed")
+
+    # ------------------------------------------------------------------ arrays
+
+    def meet_array(self, array: np.ndarray, frame: FrameType | None, effects: list[Effect]) -> list[str]:
+        """The label of an array that a call returned, if it lies on memory that torch uses too."""
+        seen = array_facts(array)
+        storage = self._records.covering(seen["low"], seen["high"] - seen["low"])
+        if storage is None:
+            return []
+        effects += self._enter_array(array, storage, [], frame)
+        record = self._records.find(array)
+        return [record.label] if record is not None else []
+
+    def _enter_array(self, array: np.ndarray, storage: StorageRecord, names: list[str], frame: FrameType | None) -> list[Effect]:
+        """A NumPy array on memory that torch uses too: from now on it can change without a version."""
+        self._records.share(storage)
+        record = self._records.find(array)
+        if record is None:
+            record = self._records.enter(array, None, "array", len(self._writer.events) - 1, storage)
+        record.names += [name for name in names if name not in record.names]
+        if frame is not None:
+            self._world.lines.start(frame)
+        return self._describe.array(record, array)
+
+    # ------------------------------------------------------------------ nodes
+
+    def mirror_node(self, node: Any, effects: list[Effect]) -> Node:
+        """Take over torch's node and everything behind it that is not known yet."""
+        order: list[Any] = []
+        stack = [node]
+        seen: set[Any] = set()
+        while stack:
+            item = stack.pop()
+            key = facts.node_key(item)
+            if key in seen or key in self._records.nodes:
+                continue
+            seen.add(key)
+            order.append(item)
+            stack += [child for child, _ in facts.next_nodes(item) if child is not None]
+        for item in sorted(order, key=lambda n: (facts.leaf_of(n) is None, n._sequence_nr())):
+            self._records.nodes[facts.node_key(item)] = self._mirror_one(item, effects)
+        return self._records.nodes[facts.node_key(node)]
+
+    def _mirror_one(self, item: Any, effects: list[Effect]) -> Node:
+        leaf = facts.leaf_of(item)
+        if leaf is not None:
+            record = self._records.find(leaf)
+            if record is None:
+                record, more = self.adopt(leaf, None)
+                effects += more
+            mirrored = self._engine.accumulate_grad(record.shadow) if record.shadow is not None else self._engine.node("AccumulateGrad")
+        else:
+            behind = facts.next_nodes(item)
+            edges = [(None if child is None else self._records.nodes.get(facts.node_key(child)), index) for child, index in behind]
+            mirrored = self._engine.node(facts.node_name(item), edges, self._mirror_saved(item))
+        self._records.label_node(mirrored)
+        effects += self._describe.node(mirrored, "observed")
+        return mirrored
+
+    def _mirror_saved(self, item: Any) -> list[Saved]:
+        if not facts.may_read_saved():
+            return []
+        found = []
+        for slot, tensor in facts.saved_tensors(item):
+            record = self._records.find(tensor)
+            seen = facts.read(tensor)
+            storage = self._records.storage_of(seen)
+            if record is not None and record.shadow is not None:
+                found.append(self._engine.saved(slot, record.shadow))
+            elif storage is not None:
+                twin = self._twin(storage, seen)
+                if twin is not None:
+                    found.append(self._engine.saved(slot, twin, is_output=True))
+        return found
+
+    def _twin(self, storage: StorageRecord, seen: Facts) -> ShadowTensor | None:
+        """A window on known memory for a saved tensor that is no object of the program's; it shares the counter of its family."""
+        for record, _ in self._records.live(storage):
+            if record.shadow is not None and record.shadow.counter is not None and record.shadow.counter.version == seen.version:
+                offset = self._records.offset(seen, storage)
+                return self._engine.adopt(storage.shadow, seen.shape, seen.stride or (), offset, seen.dtype, counter=record.shadow.counter)
+        return None

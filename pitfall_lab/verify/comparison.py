@@ -1,0 +1,256 @@
+"""Comparison: what torch did beside what the shadow said. Every difference is written down, and torch's facts are gone on with."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.observe import facts, values
+from pitfall_lab.observe.facts import Facts
+from pitfall_lab.observe.recorder import Call
+from pitfall_lab.shadow import Applied, Node, ShadowTensor
+from pitfall_lab.trace import By, Effect
+from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.cells import equal
+from pitfall_lab.verify.description import Description, quiet_grad_fn
+from pitfall_lab.verify.meeting import Meeting
+from pitfall_lab.verify.memory import Memory
+from pitfall_lab.verify.pairing import Pairing
+from pitfall_lab.verify.records import StorageRecord, TensorRecord
+from pitfall_lab.verify.world import World
+
+HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_accumulate_grad_hook"})
+
+
+class Comparison:
+    """Compares a call that the shadow has modelled."""
+
+    def __init__(
+        self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption, meeting: Meeting
+    ) -> None:
+        self._engine, self._records, self._writer = world.engine, world.records, world.writer
+        self._describe, self._memory, self._pairing, self._adoption, self._meeting = describe, memory, pairing, adoption, meeting
+        self._hooked = False
+
+    def compare(self, call: Call, step: int, applied: Applied, result: Any) -> tuple[list[str], bool, list[Effect]]:
+        """Return the labels of the results, whether the engines agree, and the effects of the call."""
+        before = len(self._writer.disagreements)
+        self._memory.remember([self._records.find(real) for real in values.tensors((call.args, call.kwargs))])
+        reals = list(values.tensors(result))
+        results, effects = self._bind_results(step, reals, list(_shadows(applied.result)))
+        for real in self._touched(call, applied, reals):
+            record = self._records.find(real)
+            if record is not None and record.shadow is not None:
+                effects += self._check(step, record, real)
+        if not reals:
+            self._compare_plain(step, applied.result, result)
+        for array in values.arrays(result):
+            results += self._adoption.meet_array(array, call.frame, effects)
+        effects += self._gradients(step, [run.node for run in applied.ran])
+        return results, len(self._writer.disagreements) == before, effects
+
+    def note_hook(self, call: Call) -> None:
+        """Hooks may change gradients: from now on their numbers are torch's, not ours."""
+        if call.name in HOOKS:
+            self._hooked = True
+
+    def _touched(self, call: Call, applied: Applied, reals: list[Any]) -> list[Any]:
+        """The results and what the call may have changed, with the bases of both."""
+        touched = {id(real): real for real in itertools.chain(reals, self._changed(call, applied))}
+        for real in list(touched.values()):
+            base = facts.base_of(real)
+            if base is not None and self._records.find(base) is not None:
+                touched.setdefault(id(base), base)
+        return list(touched.values())
+
+    def _changed(self, call: Call, applied: Applied) -> Iterator[Any]:
+        """The arguments that this call may have changed. The others were compared just before it, so they need no second look."""
+        for real in values.tensors((call.args, call.kwargs)):
+            record = self._records.find(real)
+            shadow = record.shadow if record is not None else None
+            if shadow is not None and (
+                shadow.storage in applied.writes
+                or not facts.is_at_version(real, shadow._version)
+                or real.requires_grad != shadow.requires_grad
+                or call.name.endswith("_")
+            ):
+                yield real
+
+    # ------------------------------------------------------------------ results
+
+    def _bind_results(self, step: int, reals: list[Any], shadows: list[ShadowTensor]) -> tuple[list[str], list[Effect]]:
+        results: list[str] = []
+        effects: list[Effect] = []
+        if len(reals) != len(shadows):
+            self._writer.disagree(step, "result", f"{len(reals)} tensors", f"{len(shadows)} tensors")
+        for real, shadow in zip(reals, shadows, strict=False):
+            label, more = self._bind(step, real, shadow)
+            results.append(label)
+            effects += more
+        return results, effects
+
+    def _bind(self, step: int, real: Any, shadow: ShadowTensor) -> tuple[str, list[Effect]]:
+        """Let ``shadow`` stand for ``real``, if nothing speaks against it."""
+        seen = facts.read(real)
+        known = self._records.find(real)
+        if known is not None and known.shadow is shadow:
+            return known.label, []
+        other = self._records.shadow_label(shadow)
+        if known is not None or other is not None:
+            self._writer.disagree(step, "result.is", known.label if known else "a new tensor", other or "a new tensor")
+            return (known.label, []) if known else self._adopt(real)
+        if seen.storage is None:
+            return self._adopt(real)
+        storage = self._records.storage_of(seen)
+        mine = self._records.storage_label(shadow.storage)
+        if (storage.label if storage else None) != mine:
+            self._writer.disagree(step, "result.storage", storage.label if storage else "new memory", mine or "new memory")
+            return self._adopt(real)
+        if storage is None:
+            storage = self._records.add_storage(shadow.storage, seen, real)
+            if shadow.storage.data is None:
+                self._memory.fill(storage, real)
+        else:
+            self._records.add_impl(storage, seen, real)
+        shadow.kind = seen.kind
+        return self._records.enter(real, shadow, seen.kind, step, storage).label, []
+
+    def _adopt(self, real: Any) -> tuple[str, list[Effect]]:
+        record, effects = self._adoption.adopt(real, None)
+        return record.label, effects
+
+    def _compare_plain(self, step: int, mine: Any, theirs: Any) -> None:
+        """Compare results that are plain Python values."""
+        kinds = (bool, int, float, str)
+        if type(mine) in kinds and type(theirs) in kinds and mine != theirs:
+            if isinstance(mine, float) and equal(np.array([theirs]), np.array([mine]), "float32"):
+                return
+            self._writer.disagree(step, "result", _jsonable(theirs), _jsonable(mine))
+
+    # ------------------------------------------------------------------ one tensor
+
+    def _check(self, step: int, record: TensorRecord, real: Any) -> list[Effect]:
+        """Compare one tensor's facts and memory; on a difference, torch's are taken over."""
+        seen, shadow = facts.read(real), record.shadow
+        if shadow is None or record.storage is None:
+            return []
+        if not self._follow_storage(record, real, seen):
+            known = self._records.storage_of(seen)
+            mine = self._records.storage_label(shadow.storage)
+            self._writer.disagree(step, f"tensors.{record.label}.storage", known.label if known else "new memory", mine or "new memory")
+            return self._meeting.replace(record, real, seen)
+        effects: list[Effect] = []
+        wrong = self._wrong_facts(step, record.label, shadow, record.storage, seen)
+        if not self._same_history(step, record, real, seen, effects):
+            wrong.append("grad_fn")
+        if not self._memory.agrees(step, record.storage, real):
+            wrong.append("cells")
+        if wrong:
+            elsewhere = not {"shape", "stride", "offset"}.isdisjoint(wrong)
+            effects += self._meeting.replace(record, real, seen) if elsewhere else self._meeting.catch_up(real)
+        by: By = "observed" if wrong else "agreed"
+        return effects + self._describe.storage(record.storage, by) + self._describe.tensor(record, seen, by)
+
+    def _follow_storage(self, record: TensorRecord, real: Any, seen: Facts) -> bool:
+        """The object may look at other memory now (``p.data = …``). True when the shadow says the same."""
+        storage = self._records.storage_of(seen)
+        shadow = record.shadow
+        if storage is record.storage or shadow is None:
+            return True
+        if storage is None and self._records.storage_label(shadow.storage) is None:
+            storage = self._records.add_storage(shadow.storage, seen, real)
+        if storage is None or storage.shadow is not shadow.storage:
+            return False
+        self._records.rebind(record, shadow, storage)
+        return True
+
+    def _wrong_facts(self, step: int, label: str, shadow: ShadowTensor, storage: StorageRecord, seen: Facts) -> list[str]:
+        """The names of the facts in which the engines differ."""
+        both: dict[str, tuple[Any, Any]] = {
+            "shape": (seen.shape, shadow.shape),
+            "stride": (seen.stride, shadow.stride),
+            "offset": (self._records.offset(seen, storage), shadow.offset),
+            "dtype": (seen.dtype, str(shadow.dtype[:])),
+            "requires_grad": (seen.requires_grad, shadow.requires_grad),
+            "is_leaf": (seen.is_leaf, shadow.is_leaf),
+        }
+        if seen.version is not None and shadow.counter is not None:
+            both["version"] = (seen.version, shadow.counter.version)
+        wrong = [key for key, (theirs, mine) in both.items() if mine != theirs and theirs is not None]
+        for key in wrong:
+            theirs, mine = both[key]
+            self._writer.disagree(step, f"tensors.{label}.{key}", _jsonable(theirs), _jsonable(mine))
+        return wrong
+
+    def _same_history(self, step: int, record: TensorRecord, real: Any, seen: Facts, effects: list[Effect]) -> bool:
+        """Whether both have the same graph behind the tensor; what is new of it is described in ``effects``."""
+        node = None if seen.inference else facts.node_of(real)
+        own = quiet_grad_fn(record.shadow) if record.shadow is not None else None
+        if (node is None) != (own is None):
+            self._writer.disagree(step, f"tensors.{record.label}.grad_fn", node and facts.node_name(node), own and own.name)
+            return False
+        return node is None or self._pairing.pair(node, own, effects, step, record.label)
+
+    # ------------------------------------------------------------------ gradients
+
+    def _gradients(self, step: int, ran: list[Node]) -> list[Effect]:
+        """After a backward: compare the gradients it left on leaves (and on tensors that retain theirs)."""
+        effects: list[Effect] = []
+        for node in ran:
+            if node.leaf is not None:
+                label = self._records.shadow_label(node.leaf)
+                record = self._records.by_label.get(label) if label else None
+                real = record.ref() if record is not None else None
+                if record is not None and real is not None:
+                    effects += self._gradient(step, record, real)
+        return effects
+
+    def _gradient(self, step: int, record: TensorRecord, real: Any) -> list[Effect]:
+        observed = facts.grad_of(real)
+        modelled = record.shadow.grad if record.shadow is not None else None
+        effects: list[Effect] = []
+        if observed is not None:
+            known, effects = self._meet_gradient(step, observed, modelled)
+            if known is not None and known.shadow is not None:
+                if self._hooked and known.storage is not None:
+                    self._memory.fill(known.storage, observed)
+                effects += self._check(step, known, observed)
+                if record.shadow is not None and record.shadow.grad is not known.shadow:
+                    mine = self._records.shadow_label(record.shadow.grad)
+                    self._writer.disagree(step, f"tensors.{record.label}.grad", known.label, mine)
+                    self._engine.set_grad(record.shadow, known.shadow)
+        elif modelled is not None and record.shadow is not None:
+            self._writer.disagree(step, f"tensors.{record.label}.grad", None, "a gradient")
+            self._engine.set_grad(record.shadow, None)
+        return effects + self._describe.tensor(record, facts.read(real), "agreed")
+
+    def _meet_gradient(self, step: int, observed: Any, modelled: ShadowTensor | None) -> tuple[TensorRecord | None, list[Effect]]:
+        """The record of a gradient; a new one is bound to the shadow's."""
+        known = self._records.find(observed)
+        if known is not None:
+            return known, []
+        if modelled is None or self._records.shadow_label(modelled) is not None:
+            return self._adoption.adopt(observed, None)
+        unknown = modelled.storage.data is None
+        _, effects = self._bind(step, observed, modelled)
+        if unknown and modelled.counter is not None:
+            # Whether torch takes an unknown gradient over or copies it shows in its version: that is unknown as well.
+            modelled.counter.version = observed._version
+        return self._records.find(observed), effects
+
+
+def _shadows(value: Any) -> Iterator[ShadowTensor]:
+    if isinstance(value, ShadowTensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _shadows(item)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return value if isinstance(value, bool | int | float | str | type(None) | list) else str(value)

@@ -1,0 +1,57 @@
+"""Forecasts: the failures that a write has made certain, told at the write and marked when they come true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pitfall_lab.shadow import Node, Saved, ShadowError
+from pitfall_lab.trace import Failure, Forecast
+from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.world import World
+
+
+class Forecasts:
+    """Keeps where each forecast stands in the trace, so that none is made twice."""
+
+    def __init__(self, world: World, describe: Description) -> None:
+        self._records, self._writer = world.records, world.writer
+        self._describe = describe
+        self._made: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def forecast(self, step: int, stale: Iterable[tuple[Node, Saved]]) -> tuple[Forecast, ...]:
+        """What backward will say of the saved tensors that this step has made stale."""
+        found: list[Forecast] = []
+        for node, saved in stale:
+            label = self._records.node_label(node)
+            if label is None or (label, saved.name) in self._made:
+                continue
+            now = saved.counter.version if saved.counter else None
+            failure = Failure(
+                "RuntimeError", _foretold(node, saved), "saved-tensor-modified", node=label, expected=saved.version, found=now
+            )
+            self._made[(label, saved.name)] = (step, len(found))
+            found.append(Forecast(step, replace(failure, **self._describe.saved(saved))))
+        return tuple(found)
+
+    def came_true(self, failure: Failure, step: int) -> None:
+        """Mark the forecast of ``failure``, if there was one, with torch's own words for it."""
+        place = self._made.get((failure.node or "", failure.saved or ""))
+        if place is None or failure.kind != "saved-tensor-modified":
+            return
+        at, index = place
+        event = self._writer.events[at]
+        if event is not None and index < len(event.forecasts):
+            forecasts = list(event.forecasts)
+            told = replace(forecasts[index].failure, message=failure.message)
+            forecasts[index] = replace(forecasts[index], came_true=step, failure=told)
+            self._writer.amend(at, forecasts=tuple(forecasts))
+
+
+def _foretold(node: Node, saved: Saved) -> str:
+    """What the saved tensor's own check would say now."""
+    try:
+        saved.check(node)
+    except ShadowError as error:
+        return error.message
+    return ""

@@ -1,0 +1,87 @@
+"""Meeting a tensor again: taking over what happened to it since it was last seen, by ways that pass no torch function."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+from pitfall_lab.observe import facts
+from pitfall_lab.observe.facts import Facts
+from pitfall_lab.trace import Effect
+from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.description import Description, quiet_grad_fn
+from pitfall_lab.verify.memory import Memory
+from pitfall_lab.verify.pairing import Pairing
+from pitfall_lab.verify.records import TensorRecord
+from pitfall_lab.verify.world import World
+
+SEARCHES = 4
+"""How often the name of a parameter is looked for."""
+
+
+class Meeting:
+    """Makes sure that a tensor's shadow is what torch holds now."""
+
+    def __init__(self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption) -> None:
+        self._engine, self._records, self._namespace = world.engine, world.records, world.namespace
+        self._describe, self._memory, self._pairing, self._adoption = describe, memory, pairing, adoption
+
+    def meet(self, real: Any, frame: FrameType) -> list[Effect]:
+        """Meet an argument of a call that is about to run; adopt it if it was never seen."""
+        record = self._records.find(real)
+        if record is None:
+            return self._adoption.adopt(real, frame)[1]
+        if record.kind == "parameter" and not record.names and record.searches < SEARCHES:
+            record.searches += 1
+            record.names = self._namespace.names(real, frame)
+            if record.names:
+                return self.catch_up(real, announce=True) + self._describe.tensor(record, facts.read(real), "observed")
+        return self.catch_up(real, announce=True)
+
+    def catch_up(self, real: Any, *, announce: bool = False) -> list[Effect]:
+        """Take over what happened to a known tensor: versions, history, memory. ``announce`` tells of a write nobody saw."""
+        record = self._records.find(real)
+        if record is None or record.shadow is None or record.storage is None:
+            return []
+        seen, shadow = facts.read(real), record.shadow
+        if seen.shape != shadow.shape or seen.dtype != shadow.dtype or self._records.storage_of(seen) is not record.storage:
+            return self.replace(record, real, seen)
+        was = (shadow.node, shadow.flag, shadow.grad, shadow._version)
+        if seen.version is not None and shadow.counter is not None and seen.version != shadow.counter.version:
+            self._engine.bump(shadow.counter, seen.version - shadow.counter.version)
+        effects = self._catch_up_history(record, real, seen)
+        effects += self._memory.catch_up(record.storage, real, announce=announce)
+        if effects or announce is False or was != (shadow.node, shadow.flag, shadow.grad, shadow._version):
+            effects += self._describe.tensor(record, seen, "observed")
+        return effects
+
+    def _catch_up_history(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
+        """Make the shadow's node the one torch has (an unseen custom Function, a hook, a flag set from C++)."""
+        shadow = record.shadow
+        if shadow is None or seen.inference:
+            return []
+        node = facts.node_of(real)
+        mine = quiet_grad_fn(shadow)
+        if node is None:
+            if mine is not None and seen.is_leaf:
+                shadow.node = None
+            if shadow.node is None and (shadow.base is None or not shadow.base.requires_grad):
+                shadow.flag = seen.requires_grad
+            return []
+        if mine is not None and self._records.nodes.get(facts.node_key(node)) is mine:
+            return []
+        effects: list[Effect] = []
+        if mine is None or not self._pairing.pair(node, mine, effects):
+            shadow.node, shadow.output_nr, shadow.flag = self._adoption.mirror_node(node, effects), real.output_nr, False
+            if shadow.view is not None:
+                shadow.view.version = shadow._version
+        return effects
+
+    def replace(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
+        """The object now looks at other memory (``p.data = …``, ``set_``, ``module.to``): give it another shadow."""
+        shadow, storage, effects = self._adoption.shadow_of(real, seen)
+        if record.shadow is not None and record.shadow.counter is not None:
+            shadow.counter = record.shadow.counter
+            shadow.counter.version = seen.version or 0
+        self._records.rebind(record, shadow, storage)
+        return effects + self._describe.tensor(record, seen, "observed")

@@ -1,0 +1,108 @@
+"""Memory: comparing the numbers of both engines, and finding the writes that torch's versions did not count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.observe import facts
+from pitfall_lab.shadow import Applied
+from pitfall_lab.trace import Effect, Event, Operand, Span
+from pitfall_lab.verify.cells import cells, equal, identical
+from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.records import StorageRecord, TensorRecord
+from pitfall_lab.verify.world import World
+
+
+class Memory:
+    """The numbers in storages. Torch's are always the ones that the shadow goes on with."""
+
+    def __init__(self, world: World, describe: Description) -> None:
+        self._engine, self._records, self._writer = world.engine, world.records, world.writer
+        self._limit, self._writes = world.limit, world.writes
+        self._describe = describe
+        self._silently: list[StorageRecord] = []
+        self._operands: list[np.ndarray] = []
+
+    # ------------------------------------------------------------------ after a call
+
+    def remember(self, operands: Sequence[TensorRecord | None]) -> None:
+        """Keep in mind what the call that is compared next was given: it decides how exact its result can be."""
+        storages = [record.storage for record in operands if record is not None and record.storage is not None]
+        self._operands = [storage.shadow.data for storage in storages if storage.shadow.data is not None]
+
+    def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
+        """Compare the numbers and go on with torch's, which differ by rounding at most."""
+        observed = facts.flat_values(real, self._limit)
+        modelled = storage.shadow.data
+        if observed is None:
+            return True
+        if modelled is None or modelled.dtype != observed.dtype or modelled.size != observed.size:
+            self.fill(storage, real)
+            return True
+        if identical(observed, modelled):
+            return True
+        same = equal(observed, modelled, storage.dtype) or equal(observed, modelled, storage.dtype, scale=self._operand_scale())
+        if not same:
+            self._writer.disagree(step, f"storages.{storage.label}.cells", cells(observed), cells(modelled))
+        modelled[...] = observed
+        return same
+
+    def _operand_scale(self) -> float:
+        """The largest number that went into this call: where large numbers cancel, the rounding of the operands is what remains."""
+        floats = (data for data in self._operands if data.dtype.kind in "fc")
+        return max((float(np.abs(data[np.isfinite(data)]).max(initial=0.0)) * max(data.size, 1) for data in floats), default=0.0)
+
+    def fill(self, storage: StorageRecord, real: Any) -> None:
+        """Give the shadow numbers that it could not compute."""
+        flat = facts.flat_values(real, self._limit)
+        if flat is not None and flat.size == storage.shadow.size:
+            self._engine.fill(storage.shadow, flat)
+
+    def written(self, step: int, applied: Applied | None, wrote: Sequence[StorageRecord | None]) -> tuple[str, ...]:
+        """The labels of the storages that a call wrote: as the shadow says, as versions told (``wrote``), and silently."""
+        storages = [self._records.storage_label(storage) for storage in applied.writes] if applied is not None else []
+        storages += [storage.label for storage in wrote if storage is not None]
+        storages += [storage.label for storage in self._silently]
+        self._silently.clear()
+        labels = tuple(dict.fromkeys(label for label in storages if label))
+        for label in labels:
+            self._writes.setdefault(label, []).append(step)
+        return labels
+
+    # ------------------------------------------------------------------ changed behind torch's back
+
+    def look_for_writes(self, span: Span | None) -> None:
+        """Look whether NumPy code wrote memory that it shares with torch."""
+        for storage in list(self._records.shared.values()):
+            for record, real in self._records.live(storage):
+                if record.kind != "array":
+                    effects = self.catch_up(storage, real, span, announce=True)
+                    if effects:
+                        break
+
+    def catch_up(self, storage: StorageRecord, real: Any, span: Span | None = None, *, announce: bool) -> list[Effect]:
+        """Compare the memory with what it was after the last event; a difference is a write that no version counted."""
+        observed = facts.flat_values(real, self._limit)
+        modelled = storage.shadow.data
+        if observed is None or modelled is None or observed.dtype != modelled.dtype or observed.size != modelled.size:
+            return []
+        if identical(observed, modelled):
+            return []
+        self._engine.overwrite(storage.shadow, observed)
+        effects = self._describe.storage(storage, "observed")
+        if announce:
+            self._announce(storage, span, effects)
+        else:
+            self._silently.append(storage)
+        return effects
+
+    def _announce(self, storage: StorageRecord, span: Span | None, effects: list[Effect]) -> None:
+        """Give a write that was no call an event of its own."""
+        op = "numpy" if storage.shared else "unseen"
+        step = self._writer.reserve()
+        self._writes.setdefault(storage.label, []).append(step)
+        arrays = tuple(Operand(record.label) for record, _ in self._records.live(storage) if record.kind == "array")
+        self._writer.put(Event(step, "write", op, span, operands=arrays, writes=(storage.label,), effects=tuple(effects)))

@@ -1,0 +1,93 @@
+"""Mirroring: where the shadow has no model, what torch did is taken over: changed arguments, new results, filled gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.observe import facts, values
+from pitfall_lab.observe.recorder import BACKWARD, Call
+from pitfall_lab.shadow import Node
+from pitfall_lab.trace import Effect
+from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.description import Description, quiet_grad_fn
+from pitfall_lab.verify.meeting import Meeting
+from pitfall_lab.verify.records import TensorRecord
+from pitfall_lab.verify.world import World
+
+
+class Mirroring:
+    """Brings the shadow to where torch is after a call that was not modelled."""
+
+    def __init__(self, world: World, describe: Description, adoption: Adoption, meeting: Meeting) -> None:
+        self._engine, self._records = world.engine, world.records
+        self._describe, self._adoption, self._meeting = describe, adoption, meeting
+
+    def mirror(self, call: Call, result: Any) -> tuple[list[str], list[Effect]]:
+        """Return the labels of the results and the effects of the call."""
+        effects: list[Effect] = []
+        for real in values.tensors((call.args, call.kwargs)):
+            self._note_write(call, real)
+            base = facts.base_of(real)
+            effects += self._meeting.catch_up(real) + (self._meeting.catch_up(base) if base is not None else [])
+        results = []
+        for real in values.tensors(result):
+            record = self._records.find(real)
+            if record is None:
+                record, more = self._adoption.adopt(real, call.frame)
+                effects += more
+            results.append(record.label)
+        for array in values.arrays(result):
+            results += self._adoption.meet_array(array, call.frame, effects)
+        if call.name in BACKWARD:
+            effects += self._mirror_backward(call)
+        return results, effects
+
+    def _note_write(self, call: Call, real: Any) -> None:
+        """A version that went up tells of a write: the saved tensors that it made stale are the call's forecasts."""
+        known = self._records.find(real)
+        if known is None or known.shadow is None or known.shadow.counter is None:
+            return
+        seen, counter = facts.read(real), known.shadow.counter
+        if seen.version is not None and seen.version > counter.version:
+            stale = self._engine.bump(counter, seen.version - counter.version)
+            call.memory["stale"] = (*call.memory.get("stale", ()), *stale)
+            call.memory.setdefault("wrote", []).append(known.storage)
+
+    # ------------------------------------------------------------------ backward
+
+    def _mirror_backward(self, call: Call) -> list[Effect]:
+        effects: list[Effect] = []
+        self._release(call)
+        for record in list(self._records.by_label.values()):
+            real = record.ref()
+            if real is not None and record.shadow is not None and record.shadow.flag:
+                effects += self._take_gradient(record, real)
+        return effects
+
+    def _release(self, call: Call) -> None:
+        """What a backward could reach has dropped its saved tensors, unless it was told to keep them."""
+        if call.kwargs.get("retain_graph") or call.kwargs.get("create_graph"):
+            return
+        roots = (self._records.find(real) for real in values.tensors(call.args))
+        work: list[Node | None] = [quiet_grad_fn(root.shadow) for root in roots if root is not None and root.shadow is not None]
+        seen: set[int] = set()
+        while work:
+            node = work.pop()
+            if node is not None and id(node) not in seen:
+                seen.add(id(node))
+                node.release()
+                work += [edge for edge, _ in node.next]
+
+    def _take_gradient(self, record: TensorRecord, real: Any) -> list[Effect]:
+        observed = facts.grad_of(real)
+        effects: list[Effect] = []
+        known = None
+        if observed is not None:
+            known = self._records.find(observed)
+            if known is None:
+                known, effects = self._adoption.adopt(observed, None)
+            else:
+                effects = self._meeting.catch_up(observed)
+        if record.shadow is not None:
+            self._engine.set_grad(record.shadow, known.shadow if known is not None else None)
+        return effects + self._describe.tensor(record, facts.read(real), "observed")

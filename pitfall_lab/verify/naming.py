@@ -1,0 +1,72 @@
+"""Naming: a call's result is called what the program assigns it to, and its operands what the learner wrote."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from types import FrameType
+from typing import Any
+
+from pitfall_lab.observe import facts, values
+from pitfall_lab.observe.recorder import Call
+from pitfall_lab.trace import Effect, Operand, Span
+from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.records import TensorRecord
+from pitfall_lab.verify.world import World
+
+MOST_OPERANDS = 64
+"""How many tensors of one container are shown."""
+
+
+class Naming:
+    """Names results, and takes a name back when a later step of the same call turns out to be the result."""
+
+    def __init__(self, world: World, describe: Description) -> None:
+        self._sources, self._records = world.sources, world.records
+        self._describe = describe
+        self._named: tuple[int, Span | None, TensorRecord | None] = (-1, None, None)
+
+    def name_results(self, call: Call, results: list[str], step: int) -> list[Effect]:
+        """Name the result by what it is assigned to. Inside a module's call every step looks like the result until the next one."""
+        if call.span is None or len(results) != 1 or (not call.direct and _is_being_built(call.frame)):
+            return []
+        name, record = self._sources.target(call.span), self._records.by_label.get(results[0])
+        if name is None or record is None:
+            return []
+        effects: list[Effect] = []
+        at, span, before = self._named
+        if before is not None and span == call.span and at == step - 1 and before is not record and before.names[-1:] == [name]:
+            before.names.pop()
+            effects += self._describe.names(before)
+        self._named = (step, call.span, record)
+        if record.names[-1:] != [name]:
+            record.names.append(name)
+            effects += self._describe.names(record)
+        return effects
+
+    def operands(self, call: Call) -> tuple[Operand, ...]:
+        """What the call was given: tensors by their labels, everything else as text."""
+        found = [self._operand(value, "") for value in call.args] + [self._operand(value, key) for key, value in call.kwargs.items()]
+        shown = itertools.chain.from_iterable(found)
+        # torch's Python functions pass their defaults on; nobody wrote them.
+        return tuple(operand for operand in shown if operand.label or operand.text not in ("None", "False"))
+
+    def _operand(self, value: Any, name: str) -> list[Operand]:
+        if facts.is_tensor(value):
+            record = self._records.find(value)
+            return [Operand(record.label if record else None, "" if record else "<tensor>", name)]
+        inside = list(itertools.islice(values.tensors(value), MOST_OPERANDS))
+        if inside:
+            labels = [record.label for real in inside if (record := self._records.find(real)) is not None]
+            return [Operand(label, "", name) for label in labels]
+        return [Operand(None, values.text(value), name)]
+
+
+def _is_being_built(frame: FrameType) -> bool:
+    """Whether library code that the learner's ``frame`` called is inside a constructor: what it makes is a part of the result."""
+    walk: FrameType | None = sys._getframe(1)
+    while walk is not None and walk is not frame:
+        if walk.f_code.co_name in ("__init__", "reset_parameters"):
+            return True
+        walk = walk.f_back
+    return False

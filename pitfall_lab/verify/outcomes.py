@@ -1,0 +1,90 @@
+"""Outcomes: how a call ended: the nodes that a backward ran, the failure it met, the harm it did without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow import Node, ShadowError
+from pitfall_lab.trace import Effect, Event, Failure, Harm, Span, StaleRead
+from pitfall_lab.verify.cells import cells
+from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.world import World
+
+
+class Outcomes:
+    """Turns what the shadow says of an ending into the trace's words."""
+
+    def __init__(self, world: World, describe: Description) -> None:
+        self._records, self._writer, self._writes = world.records, world.writer, world.writes
+        self._describe = describe
+
+    def failure(self, error: BaseException, message: str, predicted: ShadowError | None, step: int, span: Span | None) -> Failure:
+        """A typed failure: torch's error, with the facts that the shadow knows when it ``predicted`` it."""
+        failure = Failure(type(error).__name__, message, "other", step, span)
+        if predicted is None:
+            return failure
+        tensor, node = self._records.shadow_label(predicted.tensor), self._records.node_label(predicted.node)
+        failure = replace(failure, kind=predicted.kind, tensor=tensor, node=node)
+        if predicted.saved is not None:
+            failure = replace(failure, **self._describe.saved(predicted.saved))
+        return replace(failure, expected=predicted.expected, found=predicted.found)
+
+    def nodes_ran(self, parent: int, span: Span | None, ran: Iterable[Any]) -> None:
+        """Give each node that a backward ran an event of its own."""
+        for run in ran:
+            label = self._records.node_label(run.node)
+            if label is None:
+                continue
+            step = self._writer.reserve()
+            path = f"nodes.{label}"
+            effects = [
+                Effect(f"{path}.ran", step, "modelled"),
+                Effect(f"{path}.gradient", cells(_array(run.gradient)), "modelled"),
+                Effect(f"{path}.gradient_shape", list(run.shape), "modelled"),
+            ]
+            if run.node.freed and run.node.leaf is None:
+                effects.append(Effect(f"{path}.freed", True, "modelled"))
+            self._writer.put(Event(step, "node", run.node.name, span, parent=parent, effects=tuple(effects), by="modelled"))
+
+    def node_failed(self, parent: int, span: Span | None, node: Node, failure: Failure) -> None:
+        """Give the node at which a backward stopped its event."""
+        label = self._records.node_label(node)
+        if label is not None and failure.kind in ("saved-tensor-modified", "backward-twice"):
+            step = self._writer.reserve()
+            effects = (Effect(f"nodes.{label}.ran", step, "modelled"),)
+            self._writer.put(Event(step, "node", node.name, span, parent=parent, effects=effects, by="modelled", error=failure))
+
+    def harm(self, step: int, harm: Any) -> Harm:
+        """A wrong gradient beside the one that was meant, and the stale reads it comes from."""
+        causes = []
+        for node, saved in harm.causes:
+            known = self._describe.saved(saved)
+            storage = known["storage"] or ""
+            changed = tuple(at for at in self._writes.get(storage, ()) if known["saved_at"] is None or at > known["saved_at"])
+            causes.append(StaleRead(self._records.node_label(node) or "", saved.name, storage, known["saved_at"], changed))
+        leaf = self._records.shadow_label(harm.leaf) or ""
+        return Harm(step, leaf, cells(_array(harm.torch)), cells(_array(harm.meant)), tuple(causes))
+
+
+def is_as_predicted(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
+    """Whether torch raised what the shadow said. A hint at the end is torch's to word."""
+    if predicted is None or predicted.type_name != type(error).__name__:
+        return False
+    return _without_hint(predicted.message) == _without_hint(message)
+
+
+def is_same_error(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
+    """Whether two texts tell of one failure and differ in a detail: the disagreement is recorded, and the failure still explained."""
+    return predicted is not None and predicted.type_name == type(error).__name__ and predicted.message[:60] == message[:60]
+
+
+def _without_hint(message: str) -> str:
+    return message.split(" Hint:", maxsplit=1)[0].strip()
+
+
+def _array(value: Any) -> np.ndarray | None:
+    return None if value is None else np.asarray(value)

@@ -1,0 +1,71 @@
+"""Pairing: torch's graph and the shadow's, matched node by node, with what each node saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.observe import facts
+from pitfall_lab.shadow import Node
+from pitfall_lab.trace import Effect
+from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.world import World
+
+Pair = tuple[Any, Node]
+
+
+class Pairing:
+    """Walks both graphs side by side. Iteratively: a chain of 2,000 operations is a usual graph."""
+
+    def __init__(self, world: World, describe: Description) -> None:
+        self._records, self._writer = world.records, world.writer
+        self._describe = describe
+
+    def pair(self, node: Any, mine: Node | None, effects: list[Effect], step: int | None = None, label: str = "") -> bool:
+        """Match torch's node and everything behind it with the shadow's; new pairs get a label. False on a difference.
+
+        With a ``step`` differences are written down, as those of the tensor ``label``.
+        """
+        if mine is None:
+            return False
+        fresh: dict[Any, Pair] = {}
+        work: list[Pair] = [(node, mine)]
+        while work:
+            theirs, own = work.pop()
+            key = facts.node_key(theirs)
+            known = fresh[key][1] if key in fresh else self._records.nodes.get(key)
+            if known is own:
+                continue
+            children, edges = facts.next_nodes(theirs), own.next
+            ends_alike = [child is None for child, _ in children] == [edge is None for edge, _ in edges]
+            if known is not None or facts.node_name(theirs) != own.name or not ends_alike:
+                self._differ(step, label, theirs, own)
+                return False
+            fresh[key] = (theirs, own)
+            work += [(child, edge) for (child, _), (edge, _) in zip(children, edges, strict=True) if child is not None and edge is not None]
+        # Only a graph that fits as a whole is taken as known.
+        self._records.nodes.update({key: own for key, (_, own) in fresh.items()})
+        for theirs, own in sorted(fresh.values(), key=lambda pair: (pair[1].leaf is None, pair[1].sequence)):
+            self._records.label_node(own)
+            self._compare_saved(step, theirs, own)
+            effects += self._describe.node(own, "agreed")
+        return True
+
+    def _differ(self, step: int | None, label: str, theirs: Any, own: Node) -> None:
+        if step is not None:
+            behind = [None if child is None else facts.node_name(child) for child, _ in facts.next_nodes(theirs)]
+            expected = [None if edge is None else edge.name for edge, _ in own.next]
+            self._writer.disagree(step, f"tensors.{label}.grad_fn", [facts.node_name(theirs), behind], [own.name, expected])
+
+    def _compare_saved(self, step: int | None, theirs: Any, own: Node) -> None:
+        """Compare which tensors a new node saved, and at which version."""
+        if step is None or own.leaf is not None or own.mirrored or own.name == "CopySlices" or not facts.may_read_saved():
+            return
+        observed = {slot: tensor._version for slot, tensor in facts.saved_tensors(theirs) if not tensor.is_inference()}
+        modelled = {saved.name: saved for saved in own.saved}
+        for slot in observed.keys() | modelled.keys():
+            saved = modelled.get(slot)
+            if saved is not None and (saved.own or (saved.stale and slot not in observed)):
+                continue
+            told = None if saved is None else saved.version
+            if observed.get(slot) != told:
+                self._writer.disagree(step, f"nodes.{own.name}.saved.{slot}", observed.get(slot), told)

@@ -1,0 +1,48 @@
+"""Prediction: the shadow does a call before torch does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.observe import facts, values
+from pitfall_lab.observe.recorder import BACKWARD, Call
+from pitfall_lab.shadow import Device, DType, ShadowError, ShadowTensor, Unmodelled
+from pitfall_lab.verify.world import World
+
+
+def predict(world: World, call: Call) -> str:
+    """Run the call in the shadow. Returns why it cannot, or an empty string.
+
+    What the shadow did is left in the call's memory: ``applied``, or the error that torch will raise as ``predicted``.
+    """
+    reason = _unsuitable(call)
+    if reason:
+        return reason
+
+    def shadow(real: Any) -> ShadowTensor:
+        record = world.records.find(real)
+        if record is None or record.shadow is None:
+            raise values.Unconvertible("a tensor whose memory cannot be looked at (sparse, nested, transformed)")
+        return record.shadow
+
+    try:
+        args, kwargs = (values.convert(part, shadow, DType, Device) for part in (call.args, call.kwargs))
+        call.memory["applied"] = world.engine.call(call.name, args, kwargs)
+    except values.Unconvertible as unknown:
+        return str(unknown)
+    except Unmodelled as unknown:
+        return unknown.reason
+    except ShadowError as predicted:
+        call.memory["predicted"] = predicted
+    return ""
+
+
+def _unsuitable(call: Call) -> str:
+    """Why the program's settings make torch do something else than the shadow would, if they do."""
+    if not facts.plain_defaults():
+        return "the program changed torch's default dtype"
+    if facts.autocasting():
+        return "autocast decides the types of operands"
+    if not facts.may_read_saved() and call.name not in BACKWARD:
+        return "saved-tensor hooks of the program's decide what is saved"
+    return ""

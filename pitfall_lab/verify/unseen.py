@@ -1,0 +1,54 @@
+"""Unseen makers: tensors that come into being without a torch function, found by looking after each line of the program."""
+
+from __future__ import annotations
+
+from types import FrameType
+
+from pitfall_lab.observe import facts
+from pitfall_lab.trace import Event, Operand, Span
+from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.meeting import Meeting
+from pitfall_lab.verify.memory import Memory
+from pitfall_lab.verify.world import World
+
+#: A word the program must contain, the text of the call, and torch's name for it.
+MAKERS = (("from_numpy", "from_numpy(", "torch.from_numpy"), ("autograd.Function", ".apply(", "torch.autograd.Function.apply"))
+
+
+class Unseen:
+    """Looks after each line for what no function mode can see."""
+
+    def __init__(self, world: World, memory: Memory, adoption: Adoption, meeting: Meeting) -> None:
+        self._world, self._records, self._writer = world, world.records, world.writer
+        self._memory, self._adoption, self._meeting = memory, adoption, meeting
+        self._expected: list[tuple[str, str, str]] = []
+
+    def expect(self, program: str) -> None:
+        """Watch the program's lines from the beginning if it makes tensors in ways that no mode can see."""
+        self._expected = [maker for maker in MAKERS if maker[0] in program]
+        if self._expected:
+            self._world.lines.start(None)
+
+    def line_done(self, frame: FrameType, span: Span | None) -> None:
+        """A line of the learner's has run: did it write memory that torch shares, or make a tensor unseen?"""
+        self._memory.look_for_writes(span)
+        for _, text, op in self._expected if span is not None else ():
+            for name, where in self._world.sources.targets_on(span, text):
+                self._tell(frame, name, where, op)
+
+    def _tell(self, frame: FrameType, name: str, where: Span, op: str) -> None:
+        """Give the making of the tensor called ``name`` an event, unless it is known already."""
+        real = frame.f_locals.get(name, frame.f_globals.get(name))
+        if not facts.is_tensor(real) or self._writer.full:
+            return
+        known = self._records.find(real)
+        node = None if known is None else facts.node_of(real)
+        if known is not None and (node is None or facts.node_key(node) in self._records.nodes):
+            return
+        step = self._writer.reserve()
+        record, effects = (known, self._meeting.catch_up(real)) if known is not None else self._adoption.adopt(real, frame, (name,))
+        living = self._records.live(record.storage) if record.storage is not None else ()
+        arrays = tuple(Operand(other.label) for other, _ in living if other.kind == "array")
+        self._writer.mirrored += 1
+        reason = f"{op} passes no torch function; its result was read after the line"
+        self._writer.put(Event(step, "call", op, where, operands=arrays, results=(record.label,), effects=tuple(effects), reason=reason))
