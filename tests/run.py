@@ -54,8 +54,6 @@ def step(title: str, command: list[str | Path]) -> int:
     print(f"\n== {title}: {' '.join(map(str, command[1:]))}", flush=True)
     started = time.monotonic()
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
-    # A folder without tests yet is no failure of the tests that are there.
-    code = 0 if code == 5 and "pytest" in map(str, command) else code
     print(f"== {title}: {'passed' if code == 0 else f'FAILED ({code})'} in {time.monotonic() - started:.0f} s", flush=True)
     return code
 
