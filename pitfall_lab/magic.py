@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAGIC = "%%pitfall"
 TRIAL_SECONDS = 8.0
+#: Where a shell keeps the one watcher that it has.
+_PLACE = "_pitfall_lab"
 _FAILED = T(
     en="pitfall_lab could not show this cell: {reason}. The cell itself ran as it would have without it.",
     zh="pitfall_lab 无法展示此单元格:{reason}。单元格本身的运行不受影响。",
@@ -34,18 +36,18 @@ _UNREADABLE = T(
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Switch ``%%pitfall`` on in this kernel; calling it again changes nothing."""
-    if getattr(shell, "_pitfall_lab", None) is None:
+    if getattr(shell, _PLACE, None) is None:
         watcher = Watcher(shell)
-        shell._pitfall_lab = watcher
+        setattr(shell, _PLACE, watcher)
         watcher.install()
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Switch ``%%pitfall`` off again."""
-    watcher = getattr(shell, "_pitfall_lab", None)
+    watcher = getattr(shell, _PLACE, None)
     if watcher is not None:
         watcher.remove()
-        shell._pitfall_lab = None
+        setattr(shell, _PLACE, None)
 
 
 class _Usage(Exception):
@@ -132,7 +134,7 @@ class Watcher:
             return
         try:
             self._begin(raw, wanted.language)
-        except Exception as error:  # noqa: BLE001 - the learner's cell runs whatever happens to us
+        except Exception as error:  # the learner's cell runs whatever happens to us
             self._session = None
             self._say(_FAILED, f"{type(error).__name__}: {error}", wanted.language)
 
@@ -151,7 +153,9 @@ class Watcher:
         self._shell.set_custom_exc((BaseException,), self._show_error)
 
     @staticmethod
-    def _show_error(shell: Any, kind: type[BaseException], error: BaseException, traceback: TracebackType, tb_offset: int | None = None) -> None:
+    def _show_error(
+        shell: Any, kind: type[BaseException], error: BaseException, traceback: TracebackType, tb_offset: int | None = None
+    ) -> None:
         """Show the learner's error without our frames in it."""
         from pitfall_lab.observe.recorder import clean_traceback
 
@@ -172,7 +176,7 @@ class Watcher:
             error = getattr(result, "error_in_exec", None)
             recorded = session.unparsable(text, result.error_before_exec) if result.error_before_exec is not None else session.finish(error)
             self._show(recorded, text, start, language)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # as above
             self._say(_FAILED, f"{type(error).__name__}: {error}", language)
 
     def _show(self, recorded: Trace, text: str, start: str, language: Language) -> None:
@@ -225,7 +229,7 @@ class Bench:
             self._start()
             with self._lock:
                 return tried(self._shop, Subject(text, recorded.sources[0].name, prelude=start), recorded)
-        except Exception:  # noqa: BLE001 - a fix that cannot be tried is not offered
+        except Exception:  # a fix that cannot be tried is not offered
             return [finding.with_fixes(()) for finding in found]
 
     def close(self) -> None:

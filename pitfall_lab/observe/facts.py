@@ -60,7 +60,8 @@ def read(tensor: torch.Tensor) -> Facts:
     storage = tensor.untyped_storage()
     inference = tensor.is_inference()
     return Facts(
-        shape, base.dtype, base.device, base.requires_grad, base.is_leaf, kind, tuple(tensor.stride()), tensor.storage_offset(), storage._cdata,
+        shape, base.dtype, base.device, base.requires_grad, base.is_leaf, kind,
+        tuple(tensor.stride()), tensor.storage_offset(), storage._cdata,
         storage.data_ptr() if tensor.device.type == "cpu" else 0, storage.nbytes(), tensor.element_size(),
         None if inference else tensor._version, tensor._is_view(), inference, not storage.resizable(),
     )

@@ -49,10 +49,10 @@ class LineWatch:
     def _is_ours(self, frame: FrameType) -> bool:
         return frame.f_code.co_name != STAND_IN and self._sources.is_user(frame.f_code.co_filename)
 
-    def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+    def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
         return self._line if self._on and self._is_ours(frame) else None
 
-    def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
+    def _line(self, frame: FrameType, event: str, _arg: Any) -> Any:
         if not self._on:
             frame.f_trace = None
             return None
@@ -65,6 +65,6 @@ class LineWatch:
             try:
                 with torch._C.DisableTorchFunction():
                     self._tell(frame, self._sources.line_span(frame.f_code.co_filename, before))
-            except Exception:  # noqa: BLE001 - an exception here would surface in the learner's program
+            except Exception:  # it would surface in the learner's program
                 self.stop()
         return self._line

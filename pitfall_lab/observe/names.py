@@ -8,20 +8,22 @@ from typing import Any
 from torch.overrides import resolve_name
 
 #: Calls that neither make a tensor, nor change one, nor start backward. They are passed on unseen.
-QUIET_GETTERS = frozenset(
-    "shape dtype device layout requires_grad grad_fn is_leaf _version ndim names itemsize nbytes is_cpu is_cuda is_meta is_mkldnn is_mps "
-    "is_nested is_quantized is_sparse is_sparse_csr is_vulkan is_xla is_xpu is_mtia is_maia is_ipu _base output_nr name volatile "
-    "retains_grad _backward_hooks _post_accumulate_grad_hooks __cuda_array_interface__ grad_dtype".split()
-)
-QUIET_METHODS = frozenset(
-    "dim size numel stride storage_offset data_ptr untyped_storage storage _typed_storage element_size is_contiguous is_complex is_floating_point "
-    "is_signed is_inference is_shared is_pinned is_same_size get_device nelement ndimension has_names type_as_ __len__ __repr__ __format__ "
-    "__hash__ __dir__ __reduce_ex__ __reduce__ __dlpack_device__ is_set_to _is_view _nnz is_conj is_neg is_coalesced is_distributed "
-    "is_nonzero_ dim_order is_tensor is_storage result_type promote_types can_cast get_default_dtype is_grad_enabled "
-    "is_inference_mode_enabled _has_compatible_shallow_copy_type _is_all_true _assert_async can_cast is_autocast_enabled "
-    "_record_function_enter_new _record_function_exit _set_grad_enabled set_default_dtype get_num_threads manual_seed seed initial_seed "
-    "get_rng_state set_rng_state".split()
-)
+QUIET_GETTERS = frozenset({
+    "shape", "dtype", "device", "layout", "requires_grad", "grad_fn", "is_leaf", "_version", "ndim", "names", "itemsize", "nbytes",
+    "is_cpu", "is_cuda", "is_meta", "is_mkldnn", "is_mps", "is_nested", "is_quantized", "is_sparse", "is_sparse_csr", "is_vulkan",
+    "is_xla", "is_xpu", "is_mtia", "is_maia", "is_ipu", "_base", "output_nr", "name", "volatile", "retains_grad", "_backward_hooks",
+    "_post_accumulate_grad_hooks", "__cuda_array_interface__", "grad_dtype",
+})  # fmt: skip
+QUIET_METHODS = frozenset({
+    "dim", "size", "numel", "stride", "storage_offset", "data_ptr", "untyped_storage", "storage", "_typed_storage", "element_size",
+    "is_contiguous", "is_complex", "is_floating_point", "is_signed", "is_inference", "is_shared", "is_pinned", "is_same_size",
+    "get_device", "nelement", "ndimension", "has_names", "type_as_", "__len__", "__repr__", "__format__", "__hash__", "__dir__",
+    "__reduce_ex__", "__reduce__", "__dlpack_device__", "is_set_to", "_is_view", "_nnz", "is_conj", "is_neg", "is_coalesced",
+    "is_distributed", "is_nonzero_", "dim_order", "is_tensor", "is_storage", "result_type", "promote_types", "can_cast",
+    "get_default_dtype", "is_grad_enabled", "is_inference_mode_enabled", "_has_compatible_shallow_copy_type", "_is_all_true",
+    "_assert_async", "is_autocast_enabled", "_record_function_enter_new", "_record_function_exit", "_set_grad_enabled",
+    "set_default_dtype", "get_num_threads", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
+})  # fmt: skip
 
 
 def name_of(func: Callable[..., Any]) -> str:

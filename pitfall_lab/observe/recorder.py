@@ -87,7 +87,7 @@ class Recorder(TorchFunctionMode):
         self._trampolines: dict[tuple[int, int], tuple[CodeType, Callable[..., Any]]] = {}
         self._backward_frame: FrameType | None = None
 
-    def __torch_function__(self, func: Callable[..., Any], types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Pass one call on to torch, telling the listener before and after."""
         __tracebackhide__ = True
         kwargs = kwargs or {}
@@ -105,15 +105,12 @@ class Recorder(TorchFunctionMode):
                     result = run(private_copy(func), args, kwargs)
                 self._guarded(self._listener.composed, call, result)
                 return result
-            if verdict is Verdict.INSIDE:
-                result = self._inside(func, run, call, args, kwargs)
-            else:
-                result = run(func, args, kwargs)
+            result = self._inside(func, run, call, args, kwargs) if verdict is Verdict.INSIDE else run(func, args, kwargs)
         except BaseException as error:
             if verdict is not Verdict.OPEN:
                 self._guarded(self._listener.failed, call, error)
             # The traceback keeps this frame: it must not keep the call's tensors alive as well.
-            call = func = args = kwargs = run = types_ = None  # type: ignore[assignment]
+            call = func = args = kwargs = run = _types = None  # type: ignore[assignment]
             raise
         self._guarded(self._listener.after, call, result)
         return result
@@ -135,7 +132,9 @@ class Recorder(TorchFunctionMode):
             self._stopped = True
             self._listener.stopped(reason)
 
-    def _begin(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], caller: FrameType) -> tuple[Call | None, Verdict]:
+    def _begin(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], caller: FrameType
+    ) -> tuple[Call | None, Verdict]:
         if self._stopped:
             return None, Verdict.RUN
         try:
@@ -147,22 +146,24 @@ class Recorder(TorchFunctionMode):
             if quiet or torch._C._functorch.peek_interpreter_stack() is not None:
                 return None, Verdict.RUN
             frame = self._sources.user_frame(caller)
-            if frame is None or self._is_machinery(name, frame) or (name == GRAD and frame is not caller):
+            if frame is None or self._is_machinery(frame) or (name == GRAD and frame is not caller):
                 # An optimizer reads every .grad several times; nobody wrote that, and nothing happens.
                 return None, Verdict.RUN
             span = self._sources.span(frame)
             if span is not None and name.endswith(STORES):
                 span = self._sources.statement(span)
-            call = Call(name, args, kwargs, span, self._sources.scope(frame), frame, torch.is_grad_enabled(),
-                        torch.is_inference_mode_enabled(), is_composite(func), frame is caller)
+            call = Call(
+                name, args, kwargs, span, self._sources.scope(frame), frame,
+                torch.is_grad_enabled(), torch.is_inference_mode_enabled(), is_composite(func), frame is caller,
+            )  # fmt: skip
             return call, self._listener.before(call)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong in us must not reach the learner's program
+        except Exception as error:  # whatever goes wrong in us must not reach the learner's program
             self.stop(_reason(error))
             return None, Verdict.RUN
 
-    def _is_machinery(self, name: str, frame: FrameType) -> bool:
+    def _is_machinery(self, frame: FrameType) -> bool:
         """Whether the call is torch's own work inside a backward that the learner started from ``frame``."""
-        return self._backward_frame is frame or (self._backward_frame is not None and name in BACKWARD and frame is self._backward_frame)
+        return self._backward_frame is frame
 
     def _inside(self, func: Callable[..., Any], run: Callable[..., Any], call: Call, args: Any, kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -178,7 +179,7 @@ class Recorder(TorchFunctionMode):
             return
         try:
             tell(call, outcome)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:
             self.stop(_reason(error))
 
     def _trampoline(self, caller: FrameType) -> Callable[..., Any]:
@@ -196,7 +197,7 @@ class Recorder(TorchFunctionMode):
         return known[1]
 
 
-def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs)  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, E704 - one line: the code's line table must have no second
+def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs)  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - one line: the code's line table must have no second
 
 
 _run = _pitfall_lab_run

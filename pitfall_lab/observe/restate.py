@@ -15,12 +15,12 @@ LIMIT = 4096
 
 
 def restate(source: str, names: Mapping[str, Any]) -> str:
-    """Return assignments and definitions for what ``source`` uses of ``names``; what cannot be said exactly is left out.
+    r"""Return assignments and definitions for what ``source`` uses of ``names``; what cannot be said exactly is left out.
 
     Numbers, text and small plain leaf tensors become assignments; functions and classes of earlier cells become their source.
 
     >>> restate("y = x * k", {"x": torch.ones(2, requires_grad=True), "k": 3})
-    "k = 3\\nx = __import__('torch').tensor([1.0, 1.0], dtype=__import__('torch').float32).reshape((2,)).clone().requires_grad_(True)"
+    "k = 3\nx = __import__('torch').tensor([1.0, 1.0], dtype=__import__('torch').float32).reshape((2,)).clone().requires_grad_(True)"
     """
     try:
         used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
@@ -32,7 +32,7 @@ def restate(source: str, names: Mapping[str, Any]) -> str:
 def _stated(name: str, value: Any) -> list[str]:
     try:
         return list(_lines(name, value))
-    except Exception:  # noqa: BLE001 - torch refuses to describe some tensors, and an object of the learner's may refuse anything
+    except Exception:  # torch refuses to describe some tensors, and an object of the learner's may refuse anything
         return []
 
 
@@ -52,13 +52,15 @@ def _lines(name: str, value: Any) -> Iterator[str]:
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     plain = (
-        tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.is_leaf and tensor.numel() <= LIMIT and not tensor.is_inference()
-        and tensor._base is None and tensor.is_contiguous() and not tensor.is_quantized and not tensor.dtype.is_complex
+        tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.is_leaf and tensor.numel() <= LIMIT
+        and not tensor.is_inference() and tensor._base is None and tensor.is_contiguous()
+        and not tensor.is_quantized and not tensor.dtype.is_complex
     )  # fmt: skip
     return plain and (not tensor.dtype.is_floating_point or bool(torch.isfinite(tensor.detach()).all()))
 
 
 def _tensor(tensor: torch.Tensor) -> str:
     torch_ = "__import__('torch')"
-    made = f"{torch_}.tensor({tensor.detach().reshape(-1).tolist()!r}, dtype={torch_}.{str(tensor.dtype).removeprefix('torch.')}).reshape({tuple(tensor.shape)!r}).clone()"
+    numbers, dtype = tensor.detach().reshape(-1).tolist(), str(tensor.dtype).removeprefix("torch.")
+    made = f"{torch_}.tensor({numbers!r}, dtype={torch_}.{dtype}).reshape({tuple(tensor.shape)!r}).clone()"
     return f"{made}.requires_grad_(True)" if tensor.requires_grad else made

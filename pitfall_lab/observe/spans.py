@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import linecache
 import site
 import sys
@@ -26,7 +25,8 @@ def _library_prefixes() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     places = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths]
     places += site.getsitepackages() if hasattr(site, "getsitepackages") else []
-    places += [str(Path(module.__file__).parent) for name in ("torch", "IPython", "ipykernel") if (module := sys.modules.get(name)) and module.__file__]
+    modules = [sys.modules.get(name) for name in ("torch", "IPython", "ipykernel")]
+    places += [str(Path(module.__file__).parent) for module in modules if module and module.__file__]
     return tuple({str(Path(place)) + "/" for place in places} | {PACKAGE + "/", "<frozen ", "<__array_function__"})
 
 
@@ -65,8 +65,9 @@ class SourceMap:
         """Whether code of this file name is the learner's."""
         known = self._is_user.get(filename)
         if known is None:
-            known = not filename.startswith(_library_prefixes()) and not filename.startswith("<eval_with_key>")
-            known = known and (not filename.startswith("<") or filename.startswith(("<ipython", "<string", "<stdin")) or filename in linecache.cache)
+            known = not filename.startswith((*_library_prefixes(), "<eval_with_key>"))
+            if known and filename.startswith("<"):  # no file: a cell, -c, eval, or something that keeps its source with linecache
+                known = filename.startswith(("<ipython", "<string", "<stdin")) or filename in linecache.cache
             self._is_user[filename] = known
         return known
 
@@ -219,16 +220,21 @@ def _assignments(text: str) -> dict[Place, Place]:
     return found
 
 
+_SEQUENCE = (ast.Tuple, ast.List)
+
+
 def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """The assigned expressions of a statement with their targets, ``a, b = x, y`` also taken apart."""
     if isinstance(node, ast.Assign):
         pairs = [(target, node.value) for target in node.targets]
     elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
         pairs = [(node.target, node.value)]
     else:
         return []
-    both = [p for p in pairs if isinstance(p[0], (ast.Tuple, ast.List)) and isinstance(p[1], (ast.Tuple, ast.List)) and len(p[0].elts) == len(p[1].elts)]
-    unpacked = itertools.chain.from_iterable(zip(t.elts, v.elts, strict=True) for t, v in both)  # type: ignore[attr-defined]
-    return pairs + list(unpacked)
+    for target, value in list(pairs):
+        if isinstance(target, _SEQUENCE) and isinstance(value, _SEQUENCE) and len(target.elts) == len(value.elts):
+            pairs += zip(target.elts, value.elts, strict=True)
+    return pairs
 
 
 def _dotted(node: ast.expr) -> str | None:

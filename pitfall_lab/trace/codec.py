@@ -13,11 +13,11 @@ import typing
 from functools import cache
 from typing import Any
 
-from pitfall_lab.trace.model import SCHEMA, Trace
+from pitfall_lab.trace.model import SCHEMA, By, Effect, Trace
 
 MAX_BYTES = 256 * 1024 * 1024
-_BY = {"observed": "o", "modelled": "m", "agreed": "a"}
-_BY_BACK = {short: long for long, short in _BY.items()}
+_BY: dict[By, str] = {"observed": "o", "modelled": "m", "agreed": "a"}
+_BY_BACK: dict[str, By] = {short: long for long, short in _BY.items()}
 
 
 class TraceError(ValueError):
@@ -57,7 +57,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if type(value).__name__ == "Effect" and dataclasses.is_dataclass(value):
+    if isinstance(value, Effect):
         return [value.path, value.value, _BY[value.by]]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         out = {}
@@ -84,7 +84,7 @@ def _build(kind: Any, raw: Any, where: str) -> Any:
     if kind is Any:
         return raw
     if dataclasses.is_dataclass(kind):
-        return _build_record(typing.cast(type, kind), raw, where)
+        return _build_record(typing.cast("type", kind), raw, where)
     if origin is tuple:
         return _build_tuple(typing.get_args(kind), raw, where)
     if origin in (typing.Union, types.UnionType):
@@ -112,7 +112,7 @@ def _build_tuple(kinds: tuple[Any, ...], raw: Any, where: str) -> tuple[Any, ...
 
 
 def _build_record(cls: type, raw: Any, where: str) -> Any:
-    if cls.__name__ == "Effect" and isinstance(raw, list):
+    if cls is Effect and isinstance(raw, list):
         if len(raw) != 3 or not isinstance(raw[0], str) or raw[2] not in _BY_BACK:
             raise TraceError(f"This is not a trace: {where} has a damaged effect.")
         return cls(raw[0], raw[1], _BY_BACK[raw[2]])

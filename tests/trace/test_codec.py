@@ -8,14 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pitfall_lab.trace import Effect, Event, Failure, Forecast, Harm, Note, Operand, Outcome, Source, Span, StaleRead, Trace, TraceError, replay, states
+from pitfall_lab.trace import (
+    Effect,
+    Event,
+    Failure,
+    Forecast,
+    Harm,
+    Note,
+    Operand,
+    Outcome,
+    Source,
+    Span,
+    StaleRead,
+    Trace,
+    TraceError,
+    replay,
+    states,
+)
 
 text = st.text(max_size=20)
 numbers = st.integers(0, 1000)
 spans = st.builds(Span, numbers, numbers, numbers, numbers, st.tuples(numbers, numbers), st.just(0))
-values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text | st.lists(st.integers(), max_size=3)
-failures = st.builds(Failure, text, text, text, st.none() | numbers, st.none() | spans, st.none() | text, changed_at=st.lists(numbers, max_size=2).map(tuple))
-effects = st.builds(Effect, st.sampled_from(["tensors.t1", "counters.C1", "storages.S1.cells", "nodes.n1.freed"]), values, st.sampled_from(["observed", "modelled", "agreed"]))
+floats = st.floats(allow_nan=False, allow_infinity=False)
+values = st.none() | st.booleans() | st.integers() | floats | text | st.lists(st.integers(), max_size=3)
+steps = st.lists(numbers, max_size=2).map(tuple)
+failures = st.builds(Failure, text, text, text, st.none() | numbers, st.none() | spans, st.none() | text, changed_at=steps)
+paths = st.sampled_from(["tensors.t1", "counters.C1", "storages.S1.cells", "nodes.n1.freed"])
+effects = st.builds(Effect, paths, values, st.sampled_from(["observed", "modelled", "agreed"]))
+forecasts = st.builds(Forecast, numbers, failures)
+harms = st.builds(Harm, numbers, text, values, values, st.just((StaleRead("n1", "self", "S1", 1, (2,)),)))
 
 
 @st.composite
@@ -25,8 +46,8 @@ def traces(draw):
         Event(
             step, draw(st.sampled_from(["call", "node", "write"])), draw(text), draw(st.none() | spans), (), None,
             tuple(draw(st.lists(st.builds(Operand, st.none() | text, text, text), max_size=2))), ("t1",), (),
-            tuple(draw(st.lists(effects, max_size=3))), forecasts=tuple(draw(st.lists(st.builds(Forecast, numbers, failures), max_size=1))),
-            harms=tuple(draw(st.lists(st.builds(Harm, numbers, text, values, values, st.just((StaleRead("n1", "self", "S1", 1, (2,)),))), max_size=1))),
+            tuple(draw(st.lists(effects, max_size=3))), forecasts=tuple(draw(st.lists(forecasts, max_size=1))),
+            harms=tuple(draw(st.lists(harms, max_size=1))),
         )
         for step in range(count)
     )  # fmt: skip
@@ -51,10 +72,13 @@ def test_a_cut_trace_is_refused_with_one_sentence(trace, data):
 @pytest.mark.parametrize(
     "raw",
     [
-        "", "null", "[]", "3", '"x"', "{}", '{"schema": "1"}', '{"schema": true}', '{"schema": 1, "events": 5}', '{"schema": 1, "surprise": 1}',
+        "", "null", "[]", "3", '"x"', "{}", '{"schema": "1"}', '{"schema": true}',
+        '{"schema": 1, "events": 5}', '{"schema": 1, "surprise": 1}',
         '{"schema": 1, "events": [{"step": 0}]}', '{"schema": 1, "events": [{"step": 3, "kind": "call", "op": "x"}]}',
-        '{"schema": 1, "events": [{"step": 0, "kind": "explode", "op": "x"}]}', '{"schema": 1, "events": [{"step": 0, "kind": "call", "op": ["x"]}]}',
-        '{"schema": 1, "outcome": {"kind": "raised", "failure": 3}}', '{"schema": 1, "events": [{"step": 0, "kind": "call", "op": "x", "effects": [[1, 2, "o"]]}]}',
+        '{"schema": 1, "events": [{"step": 0, "kind": "explode", "op": "x"}]}',
+        '{"schema": 1, "events": [{"step": 0, "kind": "call", "op": ["x"]}]}',
+        '{"schema": 1, "events": [{"step": 0, "kind": "call", "op": "x", "effects": [[1, 2, "o"]]}]}',
+        '{"schema": 1, "outcome": {"kind": "raised", "failure": 3}}',
         '{"schema": 1, "environment": [["torch"]]}', "NaN", '{"schema": NaN}', "[" * 100_000,
     ],
 )  # fmt: skip
@@ -69,7 +93,7 @@ def test_a_newer_schema_is_refused_by_number():
 
 
 def test_json_is_strict():
-    json.loads(Trace().to_json(), parse_constant=lambda name: pytest.fail(name))
+    json.loads(Trace().to_json(), parse_constant=pytest.fail)
 
 
 @given(traces())

@@ -159,7 +159,8 @@ def test_the_result_of_a_module_has_the_name_and_its_intermediate_steps_have_non
 
 
 def test_a_write_through_data_is_silent_and_its_harm_is_computed():
-    trace = trace_program("import torch\nx = torch.ones(2, requires_grad=True)\nh = x * 2\ny = (h * h).sum()\nh.data.mul_(3)\ny.backward()\n")
+    program = "import torch\nx = torch.ones(2, requires_grad=True)\nh = x * 2\ny = (h * h).sum()\nh.data.mul_(3)\ny.backward()\n"
+    trace = trace_program(program)
     [harm] = trace.harms
     assert (harm.torch, harm.meant) == ([24.0, 24.0], [8.0, 8.0])
     with_data = replay(trace)["tensors"]
@@ -178,7 +179,8 @@ def test_backward_is_told_node_by_node_and_the_leaf_gradient_is_held_by_both_eng
 
 
 def test_an_operation_without_a_model_is_mirrored_and_says_why():
-    trace = trace_program("import torch\nx = torch.ones(3, requires_grad=True)\ny = torch.special.bessel_j0(x.detach())\nz = y + x\nz.sum().backward()\n")
+    program = "import torch\nx = torch.ones(3, requires_grad=True)\ny = torch.special.bessel_j0(x.detach())\nz = y + x\n"
+    trace = trace_program(program + "z.sum().backward()\n")
     [event] = [e for e in trace.events if e.op.endswith("bessel_j0")]
     assert event.by == "observed"
     assert event.reason
@@ -250,7 +252,10 @@ def test_a_program_that_python_cannot_parse_was_not_run_and_says_so():
         "import torch\nwith torch.inference_mode():\n    x = torch.ones(3)\n    y = x[0]\nz = x + 1\n",
         "import torch\nn = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])\nn + 1\n",
         "import torch\n变量 = torch.ones(2)  # 🙂 中文\n结果 = 变量 * 2\n",
-        "import torch\nx = torch.ones(2, requires_grad=True)\nx.register_hook(lambda g: g * 100)\n(x * 2).sum().backward()\nassert x.grad[0] == 200\n",
+        (
+            "import torch\nx = torch.ones(2, requires_grad=True)\nx.register_hook(lambda g: g * 100)\n"
+            "(x * 2).sum().backward()\nassert x.grad[0] == 200\n"
+        ),
     ],
 )
 def test_unusual_tensors_are_traced_without_a_disagreement_and_the_recording_goes_on_to_the_end(program: str):
