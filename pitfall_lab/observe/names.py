@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch.overrides import resolve_name
+import torch
 
+#: Torch's table of names, read once and before any program runs: torch's own look-up enters ``catch_warnings`` each time, which makes
+#: Python forget which warnings it has already shown.
+_NAMES: dict[Any, str] = torch.overrides._get_overridable_functions()[1]
+
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 #: Calls that neither make a tensor, nor change one, nor start backward. They are passed on unseen.
 QUIET_GETTERS = frozenset({
     "shape", "dtype", "device", "layout", "requires_grad", "grad_fn", "is_leaf", "_version", "ndim", "names", "itemsize", "nbytes",
@@ -33,9 +38,9 @@ def name_of(func: Callable[..., Any]) -> str:
     >>> name_of(torch.Tensor.add_)
     'torch.Tensor.add_'
     """
-    resolved = resolve_name(func)
+    resolved = str(func) if isinstance(func, _OPERATORS) else _NAMES.get(func)
     if resolved:
-        return str(resolved)
+        return resolved
     own = str(getattr(func, "__name__", type(func).__name__))
     module = str(getattr(func, "__module__", "") or "")
     return f"{module}.{own}" if module.startswith("torch") else own

@@ -14,7 +14,9 @@ from typing import Any
 
 from pitfall_lab.trace import Source, Span
 
-PACKAGE = str(Path(__file__).resolve().parent.parent)
+HERE = Path(__file__).parent.parent
+#: Both, because code objects carry the path a module was imported by, which may lead through a link.
+PACKAGE = (f"{HERE}/", f"{HERE.resolve()}/")
 #: The recorder's stand-in frames carry the learner's file name (for warnings) and this function name.
 STAND_IN = "_pitfall_lab_run"
 
@@ -27,7 +29,7 @@ def _library_prefixes() -> tuple[str, ...]:
     places += site.getsitepackages() if hasattr(site, "getsitepackages") else []
     modules = [sys.modules.get(name) for name in ("torch", "IPython", "ipykernel")]
     places += [str(Path(module.__file__).parent) for module in modules if module and module.__file__]
-    return tuple({str(Path(place)) + "/" for place in places} | {PACKAGE + "/", "<frozen ", "<__array_function__"})
+    return tuple({str(Path(place)) + "/" for place in places} | {*PACKAGE, "<frozen ", "<__array_function__"})
 
 
 Place = tuple[int, int, int, int]

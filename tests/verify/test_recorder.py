@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import traceback
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional
 
+import pitfall_lab
 from pitfall_lab.observe import Recorder, Verdict, facts
 from pitfall_lab.observe.names import is_quiet, name_of
 from pitfall_lab.observe.recorder import clean_traceback, is_composite, private_copy
 from pitfall_lab.observe.spans import SourceMap
-from pitfall_lab.verify import Session
+from pitfall_lab.verify import Session, trace_program
 
 
 class Watching:
@@ -174,3 +178,21 @@ def test_an_assignment_into_a_tensor_spans_the_whole_statement():
         exec(compile(source, "<s>", "exec"), {})
     text = source.splitlines()[2]
     assert [text[s.column : s.end_column] for name, s in spans if name == "__setitem__"] == ["x[0] = 1.0", "x[1:] += 2"]
+
+
+def test_recording_does_not_make_python_forget_which_warnings_it_has_shown(monkeypatch):
+    forgot = []
+    real = warnings._filters_mutated
+    monkeypatch.setattr(warnings, "_filters_mutated", lambda: (forgot.append(traceback.format_stack()), real()))
+    trace_program("import torch\nx = torch.linspace(0, 1, 3)\ny = torch.nn.functional.softsign(x).frac().erfinv()\n")
+    assert forgot == []
+
+
+def test_a_package_imported_through_a_link_does_not_take_itself_for_the_learner(tmp_path):
+    home = Path(pitfall_lab.__file__).parent
+    (tmp_path / "pitfall_lab").symlink_to(home)
+    learner = "import torch\nx = torch.ones(2, requires_grad=True)\n(x * 2).sum().backward()\n"
+    program = f"from pitfall_lab.verify import trace_program\nt = trace_program({learner!r})\n"
+    program += "print(t.outcome.kind, len(t.disagreements), sorted({e.op for e in t.events if e.kind == 'call'}))\n"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "finished 0 ['torch.Tensor.backward', 'torch.Tensor.mul', 'torch.Tensor.sum', 'torch.ones']\n"
