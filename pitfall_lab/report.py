@@ -123,7 +123,16 @@ def summary(name: str, trace: Trace, findings: list[Finding], language: Language
         for kind, count in counts.items()
         if count
     )
-    verdict = listed or T(en="nothing found", zh="没有发现问题").say(language)
+    failure = trace.outcome.failure
+    if failure is not None and not listed:
+        where = T(en=f" up to line {failure.span.line}", zh=f"（到第 {failure.span.line} 行为止）") if failure.span else T(en="", zh="")
+        nothing = T(
+            en=f"stopped by its own {failure.type}; nothing found{where.en}",
+            zh=f"被自己的 {failure.type} 中止；没有发现问题{where.zh}",
+        )
+    else:
+        nothing = T(en="nothing found", zh="没有发现问题")
+    verdict = listed or nothing.say(language)
     lines = [f"{shown(name)}: {paint('bold', verdict)} ({engines})"]
     lines += [paint("dim", shown(note.en if language == "en" else note.zh)) for note in trace.notes[:3]]
     return "\n".join(lines) + "\n"

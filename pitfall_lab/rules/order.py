@@ -120,7 +120,10 @@ def _second_forward(program: Program, place: ast.stmt, copied: list[ast.stmt], *
     edits = program.insert_after(place, *lines) if after else program.insert_before(place, *lines)
     shown = " ".join(program.segment(copied[0]).split())
     shown = shown if len(shown) <= 40 else shown[:39] + "…"
-    title = T(en=f"Run the forward pass again after the change (`{shown}`)", zh=f"在修改之后重新做一次前向计算（`{shown}`）")
+    title = T(
+        en=f"Run the forward pass again after the change, with the changed values (`{shown}`)",
+        zh=f"在修改之后，用修改后的值重新做一次前向计算（`{shown}`）",
+    )
     return Fix(title, edits, meaning="recompute")
 
 

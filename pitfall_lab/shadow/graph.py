@@ -322,7 +322,8 @@ class Graph:
             if not saved.stale and not saved.freed and node is not None and saved.version != counter.version:
                 saved.stale = True
                 fresh.append((node, saved))
-        fresh.sort(key=lambda pair: pair[0].sequence)
+        # A WeakSet has no order of its own: by creation of the node, then by slot.
+        fresh.sort(key=lambda pair: (pair[0].sequence, pair[1].name))
         self.stale.extend(fresh)
         return tuple(fresh)
 

@@ -113,7 +113,7 @@ def _build_tuple(kinds: tuple[Any, ...], raw: Any, where: str) -> tuple[Any, ...
 
 def _build_record(cls: type, raw: Any, where: str) -> Any:
     if cls is Effect and isinstance(raw, list):
-        if len(raw) != 3 or not isinstance(raw[0], str) or raw[2] not in _BY_BACK:
+        if len(raw) != 3 or not isinstance(raw[0], str) or not isinstance(raw[2], str) or raw[2] not in _BY_BACK:
             raise TraceError(f"This is not a trace: {where} has a damaged effect.")
         return cls(raw[0], raw[1], _BY_BACK[raw[2]])
     if not isinstance(raw, dict):

@@ -38,7 +38,8 @@ class Comparison:
     def compare(self, call: Call, step: int, applied: Applied, result: Any) -> tuple[list[str], bool, list[Effect]]:
         """Return the labels of the results, whether the engines agree, and the effects of the call."""
         before = len(self._writer.disagreements)
-        self._memory.remember([self._records.find(real) for real in values.tensors((call.args, call.kwargs))])
+        operands = [self._records.find(real) for real in values.tensors((call.args, call.kwargs))]
+        self._memory.remember(operands, (run.gradient for run in applied.ran))
         reals = list(values.tensors(result))
         results, effects = self._bind_results(step, reals, list(_shadows(applied.result)))
         for real in self._touched(call, applied, reals):

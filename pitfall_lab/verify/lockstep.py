@@ -121,8 +121,10 @@ class Lockstep:
         self._put(call, effects, "agreed" if ok else "observed", reason, results=tuple(results), writes=writes, forecasts=forecasts)
         if applied is not None and applied.ran:
             self._outcomes.nodes_ran(step, call.span, applied.ran)
-            if applied.harms:
-                self._writer.amend(step, harms=tuple(self._outcomes.harm(step, harm) for harm in applied.harms))
+            # A harm is two numbers that differ; where the engine does not know them it has nothing to say.
+            harms = tuple(self._outcomes.harm(step, harm) for harm in applied.harms if harm.torch is not None and harm.meant is not None)
+            if harms:
+                self._writer.amend(step, harms=harms)
 
     def composed(self, call: Call, result: Any) -> None:
         """A composite told in parts has returned: its result gets the name it is assigned to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,14 @@ class Memory:
 
     # ------------------------------------------------------------------ after a call
 
-    def remember(self, operands: Sequence[TensorRecord | None]) -> None:
-        """Keep in mind what the call that is compared next was given: it decides how exact its result can be."""
+    def remember(self, operands: Sequence[TensorRecord | None], gradients: Iterable[np.ndarray | None] = ()) -> None:
+        """Keep in mind what the call that is compared next worked with: it decides how exact its result can be.
+
+        A backward works with the gradients on their way: they may cancel (a sum over a batch norm) to a rounding of themselves.
+        """
         storages = [record.storage for record in operands if record is not None and record.storage is not None]
         self._operands = [storage.shadow.data for storage in storages if storage.shadow.data is not None]
+        self._operands += [np.asarray(gradient) for gradient in gradients if gradient is not None]
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
         """Compare the numbers and go on with torch's, which differ by rounding at most."""

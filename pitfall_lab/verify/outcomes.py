@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow import Node, ShadowError
-from pitfall_lab.trace import Effect, Event, Failure, Harm, Span, StaleRead
+from pitfall_lab.trace import CELL_LIMIT, Effect, Event, Failure, Harm, Span, StaleRead
 from pitfall_lab.verify.cells import cells
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.world import World
@@ -67,7 +67,10 @@ class Outcomes:
             changed = tuple(at for at in self._writes.get(storage, ()) if known["saved_at"] is None or at > known["saved_at"])
             causes.append(StaleRead(self._records.node_label(node) or "", saved.name, storage, known["saved_at"], changed))
         leaf = self._records.shadow_label(harm.leaf) or ""
-        return Harm(step, leaf, cells(_array(harm.torch)), cells(_array(harm.meant)), tuple(causes))
+        given, meant = np.asarray(harm.torch), np.asarray(harm.meant)
+        # Of a large gradient, the cells that differ are the ones to show.
+        apart = tuple(np.flatnonzero(given.reshape(-1) != meant.reshape(-1))[:CELL_LIMIT].tolist()) if given.shape == meant.shape else ()
+        return Harm(step, leaf, cells(given, keep=apart), cells(meant, keep=apart), tuple(causes))
 
 
 def is_as_predicted(predicted: ShadowError | None, error: BaseException, message: str) -> bool:

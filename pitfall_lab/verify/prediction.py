@@ -33,7 +33,8 @@ def predict(world: World, call: Call) -> str:
     except Unmodelled as unknown:
         return unknown.reason
     except ShadowError as predicted:
-        call.memory["predicted"] = predicted
+        # Its traceback holds this frame, and with it the call's tensors, until the cyclic collector runs.
+        call.memory["predicted"] = predicted.with_traceback(None)
     return ""
 
 

@@ -78,6 +78,7 @@ def test_a_cut_trace_is_refused_with_one_sentence(trace, data):
         '{"schema": 1, "events": [{"step": 0, "kind": "explode", "op": "x"}]}',
         '{"schema": 1, "events": [{"step": 0, "kind": "call", "op": ["x"]}]}',
         '{"schema": 1, "events": [{"step": 0, "kind": "call", "op": "x", "effects": [[1, 2, "o"]]}]}',
+        '{"schema": 1, "events": [{"step": 0, "kind": "call", "op": "x", "effects": [["p", 2, []]]}]}',
         '{"schema": 1, "outcome": {"kind": "raised", "failure": 3}}',
         '{"schema": 1, "environment": [["torch"]]}', "NaN", '{"schema": NaN}', "[" * 100_000,
     ],

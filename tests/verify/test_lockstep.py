@@ -341,3 +341,50 @@ def test_numbers_are_equal_up_to_rounding_and_not_beyond():
     assert not equal(one, one * np.float32(1.001), "float32")
     assert not equal(np.array([1, 2]), np.array([1, 3]), "int64")
     assert plain(float("nan")) == "nan"
+
+
+def test_of_a_large_wrong_gradient_the_cells_that_differ_are_shown():
+    source = """\
+import torch
+w = torch.ones(100, requires_grad=True)
+x = torch.ones(100)
+loss = (w * x).sum()
+x.data[50] = 7.0
+loss.backward()
+"""
+    [harm] = trace_program(source).harms
+    assert [50, 7.0] in harm.torch["shown"]
+    assert [50, 1.0] in harm.meant["shown"]
+
+
+def test_batch_norm_in_training_is_no_silent_harm():
+    source = """\
+import torch
+from torch import nn
+net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+net(torch.randn(4, 3)).sum().backward()
+"""
+    trace = trace_program(source)
+    assert trace.harms == ()
+    assert trace.disagreements == ()
+
+
+def test_a_call_that_failed_leaves_no_tensor_behind_for_the_cyclic_collector():
+    source = """\
+import gc, weakref, torch
+gc.disable()
+w = torch.ones(2, requires_grad=True)
+h = w.exp()
+ref = weakref.ref(h)
+h.add_(1)
+try:
+    h.sum().backward()
+except RuntimeError:
+    pass
+del h
+dead = ref() is None
+gc.enable()
+"""
+    namespace: dict[str, object] = {}
+    trace_program(source, namespace=namespace)
+    assert namespace["dead"]
