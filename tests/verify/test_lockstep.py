@@ -375,13 +375,14 @@ import gc, weakref, torch
 gc.disable()
 w = torch.ones(2, requires_grad=True)
 h = w.exp()
-ref = weakref.ref(h)
+loss = h.sum()
+ref = weakref.ref(loss)
 h.add_(1)
 try:
-    h.sum().backward()
+    loss.backward()
 except RuntimeError:
     pass
-del h
+del loss
 dead = ref() is None
 gc.enable()
 """
