@@ -233,7 +233,13 @@ def _never(*_: Any) -> bool:
     return False
 
 
+class Enough(Exception):
+    """A listener has seen enough: the recording ends, and the message says why in words for the learner."""
+
+
 def _reason(error: Exception) -> str:
+    if isinstance(error, Enough):
+        return str(error)
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, Outcome, Source, Trace
 
 EVENT_LIMIT = 20_000
@@ -83,8 +84,8 @@ class Writer:
             self.events[step] = replace(event, **fields)
 
 
-class TooLong(Exception):
+class TooLong(Enough):
     """The trace has reached its size limit."""
 
     def __str__(self) -> str:
-        return f"the trace has {EVENT_LIMIT} steps, its limit"
+        return f"the trace has reached its limit of {EVENT_LIMIT:,} steps; what the program did after that is not shown"

@@ -304,7 +304,8 @@ def test_a_trace_ends_at_its_limit_and_says_so(monkeypatch):
     trace = trace_program("import torch\nx = torch.ones(1)\nfor _ in range(20):\n    x = x + 1\nassert x.item() == 21\n")
     assert trace.outcome.kind == "finished"
     assert len(trace.events) == 5
-    assert trace.notes
+    [note] = trace.notes
+    assert "its limit of 5 steps" in note.en
 
 
 def test_a_function_can_be_traced():
