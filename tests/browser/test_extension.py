@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from playwright.sync_api import expect
+
 EXPLAIN = "pitfall-lab:explain-cell"
 SOURCE = "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(2)\nh.sum().backward()"
 
@@ -30,6 +32,10 @@ def test_explain_shows_the_explorer_below_the_cell_and_leaves_its_source_alone(l
     lab.page.wait_for_function(
         "() => document.querySelector('.jp-OutputArea [data-lm-suppress-shortcuts]').getBoundingClientRect().top < innerHeight"
     )
+    # The keys work at once, and the Explorer says only to others how to get in.
+    expect(root.locator(".pl-hint")).to_be_hidden()
+    lab.page.keyboard.press("Home")
+    expect(root.locator(".pl-count")).to_contain_text("0 /")
     for theme in ("Light", "Dark"):
         lab.theme(f"JupyterLab {theme}")
         lab.page.wait_for_timeout(600)

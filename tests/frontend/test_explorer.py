@@ -174,6 +174,38 @@ def test_text_view_has_every_sentence_and_follows_the_step(stage: Stage):
     assert root.locator(".pl-panel").count() >= 4
 
 
+def test_text_comes_into_sight_when_it_opens_below_the_edge(stage: Stage):
+    stage.page.set_viewport_size({"width": 1040, "height": 420})
+    root = opened(stage, step=2)
+    stage.page.keyboard.press("t")
+    box = root.locator(".pl-textview").bounding_box()
+    assert box is not None
+    assert box["y"] < 200
+
+
+def test_it_says_how_to_get_in_until_the_focus_is_inside(stage: Stage):
+    root = stage.show(STATE)
+    hint = root.locator(".pl-hint")
+    assert hint.is_visible()
+    assert hint.inner_text() == "Click here, then ← → E T ?"
+    hint.click()
+    assert not hint.is_visible()
+    stage.page.keyboard.press("End")
+    assert stage.state("step") == LAST
+
+
+def test_a_node_that_failed_is_told_apart_from_the_call_that_raised(stage: Stage):
+    assert opened(stage).locator(".pl-inside").inner_text() == "in backward: failed here"
+
+
+def test_the_story_stands_in_one_column_when_it_is_narrow(stage: Stage):
+    stage.page.set_viewport_size({"width": 620, "height": 900})
+    root = opened(stage)
+    assert len(set(root.locator(".pl-story li").evaluate_all("all => all.map(one => one.offsetLeft)"))) == 1
+    arrow = root.locator(".pl-story li").nth(1).evaluate("one => getComputedStyle(one, '::before').content")
+    assert arrow == '"↓"'
+
+
 def test_help_lists_every_key_in_both_languages(stage: Stage):
     root = opened(stage)
     stage.page.keyboard.press("?")

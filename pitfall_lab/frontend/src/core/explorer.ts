@@ -93,6 +93,7 @@ class Explorer {
     this.#roving = new Roving(root, () => this.#scrubber.input);
     root.addEventListener("keydown", (event) => this.#key(event));
     root.addEventListener("click", (event) => this.#followLabel(event));
+    root.addEventListener("click", () => this.#enter());
     this.#draw();
     this.#stop.push(model.onChange(() => this.#update()), watchTheme(root));
   }
@@ -189,6 +190,8 @@ class Explorer {
     const mirrored = agreement.mirrored ? model.t(`, ${agreement.mirrored} without a model`, `，${agreement.mirrored} 个没有模型`) : "";
     const badge = h("span", { class: "pl-agree", title: this.#agreementText() }, dot("a", byText("a", model)), agreed + mirrored);
     if (agreement.disagreed) badge.append(h("b", {}, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
+    const keys = `← → ${this.#story ? "E " : ""}T ?`;
+    const hint = h("span", { class: "pl-hint" }, model.t(`Click here, then ${keys}`, `点击此处，再按 ${keys}`));
     const tools = h(
       "div",
       { class: "pl-tools" },
@@ -196,7 +199,7 @@ class Explorer {
       this.#button("?", model.t("Help", "帮助"), model.t("keys and signs (?)", "按键与符号（?）"), () => this.#toggleHelp(), this.#help),
       this.#button("language", model.t("中文", "English"), model.t("切换到中文", "switch to English"), () => (model.language = model.language === "zh" ? "en" : "zh")),
     );
-    return h("header", { class: "pl-head" }, h("h2", {}, sources[0]?.name ?? ""), h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome" }, said), badge, tools);
+    return h("header", { class: "pl-head" }, h("h2", {}, sources[0]?.name ?? ""), h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome" }, said), badge, hint, tools);
   }
 
   #agreementText(): string {
@@ -351,6 +354,7 @@ class Explorer {
   #toggleText(): void {
     this.#asText = !this.#asText;
     this.#redraw();
+    this.#root.querySelector(".pl-textview")?.scrollIntoView({ block: "nearest" });
   }
 
   #toggleHelp(): void {
@@ -417,6 +421,11 @@ class Explorer {
     if (from !== this.#scrubber.input) return this.#scrubber.input.focus();
     from.blur();
     this.#host.parentElement?.closest<HTMLElement>("[tabindex]")?.focus({ preventScroll: true });
+  }
+
+  /** A click on anything that takes no focus itself goes to the scrubber, so that the keys work; but not when it ends a selection of text. */
+  #enter(): void {
+    if (!this.#root.matches(":focus-within") && !String(getSelection())) this.#scrubber.input.focus({ preventScroll: true });
   }
 
   #followLabel(event: Event): void {

@@ -14,7 +14,7 @@ function ticks(model: ExplorerModel): SVGElement {
   const paths = { call: "", write: "", node: "", error: "" };
   for (const event of model.trace.events) {
     const at = event.step + 1;
-    if (event.error) paths.error += `M${at} 10V30`;
+    if (event.error) paths.error += `M${at} ${event.kind === "node" ? 20 : 10}V30`;
     else if (event.writes.length) paths.write += `M${at} 12V20`;
     else if (event.kind === "node") paths.node += `M${at} 20V27`;
     else paths.call += `M${at} 15V20`;
@@ -29,9 +29,19 @@ function ticks(model: ExplorerModel): SVGElement {
   );
 }
 
+/** Says that the steps after a backward that raised are what ran inside it. Only the last one: there is little room. */
+function inside(model: ExplorerModel): HTMLElement | null {
+  const { events } = model.trace;
+  const failed = events.findLast((event) => event.error && event.kind === "node");
+  if (!failed) return null;
+  const label = h("span", { class: "pl-inside" }, model.t("in backward: failed here", "backward 内部：在此失败"));
+  label.style.insetInlineEnd = `${100 - ((failed.step + 1) / events.length) * 100}%`;
+  return label;
+}
+
 /** The beats of the story as pins above the strip. */
 function pins(model: ExplorerModel, story: Story | undefined): HTMLElement {
-  const box = h("div", { class: "pl-pins", "aria-hidden": "true" });
+  const box = h("div", { class: "pl-pins", "aria-hidden": "true" }, inside(model));
   for (const { role, step } of story?.beats ?? []) {
     if (step === null || role === "other") continue;
     const pin = mark(role);

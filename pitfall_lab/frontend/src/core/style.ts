@@ -25,8 +25,8 @@ button:hover{background:var(--pl-wash)}button:disabled{opacity:.6;cursor:default
 .pl-root>*{padding:12px 20px}
 .pl-head,.pl-findings,.pl-finding+*,.pl-facts,.pl-tabs,.pl-panels,.pl-empties,.pl-remedies,.pl-textview,.pl-help,.pl-notes{border-top:var(--pl-edge)}
 .pl-head,.pl-outcome,.pl-agree,.pl-facts,.pl-facts>span,.pl-finding h3,.pl-tag,.pl-role,.pl-legend,.pl-legend span{display:flex;flex-wrap:wrap;align-items:center;gap:2px 7px}
-.pl-agree,.pl-count,.pl-tools button,.pl-facts,.pl-beat-text,.pl-untried,.pl-kept,.pl-old,.pl-nothing,.pl-empties,.pl-notes,.pl-file,.pl-no,.pl-legend{color:var(--pl-dim)}
-.pl-facts,.pl-beat-text,.pl-empties,.pl-ok,.pl-untried{font-size:13px}.pl-tag,.pl-file,.pl-legend{font-size:12px}
+.pl-agree,.pl-hint,.pl-inside,.pl-count,.pl-tools button,.pl-facts,.pl-beat-text,.pl-untried,.pl-kept,.pl-old,.pl-nothing,.pl-empties,.pl-notes,.pl-file,.pl-no,.pl-legend{color:var(--pl-dim)}
+.pl-facts,.pl-beat-text,.pl-empties,.pl-ok,.pl-untried{font-size:13px}.pl-hint,.pl-tag,.pl-file,.pl-legend{font-size:12px}.pl-root:focus-within .pl-hint{visibility:hidden}
 
 .pl-root>.pl-head{padding-block:10px;column-gap:20px;border:0}.pl-bad{font-weight:600}.pl-agree b{color:var(--pl-red)}
 .pl-tools{margin-inline-start:auto;display:flex}
@@ -38,7 +38,7 @@ button:hover{background:var(--pl-wash)}button:disabled{opacity:.6;cursor:default
 .pl-ticks,.pl-pins{position:absolute;inset:0 8px;width:calc(100% - 16px);height:100%;overflow:visible;pointer-events:none}
 .pl-ticks path{stroke:var(--pl-dim);stroke-width:1.2;fill:none;vector-effect:non-scaling-stroke}.pl-dense .pl-t-call,.pl-dense .pl-t-node{opacity:.25}.pl-ticks .pl-axis{stroke:var(--pl-line);stroke-width:2}
 .pl-ticks .pl-t-write{stroke:var(--pl-ink);stroke-width:2.6}.pl-ticks .pl-t-error{stroke:var(--pl-red);stroke-width:2.6}
-.pl-pins svg{position:absolute;margin-inline-start:-6px}
+.pl-pins>*{position:absolute;margin-inline:-6px}.pl-inside{top:30px;font-size:12px;line-height:1;white-space:nowrap}
 .pl-scrub input{position:absolute;inset:0;width:100%;height:100%;margin:0;appearance:none;background:none;outline:0;cursor:pointer}
 input::-webkit-slider-runnable-track{height:100%}
 input::-webkit-slider-thumb{appearance:none;width:16px;height:16px;margin-top:12px;border-radius:50%;background:var(--pl-accent);border:3px solid var(--pl-bg);box-shadow:0 0 0 1.5px var(--pl-accent)}
@@ -69,7 +69,7 @@ input:focus-visible::-webkit-slider-thumb{outline:2px solid var(--pl-accent);out
 .pl-root>.pl-panels{padding:0;display:grid;gap:1px;background:var(--pl-line)}
 .pl-panel{background:var(--pl-bg);padding:14px 20px 18px;display:flex;flex-direction:column}
 .pl-body{flex:1;display:flex;flex-direction:column}.pl-body>.pl-code,.pl-body>.plv{max-height:var(--pl-tall,400px)}
-@container pl (width<720px){.pl-root>.pl-tabs{display:flex}.pl-panel:not(.pl-chosen),.pl-panel>h3{display:none}.pl-story li+li::before{content:none}
+@container pl (width<720px){.pl-root>.pl-tabs{display:flex}.pl-panel:not(.pl-chosen),.pl-panel>h3{display:none}.pl-story{grid-template-columns:1fr;row-gap:24px}.pl-story li+li::before{content:"↓";left:13px;top:-12px}
 .pl-root>*,.pl-finding,.pl-panel{padding-inline:12px!important}.pl-root>.pl-findings,.pl-root>.pl-panels{padding-inline:0!important}
 .pl-root>.pl-transport{grid-template-columns:1fr auto}.pl-buttons{grid-column:1/-1;grid-row:2}.pl-others button{grid-template-columns:1fr}}
 @container pl (width>=720px){.pl-panels{grid-template-columns:5fr 6fr}.pl-panel:last-child:nth-child(odd){grid-column:1/-1}}

@@ -71,11 +71,14 @@ async function run(cell: CodeCell, code: string, context: ISessionContext): Prom
   }
 }
 
-/** A traceback may stand above the Explorer: whoever asked for an explanation should not have to look for it. */
-async function bringIntoSight(cell: CodeCell): Promise<void> {
+/** A traceback may stand above the Explorer: whoever asked for an explanation should not have to look for it, nor click before its keys work. */
+async function bringIntoSight(cell: CodeCell, stillWaiting: () => boolean): Promise<void> {
   for (let tries = 0; tries < 40 && !cell.isDisposed; tries += 1) {
     const explorer = cell.outputArea.node.querySelector("[data-lm-suppress-shortcuts]");
-    if (explorer) return explorer.scrollIntoView({ block: "start" });
+    if (explorer) {
+      if (stillWaiting()) explorer.shadowRoot?.querySelector<HTMLElement>("[tabindex='0']")?.focus({ preventScroll: true });
+      return explorer.scrollIntoView({ block: "start" });
+    }
     await new Promise((resolve) => window.setTimeout(resolve, 100));
   }
 }
@@ -86,6 +89,8 @@ export async function explainCell(panel: NotebookPanel, say: Say): Promise<void>
     Notification.info(say("There is no code cell to explain yet.", "还没有可以解释的代码单元格。"), { autoClose: 6000 });
     return;
   }
+  // Whoever went on to another cell while the kernel worked keeps the focus there.
+  const asked = panel.content.activeCell;
   const source = sourceOf(cell);
   if (/^\s*%%/.test(source) && !source.trimStart().startsWith(MAGIC)) {
     Notification.info(say("A cell that begins with another %% magic cannot be explained.", "以其他 %% 魔法命令开头的单元格无法解释。"), { autoClose: 6000 });
@@ -99,5 +104,5 @@ export async function explainCell(panel: NotebookPanel, say: Say): Promise<void>
   }
   const magic = languageOf(say) === "zh" ? `${MAGIC} --language zh` : MAGIC;
   await run(cell, source.trimStart().startsWith(MAGIC) ? source.trimStart() : `${magic}\n${source}`, panel.sessionContext);
-  await bringIntoSight(cell);
+  await bringIntoSight(cell, () => panel.isVisible && panel.content.activeCell === asked);
 }
