@@ -1,0 +1,148 @@
+"""Experiments that need a CUDA device: run live where there is one, replayed from a labelled recording where there is none.
+
+An experiment is one short program in ``programs/``, complete in itself; it prints what a reader wants to see and leaves its
+numbers in ``result``. ``python -m pitfall_lab.lessons.gpu.record`` runs them all and writes ``recorded.json``: device, driver,
+torch version and date stand beside the numbers, and every replay says so. Programs run in a process of their own, live and recorded
+alike: a fresh CUDA context, so that what other cells have cached does not show in the counters.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.trace import T
+
+TIMEOUT = 300
+"""Seconds that one experiment may take."""
+
+_LIVE = T(en="measured now on {device}, torch {torch}", zh="刚在 {device}、torch {torch} 上实测")
+_RECORDED = T(
+    en="recorded on {device}, torch {torch}, {date}; not measured on this machine",
+    zh="在 {device}、torch {torch} 上于 {date} 录制；并非本机实测",
+)
+
+# Runs a program and writes what it left behind; a process of its own because torch is imported there, never in this package.
+_HARNESS = """\
+import contextlib, io, json, runpy, sys
+path, out = sys.argv[1:]
+printed = io.StringIO()
+import torch
+with contextlib.redirect_stdout(printed):
+    left = runpy.run_path(path)
+device = torch.cuda.get_device_name(0)
+with open(out, "w", encoding="utf-8") as file:
+    json.dump({"device": device, "torch": torch.__version__, "printed": printed.getvalue(), "result": left["result"]}, file)
+"""
+_HAS_CUDA = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
+
+
+class ExperimentFailed(RuntimeError):
+    """The program did not run through on this device; the message ends with its last line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one experiment gave: its ``source``, what it ``printed``, its numbers (``result``), and where they come from."""
+
+    name: str
+    source: str
+    printed: str
+    result: dict[str, Any]
+    device: str
+    torch: str
+    date: str
+    live: bool
+
+    @property
+    def title(self) -> str:
+        """The program's first line: what it shows."""
+        return self.source.split('"""')[1].strip()
+
+    @property
+    def label(self) -> T:
+        """Where the numbers come from, in both languages: every picture made of them carries it."""
+        text = _LIVE if self.live else _RECORDED
+        words = {"device": self.device, "torch": self.torch, "date": self.date}
+        return T(en=text.en.format(**words), zh=text.zh.format(**words))
+
+    def __str__(self) -> str:
+        return f"{self.title}\n[{self.label.en}]\n\n{self.printed}"
+
+    def _repr_html_(self) -> str:
+        label = f"{html.escape(self.label.en)} · <span lang='zh'>{html.escape(self.label.zh)}</span>"
+        return (
+            f"<figure class='pitfall-lab-recording'><figcaption>{html.escape(self.title)}</figcaption>"
+            f"<pre>{html.escape(self.printed)}</pre><p><small>{label}</small></p>"
+            f"<details><summary>Program</summary><pre>{html.escape(self.source)}</pre></details></figure>"
+        )
+
+
+def names() -> list[str]:
+    """The experiments there are, in alphabetical order."""
+    return sorted(Path(p.name).stem for p in files(__package__).joinpath("programs").iterdir() if p.name.endswith(".py"))
+
+
+def experiment(name: str, *, live: bool | None = None) -> Recording:
+    """Run the experiment ``name`` where a CUDA device is present, else replay its recording.
+
+    ``live=False`` always replays, ``live=True`` always runs. Raises KeyError for an unknown name, :class:`ExperimentFailed` when
+    the program does not run through or was never recorded.
+    """
+    if name not in names():
+        raise KeyError(f"There is no experiment {name!r}; there are {', '.join(names())}.")
+    if live if live is not None else has_cuda():
+        return run(name)
+    kept = recorded()
+    found = kept["experiments"].get(name)
+    if found is None:
+        raise ExperimentFailed(f"{name} needs a CUDA device: there is none here, and no recording of it comes with this version.")
+    return Recording(name, source(name), found["printed"], found["result"], kept["device"], kept["torch"], kept["date"], live=False)
+
+
+def source(name: str) -> str:
+    """The program of an experiment."""
+    return files(__package__).joinpath("programs", f"{name}.py").read_text(encoding="utf-8")
+
+
+def run(name: str) -> Recording:
+    """Run an experiment now, in a process of its own."""
+    from datetime import UTC, datetime
+
+    with tempfile.TemporaryDirectory() as folder, as_file(files(__package__).joinpath("programs", f"{name}.py")) as path:
+        out = Path(folder) / "out.json"
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", _HARNESS, str(path), str(out)],
+                capture_output=True, text=True, timeout=TIMEOUT, check=False, cwd=folder,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise ExperimentFailed(f"{name} took longer than {TIMEOUT} s.") from error
+        if done.returncode or not out.is_file():
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise ExperimentFailed(f"{name} did not run through: {last}")
+        found = json.loads(out.read_text(encoding="utf-8"))
+    date = datetime.now(UTC).date().isoformat()
+    return Recording(name, source(name), found["printed"], found["result"], found["device"], found["torch"], date, live=True)
+
+
+@cache
+def recorded() -> dict[str, Any]:
+    """The recording that comes with the package, if one does: ``device``, ``driver``, ``torch``, ``date`` and ``experiments`` by name."""
+    file = files(__package__).joinpath("recorded.json")
+    kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"experiments": {}}
+    return kept
+
+
+@cache
+def has_cuda() -> bool:
+    """Whether torch sees a CUDA device (asked in another process: this package does not import torch)."""
+    return subprocess.run([sys.executable, "-c", _HAS_CUDA], capture_output=True, check=False).returncode == 0
