@@ -19,8 +19,8 @@ __version__ = "0.1.0"
 class _CallablePackage(ModuleType):
     """``pitfall_lab.trace`` is the package of the Trace *and* the function that makes one: both names are promised."""
 
-    def __call__(self, source: Any, name: str = "program.py") -> Any:
-        return import_module("pitfall_lab.api").trace(source, name)
+    def __call__(self, source: Any, name: str = "program.py", *, values: bool = True) -> Any:
+        return import_module("pitfall_lab.api").trace(source, name, values=values)
 
 
 import_module("pitfall_lab.trace")

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from pitfall_lab.widgets.explorer import Explorer
 
 
-def trace(source: str | Callable[[], Any], name: str = "program.py") -> Trace:
+def trace(source: str | Callable[[], Any], name: str = "program.py", *, values: bool = True) -> Trace:
     """Run a program (its text, or a function without arguments) on torch and the shadow, and return the Trace.
 
-    The program's own errors are part of the result; they are not raised.
+    The program's own errors are part of the result; they are not raised. With ``values=False`` no numbers are followed (metadata
+    mode): shapes, strides, types, versions, aliasing, the graph, saved tensors and errors are, at a fraction of the cost.
 
     Raises:
         TypeError: ``source`` is neither text nor a Python function.
@@ -22,9 +23,9 @@ def trace(source: str | Callable[[], Any], name: str = "program.py") -> Trace:
     from pitfall_lab.verify import trace_callable, trace_program
 
     if isinstance(source, str):
-        return trace_program(source, name)
+        return trace_program(source, name, values=values)
     if callable(source):
-        return trace_callable(source)
+        return trace_callable(source, values=values)
     raise TypeError(f"trace() needs a program as text or a function, not {type(source).__name__}.")
 
 

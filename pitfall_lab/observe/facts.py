@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 _SAVED: dict[type, tuple[str, ...]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """What torch says of one tensor now. ``stride`` and ``offset`` count elements; ``storage`` identifies a StorageImpl.
 
     ``grad_fn`` is the node's key (see :func:`node_key`). An opaque tensor (sparse, nested, functorch-wrapped, a subclass
@@ -52,19 +48,18 @@ def is_tensor(value: object) -> bool:
 
 def read(tensor: torch.Tensor) -> Facts:
     """Read the facts of ``tensor``. Never raises for exotic layouts: what cannot be read is left out."""
-    kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "tensor"
-    shape = () if tensor.is_nested else tuple(int(n) for n in tensor.shape)
-    base = Facts(shape, dtype_name(tensor.dtype), str(tensor.device), tensor.requires_grad, _is_leaf(tensor), kind)
+    kind = "parameter" if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter) else "tensor"
+    device = tensor.device
+    first = dtype_name(tensor.dtype), device_name(device), tensor.requires_grad, _is_leaf(tensor), kind
     if is_opaque(tensor):
-        return base
+        return Facts(() if tensor.is_nested else tuple(int(n) for n in tensor.shape), *first)
     storage = tensor.untyped_storage()
     inference = tensor.is_inference()
     return Facts(
-        shape, base.dtype, base.device, base.requires_grad, base.is_leaf, kind,
-        tuple(tensor.stride()), tensor.storage_offset(), storage._cdata,
-        storage.data_ptr() if tensor.device.type == "cpu" else 0, storage.nbytes(), tensor.element_size(),
+        tuple(tensor.shape), *first, tensor.stride(), tensor.storage_offset(), storage._cdata,
+        storage.data_ptr() if device.type == "cpu" else 0, storage.nbytes(), tensor.element_size(),
         None if inference else tensor._version, tensor._is_view(), inference, not storage.resizable(),
-    )
+    )  # fmt: skip
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool | None:
@@ -83,26 +78,34 @@ def is_opaque(tensor: torch.Tensor) -> bool:
     """Whether the tensor has no strided memory of its own to look at."""
     if tensor.layout is not torch.strided or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return True
-    if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter and hasattr(type(tensor), "__torch_dispatch__"):
-        return type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl and not isinstance(tensor, torch.nn.Parameter)
+    kind = type(tensor)
+    if kind is not torch.Tensor and kind is not torch.nn.Parameter and hasattr(kind, "__torch_dispatch__"):
+        return kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl and not isinstance(tensor, torch.nn.Parameter)
     # A conjugated or negated view reads other numbers than lie in its memory.
     return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg())
 
 
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """``"float32"`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
 
 
-def weak_storage(tensor: torch.Tensor) -> StorageWeakRef:
-    """A reference that keeps the storage's number unique but not its memory alive."""
-    # Not the constructor: where a storage refuses, the half-made object would complain on standard error when it dies.
-    return StorageWeakRef.from_weakref(tensor.untyped_storage()._weak_ref())
+@cache
+def device_name(device: torch.device) -> str:
+    """``"cpu"``, ``"cuda:0"``."""
+    return str(device)
 
 
-def weak(value: Any, gone: Callable[[Any], None]) -> weakref.ref[Any]:
-    """A weak reference to a tensor or array that calls ``gone`` when it dies."""
-    return weakref.ref(value, gone)
+def weak_storage(tensor: torch.Tensor) -> int:
+    """A reference that keeps the storage's number unique but not its memory alive: the number itself. To be given to :func:`let_go`."""
+    return tensor.untyped_storage()._weak_ref()
+
+
+#: Whether the storage behind a weak reference has been freed.
+is_gone: Callable[[int], bool] = torch.UntypedStorage._expired
+#: Ends a weak reference; its number may be another storage's from now on.
+let_go: Callable[[int], None] = torch.UntypedStorage._free_weak_ref
 
 
 def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:

@@ -7,7 +7,7 @@ import linecache
 import site
 import sys
 import sysconfig
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -51,8 +51,6 @@ class SourceMap:
         self._positions: dict[int, tuple[CodeType, list[Any]]] = {}
         self._spans: dict[tuple[int, int], Span | None] = {}
         self._lines: dict[int, list[str]] = {}
-        self._targets: dict[int, dict[Place, str]] = {}
-        self._statements: dict[int, dict[Place, Place]] = {}
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -129,15 +127,13 @@ class SourceMap:
 
     def target(self, span: Span) -> str | None:
         """Return the name that the expression at ``span`` is assigned to (``"h"``, ``"self.w"``), if it is."""
-        if span.source not in self._targets:
-            self._targets[span.source] = _assignment_targets(self._sources[span.source].text)
-        return self._targets[span.source].get((span.line, span.column, span.end_line, span.end_column))
+        names, _ = _assigned(self._sources[span.source].text)
+        return names.get((span.line, span.column, span.end_line, span.end_column))
 
     def statement(self, span: Span) -> Span:
         """Return the whole assignment when ``span`` is only its target (Python gives ``x[0] = v`` the place of ``x[0]``)."""
-        if span.source not in self._statements:
-            self._statements[span.source] = _assignments(self._sources[span.source].text)
-        found = self._statements[span.source].get((span.line, span.column, span.end_line, span.end_column))
+        _, statements = _assigned(self._sources[span.source].text)
+        found = statements.get((span.line, span.column, span.end_line, span.end_column))
         if found is None:
             return span
         line, column, end_line, end_column = found
@@ -147,10 +143,10 @@ class SourceMap:
 
     def targets_on(self, span: Span, text: str) -> list[tuple[str, Span]]:
         """Return the names assigned on the line of ``span`` from expressions that contain ``text``, with those expressions."""
-        self.target(span)
+        names, _ = _assigned(self._sources[span.source].text)
         found = []
         lines = self._text_lines(span.source)
-        for (line, start, end_line, end), name in self._targets[span.source].items():
+        for (line, start, end_line, end), name in names.items():
             if line == span.line == end_line and text in lines[line - 1][start:end] and "." not in name:
                 first = lines[line - 1]
                 found.append((name, Span(line, start, end_line, end, (_utf16(first, start), _utf16(first, end)), span.source)))
@@ -180,14 +176,6 @@ def _utf16(line: str, column: int) -> int:
     return column if line.isascii() else len(line[:column].encode("utf-16-le", "surrogatepass")) // 2
 
 
-def _parsed(text: str) -> tuple[list[ast.AST], list[str]]:
-    try:
-        nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        nodes = []
-    return nodes, text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-
-
 def _place(node: ast.expr | ast.stmt, lines: list[str]) -> Place | None:
     end, end_column = node.end_lineno, node.end_col_offset
     if end is None or end_column is None or end > len(lines):
@@ -195,31 +183,32 @@ def _place(node: ast.expr | ast.stmt, lines: list[str]) -> Place | None:
     return (node.lineno, _code_points(lines[node.lineno - 1], node.col_offset), end, _code_points(lines[end - 1], end_column))
 
 
-def _assignment_targets(text: str) -> dict[Place, str]:
-    """Map the place of every assigned expression to the name it is assigned to."""
-    nodes, lines = _parsed(text)
-    found: dict[Place, str] = {}
+@lru_cache(maxsize=64)
+def _assigned(text: str) -> tuple[dict[Place, str], dict[Place, Place]]:
+    """What a program assigns, by place.
+
+    First: every assigned expression, and the name it is assigned to. Second: every subscript or attribute that is assigned
+    to, and the whole statement.
+    """
+    names: dict[Place, str] = {}
+    statements: dict[Place, Place] = {}
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return names, statements
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for node in nodes:
         for target, value in _pairs(node):
             name, place = _dotted(target), _place(value, lines)
             if name and place:
-                found.setdefault(place, name)
-    return found
-
-
-def _assignments(text: str) -> dict[Place, Place]:
-    """Map the place of every subscript or attribute that is assigned to, to the place of the whole statement."""
-    nodes, lines = _parsed(text)
-    found: dict[Place, Place] = {}
-    for node in nodes:
+                names.setdefault(place, name)
         if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             whole = _place(node, lines)
-            for target in targets:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 place = _place(target, lines)
                 if isinstance(target, (ast.Subscript, ast.Attribute)) and place and whole:
-                    found[place] = whole
-    return found
+                    statements[place] = whole
+    return names, statements
 
 
 _SEQUENCE = (ast.Tuple, ast.List)

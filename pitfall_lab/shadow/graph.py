@@ -45,7 +45,7 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "facade", "freed", "hooks", "inner", "leaf", "mirrored", "multiple", "name", "next", "opaque", "outputs", "retains",
+        "__weakref__", "facade", "freed", "hooks", "inner", "leaf", "mark", "mirrored", "multiple", "name", "next", "opaque", "outputs", "retains",
         "saved", "sequence", "vjp",
     )  # fmt: skip
 
@@ -63,6 +63,7 @@ class Node:
         self.leaf: ShadowTensor | None = None
         self.inner: Node | None = None
         self.facade: Any = None
+        self.mark = 0
         self.hooks: list[tuple[int, Callable[[Any], Any]]] = []
         self.retains: list[tuple[int, ref[ShadowTensor]]] = []
 

@@ -7,6 +7,8 @@ Three separate things that are easily taken for one:
 - a :class:`ShadowTensor` is a window: storage + offset + shape + strides, and a place in the autograd graph.
 
 Same storage with another counter is the whole secret of the ``.data`` bug.
+
+Each of them, and each node of the graph, has a ``mark``: the number that whoever watches the engine calls it by (0: none yet).
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ Shape = tuple[int, ...]
 class Counter:
     """A version counter; ``saved`` are the saved tensors that will be compared with it in backward."""
 
-    __slots__ = ("__weakref__", "saved", "version")
+    __slots__ = ("__weakref__", "mark", "saved", "version")
 
     def __init__(self, version: int = 0) -> None:
         self.version = version
+        self.mark = 0
         self.saved: WeakSet[Saved] | None = None
 
     def watch(self, saved: Saved) -> None:
@@ -48,13 +51,14 @@ class Storage:
     outside the engine can write into it: then nothing tells us of a write, and saved values are kept at once.
     """
 
-    __slots__ = ("__weakref__", "data", "device", "dtype", "links", "saved", "shared", "size")
+    __slots__ = ("__weakref__", "data", "device", "dtype", "links", "mark", "saved", "shared", "size")
 
     def __init__(self, size: int, dtype: DType, device: Device = CPU, data: np.ndarray | None = None) -> None:
         self.size = size
         self.dtype = dtype
         self.device = device
         self.data = data
+        self.mark = 0
         self.shared = False
         self.saved: WeakSet[Saved] | None = None
         self.links: list[tuple[Storage, np.ndarray, np.ndarray]] = []
@@ -134,7 +138,7 @@ class ShadowTensor:
 
     __slots__ = (
         "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooks", "inference", "kind",
-        "node", "number", "offset", "output_nr", "retains_grad", "shape", "storage", "stride", "view",
+        "mark", "node", "number", "offset", "output_nr", "retains_grad", "shape", "storage", "stride", "view",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - the window's parts, in the order everyone thinks of them
@@ -166,6 +170,7 @@ class ShadowTensor:
         self.inference = False
         self.number = False
         self.kind = "tensor"
+        self.mark = 0
         self.facade: Any = None
 
     @property

@@ -117,9 +117,13 @@ class Adoption:
             seen.add(key)
             order.append(item)
             stack += [child for child, _ in facts.next_nodes(item) if child is not None]
+        made = []  # until all are linked, nothing else holds them
         for item in sorted(order, key=lambda n: (facts.leaf_of(n) is None, n._sequence_nr())):
-            self._records.nodes[facts.node_key(item)] = self._mirror_one(item, effects)
-        return self._records.nodes[facts.node_key(node)]
+            made.append(self._mirror_one(item, effects))
+            self._records.nodes[facts.node_key(item)] = made[-1]
+        mirrored = self._records.nodes.get(facts.node_key(node))
+        assert mirrored is not None
+        return mirrored
 
     def _mirror_one(self, item: Any, effects: list[Effect]) -> Node:
         leaf = facts.leaf_of(item)

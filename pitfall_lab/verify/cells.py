@@ -22,8 +22,11 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
     if flat.size <= limit:
         return [plain(item) for item in flat.tolist()]
     half = limit // 2
-    chosen = sorted({*range(half), *range(flat.size - half, flat.size), *(k for k in keep if 0 <= k < flat.size)})
-    return {"count": int(flat.size), "shown": [[k, plain(flat[k].item())] for k in chosen]}
+    size = int(flat.size)
+    chosen = [*range(half), *range(size - half, size)]
+    if keep:
+        chosen = sorted({*chosen, *(k for k in keep if 0 <= k < size)})
+    return {"count": size, "shown": [[k, plain(item)] for k, item in zip(chosen, flat[chosen].tolist(), strict=True)]}
 
 
 def plain(value: Any) -> Any:

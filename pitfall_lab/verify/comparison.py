@@ -202,9 +202,8 @@ class Comparison:
         effects: list[Effect] = []
         for node in ran:
             if node.leaf is not None:
-                label = self._records.shadow_label(node.leaf)
-                record = self._records.by_label.get(label) if label else None
-                real = record.ref() if record is not None else None
+                record = self._records.modelled_by(node.leaf)
+                real = record() if record is not None else None
                 if record is not None and real is not None:
                     effects += self._gradient(step, record, real)
         return effects

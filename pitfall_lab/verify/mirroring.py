@@ -58,8 +58,8 @@ class Mirroring:
     def _mirror_backward(self, call: Call) -> list[Effect]:
         effects: list[Effect] = []
         self._release(call)
-        for record in list(self._records.by_label.values()):
-            real = record.ref()
+        for record in list(self._records.by_mark.values()):
+            real = record()
             if real is not None and record.shadow is not None and record.shadow.flag:
                 effects += self._take_gradient(record, real)
         return effects

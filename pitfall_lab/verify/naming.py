@@ -30,7 +30,7 @@ class Naming:
         """Name the result by what it is assigned to. Inside a module's call every step looks like the result until the next one."""
         if call.span is None or len(results) != 1 or (not call.direct and _is_being_built(call.frame)):
             return []
-        name, record = self._sources.target(call.span), self._records.by_label.get(results[0])
+        name, record = self._sources.target(call.span), self._records.named(results[0])
         if name is None or record is None:
             return []
         effects: list[Effect] = []

@@ -43,7 +43,8 @@ class Pairing:
             fresh[key] = (theirs, own)
             work += [(child, edge) for (child, _), (edge, _) in zip(children, edges, strict=True) if child is not None and edge is not None]
         # Only a graph that fits as a whole is taken as known.
-        self._records.nodes.update({key: own for key, (_, own) in fresh.items()})
+        for key, (_, own) in fresh.items():
+            self._records.nodes[key] = own
         for theirs, own in sorted(fresh.values(), key=lambda pair: (pair[1].leaf is None, pair[1].sequence)):
             self._records.label_node(own)
             self._compare_saved(step, theirs, own)

@@ -17,18 +17,24 @@ from pitfall_lab.verify.lockstep import Lockstep
 
 #: Numbers of larger tensors are not modelled: a trace costs the same whatever the size of what it follows.
 VALUE_LIMIT = 4096
+#: The limit under which no tensor falls, not even an empty one.
+NO_VALUES = -1
 
 
 class Session:
     """One observed stretch of a program: a context manager around the code, then :meth:`finish`.
 
     ``filename`` is the code file name of the program's frames (or several that it may be), ``name`` what the trace calls it,
-    ``text`` its source. Tensors with more than ``value_limit`` elements are followed without their numbers.
+    ``text`` its source. Tensors with more than ``value_limit`` elements are followed without their numbers. With ``values=False`` no
+    numbers are followed at all (metadata mode): shapes, strides, types, versions, aliasing, the graph, saved tensors and errors
+    are, and recording costs a fraction.
     """
 
-    def __init__(self, filename: str | tuple[str, ...], name: str, text: str, value_limit: int = VALUE_LIMIT) -> None:
+    def __init__(
+        self, filename: str | tuple[str, ...], name: str, text: str, value_limit: int = VALUE_LIMIT, *, values: bool = True
+    ) -> None:
         self.sources = SourceMap(filename, name, text)
-        self._lockstep = Lockstep(self.sources, value_limit)
+        self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES)
         self._recorder = Recorder(self._lockstep, self.sources)
         self._text = text
 
@@ -75,11 +81,13 @@ def trace_program(
     argv: Sequence[str] = (),
     *,
     value_limit: int = VALUE_LIMIT,
+    values: bool = True,
 ) -> Trace:
     """Run ``source`` on real torch and the shadow, and return what happened.
 
     The program runs in this process, in ``namespace`` (a fresh one by default) and, when ``argv`` is given, with these arguments
     after the program's name. Its own errors do not come out of here: they are the trace's outcome. KeyboardInterrupt does.
+    ``values=False`` records without numbers (see :class:`Session`).
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
@@ -93,7 +101,7 @@ def trace_program(
     try:
         if argv:
             sys.argv = [name, *argv]
-        return _run(code, scope, Session(filename, name, source, value_limit))
+        return _run(code, scope, Session(filename, name, source, value_limit, values=values))
     finally:
         sys.argv = arguments
         if known is None:
@@ -102,13 +110,13 @@ def trace_program(
             linecache.cache[filename] = known
 
 
-def trace_callable(function: Callable[[], Any]) -> Trace:
-    """Call ``function`` under observation; its file is the trace's source."""
+def trace_callable(function: Callable[[], Any], *, values: bool = True) -> Trace:
+    """Call ``function`` under observation; its file is the trace's source. ``values=False`` records without numbers."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
         raise TypeError("trace() needs a program as text or a function written in Python.")
     text = "".join(linecache.getlines(code.co_filename))
-    session = Session(code.co_filename, Path(code.co_filename).name, text)
+    session = Session(code.co_filename, Path(code.co_filename).name, text, values=values)
     failed: BaseException | None = None
     try:
         with session:

@@ -6,11 +6,12 @@ keeps their number unique but not their memory.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import ref
 
 import numpy as np
 
@@ -18,133 +19,183 @@ from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.shadow import Counter, Node, ShadowTensor, Storage
 
+LOOKS = 16
+"""How many of the storages that lost their last tensor are asked after each call whether they are gone."""
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class StorageRecord:
     """One piece of memory: torch may have several StorageImpls for it (NumPy round trips), the shadow has one Storage."""
 
-    label: str
+    mark: int
     shadow: Storage
     pointer: int
     nbytes: int
     dtype: str
     itemsize: int
-    impls: list[Any] = field(default_factory=list)
-    members: set[str] = field(default_factory=set)
+    impls: list[int] = field(default_factory=list)
+    """Weak references to the StorageImpls, as :func:`facts.weak_storage` makes them."""
+    members: set[int] = field(default_factory=set)
+    """The marks of the living tensors and arrays on this memory."""
     shared: bool = False
     """Whether NumPy code can write here without torch knowing."""
 
     @property
+    def label(self) -> str:
+        """``"S2"``."""
+        return f"S{self.mark}"
+
+    @property
     def alive(self) -> bool:
         """Whether any StorageImpl on this memory still exists."""
-        return any(not impl.expired() for impl in self.impls) or not self.impls
+        return not self.impls or not all(map(facts.is_gone, self.impls))
 
 
-@dataclass(slots=True)
-class TensorRecord:
-    """One tensor or array of the program. ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped)."""
+class TensorRecord(ref):  # type: ignore[type-arg]
+    """One tensor or array of the program, held weakly: the record *is* the weak reference.
 
-    label: str
-    ref: Callable[[], Any]
+    ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` says how often its name was looked for: a
+    parameter is used (by its initialisation) before its module has a name.
+    """
+
+    __slots__ = ("born", "key", "kind", "mark", "names", "searches", "shadow", "storage")
+
+    key: int
+    mark: int
     shadow: ShadowTensor | None
     kind: str
     born: int
-    storage: StorageRecord | None = None
-    names: list[str] = field(default_factory=list)
-    searches: int = 0
-    """How often its name was looked for: a parameter is used (by its initialisation) before its module has a name."""
+    storage: StorageRecord | None
+    names: list[str]
+    searches: int
+
+    @property
+    def label(self) -> str:
+        """``"t3"``."""
+        return f"t{self.mark}"
+
+
+class Nodes:
+    """Shadow nodes by the key of torch's node. Nothing is kept alive; what died is forgotten when the table has doubled."""
+
+    def __init__(self) -> None:
+        self._refs: dict[Any, ref[Node]] = {}
+        self._room = 1024
+
+    def get(self, key: Any) -> Node | None:
+        """The living node with this key, or None."""
+        found = self._refs.get(key)
+        return None if found is None else found()
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def __setitem__(self, key: Any, node: Node) -> None:
+        self._refs[key] = ref(node)
+        if len(self._refs) > self._room:
+            self._refs = {known: reference for known, reference in self._refs.items() if reference() is not None}
+            self._room = max(1024, 2 * len(self._refs))
 
 
 class Records:
-    """The tables. Labels count up in order of birth, one series each for tensors, storages, counters and nodes."""
+    """The tables. Labels count up in order of birth, one series each for tensors, storages, counters and nodes.
+
+    The number of a label is kept on the shadow's object itself, as its ``mark``.
+    """
 
     def __init__(self) -> None:
-        self.by_label: dict[str, TensorRecord] = {}
-        self.storages: dict[str, StorageRecord] = {}
-        self.nodes: WeakValueDictionary[Any, Node] = WeakValueDictionary()
-        self.died: list[str] = []
-        self.shared: dict[str, StorageRecord] = {}
-        self._left: dict[str, StorageRecord] = {}
-        self._by_id: dict[int, TensorRecord] = {}
-        self._by_impl: dict[int, StorageRecord] = {}
+        self.by_mark: dict[int, TensorRecord] = {}
+        self.storages: dict[int, StorageRecord] = {}
+        self.nodes = Nodes()
+        self.died: list[int] = []
+        self.shared: dict[int, StorageRecord] = {}
+        self._left: dict[int, StorageRecord] = {}
+        self.by_id: dict[int, TensorRecord] = {}
+        self.by_impl: dict[int, StorageRecord] = {}
         self._by_pointer: dict[int, StorageRecord] = {}
-        self._counts = {"t": 0, "S": 0, "C": 0, "n": 0}
-        kinds = ("tensor", "storage", "counter", "node")
-        self._labels: dict[str, WeakKeyDictionary[Any, str]] = {kind: WeakKeyDictionary() for kind in kinds}
+        self.tensor_count = self.storage_count = self.counter_count = self.node_count = 0
 
     # ------------------------------------------------------------------ labels
-
-    def _next(self, letter: str) -> str:
-        self._counts[letter] += 1
-        return f"{letter}{self._counts[letter]}"
 
     def counter_label(self, counter: Counter | None) -> str | None:
         """The label of a counter, made on first sight."""
         if counter is None:
             return None
-        known = self._labels["counter"].get(counter)
-        if known is None:
-            known = self._labels["counter"][counter] = self._next("C")
-        return known
+        if not counter.mark:
+            self.counter_count += 1
+            counter.mark = self.counter_count
+        return f"C{counter.mark}"
 
-    def node_label(self, node: Node | None) -> str | None:
+    @staticmethod
+    def node_label(node: Node | None) -> str | None:
         """The label of a node, or None when the trace does not know it."""
-        return None if node is None else self._labels["node"].get(node)
+        return None if node is None or not node.mark else f"n{node.mark}"
 
-    def label_node(self, node: Node) -> str:
+    def label_node(self, node: Node) -> None:
         """Give a new node its label."""
-        label = self._labels["node"][node] = self._next("n")
-        return label
+        self.node_count += 1
+        node.mark = self.node_count
 
-    def shadow_label(self, shadow: ShadowTensor | None) -> str | None:
+    @staticmethod
+    def shadow_label(shadow: ShadowTensor | None) -> str | None:
         """The label of the tensor that ``shadow`` models, or None."""
-        return None if shadow is None else self._labels["tensor"].get(shadow)
+        return None if shadow is None or not shadow.mark else f"t{shadow.mark}"
 
-    def storage_label(self, storage: Storage | None) -> str | None:
+    @staticmethod
+    def storage_label(storage: Storage | None) -> str | None:
         """The label of a shadow storage, or None."""
-        return None if storage is None else self._labels["storage"].get(storage)
+        return None if storage is None or not storage.mark else f"S{storage.mark}"
 
     # ------------------------------------------------------------------ tensors
 
     def find(self, real: Any) -> TensorRecord | None:
         """The record of a live object."""
-        record = self._by_id.get(id(real))
-        return record if record is not None and record.ref() is real else None
+        record = self.by_id.get(id(real))
+        return record if record is not None and record() is real else None
+
+    def named(self, label: str | None) -> TensorRecord | None:
+        """The record of the living tensor or array with this label."""
+        return self.by_mark.get(int(label[1:])) if label else None
+
+    def modelled_by(self, shadow: ShadowTensor | None) -> TensorRecord | None:
+        """The record of the living tensor that ``shadow`` models."""
+        return None if shadow is None else self.by_mark.get(shadow.mark)
 
     def enter(self, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None) -> TensorRecord:
         """Make a record for an object seen for the first time."""
-        label = self._next("t")
-        key = id(real)
-        # The callback must not reference `real`, and records of a finished trace may outlive this table.
-        record = TensorRecord(label, facts.weak(real, lambda ref: self._gone(key, ref)), shadow, kind, born, storage)
-        self._by_id[key] = self.by_label[label] = record
+        self.tensor_count += 1
+        record = TensorRecord(real, self._gone)
+        record.key, record.mark, record.shadow, record.kind = id(real), self.tensor_count, shadow, kind
+        record.born, record.storage, record.names, record.searches = born, storage, [], 0
+        self.by_id[record.key] = self.by_mark[record.mark] = record
         if shadow is not None:
-            self._labels["tensor"][shadow] = label
+            shadow.mark = record.mark
         if storage is not None:
-            storage.members.add(label)
+            storage.members.add(record.mark)
         return record
 
     def rebind(self, record: TensorRecord, shadow: ShadowTensor, storage: StorageRecord | None) -> None:
         """Let another shadow stand for a known object (after something happened that was not modelled)."""
         if record.shadow is not None:
-            self._labels["tensor"].pop(record.shadow, None)
+            record.shadow.mark = 0
         if record.storage is not None:
-            record.storage.members.discard(record.label)
+            record.storage.members.discard(record.mark)
         record.shadow, record.storage = shadow, storage
-        self._labels["tensor"][shadow] = record.label
+        shadow.mark = record.mark
         if storage is not None:
-            storage.members.add(record.label)
+            storage.members.add(record.mark)
 
-    def _gone(self, key: int, ref: Any) -> None:
-        record = self._by_id.get(key)
-        if record is not None and record.ref is ref:
-            del self._by_id[key]
-            self.by_label.pop(record.label, None)
-            self.died.append(record.label)
-            if record.storage is not None:
-                record.storage.members.discard(record.label)
-                if not record.storage.members:
-                    self._left[record.storage.label] = record.storage
+    def _gone(self, record: Any) -> None:
+        if self.by_id.get(record.key) is record:
+            del self.by_id[record.key]
+        if self.by_mark.pop(record.mark, None) is None:
+            return
+        self.died.append(record.mark)
+        storage = record.storage
+        if storage is not None:
+            storage.members.discard(record.mark)
+            if not storage.members:
+                self._left[storage.mark] = storage
 
     # ------------------------------------------------------------------ storages
 
@@ -152,7 +203,7 @@ class Records:
         """The record of the memory a tensor lies in, if it is known: by StorageImpl, else by address."""
         if seen.storage is None:
             return None
-        record = self._by_impl.get(seen.storage)
+        record = self.by_impl.get(seen.storage)
         if record is not None:
             return record
         return self.covering(seen.pointer, seen.nbytes)
@@ -170,47 +221,57 @@ class Records:
 
     def add_storage(self, shadow: Storage, seen: Facts, real: Any) -> StorageRecord:
         """Make a record for memory seen for the first time."""
-        record = StorageRecord(self._next("S"), shadow, seen.pointer, seen.nbytes, seen.dtype, seen.itemsize)
-        self.storages[record.label] = record
+        self.storage_count += 1
+        record = StorageRecord(self.storage_count, shadow, seen.pointer, seen.nbytes, seen.dtype, seen.itemsize)
+        self.storages[record.mark] = record
         if seen.pointer and seen.nbytes:
             self._by_pointer[seen.pointer] = record
-        self._labels["storage"][shadow] = record.label
+        shadow.mark = record.mark
         self.add_impl(record, seen, real)
         return record
 
     def add_impl(self, record: StorageRecord, seen: Facts, real: Any) -> None:
         """Note one more StorageImpl on known memory."""
-        if seen.storage is not None and seen.storage not in self._by_impl:
+        if seen.storage is not None and seen.storage not in self.by_impl:
             record.impls.append(facts.weak_storage(real))
-            self._by_impl[seen.storage] = record
+            self.by_impl[seen.storage] = record
 
     def bury(self) -> tuple[list[str], list[str]]:
-        """Return the labels of tensors and storages that died since the last call, and forget them."""
-        tensors, self.died = self.died, []
-        storages = []
-        for label in sorted(self._left, key=lambda name: int(name[1:])):
-            record = self._left[label]
-            if record.members:
-                del self._left[label]
-            elif not record.alive:
-                # A graph may keep memory that no tensor of the program names any more: it stays in the list until it is gone.
-                storages.append(label)
-                self._drop(record)
-        return tensors, storages
+        """Return the labels of tensors and storages that died since the last call, and forget them.
+
+        A graph may keep memory that no tensor of the program names any more. Such storages are asked again after every call, the
+        ones that waited longest first, but only a few of them: what a call costs must not grow with what a program has made.
+        """
+        tensors, self.died = [f"t{mark}" for mark in self.died], []
+        gone = []
+        for mark in list(itertools.islice(self._left, LOOKS)) if self._left else ():
+            record = self._left.pop(mark)
+            if not record.members:
+                if record.alive:
+                    self._left[mark] = record
+                else:
+                    gone.append(mark)
+                    self._drop(record)
+        return tensors, [f"S{mark}" for mark in sorted(gone)]
 
     def _drop(self, record: StorageRecord) -> None:
-        del self.storages[record.label], self._left[record.label]
-        self.shared.pop(record.label, None)
+        del self.storages[record.mark]
+        self.shared.pop(record.mark, None)
         if self._by_pointer.get(record.pointer) is record:
             del self._by_pointer[record.pointer]
         for impl in record.impls:
-            self._by_impl.pop(impl.cdata, None)
+            del self.by_impl[impl]
+            facts.let_go(impl)
+
+    def __del__(self) -> None:
+        for impl in self.by_impl:
+            facts.let_go(impl)
 
     def share(self, record: StorageRecord) -> None:
         """From now on NumPy code can write this memory without torch knowing."""
         if not record.shared:
             record.shared = True
-            self.shared[record.label] = record
+            self.shared[record.mark] = record
             record.shadow.share()
 
     def offset(self, seen: Facts, storage: StorageRecord) -> int:
@@ -220,9 +281,9 @@ class Records:
 
     def live(self, storage: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
         """Yield the living tensors and arrays on a piece of memory."""
-        for label in sorted(storage.members, key=lambda name: int(name[1:])):
-            record = self.by_label.get(label)
-            real = record.ref() if record is not None else None
+        for mark in sorted(storage.members):
+            record = self.by_mark.get(mark)
+            real = record() if record is not None else None
             if record is not None and real is not None:
                 yield record, real
 
