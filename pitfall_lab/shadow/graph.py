@@ -45,8 +45,8 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "facade", "freed", "hooks", "inner", "leaf", "mark", "mirrored", "multiple", "name", "next", "opaque", "outputs", "retains",
-        "saved", "sequence", "vjp",
+        "__weakref__", "facade", "freed", "hooks", "inner", "leaf", "mark", "mirrored", "multiple", "name", "next", "opaque", "outputs",
+        "retains", "saved", "sequence", "vjp",
     )  # fmt: skip
 
     def __init__(self, name: str, next: tuple[Edge, ...], sequence: int, vjp: Vjp | None = None) -> None:
