@@ -81,7 +81,7 @@ class Subject:
         return str(Path(self.path).parent if self.path else Path.cwd())
 
 
-@dataclass
+@dataclass(eq=False)
 class Workshop:
     """Runs subjects in forks of one worker process; a context manager, because that process has to end."""
 
@@ -89,6 +89,7 @@ class Workshop:
     _worker: subprocess.Popen[str] | None = field(default=None, init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
     _jobs: int = field(default=0, init=False)
+    _printed: str = field(default="", init=False)
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="pitfall-lab-")
@@ -110,13 +111,18 @@ class Workshop:
 
     def trace(self, subject: Subject, *, aloud: bool = False, value_limit: int = VALUE_LIMIT) -> Trace:
         """Run ``subject`` on both engines; ``aloud`` lets its prints through, to standard error. Raises :class:`Unchecked`."""
-        return Trace.from_json(self._run("trace", subject, aloud=aloud, value_limit=value_limit))
+        return Trace.from_json(self._run("trace", subject, prints="aloud" if aloud else "nowhere", value_limit=value_limit))
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
         """Run ``subject`` on plain torch and return what it computed (:mod:`pitfall_lab.verify.witness`). Raises :class:`Unchecked`."""
         return cast("dict[str, Any]", json.loads(self._run("meant" if meant else "witness", subject)))
 
-    def _run(self, kind: str, subject: Subject, *, aloud: bool = False, value_limit: int = VALUE_LIMIT) -> str:
+    def output(self, subject: Subject) -> str:
+        """Run ``subject`` on plain torch and return what it printed, with the last line of its error. Raises :class:`Unchecked`."""
+        self._run("run", subject, prints="kept")
+        return self._printed
+
+    def _run(self, kind: str, subject: Subject, *, prints: str = "nowhere", value_limit: int = VALUE_LIMIT) -> str:
         assert self._folder is not None
         self._jobs += 1
         result = Path(self._folder.name) / f"{self._jobs}.json"
@@ -131,9 +137,10 @@ class Workshop:
             "result": str(result),
             "timeout": self.timeout,
             "value_limit": value_limit,
-            "prints": "aloud" if aloud else "nowhere",
+            "prints": prints,
         }
         ending = self._ask(job) if hasattr(os, "fork") else _run_once(job)
+        self._printed = ending.get("output", "")
         if ending["status"] == "exit" and ending["code"] == 0 and result.exists():
             return result.read_text(encoding="utf-8")
         raise _ended_badly(subject, ending, self.timeout)

@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 import types
 import warnings
 from pathlib import Path
@@ -43,28 +44,75 @@ def main() -> None:
 
 
 def _forked(job: Job) -> dict[str, Any]:
-    """Run one job in a process of its own and say how that ended: ``{"status": "exit" | "signal" | "timeout", "code": n}``."""
+    """Run one job in a process of its own and say how that ended: ``{"status": "exit" | "signal" | "timeout", "code": n, "output": text}``.
+
+    ``output`` is the beginning of what it printed, where the job asks to keep that.
+    """
+    prints = Prints() if job["prints"] == "kept" else None
     child = os.fork()
     if child == 0:
         try:
             os.setsid()
+            if prints is not None:
+                prints.into()
             perform(job)
         finally:
             os._exit(70)
     deadline = time.monotonic() + job["timeout"]
     try:
         while time.monotonic() < deadline:
+            if prints is not None:
+                prints.read()
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
-                if os.WIFSIGNALED(status):
-                    return {"status": "signal", "code": os.WTERMSIG(status)}
-                return {"status": "exit", "code": os.WEXITSTATUS(status)}
+                signalled = os.WIFSIGNALED(status)
+                return {
+                    "status": "signal" if signalled else "exit",
+                    "code": os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status),
+                    "output": prints.text() if prints else "",
+                }
             time.sleep(POLL)
         _end_group(child)
         os.waitpid(child, 0)
-        return {"status": "timeout", "code": 0}
+        return {"status": "timeout", "code": 0, "output": prints.text() if prints else ""}
     finally:
         _end_group(child)
+        if prints is not None:
+            prints.close()
+
+
+class Prints:
+    """What a run prints: its beginning is kept, the rest is read and thrown away, so that a program that prints for ever fills nothing."""
+
+    LIMIT = 1 << 20
+
+    def __init__(self) -> None:
+        self._out, self._in = os.pipe()
+        os.set_blocking(self._out, False)
+        self._kept = bytearray()
+
+    def into(self) -> None:
+        """In the child: let standard output and standard error end here."""
+        os.dup2(self._in, 1)
+        os.dup2(self._in, 2)
+
+    def read(self) -> None:
+        """Take what is there, without waiting."""
+        with contextlib.suppress(BlockingIOError):
+            while piece := os.read(self._out, 1 << 16):
+                self._kept += piece[: max(self.LIMIT - len(self._kept), 0)]
+                if len(self._kept) >= self.LIMIT:
+                    return
+
+    def text(self) -> str:
+        """All that was kept."""
+        self.read()
+        return self._kept.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self._out)
+        os.close(self._in)
 
 
 def _end_group(leader: int) -> None:
@@ -88,6 +136,8 @@ def perform(job: Job) -> None:
 
         trace = trace_program(job["source"], name=job["name"], namespace=namespace, filename=job["path"], value_limit=job["value_limit"])
         answer = trace.to_json()
+    elif job["kind"] == "run":
+        answer = _alone(job, namespace)
     else:
         from pitfall_lab.verify.witness import witness
 
@@ -101,6 +151,21 @@ def perform(job: Job) -> None:
     os._exit(0)
 
 
+def _alone(job: Job, namespace: dict[str, Any]) -> str:
+    """Run the program as it is and let it print; an error is printed as its last line, a warning without the place it came from."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, category, *_: print(f"{category.__name__}: {message}", file=sys.stderr)
+        try:
+            exec(compile(job["source"], job["name"], "exec", dont_inherit=True), namespace)  # noqa: S102 - running the program is the purpose
+        except SystemExit as stop:
+            return str(stop.code or 0)
+        except BaseException as error:
+            print("".join(traceback.format_exception_only(error)), end="", file=sys.stderr)
+            return "1"
+    return "0"
+
+
 def _redirect(job: Job) -> None:
     """Give the program an empty standard input, and send its prints where the checker wants them."""
     empty = os.open(os.devnull, os.O_RDWR)
@@ -108,7 +173,7 @@ def _redirect(job: Job) -> None:
     if job["prints"] == "nowhere":
         os.dup2(empty, 1)
         os.dup2(empty, 2)
-    else:
+    elif job["prints"] == "aloud":
         os.dup2(2, 1)
     os.close(empty)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process

@@ -1,4 +1,4 @@
-"""The console script ``pitfall-lab``: lab, check, show, doctor.
+"""The console script ``pitfall-lab``: lab, check, explain, show, doctor.
 
 Each command is one module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``. Only the module
 of the command that was asked for is imported, so that ``pitfall-lab --help`` answers at once and needs no torch.
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "lab": ("pitfall_lab.lab", "open JupyterLab on the start notebook"),
     "check": ("pitfall_lab.check", "run a program and say where it bites, with fixes that were tried"),
+    "explain": ("pitfall_lab.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
     "show": ("pitfall_lab.show", "write a self-contained page of a program or of a saved trace"),
     "doctor": ("pitfall_lab.doctor", "print what is installed and what to do about what is missing"),
 }

@@ -142,7 +142,8 @@ def test_the_wheel_holds_what_is_needed_once(wheel: Path) -> None:
     assert "pitfall_lab/static/explorer.js" in names
     assert "pitfall_lab/notebooks/00-start-here.ipynb" in names
     assert f"pitfall_lab-{PROJECT['version']}.dist-info/licenses/LICENSE" in names
-    unwanted = ("pitfall_lab/frontend", "pitfall_lab/labextension", "pitfall_lab/docs")
+    assert "pitfall_lab/docs/rules/PL101.md" in names
+    unwanted = ("pitfall_lab/frontend", "pitfall_lab/labextension", "pitfall_lab/docs/explorer")
     assert [n for n in names if n.startswith(unwanted) or "node_modules" in n] == []
     assert [n for n in names if ".ipynb_checkpoints" in n or "__pycache__" in n or n.startswith("tests")] == []
     shipped = {n.removeprefix("pitfall_lab/") for n in names if n.startswith("pitfall_lab/notebooks/")}

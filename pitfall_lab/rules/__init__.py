@@ -1,7 +1,8 @@
 """Pitfalls, one file each. A rule is found by being in this folder: nothing else has to be edited to add one.
 
-A file that defines ``RULE`` is a rule; the others (:mod:`.finding`, :mod:`.story`, :mod:`.wording`, :mod:`.source`,
-:mod:`.syntax`, :mod:`.calls`, :mod:`.repairs` with :mod:`.writing`, :mod:`.saving`, :mod:`.order`) are what rules are written with.
+A file that defines ``RULE`` is a rule; how to write one is said at :class:`~pitfall_lab.rules.finding.Rule`. The others
+(:mod:`.finding`, :mod:`.story`, :mod:`.wording`, :mod:`.source`, :mod:`.syntax`, :mod:`.calls`, :mod:`.marks`, :mod:`.repairs` with
+:mod:`.writing`, :mod:`.saving`, :mod:`.order`) are what rules are written with.
 Rules are pure: they read a :class:`~pitfall_lab.trace.Trace` and nothing else, so a saved trace can be examined
 without torch, and nothing is ever parsed out of an error message.
 """
@@ -11,10 +12,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule
+from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.story import Story
 from pitfall_lab.trace import Trace
 
-__all__ = ["RULES", "Edit", "Fact", "Finding", "Fix", "Related", "Rule", "find", "rule"]
+__all__ = ["RULES", "Edit", "Fact", "Finding", "Fix", "Related", "Rule", "Trap", "find", "rule"]
 
 
 def _discover() -> tuple[Rule, ...]:
@@ -42,10 +44,11 @@ def find(trace: Trace) -> list[Finding]:
 
     Fixes are candidates here: none is verified before it was applied and re-run (:func:`pitfall_lab.check.check`).
     """
+    story = Story(trace)
     seen: set[tuple[object, ...]] = set()
     findings = []
     for candidate in RULES:
-        for finding in candidate.find(trace):
+        for finding in candidate.find(story):
             if finding.key not in seen:
                 seen.add(finding.key)
                 findings.append(finding)

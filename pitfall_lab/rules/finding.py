@@ -6,16 +6,39 @@ Everything here is frozen and speaks both languages; nothing here has run anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pitfall_lab.trace import By, Language, Span, T, Trace
+from pitfall_lab.trace import By, Language, Span, T
+
+if TYPE_CHECKING:
+    from pitfall_lab.rules.story import Story
 
 Severity = Literal["error", "warning", "info"]
 """Torch raised or will raise here · a wrong or lost result without an error · legal, worth knowing."""
 
-Role = Literal["saved", "changed", "backward", "alias", "leaf", "operand", "forward"]
+Role = Literal[
+    "saved",
+    "changed",
+    "backward",
+    "alias",
+    "leaf",
+    "operand",
+    "forward",
+    "made",
+    "used",
+    "cut",
+    "freed",
+    "kept",
+    "copied",
+    "cleared",
+    "step",
+    "read",
+]
+"""Which part a line plays. Saved for backward · memory written · backward ran · another way into the same memory · where a leaf was
+made · what was compared · a call on the way to the saving line · where a tensor was made · used · where the graph was cut off ·
+where a graph was freed · kept alive · copied · gradients cleared · an optimizer's step · a value or gradient read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +157,81 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Trap:
+    """A repair that learners try and that only hides the mistake: ``old`` in the rule's bad program becomes ``new``.
+
+    Never offered as a fix; explained on the rule's page. A test applies it and shows that it does not help: the program still draws a
+    finding, raises, or computes something other than the good program does.
+    """
+
+    old: str
+    new: str
+    why: T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One pitfall: how it is called, why it matters, a bad and a good program, and how it is found in a trace."""
+    """One pitfall: how it is called, how it is found in a trace, and all that its page says.
+
+    To add one, write ``pitfall_lab/rules/<name_with_underscores>.py`` with a function ``find`` and a ``RULE`` like this. Being in the
+    folder is enough: the command, the pages, the table of recall and the tests pick it up; ``python -m pitfall_lab.pages`` writes its page.
+
+    - ``code``: ``PL`` and three digits, never given twice. 1 saved tensors, 2 leaves and views, 3 the counter bypassed, 4 broadcasting and
+      shape, 5 the graph, 6 gradients and training order, 7 sharing, 8 numbers and dtype.
+    - ``name``: the *bad thing* in kebab case, ``saved-tensor-overwritten``; the file has the same name with underscores.
+    - ``severity``: what its findings are when they do not say otherwise.
+    - ``title``: the bad thing in one line, without a full stop.
+    - ``what``: what happens, in a beginner's words. Its first sentence uses no word of torch's that it does not explain.
+    - ``why``: why torch works like this; here torch's words come in, each explained at its first use.
+    - ``bad``, ``good``: two short, complete programs. The first draws exactly this one finding, with a fix that holds; the second is
+      the first one repaired. They print what a learner should compare, and fix their seed when they draw numbers. In ``bad`` comments
+      say which lines the finding must name: ``# PL101 changed`` on the finding's own line, ``# saved`` where a related line has that
+      role (:mod:`.marks`).
+    - ``find``: reads a :class:`~pitfall_lab.rules.story.Story` and yields findings. It never reads an error message, and finds nothing
+      where it does not know.
+    - ``traps``: repairs that only hide the mistake, at least one where learners meet one.
+    - ``docs``: pages of torch's documentation.
+    """
 
     code: str
     name: str
+    severity: Severity
     title: T
+    what: T
     why: T
     bad: str
     good: str
-    find: Callable[[Trace], list[Finding]]
+    find: Callable[[Story], Iterable[Finding]]
+    traps: tuple[Trap, ...] = ()
+    docs: tuple[str, ...] = ()
+
+    def finding(
+        self,
+        span: Span | None,
+        step: int | None,
+        message: T,
+        explanation: T,
+        *,
+        related: Iterable[Related] = (),
+        fixes: Iterable[Fix] = (),
+        facts: Iterable[Fact] = (),
+        predicted: bool = False,
+        severity: Severity | None = None,
+    ) -> Finding:
+        """Return a finding of this rule: one sentence for a beginner, then how it came about."""
+        return Finding(
+            self.code,
+            self.name,
+            severity or self.severity,
+            span,
+            step,
+            predicted,
+            message,
+            explanation,
+            tuple(related),
+            tuple(fixes),
+            tuple(facts),
+        )
 
 
 def _place(span: Span | None) -> tuple[int, int, int] | None:

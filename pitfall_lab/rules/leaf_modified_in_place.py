@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule
+from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import torch_name
 from pitfall_lab.rules.wording import at_line, called, capital, statement_text
-from pitfall_lab.trace import Failure, T, Trace
+from pitfall_lab.trace import Failure, T
 
-CODE, NAME = "PL201", "leaf-modified-in-place"
 KINDS = ("leaf-modified", "view-of-leaf-modified")
 
 
-def find(trace: Trace) -> list[Finding]:
+def find(story: Story) -> Iterator[Finding]:
     """One finding for each write into a leaf that torch refused."""
-    story = Story(trace)
-    found, seen = [], set()
-    failures = [(event.step, event.error) for event in trace.events if event.error is not None]
-    if trace.outcome.failure is not None:
-        failures.append(
-            (trace.outcome.failure.step if trace.outcome.failure.step is not None else len(trace.events) - 1, trace.outcome.failure)
-        )
-    for step, failure in failures:
-        if failure.kind in KINDS and (key := (failure.kind, failure.tensor, failure.span or story.span(step))) not in seen:
-            seen.add(key)
-            found.append(_finding(story, step, failure))
-    return found
+    for step, failure in story.failures(*KINDS):
+        yield _finding(story, step, failure)
 
 
 def _finding(story: Story, step: int, failure: Failure) -> Finding:
@@ -37,17 +27,12 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
     is_view = failure.kind == "view-of-leaf-modified"
     leaf = _leaf(story, failure, step)
     name = called(story, leaf, None, step)
-    event = story.event(step)
-    predicted = any(f.failure.kind == failure.kind and f.step <= step for f in story.trace.forecasts) or (
-        event is not None and event.by == "agreed"
-    )
     record = story.tensor(leaf, step) or {}
     born = record.get("born")
     here = at_line(story, span)
     related = (
-        Related(
+        story.related(
             "leaf",
-            story.span(born),
             born,
             T(
                 en=f"{name.en} starts the graph here: its gradient is what you asked for",
@@ -64,18 +49,15 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
             ),
         ),
     )
-    return Finding(
-        CODE,
-        NAME,
-        "error",
+    return RULE.finding(
         span,
         step,
-        predicted,
         _message(here, name, is_view=is_view),
         _explanation(here, name, is_view=is_view),
-        related,
-        _fixes(story, step),
-        (Fact("tensor", failure.tensor, story.by(step)), Fact("leaf", leaf, story.by(step))),
+        related=related,
+        fixes=_fixes(story, step),
+        facts=(Fact("tensor", failure.tensor, story.by(step)), Fact("leaf", leaf, story.by(step))),
+        predicted=story.predicted(failure, step),
     )
 
 
@@ -185,33 +167,67 @@ def _guarded(program: Program, run: list[ast.stmt], torch: str) -> Fix | None:
 
 
 RULE = Rule(
-    CODE,
-    NAME,
-    T(en="A tensor whose gradient is wanted was changed in place", zh="就地修改了要求梯度的张量"),
-    T(
-        en="A leaf is where gradients end up. Changing it inside the computation would turn it into a result, so torch "
-        "refuses. Updates belong inside `torch.no_grad()`. "
-        "Writing `w = w - lr * w.grad` instead only hides the problem: the name then stands for a new tensor that is no leaf.",
-        zh="叶子张量是梯度最后到达的地方。在计算中修改它会让它变成一个结果，所以 torch 拒绝。更新应当写在 `torch.no_grad()` "
-        "里。改写成 `w = w - lr * w.grad` 只是掩盖问题："
-        "这个名字从此代表一个不再是叶子的新张量。",
+    code="PL201",
+    name="leaf-modified-in-place",
+    severity="error",
+    title=T(en="A tensor whose gradient is wanted was changed in place", zh="就地修改了要求梯度的张量"),
+    what=T(
+        en="You asked torch for the gradient of a tensor (`requires_grad=True`), and then a line changes the numbers in that very tensor "
+        "(`w -= …`, `w[0] = …`, `w.zero_()`). Torch stops at that line with an error. Such a tensor may be changed, but torch wants to "
+        "be told that the change is not a part of the computation: `with torch.no_grad():`.",
+        zh="你要求 torch 计算某个张量的梯度（`requires_grad=True`），随后又有一行直接修改这个张量里的数（`w -= …`、`w[0] = …`、"
+        "`w.zero_()`）。torch 在那一行报错。这样的张量可以修改，但要告诉 torch 这次修改不属于计算：`with torch.no_grad():`。",
+    ),
+    why=T(
+        en="A tensor that was made by you and not computed from others is called a *leaf*. Gradients end up in leaves: in their `.grad`. A "
+        "change in place would be recorded as one more operation, and the tensor would become the result of that operation: there would be "
+        "no leaf left for the gradient to arrive at. So torch refuses. A training step or an initial value is not a part of what is "
+        "differentiated, and `torch.no_grad()` says so: the numbers change, the leaf stays a leaf.",
+        zh="由你直接创建、而不是由别的张量算出来的张量叫做*叶子*。梯度最后到达叶子，放在它的 `.grad` 里。就地修改会被记录成又一次运算，这"
+        "个张量就成了那次运算的结果：再也没有叶子可以接收梯度。所以 torch 拒绝。训练的一步或设定初值不属于要求导的计算，"
+        "`torch.no_grad()` 就是用来说明这一点的：数值变了，叶子仍是叶子。",
     ),
     bad="""import torch
 
-w = torch.tensor([1.0, 2.0], requires_grad=True)
-loss = (w * w).sum()
-loss.backward()
-w -= 0.1 * w.grad
+w = torch.tensor([1.0, 2.0], requires_grad=True)  # leaf
+for _ in range(2):
+    loss = (w * w).sum()
+    loss.backward()
+    w -= 0.1 * w.grad  # PL201 changed
+    w.grad = None
 print(w)
 """,
     good="""import torch
 
 w = torch.tensor([1.0, 2.0], requires_grad=True)
-loss = (w * w).sum()
-loss.backward()
-with torch.no_grad():
-    w -= 0.1 * w.grad
+for _ in range(2):
+    loss = (w * w).sum()
+    loss.backward()
+    with torch.no_grad():
+        w -= 0.1 * w.grad
+    w.grad = None
 print(w)
 """,
     find=find,
+    traps=(
+        Trap(
+            "w -= 0.1 * w.grad",
+            "w = w - 0.1 * w.grad",
+            T(
+                en="The error is gone in this line, but `w` is now the name of another tensor, computed from the old one: it is no leaf, "
+                "its `.grad` stays empty, and the second round of the loop fails.",
+                zh="这一行不再报错，但 `w` 现在是另一个张量的名字，它由旧的算出来：不是叶子，`.grad` 一直是空的，循环的第二轮就会失败。",
+            ),
+        ),
+        Trap(
+            "w -= 0.1 * w.grad",
+            "w = (w - 0.1 * w.grad).detach()",
+            T(
+                en="Now `w` is a plain tensor that no gradient is computed for: the next backward has nothing to do.",
+                zh="现在 `w` 是一个不计算梯度的普通张量：下一次反向传播无事可做。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd",
+          "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html"),
 )

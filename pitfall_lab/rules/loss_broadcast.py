@@ -10,15 +10,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Record, Story
 from pitfall_lab.rules.syntax import operand
 from pitfall_lab.rules.wording import at_line, called, capital, flat, number
-from pitfall_lab.trace import Event, T, Trace
+from pitfall_lab.trace import Event, T
 
-CODE, NAME = "PL401", "loss-broadcast"
 LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 DIFFERENCES = {"sub", "subtract", "rsub"}
 STRETCHES = {"broadcast_tensors"}  # what torch's own losses do first, where they are seen as their parts
@@ -27,10 +26,10 @@ REDUCTIONS = {"mean", "sum", "norm", "vector_norm", "nanmean", "nansum"}
 OUTER = {"unsqueeze", "__getitem__", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
 
 
-def find(trace: Trace) -> list[Finding]:
+def find(story: Story) -> Iterator[Finding]:
     """One finding for each comparison of ``(N,)`` with ``(N, 1)`` that became a loss."""
-    story = Story(trace)
-    return [_finding(story, event, *pair) for event, pair in _comparisons(story)]
+    for event, pair in _comparisons(story):
+        yield _finding(story, event, *pair)
 
 
 def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
@@ -134,25 +133,21 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
     shapes = story.shape(column, event.step) or (), story.shape(row, event.step) or ()
     count = _size(shapes[1])
     related = tuple(
-        Related("operand", story.span(born), born, T(en=f"{name.en} has shape {_shown(shape)}", zh=f"{name.zh} 的形状是 {_shown(shape)}"))
+        story.related("operand", born, T(en=f"{name.en} has shape {_shown(shape)}", zh=f"{name.zh} 的形状是 {_shown(shape)}"))
         for label, name, shape in zip((column, row), names, shapes, strict=True)
         for born in [(story.tensor(label, event.step) or {}).get("born")]
     )
     values = _values(story, event, column, row)
     facts = [Fact("column", column, story.by(event.step)), Fact("row", row, story.by(event.step)), Fact("pairs", count * count, "modelled")]
     facts += [Fact("loss", values[0], story.by(event.step)), Fact("meant", values[1], "modelled")] if values else []
-    return Finding(
-        CODE,
-        NAME,
-        "warning",
+    return RULE.finding(
         event.span,
         event.step,
-        False,
         _message(story, event, names, shapes, values),
         _explanation(names, shapes),
-        related,
-        _fixes(story, event, column, row),
-        tuple(facts),
+        related=related,
+        fixes=_fixes(story, event, column, row),
+        facts=facts,
     )
 
 
@@ -275,23 +270,34 @@ def _reshaped(program: Program, node: ast.expr, text: str) -> Fix:
 
 
 RULE = Rule(
-    CODE,
-    NAME,
-    T(en="A loss compared every prediction with every target", zh="损失把每个预测与每个目标都比了一遍"),
-    T(
-        en="A column of N numbers against a row of N numbers is a table of N×N differences. The loss is still one number and "
-        "still falls, so nothing looks broken: "
-        "the model just learns to predict the mean.",
-        zh="N 个数的一列与 N 个数的一行相减，得到 N×N 的差值表。损失仍是一个数，也仍在下降，看起来一切正常：模型只是学会了预测平均值。",
+    code="PL401",
+    name="loss-broadcast",
+    severity="warning",
+    title=T(en="A loss compared every prediction with every target", zh="损失把每个预测与每个目标都比了一遍"),
+    what=T(
+        en="The predictions are a column of N numbers, the targets a plain list of N numbers, and the loss compares each prediction with "
+        "*every* target instead of its own: N×N differences instead of N. The loss is still one number and still falls, so nothing looks "
+        "broken: the model just learns to predict the mean of all targets.",
+        zh="预测值是 N 个数的一列，目标是 N 个数的普通列表，损失把每个预测与*所有*目标相比，而不是只与它自己的目标相比：得到 N×N 个差值而"
+        "不是 N 个。损失仍是一个数，也仍在下降，看起来一切正常：模型只是学会了预测全部目标的平均值。",
+    ),
+    why=T(
+        en="Operations on two tensors accept different *shapes* by *broadcasting*: shapes are lined up from the right, and a dimension "
+        "of length 1 is stretched. `(N, 1)` against `(N,)` becomes `(N, 1)` against `(1, N)`, and both are stretched to `(N, N)`. For "
+        "a table of all pairs that is just right, so torch cannot refuse. The loss functions of `torch.nn.functional` print a "
+        "warning; `((p - y) ** 2).mean()` says nothing.",
+        zh="两个张量的运算通过*广播*接受不同的*形状*：形状从右边对齐，长度为 1 的维度被拉伸。`(N, 1)` 对 `(N,)` 变成 `(N, 1)` 对 `(1, "
+        "N)`，两者都被拉伸成 `(N, N)`。要得到所有配对的表时这正合适，所以 torch 不能拒绝。`torch.nn.functional` 的损失函数会打印一条警"
+        "告；`((p - y) ** 2).mean()` 什么也不说。",
     ),
     bad="""import torch
 import torch.nn.functional as F
 
 x = torch.tensor([[0.0], [1.0], [2.0]])
-target = torch.tensor([1.0, 3.0, 5.0])
+target = torch.tensor([1.0, 3.0, 5.0])  # operand
 w = torch.tensor([[2.0]], requires_grad=True)
-prediction = x @ w + 1
-loss = F.mse_loss(prediction, target)
+prediction = x @ w + 1  # operand
+loss = F.mse_loss(prediction, target)  # PL401
 loss.backward()
 print(loss)
 """,
@@ -307,4 +313,26 @@ loss.backward()
 print(loss)
 """,
     find=find,
+    traps=(
+        Trap(
+            "loss = F.mse_loss(prediction, target)",
+            "loss = ((prediction - target) ** 2).mean()",
+            T(
+                en="The warning is gone, the table of N×N differences is not.",
+                zh="警告没有了，N×N 的差值表还在。",
+            ),
+        ),
+        Trap(
+            "loss = F.mse_loss(prediction, target)",
+            "loss = F.mse_loss(*torch.broadcast_tensors(prediction, target))",
+            T(
+                en="This does by hand what torch warned about.",
+                zh="这是亲手做了 torch 警告过的事。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/broadcasting.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mse_loss.html",
+    ),
 )

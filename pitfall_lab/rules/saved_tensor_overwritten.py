@@ -7,23 +7,23 @@ and the shadow engine, never from torch's message. A write that *could* break a 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
+from pitfall_lab.rules.finding import Fact, Finding, Related, Rule, Trap
 from pitfall_lab.rules.repairs import repairs
 from pitfall_lab.rules.story import Clash, Story
 from pitfall_lab.rules.syntax import written_root
 from pitfall_lab.rules.wording import at_line, called, capital, snippet, statement_text
 from pitfall_lab.trace import Event, Failure, Forecast, Span, T, Trace
 
-CODE, NAME = "PL101", "saved-tensor-overwritten"
 
-
-def find(trace: Trace) -> list[Finding]:
+def find(story: Story) -> Iterator[Finding]:
     """One finding for each backward that torch refused because a saved tensor had been written."""
-    story = Story(trace)
-    return [_finding(story, event, failure) for event, failure in _refusals(trace) if failure.kind == "saved-tensor-modified"]
+    for event, failure in _refusals(story.trace):
+        if failure.kind == "saved-tensor-modified":
+            yield _finding(story, event, failure)
 
 
 def _refusals(trace: Trace) -> list[tuple[Event | None, Failure]]:
@@ -129,18 +129,15 @@ def _finding(story: Story, event: Event | None, failure: Failure) -> Finding:
     forecast = _forecast(story.trace, failure, _backward_step(story, event, failure))
     case = _case(story, event, failure, forecast)
     step = case.changed if case.changed is not None else case.backward
-    return Finding(
-        CODE,
-        NAME,
-        "error",
+    return RULE.finding(
         (story.span(case.changed) if case.changed is not None else None) or failure.span,
         step,
-        forecast is not None,
         _message(case),
         _explanation(case),
-        _related(case),
-        repairs(story, Clash(failure.storage, case.saved_at, case.changed_at, case.backward)),
-        _facts(case),
+        related=_related(case),
+        fixes=repairs(story, Clash(failure.storage, case.saved_at, case.changed_at, case.backward)),
+        facts=_facts(case),
+        predicted=forecast is not None,
     )
 
 
@@ -242,26 +239,39 @@ def _facts(case: Case) -> tuple[Fact, ...]:
 
 
 RULE = Rule(
-    CODE,
-    NAME,
-    T(en="A tensor that backward needs was overwritten", zh="反向传播需要的张量被覆盖了"),
-    T(
-        en="Many operations keep their input or their result, because the gradient is computed from it. They keep the memory, "
-        "not a copy. Writing into that memory "
-        "before backward ran would make the gradient wrong, so torch refuses to go on. The line that raises is not the line "
-        "to repair: that is the one that wrote.",
-        zh="许多运算会留下自己的输入或结果，因为梯度要用它们来算。留下的是内存，而不是副本。如果在反向传播之前写入这块内存，"
-        "梯度就会是错的，所以 torch 拒绝继续。"
-        "报错的那一行并不是要修改的那一行：要改的是写入的那一行。",
+    code="PL101",
+    name="saved-tensor-overwritten",
+    severity="error",
+    title=T(en="A tensor that backward needs was overwritten", zh="反向传播需要的张量被覆盖了"),
+    what=T(
+        en="To compute gradients, torch needs some of the numbers that your program computed on the way to the loss. If a line "
+        "overwrites such numbers (`h += 1`, `h.mul_(10)`, `h[0] = 0`, `opt.step()`, `nn.ReLU(inplace=True)`) before `backward()` used "
+        "them, `backward()` stops with *one of the variables needed for gradient computation has been modified by an inplace "
+        "operation*. The line that raises is not the line to repair: that is the one that wrote.",
+        zh="为了计算梯度，torch 需要你的程序在算出损失的路上得到的一些数。如果在 `backward()` 用到它们之前，有一行覆盖了这些数（`h += 1`、"
+        "`h.mul_(10)`、`h[0] = 0`、`opt.step()`、`nn.ReLU(inplace=True)`），`backward()` 就会停下来，报告 *one of the variables needed for "
+        "gradient computation has been modified by an inplace operation*。报错的那一行并不是要修改的那一行：要改的是写入的那一行。",
+    ),
+    why=T(
+        en="The gradient of `sigmoid(x)` is computed from its result, that of `a * b` from `a` and `b`. So these operations *save* a "
+        "tensor when they run. They save the memory itself, not a copy: copies would cost as much memory again as the whole forward "
+        "pass. Every memory has a *version counter* that grows by one with each write in place. When backward needs a saved tensor "
+        "and finds a version other than the saved one, the numbers are not the right ones any more, and torch refuses to compute a "
+        "wrong gradient. Operations that save nothing (`x + 1`, `x.view(…)`, `x.sum()`) do not mind being written.",
+        zh="`sigmoid(x)` 的梯度由它的结果算出，`a * b` 的梯度由 `a` 和 `b` 算出。因此这些运算在执行时会*保存*一个张量。保存的是内存本身，"
+        "而不是副本：副本会让整个前向计算再占用一份内存。每块内存都有一个*版本计数器*，每次就地写入加一。反向传播需要某个保存的张量时"
+        "，如果版本与保存时不同，里面的数就不再是对的，torch 拒绝计算错误的梯度。什么都不保存的运算（`x + 1`、`x.view(…)`、`x.sum()`）"
+        "不在乎被写入。",
     ),
     bad="""import torch
 
 x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
-h = torch.sigmoid(x)
+h = torch.sigmoid(x)  # saved
 y = h * 2
-h.mul_(10)
+h.mul_(10)  # PL101 changed
 loss = y.sum() + h.sum()
-loss.backward()
+loss.backward()  # backward
+print(x.grad)
 """,
     good="""import torch
 
@@ -271,6 +281,38 @@ y = h * 2
 h = h * 10
 loss = y.sum() + h.sum()
 loss.backward()
+print(x.grad)
 """,
     find=find,
+    traps=(
+        Trap(
+            "h.mul_(10)",
+            "h.data.mul_(10)",
+            T(
+                en="`.data` is the same memory with a version counter of its own: torch no longer notices the write, and the gradient is "
+                "wrong without an error.",
+                zh="`.data` 是同一块内存，却有自己的版本计数器：torch 不再察觉这次写入，没有报错，梯度却是错的。",
+            ),
+        ),
+        Trap(
+            "loss.backward()",
+            "loss.backward(retain_graph=True)",
+            T(
+                en="This keeps the graph for a second backward. The saved numbers are overwritten all the same.",
+                zh="这只是为第二次反向传播保留计算图。保存的数照样已经被覆盖。",
+            ),
+        ),
+        Trap(
+            "h = torch.sigmoid(x)",
+            "h = torch.sigmoid(x).detach().requires_grad_()",
+            T(
+                en="This cuts `h` off from `x`: backward runs, and `x` gets no gradient at all.",
+                zh="这把 `h` 与 `x` 切断了：反向传播能运行，`x` 却得不到任何梯度。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-correctness-checks",
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors",
+    ),
 )

@@ -5,14 +5,17 @@ Built in one pass; afterwards each question folds only the effects of one tensor
 
 from __future__ import annotations
 
-from collections import defaultdict
+import ast
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pitfall_lab.rules.finding import Related, Role
 from pitfall_lab.rules.source import Program
-from pitfall_lab.trace import Effect, Event, Span, Trace
+from pitfall_lab.rules.syntax import called
+from pitfall_lab.trace import Effect, Event, Failure, Span, T, Trace
 
 Record = dict[str, Any]
 
@@ -101,11 +104,39 @@ class Story:
                 return str(tensor["name"])
         return None
 
+    def history(self, kind: str, label: str | None, field: str) -> list[tuple[int, Any]]:
+        """The values that ``kind``.``label``.``field`` took, each with its step: ``history("tensors", "t3", "grad")``."""
+        values: list[tuple[int, Any]] = []
+        for at, effect in self._effects.get(f"{kind}.{label}", ()):
+            fields = effect.path.split(".")[2:]
+            if fields == [field]:
+                values.append((at, effect.value))
+            elif not fields and isinstance(effect.value, dict) and field in effect.value:
+                values.append((at, effect.value[field]))
+        return values
+
+    @cached_property
+    def tensors(self) -> dict[str, Record]:
+        """All tensors and arrays as they were last known, by label, in birth order."""
+        labels = [key.split(".", 1)[1] for key in self._effects if key.startswith("tensors.")]
+        labels.sort(key=lambda label: int(label[1:]) if label[1:].isdigit() else 0)
+        return {label: record for label in labels if (record := self.tensor(label)) is not None}
+
+    @cached_property
+    def _by_storage(self) -> dict[str | None, list[tuple[str, Record]]]:
+        found: dict[str | None, list[tuple[str, Record]]] = defaultdict(list)
+        for label, record in self.tensors.items():
+            found[record.get("storage")].append((label, record))
+        return found
+
     def tensors_on(self, storage: str | None) -> list[tuple[str, Record]]:
         """All tensors and arrays that ever looked at ``storage``, in birth order."""
-        labels = [key.split(".", 1)[1] for key in self._effects if key.startswith("tensors.")]
-        found = [(label, record) for label in labels if (record := self.tensor(label)) and record.get("storage") == storage]
-        return sorted(found, key=lambda item: int(item[0][1:]) if item[0][1:].isdigit() else 0)
+        return self._by_storage.get(storage, [])
+
+    @cached_property
+    def leaves(self) -> dict[str, Record]:
+        """The leaves that require a gradient, parameters among them."""
+        return {label: record for label, record in self.tensors.items() if record.get("is_leaf") and record.get("requires_grad")}
 
     def storage_name(self, storage: str | None, step: int | None) -> str | None:
         """A name for the memory: of the oldest tensor on it that has one."""
@@ -124,9 +155,103 @@ class Story:
         changed |= {event.step for event in self.events if storage in event.writes}
         return tuple(sorted(step for step in changed if after < step < until))
 
-    def calls(self) -> Iterator[Event]:
-        """All calls, in order, without the nodes that ran in backward."""
-        return (event for event in self.events if event.kind == "call")
+    def calls(self, *names: str) -> Iterator[Event]:
+        """The calls, in order, without the nodes that ran in backward; with ``names``, those with one of these short names.
+
+        ``story.calls("detach", "numpy")``. A name is exact: ``"add_"`` is not ``"add"``. One call of torch is often several events (an
+        optimizer's step is one ``add_`` for each parameter): :meth:`said` tells what the program calls them.
+        """
+        if not names:
+            return (event for event in self.events if event.kind == "call")
+        steps = sorted(step for name in names for step in self._by_name.get(name, ()))
+        return (self.events[step] for step in steps)
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        for event in self.calls():
+            found[event.name].append(event.step)
+        return found
+
+    @cached_property
+    def _by_operand(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        for event in self.calls():
+            for label in dict.fromkeys(operand.label for operand in event.operands if operand.label is not None):
+                found[label].append(event.step)
+        return found
+
+    def uses(self, label: str | None) -> list[Event]:
+        """The calls that a tensor was given to, in order."""
+        return [self.events[step] for step in self._by_operand.get(label or "", ())]
+
+    def said(self, step: int | None) -> str:
+        """The name of the call that the program makes at ``step``: ``step`` for each ``add_`` of ``opt.step()``; empty when it is none."""
+        node = self.program.at(self.span(step))
+        return called(node) if isinstance(node, ast.Call) else ""
+
+    def runs(self, *names: str) -> list[list[Event]]:
+        """What the program's calls of these names did, in order: for ``runs("step")`` the events of each ``opt.step()`` that wrote."""
+        found: list[list[Event]] = []
+        last: tuple[Span | None, int] | None = None
+        for event in self.calls():
+            if event.parent is None and self.said(event.step) in names:
+                if last is not None and last[0] == event.span and last[1] == event.step - 1:
+                    found[-1].append(event)
+                else:
+                    found.append([event])
+                last = (event.span, event.step)
+        return found
+
+    def backwards(self) -> list[Event]:
+        """The calls that ran backward (``backward``, ``torch.autograd.grad``), each once, in order."""
+        names = ("backward", "grad")
+        ran = (e for e in self.calls(*names) if e.op in ("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"))
+        return [e for e in ran if (parent := self.event(e.parent)) is None or parent.name not in names]
+
+    def nodes_run(self, backward: Event) -> list[Event]:
+        """The graph nodes that ran in a backward, in order."""
+        found = []
+        for event in self.events[backward.step + 1 :]:
+            outer = self.outer_call(event.step)
+            if outer is None or outer.step != backward.step:
+                break
+            if event.kind == "node":
+                found.append(event)
+        return found
+
+    def behind(self, node: str | None) -> Iterator[str]:
+        """``node`` and all nodes that a backward from it would pass, nearest first."""
+        pending: deque[str | None] = deque([node])
+        seen: set[str] = set()
+        while pending:
+            here = pending.popleft()
+            if here is None or here in seen:
+                continue
+            seen.add(here)
+            yield here
+            pending += (self.record("nodes", here) or {}).get("next", ())
+
+    def failures(self, *kinds: str) -> list[tuple[int, Failure]]:
+        """The errors that torch raised, of these kinds, each once with its step: of a call, of a node inside it, or the program's end."""
+        found: list[tuple[int, Failure]] = [(event.step, event.error) for event in self.events if event.error is not None]
+        if (ended := self.trace.outcome.failure) is not None:
+            found.append((ended.step if ended.step is not None else len(self.events) - 1, ended))
+        once: dict[tuple[object, ...], tuple[int, Failure]] = {}
+        for step, failure in found:
+            if failure.kind in kinds:
+                once.setdefault((failure.kind, failure.tensor, failure.node, failure.span or self.span(step)), (step, failure))
+        return list(once.values())
+
+    def predicted(self, failure: Failure, step: int) -> bool:
+        """Did the shadow engine name this failure before torch raised it?"""
+        event = self.event(step)
+        foretold = any(f.failure.kind == failure.kind and f.step <= step and f.came_true is not None for f in self.trace.forecasts)
+        return foretold or (event is not None and event.by == "agreed")
+
+    def related(self, role: Role, step: int | None, text: T) -> Related:
+        """The line at ``step`` as a part of the story."""
+        return Related(role, self.span(step), step, text)
 
     def by(self, step: int | None) -> Any:
         """Who holds the facts of the event at ``step``."""

@@ -6,27 +6,26 @@ saved) beside the one torch returned. No difference, no finding: such a write is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from pitfall_lab.rules.finding import Fact, Finding, Related, Rule
+from pitfall_lab.rules.finding import Fact, Finding, Related, Rule, Trap
 from pitfall_lab.rules.repairs import repairs
 from pitfall_lab.rules.story import Clash, Story
 from pitfall_lab.rules.wording import at_line, called, differ, difference, flat, gradient_of, numbers, snippet, statement_text
-from pitfall_lab.trace import Harm, Span, StaleRead, T, Trace
-
-CODE, NAME = "PL301", "version-counter-bypassed"
+from pitfall_lab.trace import Harm, Span, StaleRead, T
 
 
-def find(trace: Trace) -> list[Finding]:
+def find(story: Story) -> Iterator[Finding]:
     """One finding for each uncounted write that made a gradient wrong."""
-    story = Story(trace)
     groups: dict[tuple[str, int | None], list[tuple[Harm, StaleRead]]] = {}
-    for harm in filter(_is_wrong, trace.harms):
+    for harm in filter(_is_wrong, story.trace.harms):
         for cause in map(partial(_with_writes, story, harm.step), harm.causes[:1]):
             key = (cause.storage, cause.changed_at[0] if cause.changed_at else None)
             groups.setdefault(key, []).append((harm, cause))
-    return [_finding(story, group) for group in groups.values()]
+    for group in groups.values():
+        yield _finding(story, group)
 
 
 def _is_wrong(harm: Harm) -> bool:
@@ -53,18 +52,14 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     what = called(story, _saved_tensor(story, cause), cause.storage, cause.saved_at, cause.saved_at)
     leaf = called(story, harm.leaf, None, None)
     clash = Clash(cause.storage, cause.saved_at, cause.changed_at, backward)
-    return Finding(
-        CODE,
-        NAME,
-        "warning",
+    return RULE.finding(
         span or story.span(backward),
         changed if changed is not None else harm.step,
-        False,
         _message(story, what, leaf, harm, changed),
         _explanation(story, what, cause, changed, backward),
-        _related(story, (what, leaf), harm, cause, backward),
-        repairs(story, clash),
-        _facts(group),
+        related=_related(story, (what, leaf), harm, cause, backward),
+        fixes=repairs(story, clash),
+        facts=_facts(group),
     )
 
 
@@ -180,24 +175,36 @@ def _facts(group: list[tuple[Harm, StaleRead]]) -> tuple[Fact, ...]:
 
 
 RULE = Rule(
-    CODE,
-    NAME,
-    T(en="A gradient is wrong because torch did not see a write", zh="torch 没有看到一次写入，梯度因此出错"),
-    T(
-        en="Torch notices that saved memory changed by a version counter. Writes through `.data` and through NumPy do not "
-        "count. Backward then computes with the wrong numbers and "
-        "says nothing. Nothing is slower to find than a gradient that is only a little wrong.",
-        zh="torch 靠版本计数器发现保存的内存被修改。通过 `.data` 和 NumPy 的写入不会计数。于是反向传播用错误的数值计算，"
-        "却什么也不说。没有什么比“只错一点点”的梯度更难发现。",
+    code="PL301",
+    name="version-counter-bypassed",
+    severity="warning",
+    title=T(en="A gradient is wrong because torch did not see a write", zh="torch 没有看到一次写入，梯度因此出错"),
+    what=T(
+        en="To compute gradients, torch needs some of the numbers that your program computed on the way to the loss. Here such numbers "
+        "were overwritten before `backward()` used them, and in a way that torch does not notice: through `.data`, through a NumPy "
+        "array that looks at the same memory, by a fused optimizer. There is no error. Training goes on with a gradient of something "
+        "that you did not compute. Nothing is slower to find than a gradient that is only a little wrong.",
+        zh="为了计算梯度，torch 需要你的程序在算出损失的路上得到的一些数。这里，这些数在 `backward()` 用到之前被覆盖了，而且是以 torch 察"
+        "觉不到的方式：通过 `.data`、通过看着同一块内存的 NumPy 数组、或由融合的优化器写入。没有报错。训练继续进行，用的却是你没有计算"
+        "过的东西的梯度。没有什么比“只错一点点”的梯度更难发现。",
+    ),
+    why=T(
+        en="Torch finds out that saved memory was changed by a *version counter*: each write in place makes it grow by one, and backward "
+        "compares. The counter belongs to the tensor and its views. `.data` and NumPy arrays share the memory but not the counter: "
+        "what is written through them is not counted, because NumPy knows nothing of torch, and because `.data` is older than the "
+        "counters and was meant for code that knows what it does.",
+        zh="torch 靠*版本计数器*发现保存的内存被修改：每次就地写入让它加一，反向传播时比较。计数器属于张量和它的视图。`.data` 和 NumPy 数"
+        "组共享内存，却不共享计数器：通过它们写入的东西不会被计数，因为 NumPy 对 torch 一无所知，也因为 `.data` 比计数器更古老，本是给"
+        "知道自己在做什么的代码用的。",
     ),
     bad="""import torch
 
 x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
 h = x * 2
-y = (h ** 2).sum()
-a = h.detach().numpy()
-a[0] = 50.0
-y.backward()
+y = (h ** 2).sum()  # saved
+a = h.detach().numpy()  # alias
+a[0] = 50.0  # PL301 changed
+y.backward()  # backward
 print(x.grad)
 """,
     good="""import torch
@@ -211,4 +218,18 @@ y.backward()
 print(x.grad)
 """,
     find=find,
+    traps=(
+        Trap(
+            "a = h.detach().numpy()",
+            "a = h.data.numpy()",
+            T(
+                en="Another spelling of the same: neither `.detach()` nor `.data` copies. Only `.clone()` and NumPy's `.copy()` do.",
+                zh="只是同一件事的另一种写法：`.detach()` 和 `.data` 都不复制。只有 `.clone()` 和 NumPy 的 `.copy()` 才复制。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-correctness-checks",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.numpy.html",
+    ),
 )

@@ -1,32 +1,22 @@
 """``check`` names the save, the change and the backward of each program under ``programs/``, with a verified fix.
 
-The programs say themselves which lines these are: comments ending in ``saved``, ``changed``, ``backward``.
+The programs say themselves which lines these are: comments like ``# PL101 changed`` (:mod:`pitfall_lab.rules.marks`).
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from pitfall_lab.check import Subject, Workshop, tried
 from pitfall_lab.rules import Finding, find
+from pitfall_lab.rules.marks import expected, met
 from pitfall_lab.rules.source import apply
 from pitfall_lab.trace import Trace
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 ROLES = ("saved", "changed", "backward")
-
-
-def marked(source: str) -> dict[str, int]:
-    """The line of each role, as the program's comments say."""
-    lines = {}
-    for number, line in enumerate(source.splitlines(), start=1):
-        comment = re.search(r"# ((?:saved|changed|backward)(?: (?:saved|changed|backward))*)$", line)
-        for role in comment.group(1).split() if comment else ():
-            lines[role] = number
-    return lines
 
 
 EXAMINED: dict[Path, tuple[Subject, Trace, list[Finding]]] = {}
@@ -46,14 +36,11 @@ def test_check_names_the_lines_and_gives_a_fix_that_works(path: Path, shop: Work
     subject, trace, findings = examined(path, shop)
     assert trace.disagreements == ()
     (finding,) = findings
-    expected = marked(subject.source)
-    assert set(expected) == set(ROLES)
+    assert {role for role, _ in expected(subject.source)[1]} == set(ROLES)
+    assert met(findings, subject.source) == ""
     silent = path.stem.startswith("numpy")
     assert (finding.rule, finding.severity) == (("PL301", "warning") if silent else ("PL101", "error"))
     assert finding.predicted is not silent
-    assert finding.span is not None
-    assert finding.span.line == expected["changed"]
-    assert {r.role: r.span and r.span.line for r in finding.related if r.role in ROLES} == expected
     assert finding.fixes
     assert all(fix.verified for fix in finding.fixes)
     repaired = Subject(apply(subject.source, finding.fixes[0].edits), subject.name, subject.path)

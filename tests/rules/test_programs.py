@@ -1,21 +1,24 @@
-"""Each rule's bad program gives exactly its finding, with the right lines and a verified fix; its good program gives none."""
+"""A rule's bad program gives exactly its finding, on the right lines, with a verified fix; its good one none; its traps do not help."""
 
 from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 from pitfall_lab.check import Subject, Workshop, tried
-from pitfall_lab.rules import RULES, Finding, Rule, find
+from pitfall_lab.rules import RULES, Finding, Rule, Trap, find
+from pitfall_lab.rules.marks import expected, met, plain
 from pitfall_lab.rules.source import apply
 
-LINES = {
-    "PL101": (6, {"saved": 4, "changed": 6, "backward": 8}),
-    "PL201": (6, {"leaf": 3, "changed": 6}),
-    "PL301": (7, {"saved": 5, "changed": 7, "alias": 6, "backward": 8}),
-    "PL401": (8, {"operand": 5}),
-}
+EACH = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
+TRAPS = pytest.mark.parametrize(("rule", "trap"), [(r, t) for r in RULES for t in r.traps], ids=lambda x: getattr(x, "code", None) or x.new)
+# What the first sentence a beginner reads may not say before the page has explained it.
+JARGON = ("leaf", "version counter", "grad_fn", "autograd", "storage", "stride", "saved tensor", "computation graph", "in-place")
 
 
+@cache
 def examined(shop: Workshop, source: str) -> list[Finding]:
     subject = Subject(source, "program.py")
     trace = shop.trace(subject)
@@ -23,28 +26,57 @@ def examined(shop: Workshop, source: str) -> list[Finding]:
     return tried(shop, subject, trace)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
+@EACH
 def test_the_bad_program_gives_exactly_its_finding_with_a_verified_fix(rule: Rule, shop: Workshop) -> None:
-    (finding,) = examined(shop, rule.bad)
-    line, roles = LINES[rule.code]
+    text = plain(rule.bad)
+    (finding,) = examined(shop, text)
+    assert met([finding], rule.bad) == ""
     assert finding.rule == rule.code
-    assert finding.span is not None
-    assert finding.span.line == line
-    assert {r.role: r.span and r.span.line for r in finding.related} == roles
     assert finding.fixes
     assert all(fix.verified for fix in finding.fixes)
     for fix in finding.fixes:
-        assert find(shop.trace(Subject(apply(rule.bad, fix.edits), "program.py"))) == []
+        assert find(shop.trace(Subject(apply(text, fix.edits), "program.py"))) == []
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
+@EACH
 def test_the_good_program_gives_no_finding(rule: Rule, shop: Workshop) -> None:
     assert examined(shop, rule.good) == []
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
+@EACH
 def test_the_first_fix_of_the_bad_program_computes_what_the_good_one_does(rule: Rule, shop: Workshop) -> None:
-    (finding,) = examined(shop, rule.bad)
-    repaired = shop.witness(Subject(apply(rule.bad, finding.fixes[0].edits), "program.py"))
+    text = plain(rule.bad)
+    (finding,) = examined(shop, text)
+    repaired = shop.witness(Subject(apply(text, finding.fixes[0].edits), "program.py"))
     good = shop.witness(Subject(rule.good, "program.py"))
+    assert repaired["error"] is good["error"] is None
     assert repaired["backwards"] == good["backwards"]
+
+
+@TRAPS
+def test_a_trap_does_not_help(rule: Rule, trap: Trap, shop: Workshop) -> None:
+    text = plain(rule.bad)
+    assert text.count(trap.old) == 1
+    caught = Subject(text.replace(trap.old, trap.new), "program.py")
+    good, after = shop.witness(Subject(rule.good, "program.py")), shop.witness(caught)
+    same = good["error"] == after["error"] and good["backwards"] == after["backwards"] and good["names"] == after["names"]
+    assert not same or find(shop.trace(caught)) != []
+
+
+@EACH
+def test_a_page_speaks_both_languages_and_starts_without_jargon(rule: Rule) -> None:
+    texts = [rule.title, rule.what, rule.why, *(trap.why for trap in rule.traps)]
+    assert all(text.en.strip() and any("\u4e00" <= c <= "\u9fff" for c in text.zh) for text in texts)
+    first = rule.what.en.split(". ")[0].lower()
+    assert [word for word in JARGON if word in first] == []
+    assert not rule.title.en.endswith(".")
+    assert all(link.startswith("https://docs.pytorch.org/docs/stable/") for link in rule.docs)
+    assert rule.docs
+
+
+@EACH
+def test_a_file_is_called_as_its_rule_and_marks_the_line_of_its_finding(rule: Rule) -> None:
+    assert (Path(__file__).parents[2] / "pitfall_lab" / "rules" / f"{rule.name.replace('-', '_')}.py").is_file()
+    findings, _ = expected(rule.bad)
+    assert [code for code, _ in findings] == [rule.code]
+    assert expected(rule.good) == ([], set())

@@ -1,7 +1,9 @@
 # ruff: noqa: E501 - one program a line can be scanned; wrapped ones cannot
-"""Programs that look dangerous and are right draw no error and no warning."""
+"""Programs that look dangerous and are right draw no error and no warning: short ones below, realistic ones in ``silent/``."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +58,15 @@ RIGHT = {
     "gradient checkpointing": MODEL
     + "from torch.utils.checkpoint import checkpoint\nout = checkpoint(model, data, use_reentrant=False)\nout.mean().backward()\nopt.step()",
 }
+
+SILENT = sorted((Path(__file__).parent / "silent").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", SILENT, ids=lambda p: p.stem)
+def test_a_realistic_right_program_draws_nothing(path: Path, shop: Workshop) -> None:
+    trace = shop.trace(Subject(path.read_text(encoding="utf-8"), path.name, str(path)))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    assert [f.message.en for f in find(trace) if f.severity != "info"] == []
 
 
 @pytest.mark.parametrize("title", RIGHT)

@@ -10,7 +10,7 @@ class Probe:
 
     def look(self, activation):
         self.seen = activation.detach().numpy()
-        np.clip(self.seen, 0.2, 0.4, out=self.seen)  # changed
+        np.clip(self.seen, 0.2, 0.4, out=self.seen)  # PL301 changed
 
 
 def main():

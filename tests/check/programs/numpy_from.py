@@ -11,6 +11,6 @@ def loss_of(weight, batch):
 weight = torch.ones(3, requires_grad=True)
 batch = np.array([1.0, 2.0, 3.0], dtype=np.float32)
 loss = loss_of(weight, batch)
-batch *= 10  # changed
+batch *= 10  # PL301 changed
 loss.backward()  # backward
 print(weight.grad)

@@ -4,7 +4,7 @@ import torch
 
 def squash(t):
     s = t.sigmoid()  # saved
-    s.relu_()  # changed
+    s.relu_()  # PL101 changed
     return s
 
 

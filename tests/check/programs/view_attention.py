@@ -12,7 +12,7 @@ class Attention(nn.Module):
     def forward(self, x):
         weights = torch.softmax(self.q(x) @ self.k(x).transpose(-2, -1), dim=-1)  # saved
         for i in range(x.shape[0]):
-            weights[i, i + 1 :] = 0.0  # changed
+            weights[i, i + 1 :] = 0.0  # PL101 changed
         return weights @ x
 
 

@@ -4,6 +4,6 @@ import torch
 w = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
 weights = w * 2
 out = weights * weights  # saved
-weights.view(-1)[0] = 100.0  # changed
+weights.view(-1)[0] = 100.0  # PL101 changed
 loss = out.sum() + weights.sum()
 loss.backward()  # backward

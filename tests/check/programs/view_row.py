@@ -7,6 +7,6 @@ layer = nn.Linear(3, 3)
 x = torch.rand(2, 3)
 weights = torch.exp(layer(x))  # saved
 first = weights[0]
-first.mul_(0.5)  # changed
+first.mul_(0.5)  # PL101 changed
 loss = (weights / weights.sum()).pow(2).sum()
 loss.backward()  # backward

@@ -1,0 +1,70 @@
+"""``pitfall-lab explain PL101``: print the page of a rule. Needs no torch: the pages are made beforehand (:mod:`pitfall_lab.pages`)."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pitfall_lab.cli import Refusal
+from pitfall_lab.trace import Language
+
+if TYPE_CHECKING:
+    from pitfall_lab.rules import Rule
+
+SUMMARY = "print the page of a rule: what it finds, why torch works like this, and what to do"
+FOLDER = Path(__file__).resolve().parent / "docs" / "rules"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``pitfall-lab explain``."""
+    parser.add_argument("rule", metavar="RULE", nargs="?", help="a code or a name: PL101, saved-tensor-overwritten")
+    parser.add_argument("--list", action="store_true", help="list all rules")
+    parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the page")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print one page, or the list of all rules."""
+    if arguments.list:
+        print(listing(arguments.language), end="")
+        return 0
+    if not arguments.rule:
+        raise Refusal("Name a rule, as in `pitfall-lab explain PL101`; `pitfall-lab explain --list` shows them all.")
+    print(page(known(arguments.rule), arguments.language), end="")
+    return 0
+
+
+def listing(language: Language) -> str:
+    """All rules, one on a line: code, severity, name, title."""
+    from pitfall_lab.report import SEVERITIES, columns
+    from pitfall_lab.rules import RULES
+
+    words = {severity: text.say(language) for severity, text in SEVERITIES.items()}
+    widest, longest = max(map(columns, words.values())), max(len(rule.name) for rule in RULES)
+    rows = []
+    for rule in RULES:
+        word = words[rule.severity]
+        rows.append(f"{rule.code}  {word}{' ' * (widest - columns(word))}  {rule.name:<{longest}}  {rule.title.say(language)}\n")
+    return "".join(rows)
+
+
+def known(word: str) -> Rule:
+    """The rule of a code or a name; raises :class:`~pitfall_lab.cli.Refusal` with the nearest one when there is none."""
+    from pitfall_lab.rules import RULES, rule
+
+    try:
+        return rule(word.upper() if word.upper().startswith("PL") else word.lower())
+    except KeyError:
+        words = [name for each in RULES for name in (each.code, each.name)]
+        near = difflib.get_close_matches(word.upper(), words, 1) or difflib.get_close_matches(word.lower(), words, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise Refusal(f"There is no rule {word!r}.{hint} `pitfall-lab explain --list` shows them all.") from None
+
+
+def page(rule: Rule, language: Language) -> str:
+    """The rule's page as it was made, without the remark for those who edit it."""
+    path = FOLDER / (f"{rule.code}.md" if language == "en" else f"{rule.code}.{language}.md")
+    if not path.is_file():
+        raise Refusal(f"The page of {rule.code} was not made yet: run `python -m pitfall_lab.pages {rule.code}`.")
+    return path.read_text(encoding="utf-8").split("-->\n\n", 1)[-1]

@@ -1,0 +1,131 @@
+"""The pages of the catalogue: one for each rule and language, made from what the rule's file says and from what its programs do.
+
+``python -m pitfall_lab.pages`` writes them all to ``pitfall_lab/docs/rules``, ``python -m pitfall_lab.pages PL101`` one of them. What the
+programs print and what ``pitfall-lab check`` says about them is run, never typed; a test compares the pages with what would be written.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pitfall_lab.check import Subject, Workshop, tried
+from pitfall_lab.report import SEVERITIES, Paint, finding_text
+from pitfall_lab.rules import RULES, Finding, Rule, rule
+from pitfall_lab.rules.marks import plain
+from pitfall_lab.rules.source import split_lines
+from pitfall_lab.trace import LANGUAGES, Language, T
+
+FOLDER = Path(__file__).resolve().parent / "docs" / "rules"
+NAME = "program.py"
+
+_BAD = T(en="A program that does it", zh="这样的程序")
+_PRINTS = T(en="Its output", zh="它的输出")
+_SAYS = T(en="`pitfall-lab check` says", zh="`pitfall-lab check` 的报告")
+_GOOD = T(en="The same program, repaired", zh="修好的同一个程序")
+_WHY = T(en="Why torch works like this", zh="torch 为什么这样工作")
+_TRAPS = T(en="Repairs that only hide it", zh="只是掩盖问题的“修复”")
+_INSTEAD = T(en="`{new}` instead of `{old}`", zh="把 `{old}` 写成 `{new}`")
+_DOCS = T(en="In torch's documentation", zh="torch 的文档")
+_ALL = T(en="All rules", zh="所有规则")
+_OTHER = T(en="[中文]({code}.zh.md)", zh="[English]({code}.md)")
+_MADE = T(
+    en="<!-- Made by `python -m pitfall_lab.pages` from the rule's file. -->",
+    zh="<!-- 由 `python -m pitfall_lab.pages` 根据规则文件生成。 -->",
+)
+_INDEX = T(en="# Pitfalls of PyTorch", zh="# PyTorch 的陷阱")
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """What a rule's two programs print, and what is found in the bad one."""
+
+    bad_output: str
+    good_output: str
+    findings: tuple[Finding, ...]
+
+
+def demonstrate(rule: Rule, shop: Workshop) -> Demonstration:
+    """Run a rule's programs, on plain torch for what they print and on both engines for what is found."""
+    subject = Subject(plain(rule.bad), NAME)
+    trace = shop.trace(subject)
+    return Demonstration(shop.output(subject), shop.output(Subject(rule.good, NAME)), tuple(tried(shop, subject, trace)))
+
+
+def page(rule: Rule, shown: Demonstration, language: Language = "en") -> str:
+    """Return a rule's page as Markdown."""
+
+    def say(text: T) -> str:
+        return text.say(language)
+
+    report = "\n".join(finding_text(NAME, plain(rule.bad), finding, language, Paint(colours=False)) for finding in shown.findings)
+    parts = [
+        say(_MADE),
+        f"# {rule.code} {rule.name}",
+        f"**{say(rule.title)}** · {say(SEVERITIES[rule.severity])}",
+        say(rule.what),
+        f"## {say(_BAD)}",
+        _block(rule.bad, "python"),
+        f"{say(_PRINTS)}:",
+        _block(shown.bad_output),
+        f"{say(_SAYS)}:",
+        _block(report),
+        f"## {say(_GOOD)}",
+        _block(rule.good, "python"),
+        f"{say(_PRINTS)}:",
+        _block(shown.good_output),
+        f"## {say(_WHY)}",
+        say(rule.why),
+    ]
+    if rule.traps:
+        parts.append(f"## {say(_TRAPS)}")
+        lines = [f"- {say(_INSTEAD).format(new=_inline(t.new), old=_inline(t.old))}: {say(t.why)}" for t in rule.traps]
+        parts.append("\n".join(lines))
+    parts += [f"## {say(_DOCS)}", "\n".join(f"- <{link}>" for link in rule.docs)]
+    parts.append(f"[{say(_ALL)}]({'README.md' if language == 'en' else 'README.zh.md'}) · {say(_OTHER).format(code=rule.code)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def index(language: Language = "en") -> str:
+    """Return the list of all rules as Markdown."""
+    head = T(en="| code | severity | what it finds |", zh="| 代码 | 级别 | 发现什么 |").say(language)
+    rows = [
+        f"| [{r.code}]({page_name(r.code, language)}) | {SEVERITIES[r.severity].say(language)} | `{r.name}`: {r.title.say(language)} |"
+        for r in RULES
+    ]
+    return "\n\n".join([_MADE.say(language), _INDEX.say(language), "\n".join([head, "|---|---|---|", *rows])]) + "\n"
+
+
+def page_name(code: str, language: Language = "en") -> str:
+    """The file name of a rule's page."""
+    return f"{code}.md" if language == "en" else f"{code}.{language}.md"
+
+
+def _block(text: str, kind: str = "text") -> str:
+    return f"```{kind}\n{text.rstrip()}\n```"
+
+
+def _inline(code: str) -> str:
+    """A piece of code on one line: `` ` `` in it would end the code."""
+    return "; ".join(line.strip() for line in split_lines(code) if line.strip()).replace("`", "'")
+
+
+def main(codes: list[str]) -> int:
+    """Write the pages of the given rules, or of all of them, and the index."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with Workshop() as shop:
+        for each in [rule(code) for code in codes] or RULES:
+            shown = demonstrate(each, shop)
+            for language in LANGUAGES:
+                (FOLDER / page_name(each.code, language)).write_text(page(each, shown, language), encoding="utf-8")
+    for language in LANGUAGES:
+        (FOLDER / page_name("README", language)).write_text(index(language), encoding="utf-8")
+    known = {page_name(code, language) for code in ("README", *(r.code for r in RULES)) for language in LANGUAGES}
+    for stale in {path.name for path in FOLDER.glob("*.md")} - known:
+        (FOLDER / stale).unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""The catalogue's pages say what the rules' files say and what their programs do now; ``explain`` prints them without torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pitfall_lab import pages
+from pitfall_lab.check import Workshop
+from pitfall_lab.rules import RULES, Rule
+from pitfall_lab.trace import LANGUAGES, Language
+
+ROOT = Path(pages.__file__).parent.parent
+REMEDY = "run `python -m pitfall_lab.pages`"
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Workshop]:
+    with Workshop() as workshop:
+        yield workshop
+
+
+demonstrated = cache(pages.demonstrate)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
+def test_a_page_is_what_its_rule_says_and_its_programs_do(rule: Rule, language: Language, shop: Workshop) -> None:
+    path = pages.FOLDER / pages.page_name(rule.code, language)
+    assert path.is_file(), REMEDY
+    assert path.read_text(encoding="utf-8") == pages.page(rule, demonstrated(rule, shop), language), REMEDY
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_index_lists_every_rule_and_no_page_is_left_over(language: Language) -> None:
+    text = (pages.FOLDER / pages.page_name("README", language)).read_text(encoding="utf-8")
+    assert text == pages.index(language), REMEDY
+    made = {pages.page_name(code, each) for code in ["README", *(r.code for r in RULES)] for each in LANGUAGES}
+    assert {path.name for path in pages.FOLDER.glob("*.md")} == made, REMEDY
+
+
+def explain(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command, where importing torch fails."""
+    start = "import sys; sys.modules['torch'] = None; from pitfall_lab.cli import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", start, "explain", *words],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("word", ["PL101", "pl101", "saved-tensor-overwritten"])
+def test_a_page_is_printed_by_code_or_by_name(word: str) -> None:
+    done = explain(word)
+    assert done.returncode == 0
+    assert done.stdout.startswith("# PL101 saved-tensor-overwritten\n")
+    assert "h.mul_(10)" in done.stdout
+
+
+def test_a_page_is_printed_in_chinese() -> None:
+    assert "反向传播需要的张量被覆盖了" in explain("PL101", "--lang", "zh").stdout
+
+
+def test_all_rules_are_listed() -> None:
+    lines = explain("--list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [rule.code for rule in RULES]
+
+
+@pytest.mark.parametrize(("word", "hint"), [("PL1O1", "Did you mean PL101?"), ("saved-tensor", "Did you mean"), ("nonsense", "--list")])
+def test_an_unknown_rule_is_one_sentence_with_the_nearest_one(word: str, hint: str) -> None:
+    done = explain(word)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert hint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_explain_without_a_rule_says_what_to_name() -> None:
+    done = explain()
+    assert done.returncode == 2
+    assert "--list" in done.stderr
