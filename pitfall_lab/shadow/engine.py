@@ -107,6 +107,7 @@ class Engine:
         Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`, with nothing changed, where there is no model.
         """
         from pitfall_lab.shadow.ops import ENTRIES
+        from pitfall_lab.shadow.ops.out import run_into
 
         entry = ENTRIES.get(name)
         if entry is None:
@@ -114,7 +115,8 @@ class Engine:
         self.begin()
         try:
             with np.errstate(all="ignore"):
-                result = entry.run(self, *args, **(kwargs or {}))
+                kwargs = kwargs or {}
+                result = run_into(self, entry, args, kwargs) if "out" in kwargs else entry.run(self, *args, **kwargs)
         except ShadowError as error:
             error.applied = self.applied()
             raise

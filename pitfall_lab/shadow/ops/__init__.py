@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from pitfall_lab.shadow.ops import autograd, creation, indexing, loss, matmul, mutate, normalise, pointwise, reduce, scatter, views
+from pitfall_lab.shadow.ops import (
+    autograd,
+    creation,
+    foreach,
+    fused,
+    indexing,
+    loss,
+    matmul,
+    mutate,
+    normalise,
+    pointwise,
+    reduce,
+    scatter,
+    views,
+)
 from pitfall_lab.shadow.ops.registry import ENTRIES, Op, add, op, spell
 
-FAMILIES = (autograd, creation, indexing, loss, matmul, mutate, normalise, pointwise, reduce, scatter, views)
+FAMILIES = (autograd, creation, foreach, fused, indexing, loss, matmul, mutate, normalise, pointwise, reduce, scatter, views)
 
 __all__ = ["ENTRIES", "FAMILIES", "Op", "add", "op", "spell"]

@@ -1,7 +1,7 @@
-"""Layer and batch normalisation, and the list-wise operations that clipping uses."""
+"""Layer and batch normalisation."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, D103, E501, PLR0917 - signatures and names are torch's
+# ruff: noqa: A002, E501, PLR0917 - signatures and names are torch's
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.graph import Saved
-from pitfall_lab.shadow.ops import pointwise, reduce
 from pitfall_lab.shadow.ops.kit import arrays, edges, new, own, private, records, tensor_only
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor
@@ -117,36 +116,3 @@ def _normalised(e: Engine, name: str, input: ShadowTensor, weight: Any, bias: An
         own(node, result)
         node.keep(*(Saved(f"result{k + 1}", private(e, s.astype(np.float64), input.dtype), own=True) for k, s in enumerate(statistics)))
     return result
-
-
-# -- lists of tensors
-
-
-@op("torch._foreach_norm")
-def foreach_norm(e: Engine, tensors: Any, ord: Any = 2, dtype: Any = None) -> tuple[ShadowTensor, ...]:
-    if records(e, *tensors) or dtype is not None:
-        raise Unmodelled("_foreach_norm with gradients")
-    return tuple(reduce.norm(e, x, ord) for x in tensors)
-
-
-@op("torch._foreach_mul_", kind="inplace")
-def foreach_mul_(e: Engine, tensors: Any, other: Any) -> tuple[ShadowTensor, ...]:
-    tensor_only(*tensors)
-    if isinstance(other, tuple | list):
-        raise Unmodelled("_foreach_mul_ with a list")
-    return tuple(pointwise.mul_in_place(e, x, other) for x in tensors)
-
-
-@op("torch._foreach_add_", kind="inplace")
-def foreach_add_(e: Engine, tensors: Any, other: Any, *, alpha: float = 1) -> tuple[ShadowTensor, ...]:
-    tensor_only(*tensors)
-    others = other if isinstance(other, tuple | list) else [other] * len(tensors)
-    return tuple(pointwise.add_in_place(e, x, y, alpha=alpha) for x, y in zip(tensors, others, strict=True))
-
-
-@op("torch._foreach_zero_", kind="inplace")
-def foreach_zero_(e: Engine, tensors: Any) -> tuple[ShadowTensor, ...]:
-    from pitfall_lab.shadow.ops.mutate import zero_
-
-    tensor_only(*tensors)
-    return tuple(zero_(e, x) for x in tensors)

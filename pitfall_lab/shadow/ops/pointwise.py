@@ -658,7 +658,7 @@ def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, val
     return result
 
 
-def _extremum(name: str, node: str, forward: Any, wins: Any) -> None:
+def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
     def vjp(g: Any, s: Any) -> tuple[Written, Written]:
         tie = np.where(s.self == s.other, 0.5, 0)
         return Written(g * np.where(wins(s.self, s.other), 1, tie)), Written(g * np.where(wins(s.other, s.self), 1, tie))
@@ -672,10 +672,11 @@ def _extremum(name: str, node: str, forward: Any, wins: Any) -> None:
         return pointwise(e, rule, (input, other), dtype, dtype)
 
     add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"))
+    return rule
 
 
-_extremum("maximum", "MaximumBackward0", np.maximum, np.greater)
-_extremum("minimum", "MinimumBackward0", np.minimum, np.less)
+MAXIMUM = _extremum("maximum", "MaximumBackward0", np.maximum, np.greater)
+MINIMUM = _extremum("minimum", "MinimumBackward0", np.minimum, np.less)
 
 
 # -- comparisons and logic: no gradients

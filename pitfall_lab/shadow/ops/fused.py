@@ -1,0 +1,118 @@
+"""Fused optimizer steps: one kernel that writes parameters and state directly.
+
+No version counter moves: a step between forward and backward goes unnoticed, and the gradient is silently wrong.
+Source in torch: ``aten/src/ATen/native/cpu/FusedAdamKernel.cpp``, ``FusedSGDKernel.cpp``, ``FusedAdagradKernel.cpp``.
+"""
+
+# ruff: noqa: PLR0917 - signatures and names are torch's
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.ops.kit import arrays, records, tensor_only
+from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.storage import ShadowTensor
+
+Array = np.ndarray
+
+
+def _number(value: Any) -> float:
+    """A learning rate given as a number or as a tensor."""
+    if isinstance(value, ShadowTensor):
+        seen = value.window()
+        if seen is None:
+            raise Unmodelled("a learning rate that is not modelled")
+        return float(seen)
+    return float(value)
+
+
+def _update(e: Engine, written: Sequence[ShadowTensor], read: Sequence[ShadowTensor], compute: Callable[..., tuple[Array, ...]]) -> None:
+    """Write ``compute(*written, *read)`` into ``written``, uncounted."""
+    tensor_only(*written, *read)
+    if records(e, *written, *read):
+        raise Unmodelled("a fused step that autograd records")
+    found = arrays(e, (*written, *read))
+    fresh = [None] * len(written) if found is None else compute(*found)
+    for target, values in zip(written, fresh, strict=True):
+        e.write(target, values)
+
+
+def _no_scaling(*scales: Any) -> None:
+    if any(s is not None for s in scales):
+        raise Unmodelled("a fused step under a gradient scaler")
+
+
+def _adam(*, decoupled: bool) -> Callable[..., None]:
+    def run(e: Engine, params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, max_exp_avg_sqs: Any, state_steps: Any, *, lr: Any,
+            beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool, grad_scale: Any = None,
+            found_inf: Any = None) -> None:  # fmt: skip
+        _no_scaling(grad_scale, found_inf)
+        rate = _number(lr)
+
+        def compute(p: Array, m: Array, v: Array, *rest: Array) -> tuple[Array, ...]:
+            top, g, step = rest[0] if amsgrad else None, rest[-2], float(rest[-1])
+            g = -g if maximize else g
+            if weight_decay:
+                p, g = (p - rate * weight_decay * p, g) if decoupled else (p, g + weight_decay * p)
+            m = m + (g - m) * (1 - beta1)
+            v = v * beta2 + (1 - beta2) * g * g
+            largest = v if top is None else np.maximum(top, v)
+            root = np.sqrt(largest) / np.sqrt(1 - beta2**step) + eps
+            fresh = p - rate / (1 - beta1**step) * m / root
+            return (fresh, m, v) if top is None else (fresh, m, v, largest)
+
+        for k, p in enumerate(params):
+            state = [exp_avgs[k], exp_avg_sqs[k], *([max_exp_avg_sqs[k]] if amsgrad else [])]
+            _update(e, [p, *state], [grads[k], state_steps[k]], compute)
+
+    return run
+
+
+add("torch._fused_adam_", _adam(decoupled=False), "inplace")
+add("torch._fused_adamw_", _adam(decoupled=True), "inplace")
+
+
+@op("torch._fused_sgd_", kind="inplace")
+def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, weight_decay: float, momentum: float, lr: Any,
+              dampening: float, nesterov: bool, maximize: bool, is_first_step: bool, grad_scale: Any = None,
+              found_inf: Any = None) -> None:  # fmt: skip
+    """``p -= lr * grad``, with momentum and weight decay; no counter moves."""
+    _no_scaling(grad_scale, found_inf)
+    rate = _number(lr)
+
+    def step(p: Array, buffer: Array | None, g: Array) -> tuple[Array, ...]:
+        g = (-g if maximize else g) + weight_decay * p
+        if not momentum:
+            return (p - rate * g,)
+        buffer = g if buffer is None else buffer * momentum + g * (1 - dampening)
+        return p - rate * (g + momentum * buffer if nesterov else buffer), buffer
+
+    for k, p in enumerate(params):
+        if momentum and is_first_step:
+            # the buffer is new memory whose numbers nobody has read
+            e.write(momentum_buffer_list[k], np.zeros(()))
+            _update(e, [p, momentum_buffer_list[k]], [grads[k]], lambda p, _, g: step(p, None, g))
+        else:
+            _update(e, [p, *([momentum_buffer_list[k]] if momentum else [])], [grads[k]], lambda p, *r: step(p, r[0], r[-1]))
+
+
+@op("torch._fused_adagrad_", kind="inplace")
+def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_steps: Any, *, lr: Any, lr_decay: float, weight_decay: float,
+                  eps: float, maximize: bool, grad_scale: Any = None, found_inf: Any = None) -> None:  # fmt: skip
+    """Adagrad; no counter moves."""
+    _no_scaling(grad_scale, found_inf)
+    rate = _number(lr)
+
+    def compute(p: Array, total: Array, g: Array, step: Array) -> tuple[Array, Array]:
+        g = (-g if maximize else g) + weight_decay * p
+        total = total + g * g
+        return p - rate / (1 + (float(step) - 1) * lr_decay) * g / (np.sqrt(total) + eps), total
+
+    for k, p in enumerate(params):
+        _update(e, [p, state_sums[k]], [grads[k], state_steps[k]], compute)

@@ -1,0 +1,74 @@
+"""``out=``: compute as usual, then write the result into memory that the program already has.
+
+Source in torch: ``tools/autograd/gen_variable_type.py`` (the refusal), ``aten/src/ATen/native/Resize.cpp`` (``resize_output``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.ops.registry import ENTRIES, Op
+from pitfall_lab.shadow.storage import ShadowTensor
+
+WHY = "but one of the arguments requires grad."
+REFUSED_AS = {
+    "PowBackward0": "pow", "LinalgVectorNormBackward0": "linalg_vector_norm", "MaximumBackward0": "maximum", "MinimumBackward0": "minimum",
+}  # fmt: skip
+"""Composites are refused under the name of the part that refuses."""
+UNREFUSED = frozenset({"softmax", "log_softmax"})
+"""Their results get a node without a derivative instead."""
+EXTREMA = frozenset({"maximum", "minimum"})
+"""Element by element as well, though they have no in-place twin: the result may lie on an operand."""
+
+
+def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run ``entry`` and write what it makes into ``kwargs["out"]`` (a tensor, or one for each result), counting one change each."""
+    out = kwargs["out"]
+    if out is None:
+        return entry.run(e, *args, **{key: value for key, value in kwargs.items() if key != "out"})
+    targets = list(out) if isinstance(out, tuple | list) else [out]
+    if entry.kind != "pure" or not all(isinstance(t, ShadowTensor) for t in targets):
+        raise Unmodelled("out= is not modelled here")
+    sequence = e.graph.sequence
+    made = entry.run(e, *args, **{key: value for key, value in kwargs.items() if key != "out"})
+    results = list(made) if isinstance(made, tuple | list) else [made]
+    short = entry.names[0].rpartition(".")[2]
+    if kwargs.get("requires_grad") or short in UNREFUSED:
+        raise Unmodelled("out= of a leaf, or of a function that torch forgets to refuse")
+    if any(r.requires_grad for r in results) or (e.grad_enabled and any(t.requires_grad for t in targets)):
+        e.graph.created, e.graph.sequence = [], sequence  # torch refuses before it makes a node
+        name = next((REFUSED_AS[r.node.name] for r in results if r.node is not None and r.node.name in REFUSED_AS), short)
+        text = f"{name}(): functions with out=... arguments don't support automatic differentiation, {WHY}"
+        raise runtime(text, "other", tensor=targets[0])
+    if len(results) != len(targets):
+        raise Unmodelled("out= of another length than the result")
+    operands = [x for x in (*args, *kwargs.values()) if isinstance(x, ShadowTensor) and not any(x is t for t in targets)]
+    for target, result in zip(targets, results, strict=True):
+        _fits(target, result, [*args, *operands], short in EXTREMA or f"torch.Tensor.{short}_" in ENTRIES)
+    for target, result in zip(targets, results, strict=True):
+        if target.shape != result.shape:
+            target.storage.size, target.shape, target.stride = result.numel, result.shape, result.stride
+            target.storage.data = None
+        e.write(target, result.window())
+        e.graph.bump(target.counter)
+    return out
+
+
+def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], in_place: bool) -> None:
+    """Decline what torch's kernels do in ways of their own: other types, other sizes, and operands under the result."""
+    if result.storage is target.storage or target.inference:
+        raise Unmodelled("out= of an operation that made no new memory")
+    if target.dtype != result.dtype:
+        raise Unmodelled("out= of another type than the result")
+    if target.shape != result.shape and (target.storage.size or target.offset):
+        raise Unmodelled("out= that is resized")
+    if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):
+        raise Unmodelled("out= that holds several elements at one address")
+    for x in operands:
+        if isinstance(x, ShadowTensor) and x.storage is target.storage and not (x is target and in_place):
+            raise Unmodelled("out= over an operand's memory")
+        if isinstance(x, tuple | list) and any(isinstance(y, ShadowTensor) and y.storage is target.storage for y in x):
+            raise Unmodelled("out= over an operand's memory")
