@@ -20,7 +20,7 @@ def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[
     """Rebuild ``value`` with every tensor, dtype and device replaced.
 
     Raises:
-        Unconvertible: for objects the shadow engine has no counterpart of (generators, modules, memory formats).
+        Unconvertible: for objects the shadow engine has no counterpart of (generators, modules).
     """
     kind = type(value)
     if isinstance(value, torch.Tensor):
@@ -40,8 +40,10 @@ def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[
         return dtype(str(value).removeprefix("torch."))
     if isinstance(value, torch.device):
         return device(str(value))
-    if value is torch.strided or value is torch.preserve_format or value is torch.contiguous_format:
-        return None if value is torch.strided else str(value).removeprefix("torch.")
+    if value is torch.strided:
+        return None
+    if isinstance(value, torch.memory_format):
+        return str(value).removeprefix("torch.")
     raise Unconvertible(f"an argument of type {kind.__name__}")
 
 

@@ -341,13 +341,17 @@ def stolen(gradient: Gradient, leaf: ShadowTensor) -> tuple[Storage, int]:
     if array is None:
         return Storage(leaf.numel, leaf.dtype), 0
     whole = memory(array)
-    if whole.dtype != array.dtype or not (whole.flags.c_contiguous or whole.flags.f_contiguous):
-        whole = array = np.ascontiguousarray(array)
+    if whole.dtype != array.dtype or not dense_array(whole):
+        whole = array = array.copy(order="K")
     if held.storage is None:
-        held.storage = Storage(whole.size, leaf.dtype, data=whole.reshape(-1, order="A"))
-        if not whole.flags.writeable or held.storage.data is None:
-            held.storage.data = whole.reshape(-1, order="A").copy()
+        flat = in_memory_order(whole)
+        held.storage = Storage(whole.size, leaf.dtype, data=flat if whole.flags.writeable else flat.copy())
     return held.storage, (array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // array.itemsize
+
+
+def in_memory_order(array: np.ndarray) -> np.ndarray:
+    """The elements of a dense array as they lie in memory, flat, without a copy."""
+    return array.transpose(sorted(range(array.ndim), key=lambda d: -array.strides[d])).reshape(-1)
 
 
 def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:

@@ -103,18 +103,18 @@ def message_name(name: str) -> str:
 class Saved:
     """A tensor that a node keeps for backward, with the version it had.
 
-    ``own`` means a private copy: the program cannot invalidate it. An input is kept as the very object (so ``p.data = t``
+    ``own`` means a private copy: the program cannot invalidate it; ``drawn`` that it holds random numbers, which are torch's in lockstep. An input is kept as the very object (so ``p.data = t``
     changes what backward reads); an output as a detached window, so that node and output do not keep each other alive.
     ``original`` holds the numbers as they were, once the memory has been written: the base of the *meant* gradient.
     """
 
     __slots__ = (
-        "__weakref__", "counter", "dtype", "freed", "has_node", "is_output", "name", "offset", "original", "own", "owner", "shape", "stale",
+        "__weakref__", "counter", "drawn", "dtype", "freed", "has_node", "is_output", "name", "offset", "original", "own", "owner", "shape", "stale",
         "storage", "stride", "tensor", "version", "view_node",
     )  # fmt: skip
 
     def __init__(
-        self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False, inplace_on_view: bool = False
+        self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False, drawn: bool = False, inplace_on_view: bool = False
     ) -> None:
         if tensor.inference:
             raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=tensor)
@@ -127,12 +127,13 @@ class Saved:
         self.offset, self.shape, self.stride, self.dtype = tensor.offset, tensor.shape, tensor.stride, tensor.dtype
         self.counter: Counter | None = tensor.counter
         self.version = 0 if tensor.counter is None else tensor.counter.version
-        self.own = own
+        self.own = own or drawn
+        self.drawn = drawn
         self.freed = False
         self.stale = False
         self.original: np.ndarray | None = None
         self.owner: ref[Node] | None = None
-        if not own:
+        if not self.own:
             if tensor.counter is not None:
                 tensor.counter.watch(self)
             self.storage.watch(self)

@@ -46,7 +46,7 @@ int8, int16, short, int32, int, int64, long, uint8 = (
     DType(n) for n in ("int8", "int16", "int16", "int32", "int32", "int64", "int64", "uint8")
 )
 bool, complex64, complex128 = dtypes.BOOL, DType("complex64"), DType("complex128")
-preserve_format, contiguous_format, strided = "preserve_format", "contiguous_format", "strided"
+preserve_format, contiguous_format, channels_last, strided = "preserve_format", "contiguous_format", "channels_last", "strided"
 FloatTensor = Tensor
 __version__ = "shadow of 2.13.0"
 

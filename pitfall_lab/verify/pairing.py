@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pitfall_lab.observe import facts
-from pitfall_lab.shadow import Node
+from pitfall_lab.shadow import Node, Saved
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.world import World
@@ -18,6 +18,7 @@ class Pairing:
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer = world.records, world.writer
+        self._engine, self._limit = world.engine, world.limit
         self._describe = describe
 
     def pair(self, node: Any, mine: Node | None, effects: list[Effect], step: int | None = None, label: str = "") -> bool:
@@ -61,12 +62,22 @@ class Pairing:
         """Compare which tensors a new node saved, and at which version."""
         if step is None or own.leaf is not None or own.mirrored or own.name == "CopySlices" or not facts.may_read_saved():
             return
-        observed = {slot: tensor._version for slot, tensor in facts.saved_tensors(theirs) if not tensor.is_inference()}
+        kept = dict(facts.saved_tensors(theirs))
+        observed = {slot: tensor._version for slot, tensor in kept.items() if not tensor.is_inference()}
         modelled = {saved.name: saved for saved in own.saved}
         for slot in observed.keys() | modelled.keys():
             saved = modelled.get(slot)
+            if saved is not None and saved.drawn and slot in kept:
+                self._take_drawn(saved, kept[slot])
             if saved is not None and (saved.own or (saved.stale and slot not in observed)):
                 continue
             told = None if saved is None else saved.version
             if observed.get(slot) != told:
                 self._writer.disagree(step, f"nodes.{own.name}.saved.{slot}", observed.get(slot), told)
+
+    def _take_drawn(self, saved: Saved, real: Any) -> None:
+        """Random numbers that an operation drew and kept (the mask of dropout) are torch's: they cannot be predicted, only observed."""
+        if saved.storage.data is None and saved.shape == tuple(real.shape) and saved.dtype == facts.dtype_name(real.dtype):
+            flat = facts.flat_values(real, self._limit)
+            if flat is not None and flat.size == saved.storage.size:
+                self._engine.fill(saved.storage, flat)

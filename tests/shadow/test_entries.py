@@ -25,7 +25,7 @@ def identical(result: Any, names: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize(("name", "sample"), SAMPLES, ids=[f"{n.split('.', 1)[1]}: {s}" for n, s in SAMPLES])
 def test_the_entry_does_what_torch_does(name: str, sample: str) -> None:
-    real, shadow = world("torch"), world("shadow")
+    real, shadow = world("torch", sample), world("shadow", sample)
     x, y = attempt(real, sample), attempt(shadow, sample)
     compare_results(x, y, sample)
     compare_worlds(real, shadow, sample)

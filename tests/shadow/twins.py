@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,10 +27,31 @@ i = torch.tensor([1, 0])
 m = torch.tensor([[True, False, True], [False, True, False]])
 h = a * 1
 """
+#: Larger operands, made only for the samples that name them: images, a sequence, filters and the rest of a layer's parameters.
+MORE = {
+    "img": "waves(2, 4, 4, 6).requires_grad_()",
+    "cl": "waves(2, 4, 4, 6).contiguous(memory_format=torch.channels_last).requires_grad_()",
+    "vol": "waves(1, 2, 3, 4, 4).requires_grad_()",
+    "seq": "waves(2, 4, 6).requires_grad_()",
+    "k1": "waves(6, 4, 3).requires_grad_()",
+    "k2": "waves(6, 4, 3, 3).requires_grad_()",
+    "k3": "waves(3, 2, 2, 2, 2).requires_grad_()",
+    "kt": "waves(4, 3, 3, 3).requires_grad_()",
+    "c3": "waves(3).requires_grad_()",
+    "c4": "waves(4).requires_grad_()",
+    "c6": "waves(6).requires_grad_()",
+    "d4": "waves(4) + 2",
+    "q4": "waves(2, 2, 3, 4).requires_grad_()",
+}
 
 
-def world(kind: str) -> dict[str, Any]:
-    """A namespace with the operands, on ``torch`` or on the ``shadow``."""
+def waves(module: Any, *shape: int) -> Any:
+    """A plain tensor of numbers without ties, on ``module``."""
+    return module.tensor(np.sin(np.arange(1, np.prod(shape) + 1) * 1.7).astype(np.float32).reshape(shape))
+
+
+def world(kind: str, sample: str = "") -> dict[str, Any]:
+    """A namespace with the operands, on ``torch`` or on the ``shadow``; of the larger ones those that ``sample`` names."""
     names: dict[str, Any] = {}
     if kind == "torch":
         names.update(torch=torch, F=torch.nn.functional, np=np)
@@ -36,6 +59,9 @@ def world(kind: str) -> dict[str, Any]:
         shadow_torch.reset().strict = True
         names.update(torch=shadow_torch, F=shadow_torch.nn.functional, np=np)
     exec(OPERANDS, names)
+    names["waves"] = partial(waves, names["torch"])
+    for name in MORE.keys() & set(re.findall(r"\w+", sample)):
+        names[name] = eval(MORE[name], names)
     return names
 
 

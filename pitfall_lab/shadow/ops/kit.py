@@ -166,11 +166,13 @@ def tensor_only(*values: Any) -> None:
             raise Unmodelled(f"expected a tensor, got {type(value).__name__}")
 
 
-def arrays(e: Engine, operands: Sequence[Operand], dtype: DType | None = None) -> list[Any] | None:
-    """The operands' numbers, cast to ``dtype``; None when one is not modelled."""
+def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = None) -> list[Any] | None:
+    """The operands' numbers, cast to ``dtype``; None when one is not modelled. An operand left out (None) stays None."""
     found: list[Any] = []
     for x in operands:
-        if isinstance(x, ShadowTensor):
+        if x is None:
+            found.append(None)
+        elif isinstance(x, ShadowTensor):
             seen = x.window()
             if seen is None:
                 return None
@@ -210,10 +212,17 @@ def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride
 
 
 def private(e: Engine, array: Any, dtype: DType) -> ShadowTensor:
-    """A tensor that only a node sees: a wrapped number, a mask drawn inside, a clone made before a write."""
+    """A tensor that only a node sees: a wrapped number, a mask drawn inside, a clone made before a write. None: unknown numbers."""
+    if array is None:
+        return ShadowTensor(e.graph, Storage(1, dtype), (), (), 0, dtype, Counter())
     values = np.asarray(array)
     storage = Storage(values.size, dtype, data=values.reshape(-1))
     return ShadowTensor(e.graph, storage, values.shape, contiguous_strides(values.shape), 0, from_numpy(values.dtype), Counter())
+
+
+def drawn(e: Engine, shape: Shape, dtype: DType, draw: Callable[[np.random.Generator], np.ndarray]) -> ShadowTensor:
+    """Random numbers drawn inside an operation, for its node alone: NumPy's when stand-alone, torch's in lockstep (unknown until then)."""
+    return new(e, shape, dtype, None if e.random is None else draw(e.random))
 
 
 def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
@@ -242,17 +251,19 @@ def check_history(e: Engine, *operands: Any) -> None:
                 e.graph.grad_fn(x)
 
 
-def edges(e: Engine, operands: Sequence[Operand], count: int | None = None) -> tuple[Edge, ...]:
+def edges(e: Engine, operands: Sequence[Operand | None], count: int | None = None) -> tuple[Edge, ...]:
     """One edge per operand, empty for numbers."""
     return tuple(e.graph.edge(x) if isinstance(x, ShadowTensor) else (None, 0) for x in operands[:count])
 
 
-def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand], *, copies_self: bool = False) -> None:
+def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | None], *, copies_self: bool = False) -> None:
     """Save the operands that the rule asks for and whose edge is needed."""
     for k in rule.keeps:
         if not isinstance(k.what, int) or (k.when is not None and node.next[k.when][0] is None):
             continue
         operand = operands[k.what]
+        if operand is None:
+            continue
         if not isinstance(operand, ShadowTensor):
             node.keep(Saved(k.name, private(e, operand, of_number(operand)), own=True))
         elif copies_self and k.what == 0:
@@ -264,22 +275,29 @@ def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand], 
 def pure(
     e: Engine,
     rule: Rule,
-    operands: Sequence[Operand],
+    operands: Sequence[Operand | None],
     shape: Shape,
     dtype: DType,
     compute_in: DType | None = None,
     stride: Shape | None = None,
+    hidden: Sequence[str] = (),
 ) -> ShadowTensor:
-    """Run ``rule`` on ``operands`` into a new tensor."""
+    """Run ``rule`` on ``operands`` into a new tensor.
+
+    ``hidden`` names further results that only the node sees (statistics, buffers): then ``forward`` returns a tuple.
+    """
     node = None
     if rule.node and dtype.category >= 2 and records(e, *operands):
         node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
         keep_inputs(e, node, rule, operands)
     found = arrays(e, operands, compute_in) if math.prod(shape) <= e.value_limit else None
-    result = new(e, shape, dtype, None if found is None else rule.forward(*found), stride)
+    values = None if found is None else rule.forward(*found)
+    first, *others = values if hidden and values is not None else (values, *(None for _ in hidden))
+    result = new(e, shape, dtype, first, stride)
     if node is not None:
         own(node, result)
         node.keep(*(Saved(k.name, result, is_output=True) for k in rule.keeps if k.what == "result"))
+        node.keep(*(Saved(name, private(e, x, dtype), own=True) for name, x in zip(hidden, others, strict=True)))
     return result
 
 

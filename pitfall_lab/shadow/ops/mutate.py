@@ -15,6 +15,7 @@ from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops.kit import NUMBERS, Rule, as_shape, broadcast, check_overlap, in_place, preserved, pure, tensor_only
+from pitfall_lab.shadow.ops.memory_format import follows, strides
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
@@ -301,19 +302,21 @@ def tolist(e: Engine, self: Any) -> Any:
 # -- changing the element type
 
 
-def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False) -> ShadowTensor:
+def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory_format: Any = None) -> ShadowTensor:
     """``to(dtype)``: the same object when nothing changes."""
-    if self.dtype == dtype and not copy:
+    keeps = memory_format is None or "preserve" in str(memory_format)
+    if self.dtype == dtype and not copy and (keeps or follows(self.shape, self.stride, memory_format)):
         return self
     source = self.dtype
     rule = Rule("ToCopyBackward0", lambda a: a.astype(dtype.numpy), (), lambda g, s: (g.astype(source.numpy),))
-    return pure(e, rule, (self,), self.shape, dtype, stride=preserved(self))
+    return pure(e, rule, (self,), self.shape, dtype, stride=preserved(self) if keeps else strides(self.shape, memory_format))
 
 
 @op(
     ".to",
     kind="pure",
-    samples=("a.to(torch.float64)", "a.to(torch.float32)", "n.to(torch.float32)", "a.to('cpu')", "a.t().to(torch.float64)"),
+    samples=("a.to(torch.float64)", "a.to(torch.float32)", "n.to(torch.float32)", "a.to('cpu')", "a.t().to(torch.float64)", "img.to(memory_format=torch.channels_last)", "cl.to(torch.float64)",
+             "cl.to(memory_format=torch.channels_last)", "img.to(torch.float64, memory_format=torch.channels_last)"),
 )
 def to(e: Engine, self: Any, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
        memory_format: Any = None) -> ShadowTensor:  # fmt: skip
@@ -327,9 +330,9 @@ def to(e: Engine, self: Any, *args: Any, dtype: Any = None, device: Any = None, 
             device = a
         else:
             raise Unmodelled(f"to({a!r})")
-    if (device is not None and str(device).split(":")[0] != "cpu") or memory_format is not None:
-        raise Unmodelled(f"to({device}, {memory_format})")
-    return cast(e, self, DType(dtype) if dtype is not None else self.dtype, copy)
+    if device is not None and str(device).split(":")[0] != "cpu":
+        raise Unmodelled(f"to({device})")
+    return cast(e, self, DType(dtype) if dtype is not None else self.dtype, copy, memory_format)
 
 
 def _cast_method(name: str, dtype: DType) -> None:

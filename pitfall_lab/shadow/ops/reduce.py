@@ -389,7 +389,7 @@ def _log_softmax_vjp(at: int) -> Any:
     return lambda g, s: (g - np.exp(s.result) * np.sum(g, axis=at, keepdims=True),) if g.ndim else (np.zeros_like(g),)
 
 
-def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> None:
+def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[..., ShadowTensor]:
     def run(e: Engine, input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> ShadowTensor:
         tensor_only(input)
         if dim is None or dtype is not None or input.dtype.category < 2:
@@ -403,10 +403,11 @@ def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> None:
 
     add(f"F.{name}", run, "pure", "result", (f"F.{name}(a, dim=1)",))
     add(name, method, "pure", "result", (f"a.{name}(0)", f"torch.{name}(a, 1)"))
+    return run
 
 
-_register_softmax("softmax", "Softmax", softmax_values, _softmax_vjp)
-_register_softmax("log_softmax", "LogSoftmax", log_softmax_values, _log_softmax_vjp)
+softmax = _register_softmax("softmax", "Softmax", softmax_values, _softmax_vjp)
+log_softmax = _register_softmax("log_softmax", "LogSoftmax", log_softmax_values, _log_softmax_vjp)
 
 
 @op("logsumexp", saves="self, result", samples=("a.logsumexp(0)", "torch.logsumexp(a, 1)"))

@@ -33,6 +33,8 @@ from pitfall_lab.shadow.ops.kit import (
     view,
     wrap_dim,
 )  # fmt: skip
+from pitfall_lab.shadow.ops.memory_format import follows
+from pitfall_lab.shadow.ops.memory_format import strides as memory_format_strides
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, contiguous_strides, is_contiguous
 
@@ -815,13 +817,11 @@ def set_data(e: Engine, self: Any, value: Any) -> None:
     self.storage, self.offset, self.shape, self.stride, self.dtype = value.storage, value.offset, value.shape, value.stride, value.dtype
 
 
-@op("clone", samples=("a.clone()", "a.t().clone()", "torch.clone(h)", "c.expand(2, 3).clone()"))
+@op("clone", samples=("a.clone()", "a.t().clone()", "torch.clone(h)", "c.expand(2, 3).clone()", "img.clone(memory_format=torch.channels_last)", "cl.clone()"))
 def clone(e: Engine, input: Any, *, memory_format: Any = None) -> ShadowTensor:
     tensor_only(input)
     if memory_format is not None and "preserve" not in str(memory_format):
-        if "contiguous_format" not in str(memory_format):
-            raise Unmodelled(f"clone with {memory_format}")
-        return pure(e, CLONE, (input,), input.shape, input.dtype, stride=contiguous_strides(input.shape))
+        return pure(e, CLONE, (input,), input.shape, input.dtype, stride=memory_format_strides(input.shape, memory_format))
     if e.policy.clone_shares_memory:
         return view(e, "CloneBackward0", input, input.shape, input.stride, input.offset, lambda g, s: (g,))
     if e.policy.clone_cuts_graph:
@@ -832,11 +832,11 @@ def clone(e: Engine, input: Any, *, memory_format: Any = None) -> ShadowTensor:
     return result
 
 
-@op(".contiguous", samples=("a.contiguous()", "a.t().contiguous()", "c.expand(2, 3).contiguous()"))
+@op(".contiguous", samples=("a.contiguous()", "a.t().contiguous()", "c.expand(2, 3).contiguous()",
+    "img.contiguous(memory_format=torch.channels_last)", "cl.contiguous(memory_format=torch.channels_last)", "cl.contiguous()", "a.contiguous(memory_format=torch.channels_last)"))  # fmt: skip
 def contiguous(e: Engine, self: Any, memory_format: Any = None) -> ShadowTensor:
     tensor_only(self)
-    if memory_format is not None and "contiguous_format" not in str(memory_format):
-        raise Unmodelled(f"contiguous with {memory_format}")
-    if is_contiguous(self.shape, self.stride):
+    wanted = memory_format or "contiguous_format"
+    if follows(self.shape, self.stride, wanted):
         return self
-    return pure(e, CLONE, (self,), self.shape, self.dtype, stride=contiguous_strides(self.shape))
+    return pure(e, CLONE, (self,), self.shape, self.dtype, stride=memory_format_strides(self.shape, wanted))

@@ -1,0 +1,68 @@
+"""Memory formats: rows of channels (``channels_last``) or planes of pixels (``contiguous_format``), and which one a result takes.
+
+A format is no field of a tensor: torch reads it off the strides. Source: ``c10/core/MemoryFormat.h``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.errors import runtime as error
+from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
+
+RANKS = {"channels_last": 4, "channels_last_3d": 5}
+
+
+def strides(shape: Shape, memory_format: Any) -> Shape:
+    """The strides of a fresh tensor in that format.
+
+    >>> strides((2, 3, 4, 5), "channels_last"), strides((2, 3), "contiguous_format")
+    ((60, 1, 15, 3), (3, 1))
+    """
+    name = str(memory_format).removeprefix("torch.")
+    if name == "contiguous_format":
+        return contiguous_strides(shape)
+    if name not in RANKS:
+        raise Unmodelled(f"memory format {name}")
+    if len(shape) != RANKS[name]:
+        raise error(f"required rank {RANKS[name]} tensor to use {name} format", "shape")
+    return channels_last_strides(shape)
+
+
+def channels_last_strides(shape: Shape) -> Shape:
+    """(N, C, H, W), laid out as (N, H, W, C); other ranks alike."""
+    inner = contiguous_strides((shape[0], *shape[2:], shape[1]))
+    return (inner[0], inner[-1], *inner[1:-1])
+
+
+def follows(shape: Shape, stride: Shape, memory_format: Any) -> bool:
+    """Whether the elements lie in that format without gaps; strides of dimensions of size 1 do not count."""
+    return 0 in shape or all(n == 1 or have == want for n, have, want in zip(shape, stride, strides(shape, memory_format), strict=True))
+
+
+def is_channels_last(tensor: ShadowTensor) -> bool:
+    """Whether torch takes the tensor for one of channels_last (``suggest_memory_format``)."""
+    if tensor.ndim not in (4, 5) or 0 in tensor.shape or tensor.stride[1] == 0:
+        return False
+    least = 0
+    for d in (1, *reversed(range(2, tensor.ndim)), 0):
+        if tensor.stride[d] < least or (d == 0 and least == tensor.stride[1]):
+            return False
+        least = tensor.stride[d] * max(tensor.shape[d], 1)
+    return True
+
+
+def suggested(shape: Shape, *tensors: Any) -> Shape:
+    """The strides of a result that takes channels_last from any of ``tensors``."""
+    last = any(isinstance(x, ShadowTensor) and is_channels_last(x) for x in tensors)
+    return channels_last_strides(shape) if last else contiguous_strides(shape)
+
+
+def laid_out(array: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """A copy of ``array`` in the layout of ``like``, in memory of its own."""
+    copy = np.empty_like(like, dtype=array.dtype, order="K", shape=array.shape)
+    copy[...] = array
+    return copy
