@@ -36,14 +36,13 @@ def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[
         return {key: convert(item, tensor, dtype, device) for key, item in value.items()}
     if kind is range:
         return list(value)
-    if isinstance(value, torch.dtype):
-        return dtype(str(value).removeprefix("torch."))
     if isinstance(value, torch.device):
         return device(str(value))
+    if isinstance(value, (torch.dtype, torch.memory_format)):
+        word = str(value).removeprefix("torch.")
+        return dtype(word) if isinstance(value, torch.dtype) else word
     if value is torch.strided:
         return None
-    if isinstance(value, torch.memory_format):
-        return str(value).removeprefix("torch.")
     raise Unconvertible(f"an argument of type {kind.__name__}")
 
 

@@ -103,18 +103,26 @@ def message_name(name: str) -> str:
 class Saved:
     """A tensor that a node keeps for backward, with the version it had.
 
-    ``own`` means a private copy: the program cannot invalidate it; ``drawn`` that it holds random numbers, which are torch's in lockstep. An input is kept as the very object (so ``p.data = t``
-    changes what backward reads); an output as a detached window, so that node and output do not keep each other alive.
+    ``own`` means a private copy: the program cannot invalidate it (``drawn``: of random numbers, which are torch's in lockstep).
+    An input is kept as the very object (so ``p.data = t`` changes what backward reads); an output as a detached window, so that
+    node and output do not keep each other alive.
     ``original`` holds the numbers as they were, once the memory has been written: the base of the *meant* gradient.
     """
 
     __slots__ = (
-        "__weakref__", "counter", "drawn", "dtype", "freed", "has_node", "is_output", "name", "offset", "original", "own", "owner", "shape", "stale",
-        "storage", "stride", "tensor", "version", "view_node",
+        "__weakref__", "counter", "drawn", "dtype", "freed", "has_node", "is_output", "name", "offset", "original", "own", "owner", "shape",
+        "stale", "storage", "stride", "tensor", "version", "view_node",
     )  # fmt: skip
 
     def __init__(
-        self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False, drawn: bool = False, inplace_on_view: bool = False
+        self,
+        name: str,
+        tensor: ShadowTensor,
+        *,
+        is_output: bool = False,
+        own: bool = False,
+        drawn: bool = False,
+        inplace_on_view: bool = False,
     ) -> None:
         if tensor.inference:
             raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=tensor)

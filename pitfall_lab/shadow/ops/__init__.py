@@ -1,24 +1,13 @@
-"""All operations: importing a family registers its entries."""
+"""All operations: importing a family registers its entries. Every module of this package but its tools is one."""
 
 from __future__ import annotations
 
-from pitfall_lab.shadow.ops import (
-    autograd,
-    creation,
-    foreach,
-    fused,
-    indexing,
-    loss,
-    matmul,
-    mutate,
-    normalise,
-    pointwise,
-    reduce,
-    scatter,
-    views,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from pitfall_lab.shadow.ops.registry import ENTRIES, Op, add, op, spell
 
-FAMILIES = (autograd, creation, foreach, fused, indexing, loss, matmul, mutate, normalise, pointwise, reduce, scatter, views)
+TOOLS = {"kit", "memory_format", "registry"}
+FAMILIES = tuple(import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__) if module.name not in TOOLS)
 
 __all__ = ["ENTRIES", "FAMILIES", "Op", "add", "op", "spell"]

@@ -5,11 +5,10 @@ hardtanh, threshold), or the result, which the next write then invalidates (elu,
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,11 +18,25 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
 from pitfall_lab.shadow.ops import pointwise, reduce, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, drawn, edges, finish_write, layout, new, own, preserved, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import (
+    Keep,
+    Rule,
+    drawn,
+    edges,
+    finish_write,
+    layout,
+    new,
+    own,
+    preserved,
+    pure,
+    records,
+    tensor_only,
+    wrap_dim,
+)
 from pitfall_lab.shadow.ops.kit import in_place as write
 from pitfall_lab.shadow.ops.kit import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import add, op
-from pitfall_lab.shadow.storage import ShadowTensor, Shape
+from pitfall_lab.shadow.storage import ShadowTensor
 
 SELF, RESULT = (Keep("self", 0),), (Keep("result", "result"),)
 
@@ -192,7 +205,7 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
     if input.dtype != weight.dtype:
         raise runtime("prelu: Type promoting not supported. Got " + " and ".join(x.dtype.scalar_name for x in (input, weight)), "dtype")
     channels = input.shape[1] if input.ndim > 1 else 1
-    if weight.numel != 1 and weight.numel != channels:
+    if weight.numel not in {1, channels}:
         text = f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.numel} and channel size = {channels}."
         raise runtime(text, "shape")
     if weight.ndim != input.ndim:
@@ -238,7 +251,7 @@ def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, tra
 
 def _slopes(e: Engine, input: ShadowTensor, lower: float, upper: float) -> ShadowTensor:
     seen = input.window()
-    return drawn(e, input.shape, input.dtype, lambda r: np.where(np.zeros(()) if seen is None else seen > 0, 1, r.uniform(lower, upper, input.shape)))
+    return drawn(e, input.shape, input.dtype, lambda r: np.where(np.zeros(()) if seen is None else seen > 0, 1, r.uniform(lower, upper, input.shape)), preserved(input))
 
 
 @op("F.rrelu_", kind="inplace", saves="result, the slopes drawn (private)", samples=("F.rrelu_(h)",))
@@ -266,4 +279,4 @@ def softmin(e: Engine, input: Any, dim: int | None = None, _stacklevel: int = 3,
     return reduce.softmax(e, pointwise.RUNS["neg"][0](e, input), dim)
 
 
-__all__ = ["Shape", "activate", "math", "preserved", "sigmoid"]
+__all__ = ["activate", "sigmoid"]

@@ -5,7 +5,7 @@ each a view with a node of its own; what is left (tensors, lists) becomes one In
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG001, ARG005, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -465,33 +465,6 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
     return pure(
         e, Rule("MaskedSelectBackward0", forward, (Keep("mask", 1), Keep("self", 0)), vjp, edges=1), (input, mask), (count,), input.dtype
     )
-
-
-@op(
-    "F.embedding",
-    saves="indices",
-    samples=("F.embedding(torch.tensor([0, 1, 1]), a)", "F.embedding(torch.tensor([[0, 1]]), a, padding_idx=0)"),
-)
-def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
-              scale_grad_by_freq: bool = False, sparse: bool = False) -> ShadowTensor:  # fmt: skip
-    from pitfall_lab.shadow.ops.kit import Keep, pure
-
-    tensor_only(weight)
-    _long_index(input)
-    if max_norm is not None or scale_grad_by_freq or sparse or weight.ndim != 2:
-        raise Unmodelled("embedding with options")
-    rows = weight.shape
-    pad = None if padding_idx is None else padding_idx % rows[0]
-
-    def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
-        full = np.zeros(rows, g.dtype)
-        np.add.at(full, s.indices, g)
-        if pad is not None:
-            full[pad] = 0
-        return (full,)
-
-    rule = Rule("EmbeddingBackward0", lambda w, k: w[k], (Keep("indices", 1),), vjp, edges=1)
-    return pure(e, rule, (weight, input), (*input.shape, rows[1]), weight.dtype)
 
 
 __all__ = ["assign", "check_overlap", "getitem", "math", "open_window", "setitem"]

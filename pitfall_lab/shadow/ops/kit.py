@@ -31,11 +31,12 @@ NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """One saved tensor: ``name``, which operand (an index, or ``"result"``), and the edge that must be needed for it."""
+    """One saved tensor: ``name``, which operand (an index, or ``"result"``), the edge that must be needed for it, whether it is random."""
 
     name: str
     what: int | str
     when: int | None = None
+    drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +221,11 @@ def private(e: Engine, array: Any, dtype: DType) -> ShadowTensor:
     return ShadowTensor(e.graph, storage, values.shape, contiguous_strides(values.shape), 0, from_numpy(values.dtype), Counter())
 
 
-def drawn(e: Engine, shape: Shape, dtype: DType, draw: Callable[[np.random.Generator], np.ndarray]) -> ShadowTensor:
+def drawn(
+    e: Engine, shape: Shape, dtype: DType, draw: Callable[[np.random.Generator], np.ndarray], stride: Shape | None = None
+) -> ShadowTensor:
     """Random numbers drawn inside an operation, for its node alone: NumPy's when stand-alone, torch's in lockstep (unknown until then)."""
-    return new(e, shape, dtype, None if e.random is None else draw(e.random))
+    return new(e, shape, dtype, None if e.random is None else draw(e.random), stride)
 
 
 def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
@@ -269,7 +272,7 @@ def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | 
         elif copies_self and k.what == 0:
             node.keep(Saved(k.name, copy_of(e, operand), own=True))
         else:
-            node.keep(Saved(k.name, operand))
+            node.keep(Saved(k.name, operand, drawn=k.drawn))
 
 
 def pure(

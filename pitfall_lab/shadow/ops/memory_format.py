@@ -55,14 +55,21 @@ def is_channels_last(tensor: ShadowTensor) -> bool:
     return True
 
 
+def any_channels_last(*tensors: Any) -> bool:
+    """Whether a result takes channels_last from one of ``tensors``."""
+    return any(isinstance(x, ShadowTensor) and is_channels_last(x) for x in tensors)
+
+
 def suggested(shape: Shape, *tensors: Any) -> Shape:
     """The strides of a result that takes channels_last from any of ``tensors``."""
-    last = any(isinstance(x, ShadowTensor) and is_channels_last(x) for x in tensors)
-    return channels_last_strides(shape) if last else contiguous_strides(shape)
+    return channels_last_strides(shape) if any_channels_last(*tensors) else contiguous_strides(shape)
 
 
-def laid_out(array: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """A copy of ``array`` in the layout of ``like``, in memory of its own."""
-    copy = np.empty_like(like, dtype=array.dtype, order="K", shape=array.shape)
+def laid_out(array: np.ndarray, channels_last: bool) -> np.ndarray:
+    """``array`` in one of the two formats, in memory of its own."""
+    if not channels_last:
+        return np.ascontiguousarray(array)
+    inner = np.ascontiguousarray(np.moveaxis(array, 1, -1))
+    copy: np.ndarray = np.empty_like(np.moveaxis(inner, -1, 1), order="K")
     copy[...] = array
     return copy

@@ -1,7 +1,14 @@
+<<<<<<< HEAD
 """Layer and batch normalisation."""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, E501, PLR0917 - signatures and names are torch's
+=======
+"""Normalisation over layers, batches, groups and instances, and the list-wise operations that clipping uses."""
+
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: A002, ARG001, D103, E501, PLR0917 - signatures and names are torch's
+>>>>>>> d176c0d (Shadow: convolution, pooling, normalisation, dropout, embedding)
 
 from __future__ import annotations
 
@@ -11,11 +18,17 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
+<<<<<<< HEAD
 from pitfall_lab.shadow.ops.kit import arrays, edges, new, own, private, records, tensor_only
+=======
+from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, new, own, private, pure, records, tensor_only
+from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
+>>>>>>> d176c0d (Shadow: convolution, pooling, normalisation, dropout, embedding)
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import ShadowTensor
+from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def _spread(x: np.ndarray, axes: tuple[int, ...], eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -50,7 +63,9 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
 
 
 @op("F.batch_norm", saves="input, running_mean, running_var, weight, and private statistics", samples=(
-    "F.batch_norm(a, None, None, training=True)", "F.batch_norm(a, torch.zeros(3), torch.ones(3))", "F.batch_norm(a, torch.zeros(3), torch.ones(3), c, c * 2, training=True)"))  # fmt: skip
+    "F.batch_norm(a, None, None, training=True)", "F.batch_norm(a, torch.zeros(3), torch.ones(3))", "F.batch_norm(a, torch.zeros(3), torch.ones(3), c, c * 2, training=True)",
+    "F.batch_norm(img, d4 * 1, d4 * 2, c4, d4, training=True)", "F.batch_norm(cl, d4 * 1, d4 * 2, c4, d4, training=True)", "F.batch_norm(cl, d4, d4, c4)", "F.batch_norm(a[:1], None, None, training=True)",
+    "F.batch_norm(seq, d4, d4, training=True, momentum=0.5)"))  # fmt: skip
 def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
                momentum: float = 0.1, eps: float = 1e-5) -> ShadowTensor:  # fmt: skip
     """(N, C, ...); in training the running statistics are changed in place *without* being counted."""
@@ -61,20 +76,29 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
         raise Unmodelled("batch_norm of operands that do not fit")
     if len(running) == 1 or (not training and not running):
         raise Unmodelled("batch_norm without running statistics")
+    if training:
+        _several_values(input.shape)
     axes = (0, *range(2, input.ndim))
     column = (1, -1, *(1,) * (input.ndim - 2))
+    last = any_channels_last(input)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:
         mean, rstd = (s.result1, s.result2) if training else (s.running_mean.reshape(column), 1 / np.sqrt(s.running_var.reshape(column) + eps))
         normal = (s.input - mean) * rstd
         scaled = g if s.weight is None else g * s.weight.reshape(column)
         flow = _through_statistics(scaled, normal, rstd, axes) if training else scaled * rstd
-        return flow, (g * normal).sum(axis=axes), g.sum(axis=axes)
+        return laid_out(flow, last), (g * normal).sum(axis=axes), g.sum(axis=axes)
 
     result = _normalised(e, "NativeBatchNormBackward0", input, weight, bias, axes, eps, vjp, (running, training, column))
     if training and running:
         _follow(e, input, running, axes, momentum)
     return result
+
+
+def _several_values(shape: Shape) -> None:
+    """One value a channel has no spread."""
+    if math.prod(shape) == shape[1]:
+        raise ShadowError("ValueError", f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)})", "shape")
 
 
 def _follow(e: Engine, input: ShadowTensor, running: list[ShadowTensor], axes: tuple[int, ...], momentum: float) -> None:
@@ -111,8 +135,126 @@ def _normalised(e: Engine, name: str, input: ShadowTensor, weight: Any, bias: An
         for x, combine in ((weight, np.multiply), (bias, np.add)):
             if x is not None:
                 values = combine(values, table[id(x)] if column is None else table[id(x)].reshape(column))
-    result = new(e, input.shape, input.dtype, values)
+    result = new(e, input.shape, input.dtype, values, None if batch is None else suggested(input.shape, input))
     if node is not None:
         own(node, result)
         node.keep(*(Saved(f"result{k + 1}", private(e, s.astype(np.float64), input.dtype), own=True) for k, s in enumerate(statistics)))
     return result
+<<<<<<< HEAD
+=======
+
+
+@op("F.group_norm", "torch.group_norm", saves="input, weight, and private statistics", samples=(
+    "F.group_norm(img, 2)", "F.group_norm(img, 4, c4, d4)", "F.group_norm(cl, 2, d4, c4)", "F.group_norm(seq, 2)", "F.group_norm(img, 3)", "F.group_norm(img.transpose(2, 3), 2)"))  # fmt: skip
+def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True) -> ShadowTensor:
+    """(N, C, ...) in, the same out; channels are taken in ``num_groups`` runs."""
+    given = [x for x in (weight, bias) if x is not None]
+    tensor_only(input, *given)
+    if input.ndim < 2:
+        raise runtime(f"Expected at least 2 dimensions for input tensor but received {input.ndim}", "shape")
+    count, channels = input.shape[:2]
+    if channels % num_groups:
+        text = f"Expected number of channels in input to be divisible by num_groups, but got input of shape {list(input.shape)} and num_groups={num_groups}"
+        raise runtime(text, "shape")
+    if any(x.shape != (channels,) or x.dtype != input.dtype for x in given) or not input.dtype.is_floating_point or 0 in input.shape:
+        raise Unmodelled("group_norm of operands that do not fit")
+    last = any_channels_last(input)
+    form = {4: "channels_last", 5: "channels_last_3d"}[input.ndim] if last else "contiguous_format"
+    source, *given = (None if x is None else views.contiguous(e, x, form if x is input else None) for x in (input, weight, bias))
+    column, grouped = (1, -1, *(1,) * (input.ndim - 2)), (count, num_groups, -1)
+    axes = (0, *range(2, input.ndim))
+
+    def spread(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rows = x.reshape(grouped)
+        mean, rstd = _spread(rows, (2,), eps)
+        return ((rows - mean) * rstd).reshape(x.shape), mean[..., 0], rstd[..., 0]
+
+    def forward(x: np.ndarray, w: Any, b: Any) -> tuple[Any, ...]:
+        normal, mean, rstd = spread(x)
+        scaled = normal if w is None else normal * w.reshape(column)
+        return scaled if b is None else scaled + b.reshape(column), mean, rstd
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:
+        normal = spread(s.input)[0]
+        scaled = (g if s.weight is None else g * s.weight.reshape(column)).reshape(grouped)
+        flow = _through_statistics(scaled, normal.reshape(grouped), s.result2[..., None], (2,)).reshape(g.shape)
+        return laid_out(flow, last), (g * normal).sum(axis=axes), g.sum(axis=axes)
+
+    rule = Rule("NativeGroupNormBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp)
+    return pure(e, rule, (source, *given), input.shape, input.dtype, stride=suggested(input.shape, input), hidden=("result1", "result2"))
+
+
+@op("F.instance_norm", saves="as batch_norm, of one batch with N * C channels", samples=(
+    "F.instance_norm(img)", "F.instance_norm(seq, weight=c4, bias=d4)", "F.instance_norm(img, d4, d4 * 2, c4, None)", "F.instance_norm(img, d4, d4 * 2, use_input_stats=False)"))  # fmt: skip
+def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
+                  use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5, cudnn_enabled: bool = True) -> ShadowTensor:  # fmt: skip
+    """(N, C, ...): every instance is a batch of its own, seen as N * C channels."""
+    tensor_only(input)
+    if input.ndim < 3 or 0 in input.shape:
+        raise Unmodelled("instance_norm without inner dimensions")
+    count, channels = input.shape[:2]
+    if use_input_stats and math.prod(input.shape[2:]) == 1:
+        shown = list(input.shape)
+        raise ShadowError("ValueError", f"Expected more than 1 spatial element when training, got input size torch.Size({shown})", "shape")
+    repeated = [None if x is None else reduce.repeat(e, x, count) for x in (weight, bias, running_mean, running_var)]
+    flat = views.view_(e, views.contiguous(e, input), 1, count * channels, *input.shape[2:])
+    result = batch_norm(e, flat, repeated[2], repeated[3], repeated[0], repeated[1], use_input_stats, momentum, eps)
+    for target, moved in ((running_mean, repeated[2]), (running_var, repeated[3])):
+        if target is not None and moved is not None and use_input_stats:
+            mutate.copy_(e, target, reduce.mean(e, views.view_(e, moved, count, channels), 0))
+    return views.view_(e, result, *input.shape)
+
+
+@op("F.rms_norm", "torch.rms_norm", saves="as pow, mean, rsqrt and mul", samples=("F.rms_norm(img, (6,))", "F.rms_norm(a, (3,), c)", "F.rms_norm(a, (2, 3), eps=0.1)"))
+def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> ShadowTensor:
+    """``input / sqrt(mean(input ** 2) + eps)``, composed of other operations."""
+    tensor_only(input, *(() if weight is None else (weight,)))
+    shape = tuple(normalized_shape)
+    if input.shape[input.ndim - len(shape) :] != shape or input.dtype not in ("float32", "float64") or (weight is not None and weight.dtype != input.dtype):
+        raise Unmodelled("rms_norm of operands that do not fit")
+    room = float(np.finfo(np.float32 if input.dtype == "float32" else np.float64).eps) if eps is None else eps
+    mean = reduce.mean(e, pointwise.pow(e, input, 2), tuple(range(input.ndim - len(shape), input.ndim)), keepdim=True)
+    scale = pointwise.RUNS["rsqrt"][0](e, pointwise.add_number_(e, mean, room))
+    result = pointwise.mul(e, input, scale)
+    return result if weight is None else pointwise.mul(e, result, weight)
+
+
+@op("F.normalize", saves="as norm, clamp_min and div", samples=("F.normalize(a)", "F.normalize(a, p=1, dim=0)", "F.normalize(img)"))
+def normalize(e: Engine, input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> ShadowTensor:
+    pointwise.no_out(out)
+    length = pointwise.clamp_min(e, reduce.norm(e, input, p, dim, keepdim=True), eps)
+    return pointwise.div(e, input, views.expand_as(e, length, input))
+
+
+# -- lists of tensors
+
+
+@op("torch._foreach_norm")
+def foreach_norm(e: Engine, tensors: Any, ord: Any = 2, dtype: Any = None) -> tuple[ShadowTensor, ...]:
+    if records(e, *tensors) or dtype is not None:
+        raise Unmodelled("_foreach_norm with gradients")
+    return tuple(reduce.norm(e, x, ord) for x in tensors)
+
+
+@op("torch._foreach_mul_", kind="inplace")
+def foreach_mul_(e: Engine, tensors: Any, other: Any) -> tuple[ShadowTensor, ...]:
+    tensor_only(*tensors)
+    if isinstance(other, tuple | list):
+        raise Unmodelled("_foreach_mul_ with a list")
+    return tuple(pointwise.mul_in_place(e, x, other) for x in tensors)
+
+
+@op("torch._foreach_add_", kind="inplace")
+def foreach_add_(e: Engine, tensors: Any, other: Any, *, alpha: float = 1) -> tuple[ShadowTensor, ...]:
+    tensor_only(*tensors)
+    others = other if isinstance(other, tuple | list) else [other] * len(tensors)
+    return tuple(pointwise.add_in_place(e, x, y, alpha=alpha) for x, y in zip(tensors, others, strict=True))
+
+
+@op("torch._foreach_zero_", kind="inplace")
+def foreach_zero_(e: Engine, tensors: Any) -> tuple[ShadowTensor, ...]:
+    from pitfall_lab.shadow.ops.mutate import zero_
+
+    tensor_only(*tensors)
+    return tuple(zero_(e, x) for x in tensors)
+>>>>>>> d176c0d (Shadow: convolution, pooling, normalisation, dropout, embedding)

@@ -6,7 +6,7 @@ follows torch's ``tools/autograd/derivatives.yaml``: the *input* where the deriv
 """
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A001, A002, ARG001, ARG005, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A001, A002, ARG005, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -256,6 +256,36 @@ def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
         raise Unmodelled("floor_divide has no derivative")
     dtype = promoted(*pair)
     return pointwise(e, Rule("", np.floor_divide), pair, dtype, dtype)
+
+
+# -- with a number, as torch's own C++ code writes it: other nodes than Python's ``+`` and ``*`` make, and nothing saved
+
+
+def add_number(e: Engine, input: Any, number: float) -> ShadowTensor:
+    """``input + number``."""
+    return pointwise(e, Rule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype, input.dtype)
+
+
+def add_number_(e: Engine, input: Any, number: float) -> ShadowTensor:
+    """``input += number``."""
+    return in_place(e, Rule("AddBackward1", lambda a: a + a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype)
+
+
+def sub_number(e: Engine, input: Any, number: float) -> ShadowTensor:
+    """``input - number``."""
+    return pointwise(e, Rule("SubBackward1", lambda a: a - a.dtype.type(number), (), lambda g, s: (g,)), (input,), input.dtype, input.dtype)
+
+
+def mul_number(e: Engine, input: Any, number: float) -> ShadowTensor:
+    """``input * number``."""
+    rule = Rule("MulBackward1", lambda a: a * a.dtype.type(number), (), lambda g, s: (g * g.dtype.type(number),))
+    return pointwise(e, rule, (input,), input.dtype, input.dtype)
+
+
+def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
+    """``input / number``."""
+    rule = Rule("DivBackward1", lambda a: a / a.dtype.type(number), (), lambda g, s: (g / g.dtype.type(number),))
+    return pointwise(e, rule, (input,), input.dtype, input.dtype)
 
 
 # -- functions of one argument
@@ -509,6 +539,35 @@ def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> Sh
     return in_place(e, _clamp_rule(min, max), (self,), dtype)
 
 
+def _register_bound(name: str, forward: Any, inside: Any) -> Callable[..., ShadowTensor]:
+    """``clamp_min`` and ``clamp_max``: one bound, a kernel of their own."""
+
+    def rule(bound: float) -> Rule:
+        title = "".join(word.capitalize() for word in name.split("_"))
+        return Rule(f"{title}Backward0", lambda x: forward(x, bound), SELF, lambda g, s: (np.where(inside(s.self, bound), g, 0),))
+
+    def prepare(input: Any, bound: Any) -> DType:
+        tensor_only(input)
+        if isinstance(bound, ShadowTensor):
+            raise Unmodelled(f"{name} with a tensor")
+        return promoted(input, operand(bound))
+
+    def run(e: Engine, input: Any, bound: Any) -> ShadowTensor:
+        dtype = prepare(input, bound)
+        return pointwise(e, rule(bound), (input,), dtype, dtype)
+
+    def run_in_place(e: Engine, self: Any, bound: Any) -> ShadowTensor:
+        return in_place(e, rule(bound), (self,), prepare(self, bound))
+
+    add(name, run, "pure", "self", (f"a.{name}(0)", f"torch.{name}(a, 0.25)"))
+    add((f".{name}_", f"torch.{name}_"), run_in_place, "inplace", "a clone of self", (f"h.{name}_(0.25)",))
+    return run
+
+
+clamp_min = _register_bound("clamp_min", np.maximum, np.greater_equal)
+clamp_max = _register_bound("clamp_max", np.minimum, np.less_equal)
+
+
 # -- three arguments, as the optimizers use them
 
 
@@ -726,14 +785,6 @@ _logic(("isfinite",), np.isfinite, BOOL, "torch.isfinite(a)")
 def logical_not_in_place(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     return in_place(e, Rule("", np.logical_not), (self,), BOOL)
-
-
-@op("F.dropout", samples=("F.dropout(a, 0.5, False)", "F.dropout(a, 0.0)"))
-def dropout(e: Engine, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> ShadowTensor:
-    tensor_only(input)
-    if not training or p == 0:
-        return input
-    raise Unmodelled("the mask of dropout is random")
 
 
 __all__ = ["DIV", "FLOAT32", "INT64", "MUL", "RUNS", "absolute", "add_", "div", "mul", "no_out", "operand", "pow", "sub"]
