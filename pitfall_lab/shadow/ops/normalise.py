@@ -1,14 +1,7 @@
-<<<<<<< HEAD
-"""Layer and batch normalisation."""
-
-# mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, E501, PLR0917 - signatures and names are torch's
-=======
-"""Normalisation over layers, batches, groups and instances, and the list-wise operations that clipping uses."""
+"""Normalisation over layers, batches, groups and instances."""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, E501, PLR0917 - signatures and names are torch's
->>>>>>> d176c0d (Shadow: convolution, pooling, normalisation, dropout, embedding)
 
 from __future__ import annotations
 
@@ -20,13 +13,9 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
-<<<<<<< HEAD
-from pitfall_lab.shadow.ops.kit import arrays, edges, new, own, private, records, tensor_only
-=======
 from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, new, own, private, pure, records, tensor_only
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
->>>>>>> d176c0d (Shadow: convolution, pooling, normalisation, dropout, embedding)
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -140,8 +129,6 @@ def _normalised(e: Engine, name: str, input: ShadowTensor, weight: Any, bias: An
         own(node, result)
         node.keep(*(Saved(f"result{k + 1}", private(e, s.astype(np.float64), input.dtype), own=True) for k, s in enumerate(statistics)))
     return result
-<<<<<<< HEAD
-=======
 
 
 @op("F.group_norm", "torch.group_norm", saves="input, weight, and private statistics", samples=(
@@ -224,37 +211,3 @@ def normalize(e: Engine, input: Any, p: float = 2.0, dim: Any = 1, eps: float = 
     pointwise.no_out(out)
     length = pointwise.clamp_min(e, reduce.norm(e, input, p, dim, keepdim=True), eps)
     return pointwise.div(e, input, views.expand_as(e, length, input))
-
-
-# -- lists of tensors
-
-
-@op("torch._foreach_norm")
-def foreach_norm(e: Engine, tensors: Any, ord: Any = 2, dtype: Any = None) -> tuple[ShadowTensor, ...]:
-    if records(e, *tensors) or dtype is not None:
-        raise Unmodelled("_foreach_norm with gradients")
-    return tuple(reduce.norm(e, x, ord) for x in tensors)
-
-
-@op("torch._foreach_mul_", kind="inplace")
-def foreach_mul_(e: Engine, tensors: Any, other: Any) -> tuple[ShadowTensor, ...]:
-    tensor_only(*tensors)
-    if isinstance(other, tuple | list):
-        raise Unmodelled("_foreach_mul_ with a list")
-    return tuple(pointwise.mul_in_place(e, x, other) for x in tensors)
-
-
-@op("torch._foreach_add_", kind="inplace")
-def foreach_add_(e: Engine, tensors: Any, other: Any, *, alpha: float = 1) -> tuple[ShadowTensor, ...]:
-    tensor_only(*tensors)
-    others = other if isinstance(other, tuple | list) else [other] * len(tensors)
-    return tuple(pointwise.add_in_place(e, x, y, alpha=alpha) for x, y in zip(tensors, others, strict=True))
-
-
-@op("torch._foreach_zero_", kind="inplace")
-def foreach_zero_(e: Engine, tensors: Any) -> tuple[ShadowTensor, ...]:
-    from pitfall_lab.shadow.ops.mutate import zero_
-
-    tensor_only(*tensors)
-    return tuple(zero_(e, x) for x in tensors)
->>>>>>> d176c0d (Shadow: convolution, pooling, normalisation, dropout, embedding)
