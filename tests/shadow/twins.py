@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,39 +14,7 @@ import torch
 from pitfall_lab.shadow import ShadowError
 from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.shadow.facade import Function
-
-OPERANDS = """
-a = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
-b = torch.tensor([[1.5, 2.0, 0.5], [0.75, 3.0, 1.25]], requires_grad=True)
-c = torch.tensor([1.0, -2.0, 0.5], requires_grad=True)
-w = torch.tensor([[1.0, 2.0], [-1.0, 0.5], [0.25, -3.0]], requires_grad=True)
-p = torch.tensor([[2.0, 0.5, 1.0], [3.0, -1.0, 4.0]])
-n = torch.tensor([[1, 2, 3], [4, 5, 6]])
-i = torch.tensor([1, 0])
-m = torch.tensor([[True, False, True], [False, True, False]])
-h = a * 1
-"""
-#: Larger operands, made only for the samples that name them: images, a sequence, filters and the rest of a layer's parameters.
-MORE = {
-    "img": "waves(2, 4, 4, 6).requires_grad_()",
-    "cl": "waves(2, 4, 4, 6).contiguous(memory_format=torch.channels_last).requires_grad_()",
-    "vol": "waves(1, 2, 3, 4, 4).requires_grad_()",
-    "seq": "waves(2, 4, 6).requires_grad_()",
-    "k1": "(waves(6, 4, 3) * 0.25).requires_grad_()",
-    "k2": "(waves(6, 4, 3, 3) * 0.25).requires_grad_()",
-    "k3": "(waves(3, 2, 2, 2, 2) * 0.25).requires_grad_()",
-    "kt": "(waves(4, 3, 3, 3) * 0.25).requires_grad_()",
-    "c3": "waves(3).requires_grad_()",
-    "c4": "waves(4).requires_grad_()",
-    "c6": "waves(6).requires_grad_()",
-    "d4": "waves(4) + 2",
-    "q4": "waves(2, 2, 3, 4).requires_grad_()",
-}
-
-
-def waves(module: Any, *shape: int) -> Any:
-    """A plain tensor of numbers without ties, on ``module``."""
-    return module.tensor(np.sin(np.arange(1, np.prod(shape) + 1) * 1.7).astype(np.float32).reshape(shape))
+from pitfall_lab.shadow.ops.operands import MORE, OPERANDS, WAVES
 
 
 def world(kind: str, sample: str = "") -> dict[str, Any]:
@@ -58,8 +25,7 @@ def world(kind: str, sample: str = "") -> dict[str, Any]:
     else:
         shadow_torch.reset().strict = True
         names.update(torch=shadow_torch, F=shadow_torch.nn.functional, np=np)
-    exec(OPERANDS, names)
-    names["waves"] = partial(waves, names["torch"])
+    exec(OPERANDS + WAVES, names)
     for name in MORE.keys() & set(re.findall(r"\w+", sample)):
         names[name] = eval(MORE[name], names)
     return names

@@ -18,10 +18,8 @@ class Op:
     """One operation.
 
     ``run(engine, *args, **kwargs)`` takes torch's arguments, checks them, computes, and records history. ``saves`` says what
-    backward needs, in the words of torch's ``derivatives.yaml``. ``samples`` are expressions over the operands of the tests
-    (``a, b`` leaves of shape (2, 3), ``c`` a leaf of shape (3,), ``h = a * 1``, ``i`` an index, ``m`` a mask, ``n`` integers,
-    ``w`` a (3, 2) leaf, ``p`` a plain (2, 3), and images, sequences and filters by name); they run on torch and on the shadow,
-    and must agree in everything.
+    backward needs, in the words of torch's ``derivatives.yaml``. ``samples`` are expressions over the
+    operands of :mod:`pitfall_lab.shadow.ops.operands`; they run on torch and on the shadow, and must agree in everything.
     """
 
     names: tuple[str, ...]
