@@ -41,11 +41,13 @@ class Gradient:
     holders of its memory are counted, views (the gradient of a transpose, of a sum) included.
     """
 
-    __slots__ = ("array", "held", "holders", "shape")
+    __slots__ = ("array", "held", "holders", "shape", "tensor")
 
-    def __init__(self, array: np.ndarray | None, shape: Shape, held: Held | None = None) -> None:
+    def __init__(self, array: np.ndarray | None, shape: Shape, held: Held | None = None, tensor: ShadowTensor | None = None) -> None:
         self.array = array
         self.shape = shape
+        self.tensor = tensor
+        """The tensor that this is, when somebody outside has it: what the caller gave, or with ``create_graph`` every gradient."""
         self.held = held or Held()
         self.holders = 0
 
@@ -56,12 +58,21 @@ class Gradient:
 
     def plus(self, other: Gradient) -> Gradient:
         """The sum, in place where torch adds in place."""
-        array = None if self.array is None or other.array is None else np.asarray(self.array + other.array)
+        array = None if self.array is None or other.array is None else _sum(self.array, other.array)
         # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it is never alone.
         if self.held.holders <= 1 and (self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))):
             self.held.counter.version += 1
             return Gradient(array, self.shape, self.held)
         return Gradient(array, self.shape)
+
+
+def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a + b``; of two contiguous arrays it has plain strides, also where a dimension of size 1 had others."""
+    if all(is_contiguous(x.shape, element_strides(x)) for x in (a, b)):
+        total = np.empty(a.shape, a.dtype)
+        np.add(a, b, out=total)
+        return total
+    return np.asarray(a + b)
 
 
 def memory(array: np.ndarray) -> np.ndarray:
@@ -212,7 +223,7 @@ class Pass:
         """The gradients of the node's inputs, summed and cast to what the inputs were."""
         if all(g is None for g in incoming):
             return [None] * len(node.next)
-        metas = [_meta(edge) for edge in node.next]
+        metas = [meta_of(edge) for edge in node.next]
         arrays = [None if g is None else g.array for g in incoming]
         limit = self.engine.value_limit
         unknown = any(g is not None and g.array is None for g in incoming) or any(m is not None and math.prod(m[0]) > limit for m in metas)
@@ -238,7 +249,7 @@ class Pass:
         times = array.times if isinstance(array, Written) else 0
         array = np.asarray(array.array if isinstance(array, Written) else array)
         if array.shape != shape:
-            array, times = _sum_to(array, shape), 0
+            array, times = np.asarray(sum_to(array, shape)), 0
         if dtype.numpy is None:
             return Gradient(None, shape)
         if array.dtype != dtype.numpy:
@@ -283,7 +294,8 @@ class Pass:
         self.engine.graph.bump(held.counter)
 
 
-def _meta(edge: Edge) -> Meta | None:
+def meta_of(edge: Edge) -> Meta | None:
+    """Shape and type of what an edge leads to, which its gradient must have; None for an edge that leads nowhere."""
     node, index = edge
     if node is None:
         return None
@@ -294,12 +306,18 @@ def _plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
     return None if a is None or b is None else a + b
 
 
-def _sum_to(array: np.ndarray, shape: Shape) -> np.ndarray:
-    extra = array.ndim - len(shape)
+def sum_to(g: Any, shape: Shape) -> Any:
+    """Undo broadcasting: sum over the dimensions that were added or stretched (``aten/src/ATen/ExpandUtils.h``)."""
+    if g.shape == shape:
+        return g
+    extra = g.ndim - len(shape)
     if extra < 0:
-        return np.broadcast_to(array, shape)
-    axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1))
-    return np.asarray(array.sum(axis=axes, keepdims=True)).reshape(shape) if axes else array
+        return np.broadcast_to(g, shape)
+    if not shape:
+        return g.sum()
+    axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1))
+    total = g.sum(axis=axes, keepdims=True) if axes else g
+    return total.reshape(shape) if extra else total
 
 
 def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowTensor:
@@ -309,7 +327,8 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
     array = gradient.array
     if gradient.holders <= 1 and (array is None or _same_layout(array, leaf, stride)):
         storage, offset = stolen(gradient, leaf)
-        result = ShadowTensor(leaf.graph, storage, leaf.shape, stride, offset, leaf.dtype, gradient.held.counter)
+        own = stride if gradient.array is None else element_strides(gradient.array)
+        result = ShadowTensor(leaf.graph, storage, leaf.shape, own, offset, leaf.dtype, gradient.held.counter)
     else:
         # The copy is made by writing into fresh memory, which counts as a change.
         storage = Storage(leaf.numel, leaf.dtype)
@@ -342,7 +361,7 @@ def stolen(gradient: Gradient, leaf: ShadowTensor) -> tuple[Storage, int]:
         return Storage(leaf.numel, leaf.dtype), 0
     whole = memory(array)
     if whole.dtype != array.dtype or not dense_array(whole):
-        whole = array = array.copy(order="K")
+        whole = array = gradient.array = array.copy(order="K")
     if held.storage is None:
         flat = in_memory_order(whole)
         held.storage = Storage(whole.size, leaf.dtype, data=flat if whole.flags.writeable else flat.copy())

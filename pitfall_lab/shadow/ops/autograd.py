@@ -12,12 +12,13 @@ import numpy as np
 
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.backward import Gradient, Pass, compare, element_strides, stolen, wrongly_read
-from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine, Harm
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.graph import Edge
+from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
 from pitfall_lab.shadow.ops.kit import new, tensor_only
-from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage
+from pitfall_lab.shadow.ops.registry import ENTRIES, op
+from pitfall_lab.shadow.storage import ShadowTensor
 
 
 def as_list(x: Any) -> list[Any]:
@@ -25,7 +26,7 @@ def as_list(x: Any) -> list[Any]:
     return [] if x is None else list(x) if isinstance(x, tuple | list) else [x]
 
 
-def first_gradients(outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
+def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
     """The gradients backward starts with: ones for scalars, else what the caller gives."""
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
@@ -35,7 +36,8 @@ def first_gradients(outputs: list[ShadowTensor], given: list[Any]) -> list[Gradi
                 continue
             if output.numel != 1:
                 raise runtime("grad can be implicitly created only for scalar outputs", "nonscalar-backward", tensor=output)
-            array: np.ndarray | None = None if output.dtype.numpy is None else np.ones(output.shape, output.dtype.numpy)
+            ones = new(e, output.shape, output.dtype, np.ones(()))
+            gradient = Gradient(ones.values(), output.shape, tensor=ones)
         else:
             tensor_only(g)
             if g.shape != output.shape:
@@ -44,22 +46,28 @@ def first_gradients(outputs: list[ShadowTensor], given: list[Any]) -> list[Gradi
                     f"torch.Size({list(output.shape)})."
                 )
                 raise runtime(text, "shape", tensor=output)
-            array = g.values()
-        gradient = Gradient(array, output.shape)
+            fitting = g if g.dtype == output.dtype else ENTRIES["torch.Tensor.to"].run(e, g, output.dtype)
+            gradient = Gradient(fitting.values(), output.shape, tensor=fitting)
         gradient.hold(2)  # the pass, and the caller who still has it
         result.append(gradient)
     return result
 
 
-def prepare(e: Engine, outputs: list[ShadowTensor], gradients: list[Gradient | None], keep: bool) -> Pass:
-    """Check that there is something to run, and plan it."""
+def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool) -> Pass:
+    """Check that there is something to run, and plan it. ``retain_graph`` is what ``create_graph`` is unless it is said."""
     roots = []
+    gradients = first_gradients(e, outputs, given)
     for k, (output, gradient) in enumerate(zip(outputs, gradients, strict=True)):
         edge = e.graph.edge(output)
         if edge[0] is None or gradient is None:
             raise runtime(errors.NO_GRAPH.format(index=k), "no-gradient", tensor=output)
         roots.append((edge, gradient))
-    the_pass = Pass(e, roots, keep_graph=keep)
+    keep = create_graph if retain_graph is None else bool(retain_graph)
+    if create_graph:
+        started: list[tuple[Edge, Gradient]] = [(edge, Recorded(e, g.tensor)) for edge, g in roots if g.tensor is not None]
+        the_pass: Pass = RecordedPass(e, started, keep_graph=keep)
+    else:
+        the_pass = Pass(e, roots, keep_graph=keep)
     the_pass.plan()
     return the_pass
 
@@ -99,19 +107,18 @@ def backward(
 @op("torch.autograd.backward", kind="other")
 def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
                  grad_variables: Any = None, inputs: Any = None) -> None:  # fmt: skip
-    if create_graph or grad_variables is not None:
-        raise Unmodelled("create_graph: gradients of gradients are not modelled")
+    if grad_variables is not None:
+        raise Unmodelled("grad_variables")
     outputs = as_list(tensors)
     tensor_only(*outputs)
     given = as_list(grad_tensors) or [None] * len(outputs)
-    the_pass = prepare(e, outputs, first_gradients(outputs, given), bool(retain_graph))
+    the_pass = prepare(e, outputs, given, retain_graph, bool(create_graph))
     if inputs is not None:
         wanted = as_list(inputs)
         if not wanted:
             raise runtime("`inputs` argument to `backward()` cannot be empty.")
         for x in wanted:
-            if not x.is_leaf:
-                retain_grad(e, x)
+            retain_grad(e, x)
         the_pass.restrict({id(e.graph.edge(x)[0]) for x in wanted})
     execute(the_pass)
 
@@ -119,12 +126,15 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
 @op("torch.autograd.grad", kind="other")
 def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
          only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Any, ...]:  # fmt: skip
-    if create_graph or is_grads_batched:
-        raise Unmodelled("create_graph: gradients of gradients are not modelled")
+    if is_grads_batched:
+        raise Unmodelled("is_grads_batched: the backward runs under vmap")
+    if materialize_grads and allow_unused is not None and not allow_unused:
+        text = "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        raise errors.ShadowError("ValueError", text)
     made, wanted = as_list(outputs), as_list(inputs)
     tensor_only(*made, *wanted)
     given = as_list(grad_outputs) or [None] * len(made)
-    the_pass = prepare(e, made, first_gradients(made, given), bool(retain_graph))
+    the_pass = prepare(e, made, given, retain_graph, bool(create_graph))
     places = [_place(e, x) for x in wanted]
     for position, place in enumerate(places):
         the_pass.captures.setdefault(place, []).append(position)
@@ -152,30 +162,16 @@ def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: boo
         if not unused_ok:
             raise runtime(errors.UNUSED.format(index=k), "no-gradient", tensor=x)
         return new(e, x.shape, x.dtype, np.zeros(())) if zeros else None
-    return detached(e, gradient, x.dtype)
+    return detached(e, gradient, x)
 
 
-def detached(e: Engine, gradient: Gradient, dtype: DType) -> ShadowTensor:
-    """A gradient as a plain tensor, in the layout it arrived in (sums hand out stride-0 windows)."""
-    array = gradient.array
-    if array is None:
-        result = new(e, gradient.shape, dtype, None)
-    else:
-        strides = element_strides(array)
-        compact = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)]
-        order = sorted(range(array.ndim), key=lambda d: -strides[d])
-        flat = np.ascontiguousarray(compact.transpose(order)).reshape(-1)
-        result = _window_like(e, flat, array.shape, compact.shape, order, strides, dtype)
-    result.counter = Counter(gradient.held.counter.version)
-    return result
-
-
-def _window_like(e: Engine, flat: np.ndarray, shape: Shape, compact: Shape, order: list[int], strides: Shape, dtype: DType) -> ShadowTensor:
-    stride, step = [0] * len(shape), 1
-    for d in reversed(order):
-        stride[d] = 0 if strides[d] == 0 and shape[d] != 1 else step
-        step *= compact[d]
-    return ShadowTensor(e.graph, Storage(flat.size, dtype, data=flat), shape, tuple(stride), 0, dtype, Counter())
+def detached(e: Engine, gradient: Gradient, like: ShadowTensor) -> ShadowTensor:
+    """A gradient as a plain tensor, on its own memory as it arrived (sums hand out stride-0 windows); the same one every time."""
+    if gradient.tensor is None:
+        unknown = gradient.array is None
+        gradient.tensor = new(e, gradient.shape, like.dtype, None) if unknown else in_memory(gradient, like)
+        gradient.tensor.counter = gradient.held.counter
+    return gradient.tensor
 
 
 def _harms(e: Engine, the_pass: Pass, rehearsal: tuple[Pass, list[Any]], wanted: list[ShadowTensor]) -> None:
@@ -219,6 +215,9 @@ def register_hook(e: Engine, self: Any, hook: Any) -> None:
     def call(gradient: Gradient) -> Gradient:
         if not e.standalone or gradient.array is None:
             return Gradient(None, gradient.shape)
+        if isinstance(gradient, Recorded):
+            answer = hook(gradient.tensor)
+            return gradient if answer is None else Recorded(e, answer)
         shown = in_memory(gradient, self)
         kept = ref(shown)
         returned = hook(shown)

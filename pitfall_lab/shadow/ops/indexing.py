@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pitfall_lab.shadow.backward import sum_to
 from pitfall_lab.shadow.dtypes import BOOL, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
@@ -457,7 +458,7 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
     def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
         full = np.zeros(shape, g.dtype)
         full[np.broadcast_to(s.mask, shape)] = g
-        return (Written(full) if shape == s.self.shape else views.sum_to(full, s.self.shape),)
+        return (Written(full) if shape == s.self.shape else sum_to(full, s.self.shape),)
 
     def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
         return np.broadcast_to(x, shape)[np.broadcast_to(k, shape)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -235,6 +236,9 @@ def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
     )
     seen = tensor.values()
     copy.storage.data = None if seen is None else np.ascontiguousarray(seen).reshape(-1)
+    if records(e, tensor):  # torch's clone is an operation like any other
+        copy.node = e.graph.new_node("CloneBackward0", (e.graph.edge(tensor),), lambda g, _: (g,))
+        copy.node.outputs.append((copy.shape, copy.dtype))
     return copy
 
 
@@ -268,7 +272,9 @@ def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | 
         if operand is None:
             continue
         if not isinstance(operand, ShadowTensor):
-            node.keep(Saved(k.name, private(e, operand, of_number(operand)), own=True))
+            number = private(e, operand, of_number(operand))
+            number.number = True
+            node.keep(Saved(k.name, number, own=True))
         elif copies_self and k.what == 0:
             node.keep(Saved(k.name, copy_of(e, operand), own=True))
         else:
@@ -485,15 +491,16 @@ def copied(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
     return fresh
 
 
-def into_window(window_shape: Shape, base_shape: Shape, place: Callable[[np.ndarray], np.ndarray]) -> Vjp:
+def into_window(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray]) -> Vjp:
     """The gradient of a window put into zeros of the tensor's shape; ``place`` picks the window from an array."""
+    return partial(put_back, base_shape, place)
 
-    def vjp(g: np.ndarray, s: object) -> tuple[np.ndarray]:
-        full = np.zeros(base_shape, g.dtype)
-        place(full)[...] = g
-        return (full,)
 
-    return vjp
+def put_back(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray], g: np.ndarray, s: object) -> tuple[np.ndarray]:
+    """Zeros of ``base_shape`` with ``g`` at the place."""
+    full = np.zeros(base_shape, g.dtype)
+    place(full)[...] = g
+    return (full,)
 
 
 def has_values(*tensors: ShadowTensor) -> bool:

@@ -35,7 +35,8 @@ def _mm_rule(a: ShadowTensor, b: ShadowTensor) -> Rule:
     first, second = _column_major(a), _column_major(b)
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
-        return None if s.mat2 is None else _left(g, s.mat2, first), None if s.self is None else _right(g, s.self, second)
+        right = None if s.self is None else _right(g, s.self, second)  # first, as in torch: by name
+        return None if s.mat2 is None else _left(g, s.mat2, first), right
 
     return Rule("MmBackward0", np.matmul, (Keep("mat2", 1, 0), Keep("self", 0, 1)), vjp)
 

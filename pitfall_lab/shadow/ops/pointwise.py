@@ -74,14 +74,19 @@ def _like(array: np.ndarray, alpha: complex) -> np.ndarray:
     return array * np.asarray(alpha).astype(array.dtype)
 
 
-MUL = Rule(
-    "MulBackward0", np.multiply, (Keep("other", 1, 0), Keep("self", 0, 1)),
-    lambda g, s: (None if s.other is None else g * np.conj(s.other), None if s.self is None else g * np.conj(s.self)),
-)  # fmt: skip
-DIV = Rule(
-    "DivBackward0", np.true_divide, (Keep("other", 1), Keep("self", 0, 1)),
-    lambda g, s: (g / np.conj(s.other), None if s.self is None else -g * np.conj((s.self / s.other) / s.other)),
-)  # fmt: skip
+def _mul_vjp(g: Any, s: Any) -> tuple[Any, Any]:
+    # torch computes gradients in the alphabetical order of their names, which the order of second derivatives shows
+    other = None if s.self is None else g * np.conj(s.self)
+    return None if s.other is None else g * np.conj(s.other), other
+
+
+def _div_vjp(g: Any, s: Any) -> tuple[Any, Any]:
+    other = None if s.self is None else -g * np.conj((s.self / s.other) / s.other)
+    return g / np.conj(s.other), other
+
+
+MUL = Rule("MulBackward0", np.multiply, (Keep("other", 1, 0), Keep("self", 0, 1)), _mul_vjp)
+DIV = Rule("DivBackward0", np.true_divide, (Keep("other", 1), Keep("self", 0, 1)), _div_vjp)
 
 
 def _check_bool_sub(*operands: Operand) -> None:
@@ -373,7 +378,7 @@ unary(
     SELF,
     lambda g, s: g * (-2 / math.sqrt(math.pi)) * np.exp(-s.self * s.self),
 )
-unary("square", "PowBackward0", np.square, SELF, lambda g, s: g * (2 * s.self), floats=False)
+unary("square", "PowBackward0", np.square, SELF, lambda g, s: g * (2 * np.power(s.self, 1)), floats=False)
 reciprocal = RUNS["reciprocal"][0]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,7 @@ def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
 
 def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """Bring something reduced back to ``shape``, as a stride-0 array."""
-    if not keepdim:
-        g = g.reshape(tuple(1 if d in dims else n for d, n in enumerate(shape)))
-    return np.broadcast_to(g, shape)
+    return np.broadcast_to(g if keepdim else np.expand_dims(g, dims), shape)
 
 
 def _names(name: str, dim: Any) -> str:
@@ -82,7 +81,7 @@ def sum(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype:
     def forward(x: np.ndarray) -> Any:
         return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide)
 
-    rule = Rule(_names("Sum", dim), forward, (), lambda g, s: (widen(g, before, dims, keepdim),))
+    rule = Rule(_names("Sum", dim), forward, (), lambda g, s: (widen(g, before, dims, keepdim or dim is None),))
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
 
 
@@ -103,7 +102,7 @@ def mean(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
     def forward(x: np.ndarray) -> Any:
         return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide) / count if count else np.full((), np.nan)
 
-    rule = Rule(_names("Mean", dim), forward, (), lambda g, s: (widen(g, before, dims, keepdim) / g.dtype.type(count or 1),))
+    rule = Rule(_names("Mean", dim), forward, (), lambda g, s: (widen(g, before, dims, keepdim or dim is None) / g.dtype.type(count or 1),))
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
 
 
@@ -381,12 +380,12 @@ def log_softmax_values(x: np.ndarray, at: int) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(axis=at, keepdims=True))
 
 
-def _softmax_vjp(at: int) -> Any:
-    return lambda g, s: (s.result * (g - np.sum(g * s.result, axis=at, keepdims=True)),) if g.ndim else (np.zeros_like(g),)
+def _softmax_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
+    return (s.result * (g - np.sum(g * s.result, axis=at, keepdims=True)),) if g.ndim else (np.zeros_like(g),)
 
 
-def _log_softmax_vjp(at: int) -> Any:
-    return lambda g, s: (g - np.exp(s.result) * np.sum(g, axis=at, keepdims=True),) if g.ndim else (np.zeros_like(g),)
+def _log_softmax_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
+    return (g - np.exp(s.result) * np.sum(g, axis=at, keepdims=True),) if g.ndim else (np.zeros_like(g),)
 
 
 def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[..., ShadowTensor]:
@@ -395,7 +394,7 @@ def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[
         if dim is None or dtype is not None or input.dtype.category < 2:
             raise Unmodelled(f"{name} without dim, or with dtype")
         at = wrap_dim(dim, input.ndim)
-        rule = Rule(f"{title}Backward0", lambda x: values(x, at), (Keep("result", "result"),), vjp(at))
+        rule = Rule(f"{title}Backward0", lambda x: values(x, at), (Keep("result", "result"),), partial(vjp, at))
         return pure(e, rule, (input,), input.shape, input.dtype)
 
     def method(e: Engine, input: Any, dim: int, dtype: Any = None) -> ShadowTensor:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
+from pitfall_lab.shadow.backward import sum_to
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.graph import Written, positions
+from pitfall_lab.shadow.graph import Vjp, Written, positions
 from pitfall_lab.shadow.ops.kit import (
     Rule,
     as_shape,
@@ -203,10 +204,10 @@ def ravel(e: Engine, input: Any) -> ShadowTensor:
 # -- moving dimensions
 
 
-def _permute(e: Engine, name: str, self: ShadowTensor, dims: Sequence[int]) -> ShadowTensor:
+def _permute(e: Engine, name: str, self: ShadowTensor, dims: Sequence[int], vjp: Vjp | None = None) -> ShadowTensor:
     back = np.argsort(dims)
     shape, stride = tuple(self.shape[d] for d in dims), tuple(self.stride[d] for d in dims)
-    return view(e, name, self, shape, stride, self.offset, lambda g, s: (g.transpose(back),))
+    return view(e, name, self, shape, stride, self.offset, vjp or (lambda g, s: (g.transpose(back),)))
 
 
 @op("permute", kind="view", samples=("a.permute(1, 0)", "torch.permute(a, (1, 0))"))
@@ -240,7 +241,7 @@ def transpose(e: Engine, input: Any, dim0: int, dim1: int) -> ShadowTensor:
     order = list(range(input.ndim))
     if order:
         order[i], order[j] = order[j], order[i]
-    return _permute(e, "TransposeBackward0", input, order)
+    return _permute(e, "TransposeBackward0", input, order, (lambda g, s: (np.swapaxes(g, i, j),)) if order else None)
 
 
 @op("t", kind="view", samples=("a.t()", "c.t()", "h.t()"))
@@ -248,7 +249,7 @@ def t(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if input.ndim > 2:
         raise runtime(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D", "shape")
-    return _permute(e, "TBackward0", input, list(reversed(range(input.ndim))))
+    return _permute(e, "TBackward0", input, list(reversed(range(input.ndim))), lambda g, s: (g.T,))
 
 
 @op(".T.__get__", kind="view", samples=("a.T", "h.T"))
@@ -364,8 +365,7 @@ def unsqueeze(e: Engine, input: Any, dim: int) -> ShadowTensor:
     at = wrap_dim(dim, input.ndim + 1)
     step = input.shape[at] * input.stride[at] if at < input.ndim else 1
     shape, stride = (*input.shape[:at], 1, *input.shape[at:]), (*input.stride[:at], step, *input.stride[at:])
-    before = input.shape
-    return view(e, "UnsqueezeBackward0", input, shape, stride, input.offset, lambda g, s: (g.reshape(before),))
+    return view(e, "UnsqueezeBackward0", input, shape, stride, input.offset, lambda g, s: (np.squeeze(g, at),))
 
 
 @op("squeeze", kind="view", samples=("a[:1].squeeze()", "a[:1].squeeze(0)", "a.squeeze()", "a.squeeze(0)"))
@@ -378,9 +378,9 @@ def squeeze(e: Engine, input: Any, dim: Any = None) -> ShadowTensor:
     else:
         name, gone = "SqueezeBackward1", {wrap_dim(dim, input.ndim)}
     left = [d for d in range(input.ndim) if not (d in gone and input.shape[d] == 1)]
-    before = input.shape
+    lost = tuple(d for d in range(input.ndim) if d not in left)
     shape, stride = tuple(input.shape[d] for d in left), tuple(input.stride[d] for d in left)
-    return view(e, name, input, shape, stride, input.offset, lambda g, s: (g.reshape(before),))
+    return view(e, name, input, shape, stride, input.offset, lambda g, s: (np.expand_dims(g, lost),))
 
 
 @op(
@@ -435,15 +435,6 @@ def type_word(tensor: ShadowTensor) -> str:
     return type_name(tensor.dtype)
 
 
-def sum_to(g: np.ndarray, shape: Shape) -> np.ndarray:
-    """Undo broadcasting: sum over the dimensions that were added or stretched."""
-    if g.shape == shape:
-        return g
-    extra = g.ndim - len(shape)
-    axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1))
-    return np.asarray(g.sum(axis=axes, keepdims=True)).reshape(shape)
-
-
 @op(".expand_as", kind="view", samples=("c.expand_as(a)",))
 def expand_as(e: Engine, self: Any, other: Any) -> ShadowTensor:
     tensor_only(other)
@@ -467,7 +458,7 @@ def slice_window(e: Engine, self: ShadowTensor, dim: int, start: int, stop: int,
     stride = (*self.stride[:dim], self.stride[dim] * step, *self.stride[dim + 1 :])
     place = (*(slice(None),) * dim, slice(start, stop, step))
     return view(
-        e, "SliceBackward0", self, shape, stride, self.offset + start * self.stride[dim], into_window(shape, self.shape, lambda x: x[place])
+        e, "SliceBackward0", self, shape, stride, self.offset + start * self.stride[dim], into_window(self.shape, lambda x: x[place])
     )
 
 
@@ -482,7 +473,7 @@ def select_window(e: Engine, self: ShadowTensor, dim: int, index: int) -> Shadow
         shape,
         stride,
         self.offset + index * self.stride[dim],
-        into_window(shape, self.shape, lambda x: x[place]),
+        into_window(self.shape, lambda x: x[place]),
     )
 
 
@@ -526,12 +517,10 @@ def diagonal(e: Engine, input: Any, offset: int = 0, dim1: int = 0, dim2: int = 
     stride = (*(input.stride[d] for d in left), input.stride[i] + input.stride[j])
     before = input.shape
 
-    def vjp(g: np.ndarray, s: object) -> tuple[np.ndarray]:
-        full = np.zeros(before, g.dtype)
-        np.einsum("...ii->...i", _square(full, i, j, offset, length))[...] = g
-        return (full,)
+    def place(full: np.ndarray) -> np.ndarray:
+        return np.einsum("...ii->...i", _square(full, i, j, offset, length))
 
-    return view(e, "DiagonalBackward0", input, shape, stride, start, vjp)
+    return view(e, "DiagonalBackward0", input, shape, stride, start, into_window(before, place))
 
 
 def _square(full: np.ndarray, i: int, j: int, offset: int, length: int) -> np.ndarray:
