@@ -1,7 +1,7 @@
-"""Losses."""
+"""Losses: those with a node of their own, and the ones that torch composes of other operations (``aten/src/ATen/native/Loss.cpp``)."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.graph import Saved, Written
-from pitfall_lab.shadow.ops import pointwise, reduce
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, broadcast, edges, new, own, private, promoted, pure, records, tensor_only
-from pitfall_lab.shadow.ops.registry import add, op
-from pitfall_lab.shadow.ops.views import expand
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.graph import Written
+from pitfall_lab.shadow.ops import matmul, pointwise, views
+from pitfall_lab.shadow.ops import reduce as reductions
+from pitfall_lab.shadow.ops.activation import logsigmoid
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, layout, new, promoted, pure, tensor_only
+from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
+REDUCTIONS = ("mean", "sum", "none")
 
-def _pair(e: Engine, name: str, input: Any, target: Any) -> tuple[ShadowTensor, ShadowTensor]:
-    """Both operands expanded to one shape: (N, 1) against (N,) silently becomes (N, N), with a warning only."""
-    tensor_only(input, target)
-    shape = broadcast(input.shape, target.shape)
-    if input.shape != target.shape:
-        e.warnings.append(
-            f"Using a target size (torch.Size({list(target.shape)})) that is different to the input size (torch.Size({list(input.shape)})). "
-            "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size."
-        )
-    return tuple(x if x.shape == shape else expand(e, x, *shape) for x in (input, target))  # type: ignore[return-value]
+
+def value_error(text: str) -> ShadowError:
+    """A ValueError of torch's Python side."""
+    return ShadowError("ValueError", text, "shape")
+
+
+def _check(reduction: str, *legacy: Any) -> None:
+    if any(x is not None for x in legacy):
+        raise Unmodelled("size_average and reduce")
+    if reduction not in REDUCTIONS:
+        raise value_error(f"{reduction} is not a valid value for reduction")
 
 
 def _reduce(values: Any, reduction: str) -> Any:
@@ -39,199 +42,624 @@ def _reduce(values: Any, reduction: str) -> Any:
     return wide.mean() if reduction == "mean" else wide.sum()
 
 
-def _pointwise_loss(name: str, node: str, forward: Any, slope: Any) -> None:
-    def run(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None,
-            **extra: Any) -> ShadowTensor:  # fmt: skip
-        if size_average is not None or reduce is not None or weight is not None or extra or reduction not in ("mean", "sum", "none"):
-            raise Unmodelled(f"{name} with options")
-        x, y = broadcast_pair(e, input, target)
-        dtype = promoted(x, y)
-        count = max(math.prod(x.shape), 1)
-
-        def vjp(g: Any, s: Any) -> tuple[Any, Any]:
-            d = slope(s.self, s.target) * g
-            d = d / d.dtype.type(count) if reduction == "mean" else d
-            return d, -d
-
-        rule = Rule(node, lambda a, b: _reduce(forward(a, b), reduction), (Keep("self", 0), Keep("target", 1)), vjp)
-        return pure(e, rule, (x, y), x.shape if reduction == "none" else (), dtype, dtype)
-
-    def broadcast_pair(e: Engine, input: Any, target: Any) -> tuple[ShadowTensor, ShadowTensor]:
-        return _pair(e, name, input, target)
-
-    add(
-        f"F.{name}",
-        run,
-        "pure",
-        "self, target",
-        (f"F.{name}(a, b)", f"F.{name}(a, p, reduction='sum')", f"F.{name}(a, c)", f"F.{name}(a, b, reduction='none')"),
-    )
+def reduced(e: Engine, values: ShadowTensor, reduction: str) -> ShadowTensor:
+    """``mean`` or ``sum`` of everything, or the very tensor."""
+    return values if reduction == "none" else reductions.mean(e, values) if reduction == "mean" else reductions.sum(e, values)
 
 
-_pointwise_loss("mse_loss", "MseLossBackward0", lambda a, b: (a - b) ** 2, lambda a, b: 2 * (a - b))
-_pointwise_loss(
-    "smooth_l1_loss", "SmoothL1LossBackward0",
-    lambda a, b: np.where(np.abs(a - b) < 1, 0.5 * (a - b) ** 2, np.abs(a - b) - 0.5), lambda a, b: np.clip(a - b, -1, 1),
-)  # fmt: skip
-_pointwise_loss(
-    "huber_loss", "HuberLossBackward0",
-    lambda a, b: np.where(np.abs(a - b) < 1, 0.5 * (a - b) ** 2, np.abs(a - b) - 0.5), lambda a, b: np.clip(a - b, -1, 1),
-)  # fmt: skip
+# -- of two tensors, element by element
 
 
-@op("F.l1_loss", saves="the sign of input - target", samples=("F.l1_loss(a, b)", "F.l1_loss(a, p, reduction='sum')"))
-def l1_loss(
-    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None
-) -> ShadowTensor:
-    if size_average is not None or reduce is not None or weight is not None or reduction not in ("mean", "sum", "none"):
-        raise Unmodelled("l1_loss with options")
-    x, y = _pair(e, "l1_loss", input, target)
+def _size(tensor: ShadowTensor) -> str:
+    return f"torch.Size({list(tensor.shape)})"
+
+
+def _pair(e: Engine, input: Any, target: Any) -> tuple[ShadowTensor, ShadowTensor]:
+    """Both operands expanded to one shape: (N, 1) against (N,) silently becomes (N, N), with a warning only."""
+    tensor_only(input, target)
+    shape = broadcast(input.shape, target.shape)
+    if input.shape != target.shape:
+        e.warnings.append(
+            f"Using a target size ({_size(target)}) that is different to the input size ({_size(input)}). "
+            "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size."
+        )
+    return tuple(x if x.shape == shape else views.expand(e, x, *shape) for x in (input, target))  # type: ignore[return-value]
+
+
+def _elementwise(e: Engine, node: str, x: ShadowTensor, y: ShadowTensor, reduction: str, forward: Any, slope: Any) -> ShadowTensor:
+    """A loss with one node: ``forward`` of both operands, reduced; ``slope`` is its derivative in the first."""
+    dtype, count = promoted(x, y), max(x.numel, 1)
+    if not dtype.is_floating_point:
+        raise Unmodelled("a loss of integers")
+
+    def vjp(g: Any, s: Any) -> tuple[Any, Any]:
+        d = slope(s.self, s.target) * g
+        d = d / d.dtype.type(count) if reduction == "mean" else d
+        return d, -d
+
+    rule = Rule(node, lambda a, b: _reduce(forward(a, b), reduction), (Keep("self", 0), Keep("target", 1)), vjp)
+    return pure(e, rule, (x, y), x.shape if reduction == "none" else (), dtype, dtype)
+
+
+def _same_size_weight(input: ShadowTensor, weight: Any) -> None:
+    tensor_only(weight)
+    if weight.shape != input.shape:
+        raise value_error("Weights and input must have the same size.")
+
+
+def _weighted(e: Engine, errors: ShadowTensor, weight: ShadowTensor, reduction: str, *, by_weight: bool = True) -> ShadowTensor:
+    """``errors * weight``; a mean is over the weights, but for huber."""
+    scaled = pointwise.mul(e, errors, weight)
+    if reduction != "mean" or not by_weight:
+        return reduced(e, scaled, reduction)
+    return pointwise.div(e, reductions.sum(e, scaled), reductions.sum(e, weight))
+
+
+@op("F.mse_loss", saves="self, target", samples=(
+    "F.mse_loss(a, b)", "F.mse_loss(a, p, reduction='sum')", "F.mse_loss(a, c)", "F.mse_loss(a, b, reduction='none')", "F.mse_loss(a, p, weight=p)", "F.mse_loss(a, p, weight=p, reduction='sum')",
+    "F.mse_loss(a, p, weight=c)", "F.mse_loss(a, i)", "F.mse_loss(a, b, reduction='max')", "F.mse_loss(a, n)", "F.mse_loss(a, p.double())"))  # fmt: skip
+def mse_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None) -> ShadowTensor:
+    x, y = _pair(e, input, target)
+    if weight is not None:
+        _same_size_weight(input, weight)
+        return _weighted(e, pointwise.pow(e, pointwise.sub(e, x, y), 2), weight, reduction)
+    _check(reduction, size_average, reduce)
+    return _elementwise(e, "MseLossBackward0", x, y, reduction, lambda a, b: (a - b) ** 2, lambda a, b: 2 * (a - b))
+
+
+@op("F.smooth_l1_loss", saves="self, target; the sign of input - target when beta is 0", samples=(
+    "F.smooth_l1_loss(a, b)", "F.smooth_l1_loss(a, p, reduction='sum', beta=0.5)", "F.smooth_l1_loss(a, c)", "F.smooth_l1_loss(a, b, reduction='none')", "F.smooth_l1_loss(a, b, beta=0.0)", "F.smooth_l1_loss(a, b, beta=-1)"))  # fmt: skip
+def smooth_l1_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0) -> ShadowTensor:
+    x, y = _pair(e, input, target)
+    _check(reduction, size_average, reduce)
+    if beta == 0:
+        return reduced(e, pointwise.absolute(e, pointwise.sub(e, x, y)), reduction)
+    if beta < 0:
+        raise runtime("smooth_l1_loss does not support negative values for beta.")
+
+    def forward(a: Any, b: Any) -> Any:
+        d = np.abs(a - b)
+        return np.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta)
+
+    return _elementwise(e, "SmoothL1LossBackward0", x, y, reduction, forward, lambda a, b: np.clip((a - b) / beta, -1, 1))
+
+
+@op("F.huber_loss", saves="self, target", samples=(
+    "F.huber_loss(a, b)", "F.huber_loss(a, p, reduction='sum', delta=0.5)", "F.huber_loss(a, c)", "F.huber_loss(a, b, reduction='none')", "F.huber_loss(a, p, weight=p)", "F.huber_loss(a, b, delta=0)"))  # fmt: skip
+def huber_loss(e: Engine, input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None) -> ShadowTensor:
+    x, y = _pair(e, input, target)
+    if weight is not None:
+        _same_size_weight(input, weight)
+    _check(reduction)
+    if delta <= 0:
+        raise runtime("huber_loss does not support non-positive values for delta.")
+
+    def forward(a: Any, b: Any) -> Any:
+        d = np.abs(a - b)
+        return np.where(d < delta, 0.5 * d * d, delta * (d - 0.5 * delta))
+
+    inner = reduction if weight is None else "none"
+    loss = _elementwise(e, "HuberLossBackward0", x, y, inner, forward, lambda a, b: np.clip(a - b, -delta, delta))
+    return loss if weight is None else _weighted(e, loss, weight, reduction, by_weight=False)
+
+
+@op("F.l1_loss", saves="the sign of input - target", samples=("F.l1_loss(a, b)", "F.l1_loss(a, p, reduction='sum')", "F.l1_loss(a, p, weight=p)", "F.l1_loss(a, n)", "F.l1_loss(a, b, reduction='none')"))
+def l1_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None) -> ShadowTensor:
+    x, y = _pair(e, input, target)
+    if weight is not None:
+        _same_size_weight(input, weight)
+    _check(reduction, size_average, reduce)
     distance = pointwise.absolute(e, pointwise.sub(e, x, y))
-    return distance if reduction == "none" else reduce_fully(e, distance, reduction)
+    return reduced(e, distance, reduction) if weight is None else _weighted(e, distance, weight, reduction)
 
 
-def reduce_fully(e: Engine, values: ShadowTensor, reduction: str) -> ShadowTensor:
-    """``mean`` or ``sum`` of everything."""
-    return reduce.mean(e, values) if reduction == "mean" else reduce.sum(e, values)
+@op("F.soft_margin_loss", saves="self, target", samples=("F.soft_margin_loss(a, torch.sign(p))", "F.soft_margin_loss(a, torch.sign(p), reduction='none')"))
+def soft_margin_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:
+    tensor_only(input, target)
+    _check(reduction, size_average, reduce)
+    if input.shape != target.shape or input.dtype != target.dtype:
+        raise Unmodelled("soft_margin_loss of operands that do not fit")
+    count = input.numel if reduction == "mean" else 1
+
+    def vjp(g: Any, s: Any) -> tuple[Any]:
+        z = np.exp(-s.target * s.self)
+        return (-s.target * z / (1 + z) * g / count,)
+
+    rule = Rule(
+        "SoftMarginLossBackward0", lambda x, y: _reduce(np.log1p(np.exp(-y * x)), reduction), (Keep("self", 0), Keep("target", 1)), vjp, edges=1
+    )  # fmt: skip
+    return pure(e, rule, (input, target), input.shape if reduction == "none" else (), input.dtype)
 
 
 # -- classification
 
 
-def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
-    """``nll_loss`` of (N, C) or (C,) log-probabilities with class targets."""
-    if weight is not None or log_probs.ndim not in (1, 2) or target.ndim != log_probs.ndim - 1:
-        raise Unmodelled("nll_loss with weights or more dimensions")
+def _nll_sizes(log_probs: ShadowTensor, target: ShadowTensor, weight: Any) -> None:
+    if target.ndim > 1 and log_probs.ndim <= 2:
+        raise runtime("0D or 1D target tensor expected, multi-target not supported", "shape")
     if target.dtype not in ("int64", "uint8"):
-        raise runtime(f"expected scalar type Long but found {target.dtype.scalar_name}", "dtype")
-    if log_probs.ndim == 2 and log_probs.shape[0] != target.shape[0]:
-        raise _batch_mismatch(log_probs.shape, target.shape)
-    found = arrays(e, (log_probs, target))
-    kept = None if found is None else _valid(found[1], ignore_index, log_probs.shape[-1])
-    total = 1.0 if kept is None else float(kept.sum())
-    shape = target.shape if reduction == "none" else ()
-    node = None
-    if records(e, log_probs):
-        node = e.graph.new_node("NllLossBackward0", edges(e, (log_probs,)), _nll_vjp(reduction, ignore_index))
-        node.keep(Saved("self", log_probs), Saved("target", target))
-    values = None
-    if found is not None and kept is not None:
-        picked = -np.take_along_axis(found[0], np.where(kept, found[1], 0)[..., None].astype(np.int64), -1)[..., 0] * kept
-        values = picked if reduction == "none" else picked.sum() / (total if reduction == "mean" else 1)
-    result = new(e, shape, log_probs.dtype, values)
-    if node is not None:
-        own(node, result)
-        node.keep(Saved("total_weight", private(e, np.asarray(total, np.float32), log_probs.dtype), own=True))
-    return result
+        raise runtime(f"expected target dtype to be Long or Byte, but got {target.dtype.scalar_name}", "dtype")
+    if weight is not None:
+        tensor_only(weight)
+        classes = log_probs.shape[-1 if log_probs.ndim == 1 else 1]
+        if weight.shape != (classes,):
+            text = f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+            raise runtime(text, "shape")
+        if weight.dtype != log_probs.dtype:
+            raise Unmodelled("nll_loss of several types")
 
 
-def _valid(target: np.ndarray, ignore_index: int, classes: int) -> np.ndarray:
-    kept = np.asarray(target != ignore_index)
-    bad = target[kept & ((target < 0) | (target >= classes))] if target.ndim else target[None][[bool(kept and not 0 <= target < classes)]]
-    if bad.size:
-        from pitfall_lab.shadow.errors import ShadowError
+def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
+    """(C,), (N, C) or (N, C, H, W) log-probabilities with a class for each of the other dimensions."""
+    if node == "NllLoss2DBackward0" and (target.ndim != 3 or log_probs.shape[2:] != target.shape[1:]):
+        raise Unmodelled("nll_loss of operands that do not fit")
+    if log_probs.ndim == 1 and target.shape not in ((), (1,)):
+        raise Unmodelled("several targets for one input")
+    if log_probs.ndim == 1 and target.ndim and reduction == "none":
+        raise Unmodelled("one target for an input without a batch")
+    _nll_sizes(log_probs, target, weight)
+    at, classes = (0, log_probs.shape[0]) if log_probs.ndim == 1 else (1, log_probs.shape[1])
 
-        raise ShadowError("IndexError", f"Target {int(bad.reshape(-1)[0])} is out of bounds.", "shape")
-    return kept
+    def chosen(y: np.ndarray, w: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The class of each place, with its weight: 0 where it is ignored."""
+        y = y.reshape(()) if log_probs_ndim == 1 else y
+        kept = np.asarray(y != ignore_index)
+        for bad in y[kept & ((y < 0) | (y >= classes))].reshape(-1):
+            raise ShadowError("IndexError", f"Target {int(bad)} is out of bounds.", "shape")
+        safe = np.where(kept, y, 0).astype(np.int64)
+        return np.expand_dims(safe, at), kept * (1 if w is None else w[safe])
 
+    def forward(x: np.ndarray, y: np.ndarray, w: Any) -> tuple[Any, Any]:
+        places, factor = chosen(y, w)
+        picked = -np.take_along_axis(x, places, at).squeeze(at) * factor
+        total = factor.sum(dtype=np.float64)
+        return picked if reduction == "none" else picked.sum(dtype=np.float64) / (total if reduction == "mean" else 1), np.asarray(total, x.dtype)
 
-def _batch_mismatch(shape: Shape, target: Shape) -> Exception:
-    return ShadowValueError(f"Expected input batch_size ({shape[0]}) to match target batch_size ({target[0]}).")
-
-
-def ShadowValueError(text: str) -> Exception:  # noqa: N802 - makes an exception
-    """A ValueError of torch's Python side."""
-    from pitfall_lab.shadow.errors import ShadowError
-
-    return ShadowError("ValueError", text, "shape")
-
-
-def _nll_vjp(reduction: str, ignore_index: int) -> Any:
     def vjp(g: Any, s: Any) -> tuple[np.ndarray]:
-        full = np.zeros_like(s.self, dtype=g.dtype)
-        kept = np.asarray(s.target != ignore_index)
-        scale = np.broadcast_to(-g / (s.total_weight if reduction == "mean" else 1), kept.shape) * kept
-        np.put_along_axis(full, np.where(kept, s.target, 0)[..., None].astype(np.int64), np.asarray(scale, g.dtype)[..., None], -1)
+        if s.self.ndim == 1 and s.target.ndim:
+            raise runtime(f"size mismatch (got input: {list(s.self.shape)}, target: {list(s.target.shape)})", "shape")
+        places, factor = chosen(s.target, s.weight)
+        full = np.zeros(s.self.shape, g.dtype)
+        flow = -np.broadcast_to(g, factor.shape) * factor / (s.total_weight if reduction == "mean" else 1)
+        np.put_along_axis(full, places, np.expand_dims(np.asarray(flow, g.dtype), at), at)
         return (full,)
 
-    return vjp
+    log_probs_ndim = log_probs.ndim
+    rule = Rule(node, forward, (Keep("self", 0), Keep("target", 1), Keep("weight", 2)), vjp, edges=1)
+    shape = (() if log_probs.ndim == 1 else target.shape) if reduction == "none" else ()
+    return pure(e, rule, (log_probs, target, weight), shape, log_probs.dtype, hidden=("total_weight",))
 
 
-@op(
-    "F.nll_loss",
-    saves="self, target",
-    samples=("F.nll_loss(a, torch.tensor([0, 2]))", "F.nll_loss(a, torch.tensor([0, -100]), reduction='sum')"),
-)
+def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
+    """``nll_loss_nd``: any number of inner dimensions is seen as two."""
+    if log_probs.ndim < 1:
+        raise value_error("Expected 1 or more dimensions (got 0)")
+    if log_probs.ndim != 1 and log_probs.shape[:1] != target.shape[:1]:
+        raise value_error(f"Expected input batch_size ({log_probs.shape[0]}) to match target batch_size ({(*target.shape, 1)[0]}).")
+    if log_probs.ndim <= 2:
+        return _nll(e, "NllLossBackward0", log_probs, target, weight, ignore_index, reduction)
+    if log_probs.ndim == 4:
+        return _nll(e, "NllLoss2DBackward0", log_probs, target, weight, ignore_index, reduction)
+    count, classes, *inner = log_probs.shape
+    if target.shape[1:] != tuple(inner):
+        raise runtime(f"Expected target size {[count, *inner]}, got {list(target.shape)}", "shape")
+    picture = views.view_(e, views.contiguous(e, log_probs), count, classes, 1, -1)
+    result = _nll(e, "NllLoss2DBackward0", picture, views.view_(e, views.contiguous(e, target), count, 1, -1), weight, ignore_index, reduction)
+    return views.view_(e, result, count, *inner) if reduction == "none" else result
+
+
+@op("F.nll_loss", saves="self, target, weight", samples=(
+    "F.nll_loss(a, torch.tensor([0, 2]))", "F.nll_loss(a, torch.tensor([0, -100]), reduction='sum')", "F.nll_loss(a, i, weight=p[0])", "F.nll_loss(a, i, c.detach(), reduction='none')",
+    "F.nll_loss(img, n[:, :1, None].expand(2, 4, 6) % 4)", "F.nll_loss(seq, n[:, [0, 1, 2, 0, 1, 2]] % 4, reduction='none')", "F.nll_loss(a, n)", "F.nll_loss(a, torch.tensor([0, 3]))", "F.nll_loss(a, p[:, 0])",
+    "F.nll_loss(a, torch.tensor([0, 2, 1]))", "F.nll_loss(a, i, weight=p)"))  # fmt: skip
 def nll_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
              reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
-    if size_average is not None or reduce is not None:
-        raise Unmodelled("nll_loss with options")
+    _check(reduction, size_average, reduce)
     return nll(e, input, target, weight, ignore_index, reduction)
 
 
-@op("F.cross_entropy", saves="target; the log-probabilities (private)", samples=(
-    "F.cross_entropy(a, torch.tensor([0, 2]))", "F.cross_entropy(a, torch.tensor([1, 1]), reduction='sum')", "F.cross_entropy(c, torch.tensor(1))"))  # fmt: skip
+@op("F.cross_entropy", saves="target, weight; the log-probabilities (private)", samples=(
+    "F.cross_entropy(a, torch.tensor([0, 2]))", "F.cross_entropy(a, torch.tensor([1, 1]), reduction='sum')", "F.cross_entropy(c, torch.tensor(1))", "F.cross_entropy(c, torch.tensor([1]))",
+    "F.cross_entropy(a, i, weight=p[0])", "F.cross_entropy(a, torch.tensor([0, -100]))", "F.cross_entropy(a, torch.tensor([0, 1]), ignore_index=0, reduction='none')",
+    "F.cross_entropy(a, i, label_smoothing=0.1)", "F.cross_entropy(a, i, label_smoothing=0.1, reduction='sum')", "F.cross_entropy(a, torch.tensor([0, -100]), p[0], label_smoothing=0.1)",
+    "F.cross_entropy(a, i, label_smoothing=0.1, reduction='none')", "F.cross_entropy(a, p)", "F.cross_entropy(a, b, label_smoothing=0.1)", "F.cross_entropy(a, p, p[1], reduction='sum')",
+    "F.cross_entropy(a, p, reduction='none')", "F.cross_entropy(c, p[0])", "F.cross_entropy(img, n[:, :1, None].expand(2, 4, 6) % 4)", "F.cross_entropy(seq, n[:, [0, 1, 2, 0, 1, 2]] % 4)",
+    "F.cross_entropy(a, torch.tensor([0.0, 2.0]))", "F.cross_entropy(a, torch.tensor([0, 5]))", "F.cross_entropy(a, n)", "F.cross_entropy(a, n[:, :2])", "F.cross_entropy(a, i.int())",
+    "F.cross_entropy(a, torch.tensor([1, 2, 0]))", "F.cross_entropy(a, i, torch.ones(2))", "F.cross_entropy(a, i, reduction='max')", "F.cross_entropy(a, i, label_smoothing=1.5)"))  # fmt: skip
 def cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
                   reduction: str = "mean", label_smoothing: float = 0.0) -> ShadowTensor:  # fmt: skip
+    """Class numbers, or probabilities when ``target`` has the shape of ``input``."""
     tensor_only(input, target)
-    if size_average is not None or reduce is not None or label_smoothing or target.shape == input.shape:
-        raise Unmodelled("cross_entropy with options or probabilities")
-    if input.ndim == 2 and target.ndim == 1 and input.shape[0] != target.shape[0]:
-        raise _batch_mismatch(input.shape, target.shape)
-    log_probs = reduce_log_softmax(e, input)
-    return nll(e, log_probs, target, weight, ignore_index, reduction)
+    _check(reduction, size_average, reduce)
+    at = 0 if input.ndim == 1 else 1
+    if input.shape == target.shape:
+        return _soft_targets(e, input, target, weight, ignore_index, reduction, label_smoothing, at)
+    if label_smoothing > 1:
+        raise runtime(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
+    log_probs = reduce_log_softmax(e, input, at)
+    plain = nll(e, log_probs, target, weight, ignore_index, reduction)
+    return _smoothed(e, log_probs, plain, target, weight, ignore_index, reduction, label_smoothing, at) if label_smoothing > 0 else plain
 
 
-def reduce_log_softmax(e: Engine, input: ShadowTensor) -> ShadowTensor:
+def reduce_log_softmax(e: Engine, input: ShadowTensor, at: int) -> ShadowTensor:
     """``log_softmax`` over the class dimension."""
-    from pitfall_lab.shadow.ops.registry import ENTRIES
-
-    return ENTRIES["torch.log_softmax"].run(e, input, 0 if input.ndim == 1 else 1)
+    return reductions.log_softmax(e, input, at)
 
 
-def _bce(g: Any, s: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return g * (x - y) / np.maximum((1 - x) * x, 1e-12)
+def _column(e: Engine, weight: ShadowTensor, ndim: int, at: int) -> ShadowTensor:
+    """One weight a class, ready to be broadcast."""
+    return weight if ndim == 1 else views.view_(e, weight, *(weight.numel if d == at else 1 for d in range(ndim)))
 
 
-@op("F.binary_cross_entropy", saves="self, target", samples=("F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3))",))
+def _soft_targets(e: Engine, input: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, at: int) -> ShadowTensor:
+    if not target.dtype.is_floating_point:
+        raise runtime(f"Expected floating point type for target with class probabilities, got {target.dtype.scalar_name}", "dtype")
+    if ignore_index >= 0:
+        raise runtime("ignore_index is not supported for floating point target")
+    classes = input.shape[at]
+    if weight is not None and weight.shape != (classes,):
+        text = f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+        raise runtime(text, "shape")
+    log_probs = reduce_log_softmax(e, input, at)
+    if smoothing > 0:
+        target = pointwise.add_number(e, pointwise.mul_number(e, target, 1 - smoothing), smoothing / classes)
+    product = pointwise.mul(e, log_probs, target)
+    if weight is not None:
+        product = pointwise.mul(e, product, _column(e, weight, input.ndim, at))
+    if reduction == "none":
+        return pointwise.negative(e, reductions.sum(e, product, at))
+    total = pointwise.negative(e, reductions.sum(e, product))
+    return pointwise.div_number(e, total, input.numel // classes) if reduction == "mean" else total
+
+
+def _smoothed(e: Engine, log_probs: ShadowTensor, plain: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, at: int) -> ShadowTensor:
+    """Part of the weight goes to all classes alike."""
+    spread = log_probs if weight is None else pointwise.mul(e, log_probs, _column(e, weight, log_probs.ndim, at))
+    smooth = pointwise.negative(e, reductions.sum(e, spread, at))
+    if log_probs.ndim == 1 and target.ndim:
+        raise Unmodelled("one target for an input without a batch")
+    ignored = pointwise.compare_equal(e, target, ignore_index)
+    pointwise.masked_fill_in_place(e, smooth, ignored, 0.0)
+    if reduction != "none":
+        smooth = reductions.sum(e, smooth)
+    if reduction == "mean":
+        seen = target.window()
+        if weight is None:
+            by = reductions.sum(e, pointwise.logical_not(e, ignored))
+        else:
+            weights = weight.window()
+            known = None if seen is None or weights is None else weights[seen[seen != ignore_index]].sum()
+            by = new(e, (), weight.dtype, known)
+        smooth = pointwise.div(e, smooth, by)
+    first = pointwise.mul_number(e, plain, 1 - smoothing)
+    return pointwise.add_(e, first, pointwise.mul_number(e, smooth, smoothing / log_probs.shape[at]))
+
+
+# -- binary classification
+
+
+def _bce_keeps(*names: str) -> tuple[Keep, ...]:
+    """Saved operands in torch's order, which is that of the alphabet."""
+    return tuple(sorted((Keep(name, k) for k, name in enumerate(names)), key=lambda keep: keep.name))
+
+
+@op("F.binary_cross_entropy", saves="self, target, weight", samples=(
+    "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3))", "F.binary_cross_entropy(torch.sigmoid(a), torch.sigmoid(b))", "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3), weight=p[0])",
+    "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3), reduction='none')", "F.binary_cross_entropy(a, torch.ones(2, 3))", "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(3))",
+    "F.binary_cross_entropy(torch.sigmoid(a), m)"))  # fmt: skip
 def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
                          reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
-    if weight is not None or size_average is not None or reduce is not None or target.requires_grad or input.dtype != target.dtype:
-        raise Unmodelled("binary_cross_entropy with options")
+    _check(reduction, size_average, reduce)
     if input.shape != target.shape:
-        raise ShadowValueError(
-            f"Using a target size (torch.Size({list(target.shape)})) that is different to the input size (torch.Size({list(input.shape)})) is deprecated. "
-            "Please ensure they have the same size."
-        )
+        text = f"Using a target size ({_size(target)}) that is different to the input size ({_size(input)}) is deprecated. Please ensure they have the same size."
+        raise value_error(text)
+    if weight is not None:
+        weight = views.expand(e, weight, *broadcast(target.shape, weight.shape))
+    if input.dtype != target.dtype:
+        raise runtime(f"Found dtype {target.dtype.scalar_name} but expected {input.dtype.scalar_name}", "dtype")
     count = max(input.numel, 1) if reduction == "mean" else 1
 
-    def forward(x: np.ndarray, y: np.ndarray) -> Any:
-        return _reduce(-(y * np.maximum(np.log(x), -100) + (1 - y) * np.maximum(np.log(1 - x), -100)), reduction)
+    def forward(x: np.ndarray, y: np.ndarray, w: Any) -> Any:
+        if np.any((x < 0) | (x > 1)):
+            raise runtime("all elements of input should be between 0 and 1")
+        loss = -(y * np.maximum(np.log(x), -100) + (1 - y) * np.maximum(np.log(1 - x), -100))
+        return _reduce(loss if w is None else loss * w, reduction)
 
-    keeps = (Keep("self", 0), Keep("target", 1))
-    rule = Rule("BinaryCrossEntropyBackward0", forward, keeps, lambda g, s: (_bce(g, s, s.self, s.target) / count, None))
-    return pure(e, rule, (input, target), input.shape if reduction == "none" else (), input.dtype)
+    def vjp(g: Any, s: Any) -> tuple[Any, Any]:
+        flow = g / count if s.weight is None else g * s.weight / count
+        return flow * (s.self - s.target) / np.maximum((1 - s.self) * s.self, 1e-12), flow * (np.log(1 - s.self) - np.log(s.self))
+
+    rule = Rule("BinaryCrossEntropyBackward0", forward, _bce_keeps("self", "target", "weight"), vjp, edges=2)
+    return pure(e, rule, (input, target, weight), input.shape if reduction == "none" else (), input.dtype)
 
 
-@op("F.binary_cross_entropy_with_logits", saves="self, target", samples=("F.binary_cross_entropy_with_logits(a, torch.ones(2, 3))",))
+@op("F.binary_cross_entropy_with_logits", saves="self, target, weight, pos_weight", samples=(
+    "F.binary_cross_entropy_with_logits(a, torch.ones(2, 3))", "F.binary_cross_entropy_with_logits(a, b, weight=p[0])", "F.binary_cross_entropy_with_logits(a, b, pos_weight=p[0], reduction='sum')",
+    "F.binary_cross_entropy_with_logits(a, p, reduction='none')", "F.binary_cross_entropy_with_logits(a, i)"))  # fmt: skip
 def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
                                      reduction: str = "mean", pos_weight: Any = None) -> ShadowTensor:  # fmt: skip
-    tensor_only(input, target)
-    if weight is not None or size_average is not None or reduce is not None or pos_weight is not None or target.requires_grad:
-        raise Unmodelled("binary_cross_entropy_with_logits with options")
+    tensor_only(input, target, *(x for x in (weight, pos_weight) if x is not None))
+    _check(reduction, size_average, reduce)
     if input.shape != target.shape:
-        raise ShadowValueError(
-            f"Target size (torch.Size({list(target.shape)})) must be the same as input size (torch.Size({list(input.shape)}))"
-        )
+        raise value_error(f"Target size ({_size(target)}) must be the same as input size ({_size(input)})")
+    if any(x is not None and x.dtype != input.dtype for x in (target, weight, pos_weight)) or not input.dtype.is_floating_point:
+        raise Unmodelled("binary_cross_entropy_with_logits of several types")
     count = max(input.numel, 1) if reduction == "mean" else 1
+    shape = broadcast(*(x.shape for x in (input, weight, pos_weight) if x is not None))
+    if shape != input.shape:
+        raise Unmodelled("weights that are larger than the input")
 
-    def forward(x: np.ndarray, y: np.ndarray) -> Any:
-        return _reduce(np.maximum(x, 0) - x * y + np.log1p(np.exp(-np.abs(x))), reduction)
+    def forward(x: np.ndarray, y: np.ndarray, w: Any, positive: Any) -> Any:
+        # log(1 + exp(-x)), for any x
+        softened = np.log1p(np.exp(-np.abs(x))) + np.maximum(-x, 0)
+        loss = (1 - y) * x + (1 if positive is None else (positive - 1) * y + 1) * softened
+        return _reduce(loss if w is None else loss * w, reduction)
 
-    def vjp(g: Any, s: Any) -> tuple[Written, None]:
-        return Written(g * (1 / (1 + np.exp(-s.self)) - s.target) / count, 3 if reduction == "mean" else 2), None
+    def vjp(g: Any, s: Any) -> tuple[Any, Any]:
+        flow = g if s.weight is None else g * s.weight
+        gate = 1 / (1 + np.exp(-s.self))
+        more = 1 if s.pos_weight is None else s.pos_weight
+        d = (more * s.target + 1 - s.target) * gate - more * s.target
+        log_gate = -np.log1p(np.exp(-np.abs(s.self))) + np.minimum(s.self, 0)
+        slope = -s.self if s.pos_weight is None else log_gate - s.self - s.pos_weight * log_gate
+        # torch works in place on the way, and that is counted
+        times = (2 if s.pos_weight is None else 4) + (s.weight is not None) + (reduction == "mean")
+        return Written(flow * d / count, times), flow * slope / count
 
-    rule = Rule("BinaryCrossEntropyWithLogitsBackward0", forward, (Keep("self", 0), Keep("target", 1)), vjp)
-    return pure(e, rule, (input, target), input.shape if reduction == "none" else (), input.dtype)
+    rule = Rule("BinaryCrossEntropyWithLogitsBackward0", forward, _bce_keeps("self", "target", "weight", "pos_weight"), vjp, edges=2)
+    return pure(e, rule, (input, target, weight, pos_weight), input.shape if reduction == "none" else (), input.dtype)
+
+
+# -- composed of other operations
+
+
+def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
+    """``x * log(y)``, and 0 where x is 0."""
+
+    def forward(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(b), b, np.where(a == 0, 0, a * np.log(b)))
+
+    def vjp(g: Any, s: Any) -> tuple[Any, Any]:
+        to_x = None if s.other is None else np.where((s.self == 0) & (s.other <= 0) if s.self is not None else False, 0, g * np.log(s.other))
+        return to_x, None if s.self is None else g * s.self / s.other
+
+    dtype = promoted(x, y)
+    rule = Rule("XlogyBackward0", forward, (Keep("other", 1), Keep("self", 0)), vjp)
+    return pure(e, rule, (x, y), broadcast(x.shape, y.shape), dtype, dtype, layout(broadcast(x.shape, y.shape), (x, y)))
+
+
+@op("F.kl_div", saves="as xlogy, mul and sub", samples=("F.kl_div(a, b)", "F.kl_div(a, b.detach(), reduction='batchmean')", "F.kl_div(a, p, reduction='sum', log_target=True)", "F.kl_div(a, b.detach(), reduction='none')"))
+def kl_div(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False) -> ShadowTensor:
+    tensor_only(input, target)
+    _check("sum" if reduction == "batchmean" else reduction, size_average, reduce)
+    if reduction == "mean":
+        e.warnings.append(
+            "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides only by the batch size, "
+            "and aligns with the KL div math definition.'mean' will be changed to behave the same as 'batchmean' in the next major release."
+        )
+    if log_target:
+        loss = pointwise.mul(e, pointwise.RUNS["exp"][0](e, target), pointwise.sub(e, target, input))
+    else:
+        loss = pointwise.sub(e, xlogy(e, target, target), pointwise.mul(e, target, input))
+    if reduction != "batchmean":
+        return reduced(e, loss, reduction)
+    total = reduced(e, loss, "sum")
+    return pointwise.div(e, total, input.shape[0]) if input.ndim else total
+
+
+@op("F.poisson_nll_loss", saves="as exp, mul and sub", samples=("F.poisson_nll_loss(a, p)", "F.poisson_nll_loss(b, p, log_input=False, full=True)", "F.poisson_nll_loss(a, b, reduction='none')"))
+def poisson_nll_loss(e: Engine, input: Any, target: Any, log_input: bool = True, full: bool = False, size_average: Any = None, eps: float = 1e-8,
+                     reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+    tensor_only(input, target)
+    _check(reduction, size_average, reduce)
+    if log_input:
+        loss = pointwise.sub(e, pointwise.RUNS["exp"][0](e, input), pointwise.mul(e, target, input))
+    else:
+        log = pointwise.RUNS["log"][0](e, pointwise.add_number(e, input, eps))
+        loss = pointwise.sub(e, input, pointwise.mul(e, target, log))
+    if full:
+        if target.requires_grad or target.dtype != loss.dtype:
+            raise Unmodelled("the Stirling term of such a target")
+        seen = target.window()
+        stirling = None if seen is None else np.where(seen <= 1, 0, seen * np.log(seen) - seen + 0.5 * np.log(2 * math.pi * seen))
+        loss = pointwise.add_in_place(e, loss, new(e, target.shape, target.dtype, stirling))
+    return reduced(e, loss, reduction)
+
+
+@op("F.gaussian_nll_loss", saves="as log, pow, div and mul", samples=("F.gaussian_nll_loss(a, p, b)", "F.gaussian_nll_loss(a, p, b, full=True, reduction='none')", "F.gaussian_nll_loss(a, p, b[:, 0])", "F.gaussian_nll_loss(a, p, p)"))
+def gaussian_nll_loss(e: Engine, input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> ShadowTensor:
+    tensor_only(input, target, var)
+    seen = var.window()
+    if seen is None:
+        raise Unmodelled("a variance of unknown sign")
+    if np.any(seen < 0):
+        raise value_error("var has negative entry/entries")
+    if var.shape != input.shape:
+        if input.shape[:-1] == var.shape:
+            var = views.unsqueeze(e, var, -1)
+        elif not (input.ndim == var.ndim and math.fsum(x != y and y for x, y in zip(input.shape, var.shape, strict=True)) == 1):
+            raise value_error("var is of incorrect size")
+    if reduction not in REDUCTIONS:
+        raise value_error(reduction + " is not valid")
+    var = views.clone(e, var)
+    before, e.grad_enabled = e.grad_enabled, False
+    try:
+        pointwise.clamp_in_place(e, var, min=eps)
+    finally:
+        e.grad_enabled = before
+    error = pointwise.pow(e, pointwise.sub(e, input, target), 2)
+    loss = pointwise.mul(e, pointwise.add_(e, pointwise.RUNS["log"][0](e, var), pointwise.div(e, error, var)), 0.5)
+    if full:
+        loss = pointwise.add_in_place(e, loss, 0.5 * math.log(2 * math.pi))
+    return reduced(e, loss, reduction)
+
+
+def _kept_where(e: Engine, condition: ShadowTensor, values: ShadowTensor) -> ShadowTensor:
+    return pointwise.where(e, condition, values, new(e, values.shape, values.dtype, np.zeros(())))
+
+
+@op("F.hinge_embedding_loss", saves="as sub, clamp_min and where", samples=("F.hinge_embedding_loss(a, torch.sign(p))", "F.hinge_embedding_loss(a, torch.sign(p), margin=0.5, reduction='none')"))
+def hinge_embedding_loss(e: Engine, input: Any, target: Any, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:
+    tensor_only(input, target)
+    _check(reduction, size_average, reduce)
+    clamped = pointwise.clamp_min_in_place(e, _from_number(e, margin, input), 0)
+    outside = _kept_where(e, pointwise.compare_different(e, target, 1), clamped)
+    return reduced(e, pointwise.add_(e, outside, _kept_where(e, pointwise.compare_different(e, target, -1), input)), reduction)
+
+
+def _from_number(e: Engine, number: float, tensor: ShadowTensor) -> ShadowTensor:
+    """``number - tensor`` as C++ writes it: the number becomes a tensor."""
+    return pointwise.sub(e, number, tensor)
+
+
+@op("F.margin_ranking_loss", saves="as sub, mul and clamp_min", samples=("F.margin_ranking_loss(a, b, torch.sign(p))", "F.margin_ranking_loss(a, b, torch.sign(p), 0.5, reduction='none')", "F.margin_ranking_loss(a, b, p[0])"))
+def margin_ranking_loss(e: Engine, input1: Any, input2: Any, target: Any, margin: float = 0, size_average: Any = None, reduce: Any = None,
+                        reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+    tensor_only(input1, input2, target)
+    _check(reduction, size_average, reduce)
+    if not input1.ndim == input2.ndim == target.ndim:
+        shown = f"input1: {_size(input1)}, input2: {_size(input2)}, target: {_size(target)} "
+        raise runtime(f"margin_ranking_loss : All input tensors should have same dimension but got sizes: {shown}", "shape")
+    product = pointwise.mul(e, pointwise.negative(e, target), pointwise.sub(e, input1, input2))
+    return reduced(e, pointwise.clamp_min_in_place(e, pointwise.add_number(e, product, margin), 0), reduction)
+
+
+@op("F.cosine_embedding_loss", saves="as mul, sum, sqrt, div and where", samples=("F.cosine_embedding_loss(a, b, torch.tensor([1.0, -1.0]))", "F.cosine_embedding_loss(a, b, torch.tensor([1, -1]), 0.2, reduction='none')", "F.cosine_embedding_loss(c, p[0], torch.tensor(1))"))
+def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, margin: float = 0, size_average: Any = None, reduce: Any = None,
+                          reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+    tensor_only(input1, input2, target)
+    _check(reduction, size_average, reduce)
+    if target.ndim > 1 or input1.ndim != target.ndim + 1:
+        raise Unmodelled("cosine_embedding_loss of operands that do not fit")
+    at = target.ndim
+    product = reduction_of(e, input1, input2, at)
+    first, second = (pointwise.add_number(e, reduction_of(e, x, x, at), 1e-12) for x in (input1, input2))
+    cosine = pointwise.div(e, product, pointwise.RUNS["sqrt"][1](e, pointwise.mul(e, first, second)))
+    alike = _kept_where(e, pointwise.compare_equal(e, target, 1), _from_number(e, 1, cosine))
+    unlike = pointwise.clamp_min_in_place(e, pointwise.sub_number(e, cosine, margin), 0)
+    return reduced(e, pointwise.add_(e, alike, _kept_where(e, pointwise.compare_equal(e, target, -1), unlike)), reduction)
+
+
+def reduction_of(e: Engine, x: ShadowTensor, y: ShadowTensor, at: int) -> ShadowTensor:
+    """``(x * y).sum(at)``."""
+    return reductions.sum(e, pointwise.mul(e, x, y), at)
+
+
+@op("F.triplet_margin_loss", saves="as norm, sub and clamp_min", samples=("F.triplet_margin_loss(a, b, p)", "F.triplet_margin_loss(a, b, p, swap=True, reduction='none')", "F.triplet_margin_loss(a, b, p, margin=0)"))
+def triplet_margin_loss(e: Engine, anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6, swap: bool = False,
+                        size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+    tensor_only(anchor, positive, negative)
+    _check(reduction, size_average, reduce)
+    if margin <= 0:
+        raise value_error(f"margin must be greater than 0, got {margin}")
+    near, far = matmul.pairwise_distance(e, anchor, positive, p, eps), matmul.pairwise_distance(e, anchor, negative, p, eps)
+    if swap:
+        far = pointwise.minimum(e, far, matmul.pairwise_distance(e, positive, negative, p, eps))
+    return reduced(e, pointwise.clamp_min(e, pointwise.sub(e, pointwise.add_number(e, near, margin), far), 0), reduction)
+
+
+@op("F.triplet_margin_with_distance_loss", saves="as norm, sub and clamp_min", samples=("F.triplet_margin_with_distance_loss(a, b, p)",))
+def triplet_margin_with_distance_loss(e: Engine, anchor: Any, positive: Any, negative: Any, *, distance_function: Any = None, margin: float = 1.0,
+                                      swap: bool = False, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+    tensor_only(anchor, positive, negative)
+    if distance_function is not None:
+        raise Unmodelled("a distance of the program's own")
+    near, far = matmul.pairwise_distance(e, anchor, positive), matmul.pairwise_distance(e, anchor, negative)
+    if swap:
+        far = pointwise.minimum(e, far, matmul.pairwise_distance(e, positive, negative))
+    return reduced(e, pointwise.clamp_min(e, pointwise.sub(e, pointwise.add_(e, near, margin), far), 0), reduction)
+
+
+@op("F.multilabel_soft_margin_loss", saves="as logsigmoid and mul", samples=("F.multilabel_soft_margin_loss(a, p)", "F.multilabel_soft_margin_loss(a, p, p, reduction='none')"))
+def multilabel_soft_margin_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
+                                reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+    tensor_only(input, target)
+    _check(reduction, size_average, reduce)
+    present = pointwise.mul(e, target, logsigmoid(e, input))
+    absent = pointwise.mul(e, pointwise.rsub(e, target, 1), logsigmoid(e, pointwise.negative(e, input)))
+    loss = pointwise.negative(e, pointwise.add_(e, present, absent))
+    loss = loss if weight is None else pointwise.mul(e, loss, weight)
+    return reduced(e, pointwise.div(e, reduce_last(e, loss), input.shape[-1]), reduction)
+
+
+def reduce_last(e: Engine, values: ShadowTensor) -> ShadowTensor:
+    """The sum over the last dimension."""
+    return reductions.sum(e, values, values.ndim - 1)
+
+
+# -- margins between classes
+
+
+def _rows(tensor: ShadowTensor) -> Shape:
+    return tensor.shape[:1] if tensor.ndim == 2 else ()
+
+
+@op("F.multi_margin_loss", saves="self, target, weight", samples=("F.multi_margin_loss(a, i)", "F.multi_margin_loss(a, i, p=2, margin=0.5, weight=p[0], reduction='none')", "F.multi_margin_loss(a, i, reduction='sum')"))
+def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, size_average: Any = None,
+                      reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
+    """(N, C) scores and N classes: every other class must be ``margin`` below."""
+    tensor_only(input, target)
+    _check(reduction, size_average, reduce)
+    if p not in (1, 2):
+        raise value_error("only p == 1 and p == 2 supported")
+    if input.ndim != 2 or target.shape != input.shape[:1] or target.dtype != "int64" or (weight is not None and weight.shape != input.shape[1:]):
+        raise Unmodelled("multi_margin_loss of operands that do not fit")
+    count, classes = input.shape
+    rows = np.arange(count)
+
+    def gaps(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        gap = np.maximum(margin - x[rows, y][:, None] + x, 0)
+        gap[rows, y] = 0
+        return gap
+
+    def forward(x: np.ndarray, y: np.ndarray, w: Any) -> Any:
+        loss = (gaps(x, y) ** p).sum(1) / classes
+        return _reduce(loss if w is None else loss * w[y], reduction)
+
+    def vjp(g: Any, s: Any) -> tuple[np.ndarray]:
+        gap = gaps(s.self, s.target)
+        slope = (2 * gap if p == 2 else (gap > 0).astype(gap.dtype)) / classes
+        slope = slope if s.weight is None else slope * s.weight[s.target][:, None]
+        slope[rows, s.target] = -slope.sum(1)
+        return (slope * (g[:, None] if reduction == "none" else g / (count if reduction == "mean" else 1)),)
+
+    rule = Rule("MultiMarginLossBackward0", forward, (Keep("self", 0), Keep("target", 1), Keep("weight", 2)), vjp, edges=1)
+    return pure(e, rule, (input, target, weight), _rows(input) if reduction == "none" else (), input.dtype)
+
+
+@op("F.multilabel_margin_loss", saves="self, target, and which classes are targets (private)", samples=(
+    "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1], [2, -1, 0]]))", "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1], [2, -1, 0]]), reduction='none')"))  # fmt: skip
+def multilabel_margin_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:
+    """(N, C) scores and, up to the first -1, the classes of each row: all of them must be 1 above all others."""
+    tensor_only(input, target)
+    _check(reduction, size_average, reduce)
+    if input.ndim != 2 or target.shape != input.shape or target.dtype != "int64":
+        raise Unmodelled("multilabel_margin_loss of operands that do not fit")
+    count, classes = input.shape
+
+    def pairs(x: np.ndarray, y: np.ndarray) -> list[tuple[int, int, int, float]]:
+        """Row, target, other class and gap, wherever the gap is positive."""
+        found = []
+        for row in range(count):
+            last = np.flatnonzero(y[row] < 0)
+            wanted = y[row, : last[0] if last.size else classes].tolist()
+            found += [(row, t, k, 1 - x[row, t] + x[row, k]) for t in wanted for k in range(classes) if k not in wanted and 1 - x[row, t] + x[row, k] > 0]
+        return found
+
+    def forward(x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+        loss = np.zeros(count)
+        for row, _, _, gap in pairs(x, y):
+            loss[row] += gap / classes
+        return _reduce(loss, reduction), np.zeros(x.shape, x.dtype)
+
+    def vjp(g: Any, s: Any) -> tuple[np.ndarray]:
+        slope = np.zeros(s.self.shape, s.self.dtype)
+        for row, t, k, _ in pairs(s.self, s.target):
+            slope[row, t] -= 1 / classes
+            slope[row, k] += 1 / classes
+        return (slope * (g[:, None] if reduction == "none" else g / (count if reduction == "mean" else 1)),)
+
+    rule = Rule("MultilabelMarginLossBackward0", forward, (Keep("self", 0), Keep("target", 1)), vjp, edges=1)
+    return pure(e, rule, (input, target), _rows(input) if reduction == "none" else (), input.dtype, hidden=("is_target",))

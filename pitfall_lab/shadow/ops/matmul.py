@@ -254,3 +254,30 @@ def _linear_folded(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: S
 def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:
     """``matmul(...).add_(bias)``, which torch does for input that is not contiguous."""
     return pointwise.add_in_place(e, out, bias)
+
+
+# -- distances
+
+
+def _norm(e: Engine, input: ShadowTensor, order: float, keepdim: bool) -> ShadowTensor:
+    """The norm of the last dimension, by the node that C++ code makes."""
+
+    def forward(x: Any) -> Any:
+        wide = np.abs(x.astype(np.float64))
+        return np.power(np.power(wide, order).sum(-1, keepdims=keepdim), 1 / order)
+
+    def vjp(g: Any, s: Any) -> tuple[Any]:
+        length, flow = (s.result, g) if keepdim else (s.result[..., None], g[..., None])
+        slope = s.self * np.power(np.abs(s.self), order - 2) / np.power(length, order - 1)
+        return (flow * np.where(length == 0, 0, np.where(s.self == 0, 0, slope)),)
+
+    shape = (*input.shape[:-1], 1) if keepdim else input.shape[:-1]
+    return pure(e, Rule("NormBackward1", forward, (Keep("self", 0), Keep("result", "result")), vjp), (input,), shape, input.dtype)
+
+
+@op("F.pairwise_distance", "torch.pairwise_distance", saves="as sub, add and norm", samples=("F.pairwise_distance(a, b)", "F.pairwise_distance(a, c, p=1.0, keepdim=True)", "F.pairwise_distance(a, b, 3.0)"))
+def pairwise_distance(e: Engine, x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> ShadowTensor:
+    tensor_only(x1, x2)
+    if p < 1 or p == float("inf") or not x1.ndim:
+        raise Unmodelled(f"distance of order {p}")
+    return _norm(e, pointwise.add_number(e, pointwise.sub(e, x1, x2), eps), p, keepdim)

@@ -544,7 +544,7 @@ def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> Sh
     return in_place(e, _clamp_rule(min, max), (self,), dtype)
 
 
-def _register_bound(name: str, forward: Any, inside: Any) -> Callable[..., ShadowTensor]:
+def _register_bound(name: str, forward: Any, inside: Any) -> tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]:
     """``clamp_min`` and ``clamp_max``: one bound, a kernel of their own."""
 
     def rule(bound: float) -> Rule:
@@ -566,11 +566,11 @@ def _register_bound(name: str, forward: Any, inside: Any) -> Callable[..., Shado
 
     add(name, run, "pure", "self", (f"a.{name}(0)", f"torch.{name}(a, 0.25)"))
     add((f".{name}_", f"torch.{name}_"), run_in_place, "inplace", "a clone of self", (f"h.{name}_(0.25)",))
-    return run
+    return run, run_in_place
 
 
-clamp_min = _register_bound("clamp_min", np.maximum, np.greater_equal)
-clamp_max = _register_bound("clamp_max", np.minimum, np.less_equal)
+clamp_min, clamp_min_in_place = _register_bound("clamp_min", np.maximum, np.greater_equal)
+clamp_max, _ = _register_bound("clamp_max", np.minimum, np.less_equal)
 
 
 # -- three arguments, as the optimizers use them
@@ -736,17 +736,18 @@ def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
         return pointwise(e, rule, (input, other), dtype, dtype)
 
     add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"))
+    return run
     return rule
 
 
-MAXIMUM = _extremum("maximum", "MaximumBackward0", np.maximum, np.greater)
-MINIMUM = _extremum("minimum", "MinimumBackward0", np.minimum, np.less)
+MAXIMUM = maximum = _extremum("maximum", "MaximumBackward0", np.maximum, np.greater)
+MINIMUM = minimum = _extremum("minimum", "MinimumBackward0", np.minimum, np.less)
 
 
 # -- comparisons and logic: no gradients
 
 
-def _compare(names: tuple[str, ...], forward: Any, sample: str) -> None:
+def _compare(names: tuple[str, ...], forward: Any, sample: str) -> Callable[..., ShadowTensor]:
     def run(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
         no_out(out)
         tensor_only(input)
@@ -754,17 +755,18 @@ def _compare(names: tuple[str, ...], forward: Any, sample: str) -> None:
         return pointwise(e, Rule("", forward), pair, BOOL, promoted(*pair))
 
     add(names, run, "pure", "", (sample, sample.replace("b", "0")))
+    return run
 
 
 _compare(("gt", "torch.greater", ".greater", ".__gt__"), np.greater, "a > b")
 _compare(("lt", "torch.less", ".less", ".__lt__"), np.less, "a < b")
 _compare(("ge", "torch.greater_equal", ".greater_equal", ".__ge__"), np.greater_equal, "a >= b")
 _compare(("le", "torch.less_equal", ".less_equal", ".__le__"), np.less_equal, "a <= b")
-_compare(("eq", ".__eq__"), np.equal, "a == b")
-_compare(("ne", "torch.not_equal", ".not_equal", ".__ne__"), np.not_equal, "a != b")
+compare_equal = _compare(("eq", ".__eq__"), np.equal, "a == b")
+compare_different = _compare(("ne", "torch.not_equal", ".not_equal", ".__ne__"), np.not_equal, "a != b")
 
 
-def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: str) -> None:
+def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: str) -> Callable[..., ShadowTensor]:
     def run(e: Engine, input: Any, *others: Any) -> ShadowTensor:
         tensor_only(input)
         operands = (input, *(operand(x) for x in others))
@@ -772,6 +774,7 @@ def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: s
         return pointwise(e, Rule("", forward), operands, result or dtype, dtype)
 
     add(names, run, "pure", "", (sample,))
+    return run
 
 
 _logic(("bitwise_and", ".__and__"), np.bitwise_and, None, "m & m")
@@ -781,7 +784,7 @@ _logic(("bitwise_not", ".__invert__"), np.invert, None, "~m")
 _logic(("logical_and",), np.logical_and, BOOL, "torch.logical_and(m, a > 0)")
 _logic(("logical_or",), np.logical_or, BOOL, "torch.logical_or(m, a > 0)")
 _logic(("logical_xor",), np.logical_xor, BOOL, "torch.logical_xor(m, a > 0)")
-_logic(("logical_not",), np.logical_not, BOOL, "torch.logical_not(m)")
+logical_not = _logic(("logical_not",), np.logical_not, BOOL, "torch.logical_not(m)")
 _logic(("isnan",), np.isnan, BOOL, "torch.isnan(a)")
 _logic(("isfinite",), np.isfinite, BOOL, "torch.isfinite(a)")
 
