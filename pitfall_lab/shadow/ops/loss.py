@@ -17,6 +17,7 @@ from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
 from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, layout, new, promoted, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -406,7 +407,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
         slope = -s.self if s.pos_weight is None else log_gate - s.self - s.pos_weight * log_gate
         # torch works in place on the way, and that is counted
         times = (2 if s.pos_weight is None else 4) + (s.weight is not None) + (reduction == "mean")
-        return Written(flow * d / count, times), flow * slope / count
+        return Written(flow * d / count, times), Written(flow * slope / count, times - 2)
 
     rule = Rule("BinaryCrossEntropyWithLogitsBackward0", forward, _bce_keeps("self", "target", "weight", "pos_weight"), vjp, edges=2)
     return pure(e, rule, (input, target, weight, pos_weight), input.shape if reduction == "none" else (), input.dtype)
@@ -547,6 +548,10 @@ def reduction_of(e: Engine, x: ShadowTensor, y: ShadowTensor, at: int) -> Shadow
     return reductions.sum(e, pointwise.mul(e, x, y), at)
 
 
+def _nearer(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
+    return broadcasting(e, pointwise.MINIMUM, (x, y), x.dtype)
+
+
 @op("F.triplet_margin_loss", saves="as norm, sub and clamp_min", samples=("F.triplet_margin_loss(a, b, p)", "F.triplet_margin_loss(a, b, p, swap=True, reduction='none')", "F.triplet_margin_loss(a, b, p, margin=0)"))
 def triplet_margin_loss(e: Engine, anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6, swap: bool = False,
                         size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
@@ -556,7 +561,7 @@ def triplet_margin_loss(e: Engine, anchor: Any, positive: Any, negative: Any, ma
         raise value_error(f"margin must be greater than 0, got {margin}")
     near, far = matmul.pairwise_distance(e, anchor, positive, p, eps), matmul.pairwise_distance(e, anchor, negative, p, eps)
     if swap:
-        far = pointwise.minimum(e, far, matmul.pairwise_distance(e, positive, negative, p, eps))
+        far = _nearer(e, far, matmul.pairwise_distance(e, positive, negative, p, eps))
     return reduced(e, pointwise.clamp_min(e, pointwise.sub(e, pointwise.add_number(e, near, margin), far), 0), reduction)
 
 
@@ -568,7 +573,7 @@ def triplet_margin_with_distance_loss(e: Engine, anchor: Any, positive: Any, neg
         raise Unmodelled("a distance of the program's own")
     near, far = matmul.pairwise_distance(e, anchor, positive), matmul.pairwise_distance(e, anchor, negative)
     if swap:
-        far = pointwise.minimum(e, far, matmul.pairwise_distance(e, positive, negative))
+        far = _nearer(e, far, matmul.pairwise_distance(e, positive, negative))
     return reduced(e, pointwise.clamp_min(e, pointwise.sub(e, pointwise.add_(e, near, margin), far), 0), reduction)
 
 

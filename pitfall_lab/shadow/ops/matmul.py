@@ -1,7 +1,7 @@
 """Matrix products, as the nodes torch breaks them into."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG005, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 

@@ -736,12 +736,11 @@ def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
         return pointwise(e, rule, (input, other), dtype, dtype)
 
     add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"))
-    return run
     return rule
 
 
-MAXIMUM = maximum = _extremum("maximum", "MaximumBackward0", np.maximum, np.greater)
-MINIMUM = minimum = _extremum("minimum", "MinimumBackward0", np.minimum, np.less)
+MAXIMUM = _extremum("maximum", "MaximumBackward0", np.maximum, np.greater)
+MINIMUM = _extremum("minimum", "MinimumBackward0", np.minimum, np.less)
 
 
 # -- comparisons and logic: no gradients
