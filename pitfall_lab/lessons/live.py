@@ -43,7 +43,7 @@ def execute(source: str, name: str = "<lesson>") -> Ran:
     namespace: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
     printed = io.StringIO()
     error: Exception | None = None
-    with _undisturbed(source), _quiet_libraries(), contextlib.redirect_stdout(printed), warnings.catch_warnings():
+    with undisturbed(source), contextlib.redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             exec(compile(source, name, "exec"), namespace)  # noqa: S102 - running the lesson's program is the purpose
@@ -94,7 +94,7 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
 
 
 @contextlib.contextmanager
-def _undisturbed(source: str) -> Iterator[None]:
+def undisturbed(source: str) -> Iterator[None]:
     """Run a lesson under torch's own defaults, whatever the learner has set, and put the learner's settings back afterwards.
 
     torch is looked up, not imported: this layer does not depend on it, only the programs it runs do. When a program is
@@ -109,7 +109,8 @@ def _undisturbed(source: str) -> Iterator[None]:
         for write, _, fresh in noted:
             if fresh is not None:
                 write(getattr(torch, fresh) if isinstance(fresh, str) else fresh)
-        yield
+        with _quiet_libraries():
+            yield
     finally:
         for write, value, _ in noted:
             write(value)

@@ -146,6 +146,11 @@ def autocasting() -> bool:
     return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
+def distributed() -> bool:
+    """Whether this process is one of several: ``DistributedDataParallel`` puts its own hooks, in C++, where gradients arrive."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def plain_defaults() -> bool:
     """Whether new floats are float32, as they are unless the program says otherwise."""
     return torch.get_default_dtype() is torch.float32

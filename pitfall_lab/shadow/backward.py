@@ -376,7 +376,8 @@ def in_memory_order(array: np.ndarray) -> np.ndarray:
 def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
     own = element_strides(array)
     if is_dense(leaf.shape, leaf.stride):
-        return all(n == 1 or a == b for n, a, b in zip(leaf.shape, own, stride, strict=True))
+        # A stride of 0 betrays an expanded gradient, also where the dimension has one element only: torch copies that.
+        return all(a != 0 if n == 1 else a == b for n, a, b in zip(leaf.shape, own, stride, strict=True))
     return is_contiguous(leaf.shape, own)
 
 

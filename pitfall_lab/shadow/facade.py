@@ -27,7 +27,7 @@ from pitfall_lab.shadow.ops.reduce import Pair
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.storage import ShadowTensor
 
-_ERRORS = {"RuntimeError": RuntimeError, "IndexError": IndexError, "ValueError": ValueError, "TypeError": TypeError}
+_ERRORS = {"RuntimeError": RuntimeError, "IndexError": IndexError, "ValueError": ValueError, "TypeError": TypeError, "NotImplementedError": NotImplementedError}
 _engine = Engine(TORCH, value_limit=1 << 20, standalone=True)
 
 

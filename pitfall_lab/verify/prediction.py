@@ -23,8 +23,12 @@ def predict(world: World, call: Call) -> str:
         record = world.records.find(real)
         if record is None or record.shadow is None:
             raise values.Unconvertible("a tensor whose memory cannot be looked at (sparse, nested, transformed)")
+        if devices and record.shadow.device != devices[0]:
+            raise values.Unconvertible("operands on two devices")
+        devices.append(record.shadow.device)
         return record.shadow
 
+    devices: list[Device] = []
     try:
         args, kwargs = (values.convert(part, shadow, DType, Device) for part in (call.args, call.kwargs))
         call.memory["applied"] = world.engine.call(call.name, args, kwargs)
@@ -46,4 +50,6 @@ def _unsuitable(call: Call) -> str:
         return "autocast decides the types of operands"
     if not facts.may_read_saved() and call.name not in BACKWARD:
         return "saved-tensor hooks of the program's decide what is saved"
+    if call.name in BACKWARD and facts.distributed():
+        return "torch.distributed may change gradients on their way"
     return ""

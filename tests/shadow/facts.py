@@ -43,11 +43,19 @@ assert (b._version, d._version, b[0].item()) == (1, 1, 0.0)
     "V08 p.data = t swaps memory without a bump": """
 p = nn.Parameter(torch.zeros(3)); p.data = torch.ones(3); assert p._version == 0
 """,
+    "V08 so does module.double()": """
+m = nn.Linear(2, 2); w, v = m.weight, m.weight._version; m.double(); assert m.weight is w and w._version == v and w.dtype == torch.float64
+""",
     "V09 a fresh Linear has version 1": """
 assert (nn.Linear(2, 2).weight._version, nn.Linear(2, 2).bias._version) == (1, 1)
 """,
     "V10 increment_version bumps": """
 assert bumps(lambda t: torch.autograd.graph.increment_version(t)) == 1
+""",
+    "V10 and bumps can be hidden": """
+a = leaf(3); h = a * 1; y = h ** 2
+with torch.autograd._unsafe_preserve_version_counter(h): h.add_(1)
+assert h._version == 0; y.sum().backward(); close(a.grad, [4.0] * 3)
 """,
     "B01 every in-place method bumps by one": """
 i = torch.tensor([0])
@@ -61,6 +69,14 @@ for change in [lambda t: t.add_(1), lambda t: t.__setitem__(0, 1.0), lambda t: t
                lambda t: t.set_(torch.ones(2)), lambda t: nn.init.normal_(t), lambda t: t.pow_(2), lambda t: t.sqrt_()]:
     assert bumps(change) == 1
 for change in [lambda t: t.t_(), lambda t: t.squeeze_(), lambda t: t.transpose_(0, 1)]:
+    assert bumps(change, torch.ones(2, 2)) == 1
+""",
+    "B01 out=, lists, dropout and layouts too": """
+i = torch.tensor([0])
+for change in [lambda t: t.__iadd__(1), lambda t: F.dropout(t, 0.5, True, True), lambda t: t.put_(i, torch.ones(1)), lambda t: torch.add(torch.ones(4), 1, out=t), lambda t: t.as_strided_((2,), (1,)),
+               lambda t: torch._foreach_add_([t], 1.0), lambda t: torch._foreach_zero_([t]), lambda t: t.__setitem__(t > 0, torch.zeros(4))]:
+    assert bumps(change) == 1
+for change in [lambda t: t.fill_diagonal_(1), lambda t: t.tril_()]:
     assert bumps(change, torch.ones(2, 2)) == 1
 """,
     "B02 reads and flags do not bump": """
@@ -87,10 +103,57 @@ for make in (lambda p: torch.optim.SGD(p, lr=0.1), lambda p: torch.optim.SGD(p, 
     assert (p._version, p.grad._version) == (1, 0)
 p = nn.Parameter(torch.ones(3)); torch.optim.SGD([p], lr=0.1).step(); assert p._version == 0
 """,
+    "B05 how far each optimizer moves the version": """
+O = torch.optim
+for make, bump in [(lambda p: O.SGD(p, lr=0.1), 1), (lambda p: O.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1), 1), (lambda p: O.SGD(p, lr=0.1, foreach=True), 1), (lambda p: O.Adam(p), 1), (lambda p: O.Adam(p, foreach=True), 1),
+                   (lambda p: O.AdamW(p), 2), (lambda p: O.RMSprop(p), 1), (lambda p: O.Adagrad(p), 1), (lambda p: O.NAdam(p), 2)]:
+    p = nn.Parameter(torch.ones(3)); p.grad = torch.ones(3); make([p]).step(); assert (p._version, p.grad._version) == (bump, 0)
+""",
+    "B06 a fused step does not bump": """
+for make in (lambda p: torch.optim.SGD([p], lr=0.1, fused=True), lambda p: torch.optim.Adam([p], fused=True)):
+    p = nn.Parameter(torch.ones(3)); p.grad = torch.ones(3); make(p).step(); assert (p._version, p.grad._version) == (0, 0) and p[0].item() < 1
+p = nn.Parameter(torch.ones(3)); loss = (p ** 2).sum(); p.grad = torch.ones(3); torch.optim.SGD([p], lr=1.0, fused=True).step()
+p.grad = None; loss.backward(); close(p.grad, [0.0] * 3)
+""",
     "B07 clipping bumps the gradient": """
 p = nn.Parameter(torch.ones(3)); p.grad = torch.ones(3); nn.utils.clip_grad_norm_([p], 1.0); assert (p.grad._version, p._version) == (1, 0)
 o = torch.optim.SGD([p], lr=0.1); g = p.grad; o.zero_grad(set_to_none=False); assert p.grad is g and g._version == 2
 o.zero_grad(); assert p.grad is None
+""",
+    "B08 batch_norm writes its running statistics without a bump": """
+bn = nn.BatchNorm1d(2); kept = [bn.running_mean, bn.running_var, bn.num_batches_tracked]; before = [b._version for b in kept]
+bn(torch.tensor([[1.0, 2.0], [3.0, 5.0]])); assert [b._version - v for b, v in zip(kept, before)] == [0, 0, 1] and bn.running_mean.abs().sum() > 0
+""",
+    "B09 max_norm and load_state_dict write in place": """
+e = nn.Embedding(4, 3, max_norm=0.1); v = e.weight._version; e(torch.tensor([0, 1])); assert e.weight._version - v == 1
+m = nn.Linear(2, 2); v, w = m.weight._version, m.weight; m.load_state_dict(nn.Linear(2, 2).state_dict()); assert m.weight is w and w._version == v + 1
+m.load_state_dict(nn.Linear(2, 2).state_dict(), assign=True); assert m.weight is not w
+""",
+    "W01 these are views": """
+def kind(v, b): return "same" if v is b else "copy" if v.untyped_storage().data_ptr() != b.untyped_storage().data_ptr() else "view" if v._is_view() else "alias"
+for look in (lambda b: b.view(6), lambda b: b.view_as(b), lambda b: b[0], lambda b: b[0, 0], lambda b: b[:, 1:], lambda b: b[...], lambda b: b[:], lambda b: b[None], lambda b: b[torch.tensor(0)], lambda b: b.t(), lambda b: b.T,
+             lambda b: b.mT, lambda b: b.adjoint(), lambda b: b.permute(1, 0), lambda b: b.movedim(0, 1), lambda b: b.swapaxes(0, 1), lambda b: b.squeeze(), lambda b: b.unsqueeze(0), lambda b: b.expand(2, 2, 3), lambda b: b.expand(2, 3),
+             lambda b: b.expand_as(torch.ones(2, 2, 3)), lambda b: b.broadcast_to(2, 2, 3), lambda b: b.narrow(0, 0, 1), lambda b: b.unfold(1, 2, 1), lambda b: b.diagonal(), lambda b: b.as_strided((2,), (1,)), lambda b: b.split(1)[0],
+             lambda b: b.chunk(2)[0], lambda b: b.unbind()[0], lambda b: next(iter(b)), lambda b: b.tensor_split(2)[0], lambda b: b.hsplit(3)[0], lambda b: b.unflatten(1, (3, 1)), lambda b: b.ravel(), lambda b: b.flatten(), lambda b: b.reshape(3, 2),
+             lambda b: b.reshape(2, 3), lambda b: torch.atleast_3d(b), lambda b: torch.Tensor(b), lambda b: torch.einsum("ij->ji", b)):
+    b = torch.arange(6.0).reshape(2, 3).clone(); v = look(b); assert kind(v, b) == "view"; b.add_(1); assert (v._version, b._version) == (1, 1)
+""",
+    "W02 these are copies": """
+def kind(v, b): return "same" if v is b else "copy" if v.untyped_storage().data_ptr() != b.untyped_storage().data_ptr() else "view" if v._is_view() else "alias"
+for copy in (lambda b: b.clone(), lambda b: b[[0]], lambda b: b[torch.tensor([0])], lambda b: b[b > 0], lambda b: b[0, [1]], lambda b: b.repeat(1, 1), lambda b: b.tile(1), lambda b: b.index_select(0, torch.tensor([0])),
+             lambda b: b.gather(0, torch.zeros(1, 3, dtype=torch.long)), lambda b: b.take(torch.tensor([0])), lambda b: b.flip(0), lambda b: b.roll(1), lambda b: torch.cat([b]), lambda b: torch.stack([b]), lambda b: torch.where(b > 0, b, b),
+             lambda b: b.tril(), lambda b: b.double(), lambda b: b.t().reshape(6), lambda b: b.t().flatten(), lambda b: b.t().contiguous(), lambda b: b.clamp(-9, 99), lambda b: F.pad(b, (0, 0)), lambda b: torch.tensor(b), lambda b: b.sort()[0]):
+    b = torch.arange(6.0).reshape(2, 3).clone(); assert kind(copy(b), b) == "copy"
+""",
+    "W03 these return the very object": """
+for same in (lambda b: b.contiguous(), lambda b: b.to(torch.float32), lambda b: b.float(), lambda b: b.cpu(), lambda b: b.type_as(b), lambda b: b.real, lambda b: b.conj(), lambda b: torch.as_tensor(b), lambda b: torch.asarray(b),
+             lambda b: F.dropout(b, 0.5, False), lambda b: F.dropout(b, 0.0, True), lambda b: nn.Identity()(b), lambda b: b.positive(), lambda b: nn.Flatten()(b), lambda b: b.sum_to_size(2, 3), lambda b: torch.broadcast_tensors(b, torch.ones(1))[0]):
+    b = torch.arange(6.0).reshape(2, 3).clone(); assert same(b) is b
+r = torch.ones(3); assert r.flatten() is r
+""",
+    "W04 these share memory without being views": """
+for alias in (lambda b: b.detach(), lambda b: b.data, lambda b: nn.Parameter(b), lambda b: b.view(torch.int32)):
+    b = torch.arange(6.0).reshape(2, 3).clone(); v = alias(b); assert v is not b and v.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() and not v._is_view()
 """,
     "W05 the base is the root": """
 c = leaf(2, 3) * 1; d = c.t(); assert d._is_view() and d._base is c and d.t()[0]._base is c and c._base is None
@@ -203,6 +266,12 @@ raises(lambda: (leaf(3) * 1).resize_(4), "cannot resize variables that require g
 raises(lambda: (leaf(3) * 1).view(3).detach_(), "Can't detach views in-place. Use detach() instead.")
 raises(lambda: torch.zeros(3).add_(torch.ones(2, 3)), "output with shape [3] doesn't match the broadcast shape [2, 3]")
 """,
+    "E08 out= and gradients exclude each other": """
+raises(lambda: torch.add(leaf(3), 1, out=torch.empty(3)), "add(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
+o = torch.empty(3)
+with torch.no_grad(): torch.add(leaf(3), 1, out=o)
+assert o.tolist() == [2.0] * 3
+""",
     "N01 no_grad results are plain, in-place keeps the history": """
 x = leaf(2)
 with torch.no_grad(): y = x * 2
@@ -245,6 +314,12 @@ b = torch.ones(2)
 with torch.no_grad(): s = b[0]
 b.mul_(3); assert (s * 2).item() == 6.0
 """,
+    "N05 printing says so, and detaching is fine": """
+x = leaf(2)
+with torch.no_grad():
+    s = x[0]; x.mul_(3)
+assert "grad_fn=<Invalid>" in str(s) and (s.item(), s.detach().item()) == (3.0, 3.0)
+""",
     "S01 a saved input is the object, a saved output is not": """
 x = leaf(3); y = x.pow(2); assert y.grad_fn._saved_self is x
 z = x.exp(); s = z.grad_fn._saved_result; assert s is not z and s.data_ptr() == z.data_ptr()
@@ -270,6 +345,10 @@ i = torch.tensor([0, 1]); y = leaf(3)[i]; i.add_(1); raises(lambda: y.sum().back
 m = torch.tensor([True, False, True]); y = leaf(3).masked_fill(m, 0.0); m.logical_not_(); raises(lambda: y.sum().backward(), "[CPUBoolType [3]] is at version 1")
 y = leaf(1)[0].exp(); y.add_(1); raises(lambda: y.backward(), "[torch.FloatTensor []], which is output 0 of Exp")
 """,
+    "S04 complex and half types": """
+y = torch.ones(3, dtype=torch.complex64, requires_grad=True).exp(); y.add_(1); raises(lambda: y.sum().abs().backward(), "[CPUComplexFloatType [3]], which is output 0 of Exp")
+y = torch.ones(3, dtype=torch.float16, requires_grad=True).exp(); y.add_(1); raises(lambda: y.sum().backward(), "[torch.HalfTensor [3]], which is output 0 of Exp")
+""",
     "S05 nodes that backward does not reach are not checked": """
 a = leaf(3); h = a * 1; unused = h ** 2; h.add_(1); h.sum().backward(); close(a.grad, [1.0] * 3)
 """,
@@ -277,6 +356,12 @@ a = leaf(3); h = a * 1; unused = h ** 2; h.add_(1); h.sum().backward(); close(a.
 h = leaf(4) * 1; y = h[:2] ** 2; h[3] = 0.0; raises(lambda: y.sum().backward(), "has been modified by an inplace operation")
 """,
     "S07 in-place operations clone the self they need": """
+for change in (lambda h: h.log_(), lambda h: h.sin_(), lambda h: h.pow_(2), lambda h: h.clamp_(0, 2), lambda h: h.mul_(leaf(3)), lambda h: h.div_(leaf(3)), lambda h: F.silu(h, inplace=True), lambda h: F.hardtanh(h, inplace=True), lambda h: h.abs_()):
+    h = leaf(3) * 2; where = h.data_ptr(); change(h); assert h.grad_fn._saved_self.data_ptr() != where; h.add_(1); h.sum().backward()
+for change in (lambda h: h.relu_(), lambda h: h.sigmoid_(), lambda h: h.tanh_(), lambda h: h.exp_(), lambda h: h.sqrt_(), lambda h: F.leaky_relu_(h), lambda h: F.elu_(h)):
+    h = leaf(3) * 2; change(h); assert h.grad_fn._saved_result.data_ptr() == h.data_ptr(); h.mul_(1); raises(lambda: h.sum().backward(), "is at version 2; expected version 1")
+""",
+    "S07 what is cloned and what is kept": """
 for change in (lambda h: h.log_(), lambda h: h.sin_(), lambda h: h.pow_(2), lambda h: h.clamp_(0, 2), lambda h: h.mul_(leaf(3)), lambda h: h.div_(leaf(3)), lambda h: F.silu(h, inplace=True), lambda h: F.hardtanh(h, inplace=True), lambda h: h.abs_()):
     h = leaf(3) * 2; where = h.data_ptr(); change(h); assert h.grad_fn._saved_self.data_ptr() != where; h.add_(1); h.sum().backward()
 for change in (lambda h: h.relu_(), lambda h: h.sigmoid_(), lambda h: h.tanh_(), lambda h: h.exp_(), lambda h: h.sqrt_(), lambda h: F.leaky_relu_(h), lambda h: F.elu_(h)):
@@ -290,15 +375,55 @@ for broken in (lambda h: h.div_(h.max()), lambda h: h.div_(h.norm()), lambda h: 
     h = torch.tensor([1.0, 2.0, 4.0], requires_grad=True) * 2; broken(h); raises(lambda: h.sum().backward(), "has been modified by an inplace operation")
 h = leaf(3) * 2; raises(lambda: h.mul_(h[0]), "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location.")
 """,
+    "S08 which self-references are fine and which are not": """
+for change in (lambda h: h.add_(h), lambda h: h.mul_(h.sum()), lambda h: h.div_(h.sum()), lambda h: h.sub_(h.mean()), lambda h: h.sub_(h.max(dim=0).values), lambda h: h.mul_(h[0].clone())):
+    h = leaf(3) * 2; change(h); h.sum().backward()
+for change in (lambda h: h.mul_(h), lambda h: h.div_(h.max()), lambda h: h.div_(h.norm()), lambda h: h.div_(h.std()), lambda h: h.div_(h.abs().sum())):
+    h = torch.tensor([0.5, 0.25, 0.75], requires_grad=True) * 2; change(h); raises(lambda: h.sum().backward(), "is at version 1; expected version 0")
+h = leaf(3) * 2; raises(lambda: h.mul_(h[0]), "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location.")
+""",
+    "S09 saved-tensor hooks switch the check off": """
+graph = torch.autograd.graph
+for around in (lambda: graph.saved_tensors_hooks(lambda t: t, lambda t: t), lambda: graph.save_on_cpu()):
+    a = leaf(3); h = a * 1
+    with around(): y = h ** 2
+    h.add_(1); y.sum().backward(); close(a.grad, [4.0] * 3)
+a = leaf(3); h = a * 1
+with graph.allow_mutation_on_saved_tensors():
+    y = h ** 2; h.add_(1); y.sum().backward()
+close(a.grad, [2.0] * 3)
+""",
     "S10 .data and p.data = are not noticed": """
 a = leaf(3); y = a.exp(); y.data.zero_(); y.sum().backward(); close(a.grad, [0.0] * 3)
 y = leaf(3).exp(); y.detach().zero_(); raises(lambda: y.sum().backward(), "has been modified by an inplace operation")
 p = leaf(3); s = (p ** 2).sum(); p.data = torch.zeros(3); s.backward(); close(p.grad, [0.0] * 3)
 """,
+    "S10 detach is seen, .data = is not": """
+a = leaf(3); y = a.exp(); y.detach().zero_(); raises(lambda: y.sum().backward(), "is at version 1; expected version 0")
+p = leaf(3); loss = (p ** 2).sum(); p.data = torch.zeros(3); loss.backward(); close(p.grad, [0.0] * 3)
+""",
     "S11 running statistics change without being counted": """
 m, v = torch.zeros(3), torch.ones(3); i = torch.tensor([[0.1, 0.2, 0.7], [0.9, 0.4, 0.3]], requires_grad=True)
 y = F.batch_norm(i, m, v, training=False); F.batch_norm(torch.tensor([[50.0, 1, 2], [3, 40, 5]]), m, v, training=True, momentum=0.9)
 assert (m._version, v._version) == (0, 0) and m[0].item() > 1; y.sum().backward(); assert i.grad[0, 0].item() < 0.5
+""",
+    "S12 anomaly mode changes the hint and warns": """
+def fail():
+    with torch.autograd.set_detect_anomaly(True):
+        y = leaf(3).exp(); y.add_(1)
+        raises(lambda: y.sum().backward(), "is at version 1; expected version 0 instead. Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable in question was changed in there or anywhere later. Good luck!")
+assert any("Error detected in ExpBackward0. Traceback of forward call that caused the error:" in w for w in warned(fail))
+""",
+    "S13 torch's own vander breaks its backward": """
+raises(lambda: torch.vander(leaf(3)).sum().backward(), "which is output 0 of AsStrided, is at version ")
+""",
+    "M01 checkpoint checks its inputs and nothing else": """
+from torch.utils.checkpoint import checkpoint
+for reentrant in (False, True):
+    h = leaf(3) * 1; y = checkpoint(lambda z: z.exp().sin(), h, use_reentrant=reentrant); h.add_(1); raises(lambda: y.sum().backward(), "is at version 1; expected version 0")
+x, s = leaf(3), torch.full((3,), 2.0); y = checkpoint(lambda z: z * s, x, use_reentrant=False); s.mul_(100); y.sum().backward(); close(x.grad, [200.0] * 3)
+made = []; told = warned(lambda: made.append(checkpoint(nn.Linear(3, 2), torch.ones(1, 3), use_reentrant=True)))
+assert any("None of the inputs have requires_grad=True. Gradients will be None" in w for w in told) and not made[0].requires_grad
 """,
     "M04 in training batch_norm keeps the running statistics without using them": """
 m, v = torch.zeros(3), torch.ones(3); i = torch.tensor([[0.1, 0.2, 0.7], [0.9, 0.4, 0.3]], requires_grad=True)
@@ -344,10 +469,21 @@ order = []; a = leaf(3); p = a * 1; p.register_hook(lambda g: order.append("firs
 a = leaf(3); (a * 1).sum().backward(); g, v = a.grad, a.grad._version; (a * 1).sum().backward()
 assert a.grad is g and g._version == v + 1 and not g.requires_grad; close(g, [2.0] * 3)
 """,
+    "A02 with create_graph every backward makes a new .grad": """
+def twice():
+    a = leaf(3); (a ** 2).sum().backward(create_graph=True); g = a.grad; (a ** 2).sum().backward(create_graph=True); kept.extend((a, g))
+kept = []; told = warned(twice); a, g = kept
+assert a.grad is not g and g.requires_grad and any("create_graph=True will create a reference cycle" in w for w in told); close(a.grad.detach(), [4.0] * 3)
+""",
     "A03 a gradient that nobody keeps is stolen": """
 seen = []; a = leaf(3); a.register_hook(lambda g: seen.append(g.data_ptr())); (a * 2.0).sum().backward(); assert a.grad.data_ptr() == seen[0]
 held = []; a = leaf(3); a.register_hook(lambda g: held.append(g)); (a * 2.0).sum().backward(); assert a.grad.data_ptr() != held[0].data_ptr()
 g = torch.ones(3); a = leaf(3); a.backward(g); assert a.grad.data_ptr() != g.data_ptr()
+""",
+    "A04 one gradient for both inputs of +, two .grad": """
+a, b, left, right = leaf(3), leaf(3), [], []
+a.register_hook(lambda g: left.append(g.data_ptr())); b.register_hook(lambda g: right.append(g.data_ptr()))
+((a + b) * 2.0).sum().backward(); assert left == right and a.grad.data_ptr() != b.grad.data_ptr()
 """,
     "A05 .grad is laid out like the leaf": """
 a = torch.ones(2, 3).t().requires_grad_(); (a * 2).sum().backward(); assert a.grad.stride() == (1, 3)
@@ -375,9 +511,25 @@ raises(lambda: setattr(torch.arange(3), "requires_grad", True), "only Tensors of
 raises(lambda: setattr(leaf(2) * 1, "requires_grad", False), "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().")
 raises(lambda: torch.optim.SGD([leaf(2) * 1], lr=0.1), "can't optimize a non-leaf Tensor")
 """,
+    "A09 deepcopy refuses non-leaves": """
+import copy
+raises(lambda: copy.deepcopy(leaf(2) * 1), "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
+b = torch.zeros(4); b.add_(1); assert copy.deepcopy(b)._version == 1
+""",
     "A10 .grad has the leaf's type": """
 h = torch.ones(2, dtype=torch.half, requires_grad=True); (h.float() * 2).sum().backward(); assert h.grad.dtype == torch.half
 a, b = leaf(2), torch.ones(2, dtype=torch.double, requires_grad=True); (a * b).sum().backward(); assert (a.grad.dtype, b.grad.dtype) == (torch.float32, torch.float64)
+""",
+    "K01 the order of hooks of a non-leaf": """
+out = []; a = leaf(2); y = a * 2
+y.register_hook(lambda g: out.append("t1")); y.retain_grad(); y.register_hook(lambda g: (out.append("t2"), g * 10)[1])
+y.grad_fn.register_prehook(lambda g: out.append("pre")); y.grad_fn.register_hook(lambda gi, go: out.append("post"))
+y.sum().backward(); assert out == ["t1", "t2", "pre", "post"]; close(y.grad, [10.0, 10]); close(a.grad, [20.0, 20])
+""",
+    "K02 the order of hooks of a leaf": """
+out = []; a = leaf(2)
+a.register_hook(lambda g: out.append(("hook", g[0].item()))); a.register_post_accumulate_grad_hook(lambda p: out.append(("post", p.grad[0].item())))
+(a * 2).sum().backward(); (a * 2).sum().backward(); assert out == [("hook", 2.0), ("post", 2.0), ("hook", 2.0), ("post", 4.0)]
 """,
     "K03 hooks belong to the old value, retain_grad to the newest": """
 seen = []; y = leaf(2) * 2; y.register_hook(lambda g: seen.append(g.clone())); y.mul_(3); y.sum().backward(); close(seen[0], [3.0, 3])
@@ -387,9 +539,72 @@ y = leaf(2) * 2; y.retain_grad(); y.mul_(3); y.sum().backward(); close(y.grad, [
 a, b = leaf(2), leaf(2); left, right = a * 1, b * 1; right.register_hook(lambda g: g.mul_(10)); ((left + right) * 2).sum().backward(); close(a.grad, [20.0, 20])
 raises(lambda: torch.ones(2).register_hook(lambda g: g), "cannot register a hook on a tensor that doesn't require gradient")
 """,
+    "C01 what save_for_backward keeps is checked": """
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, i): ctx.save_for_backward(i); return i * i
+    @staticmethod
+    def backward(ctx, g): i, = ctx.saved_tensors; return 2 * i * g
+class Power(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, i): o = i.exp(); ctx.save_for_backward(o); return o
+    @staticmethod
+    def backward(ctx, g): o, = ctx.saved_tensors; return g * o
+h = leaf(3) * 1; y = Square.apply(h); h.add_(1); raises(lambda: y.sum().backward(), "which is output 0 of Add, is at version 1; expected version 0")
+y = Power.apply(leaf(3)); y.add_(1); raises(lambda: y.sum().backward(), "which is output 0 of Power, is at version 1; expected version 0")
+""",
+    "C02 attributes of ctx are not checked": """
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, i): ctx.i = i; return i * i
+    @staticmethod
+    def backward(ctx, g): return 2 * ctx.i * g
+a = leaf(3); h = a * 1; y = Square.apply(h); h.add_(1); y.sum().backward(); close(a.grad, [4.0] * 3)
+""",
+    "C03 mark_dirty": """
+class Dirty(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, i): i.mul_(2); ctx.mark_dirty(i); return i
+    @staticmethod
+    def backward(ctx, g): return g * 2
+class Secret(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, i): i.mul_(2); return i
+    @staticmethod
+    def backward(ctx, g): return g * 2
+h = leaf(3) * 1; y = Dirty.apply(h); assert y is h and h._version >= 1 and name(h) == "DirtyBackward"
+raises(lambda: Dirty.apply(leaf(3)), "a leaf Variable that requires grad has been used in an in-place operation.")
+h = leaf(3) * 1; y = Secret.apply(h); assert y is not h and name(h) == "MulBackward0" and h._version == 1; close(h.detach(), [2.0] * 3)
+w = leaf(3); Secret.apply(w); close(w.detach(), [2.0] * 3)
+""",
+    "C04 a view made by forward may not be written": """
+class Flat(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, i): return i.view(-1)
+    @staticmethod
+    def backward(ctx, g): return g
+y = Flat.apply(leaf(2, 2) * 1)
+raises(lambda: y.add_(1), "Output 0 of Flat is a view and is being modified inplace. This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function.")
+""",
+    "C05 returned gradients are fitted to the input": """
+class Returns(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, i): return i.sum()
+    @staticmethod
+    def backward(ctx, g): return given
+given = torch.ones(2, 3); a = leaf(3); Returns.apply(a).backward(); close(a.grad, [2.0] * 3)
+given = torch.ones(3, dtype=torch.double); a = leaf(3); Returns.apply(a).backward(); assert a.grad.dtype == torch.float32
+given = torch.ones(4); raises(lambda: Returns.apply(leaf(3)).backward(), "Function ReturnsBackward returned an invalid gradient at index 0 - got [4] but expected shape compatible with [3]")
+given = (torch.ones(3), None); Returns.apply(leaf(3)).backward()
+given = (torch.ones(3), torch.ones(3)); raises(lambda: Returns.apply(leaf(3)).backward(), "function ReturnsBackward returned an incorrect number of gradients (expected 1, got 2)")
+given = torch.ones(3); y = Returns.apply(leaf(3)); y.backward(); y.backward()
+""",
     "R01 broadcasting adds no node": """
 a, b = leaf(3), leaf(2, 3); y = a + b; assert nexts(y) == ["AccumulateGrad", "AccumulateGrad"]; y.sum().backward(); close(a.grad, [2.0] * 3)
 s = torch.tensor(2.0, requires_grad=True); (s * torch.ones(2, 2)).sum().backward(); assert s.grad.item() == 4.0
+""",
+    "R01 also for columns against rows": """
+a, b = leaf(3, 1), leaf(4); y = a + b; assert (tuple(y.shape), name(y), nexts(y)) == ((3, 4), "AddBackward0", ["AccumulateGrad", "AccumulateGrad"]); y.sum().backward(); close(a.grad, [[4.0]] * 3); close(b.grad, [3.0] * 4)
 """,
     "R02 the texts of shapes that do not fit": """
 raises(lambda: torch.ones(3) + torch.ones(4), "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 0")
@@ -405,12 +620,23 @@ for loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss):
 assert warned(lambda: ((p - y) ** 2).mean()) == []
 raises(lambda: F.binary_cross_entropy_with_logits(p, y), "Target size (torch.Size([4])) must be the same as input size (torch.Size([4, 1]))")
 """,
+    "R03 binary_cross_entropy refuses": """
+p, y = leaf(4, 1), torch.ones(4)
+raises(lambda: F.binary_cross_entropy(torch.sigmoid(p), y), "Using a target size (torch.Size([4])) that is different to the input size (torch.Size([4, 1])) is deprecated.")
+""",
     "R04 expand and repeated indices accumulate": """
 a = leaf(1, 3); a.expand(4, 3).sum().backward(); close(a.grad, [[4.0] * 3]); e = leaf(3); e[[0, 0, 1]].sum().backward(); close(e.grad, [2.0, 1, 0])
 s = leaf(2); torch.zeros(2).index_put((torch.tensor([0, 1]),), s).sum().backward(); close(s.grad, [1.0, 1])
 """,
+    "R04 padding rows get nothing, repeated places accumulate": """
+w = leaf(3, 1); F.embedding(torch.tensor([1, 0]), w, padding_idx=0).sum().backward(); close(w.grad, [[0.0], [1], [0]])
+s = leaf(2); torch.zeros(2).index_put((torch.tensor([0, 0]),), s).sum().backward(); close(s.grad, [1.0, 1])
+""",
     "R05 empty sizes work": """
 a = torch.ones(0, 3, requires_grad=True); a.sum().backward(); assert a.grad.shape == (0, 3)
+""",
+    "R05 gradients of empty sums": """
+a = torch.ones(2, 0, requires_grad=True); b = leaf(2, 1); (a + b).sum().backward(); close(b.grad, [[0.0], [0.0]]); assert torch.ones(0).mean().isnan() and torch.ones(0).sum() == 0
 """,
     "D01 promotion looks at categories": """
 i, f, d0 = torch.ones(2, dtype=torch.int64), torch.ones(2), torch.tensor(1.0, dtype=torch.float64)
@@ -418,14 +644,40 @@ h, g = torch.ones(2, dtype=torch.half), torch.ones(2, dtype=torch.bfloat16)
 assert [(i + 1.5).dtype, (i + d0).dtype, (f + d0).dtype, (h + 1.5).dtype, (h + g).dtype] == [torch.float32, torch.float64, torch.float32, torch.half, torch.float32]
 u, s, b = torch.ones(2, dtype=torch.uint8), torch.ones(2, dtype=torch.int8), torch.ones(2, dtype=torch.bool); assert [(u + s).dtype, (b + b).dtype] == [torch.int16, torch.bool]
 """,
+    "D01 the whole table": """
+f32, f64, i64, i32 = (torch.ones(3, dtype=d) for d in (torch.float32, torch.float64, torch.int64, torch.int32)); u8, i8, bo, hf, bf = (torch.ones(3, dtype=d) for d in (torch.uint8, torch.int8, torch.bool, torch.half, torch.bfloat16))
+s64, s32, si = torch.tensor(1.0, dtype=torch.double), torch.tensor(1.0), torch.tensor(1)
+for got, want in [(f32 + f64, torch.float64), (f32 + s64, torch.float32), (s32 + s64, torch.float64), (i64 + s64, torch.float64), (i64 + s32, torch.float32), (i64 + 1.5, torch.float32), (i64 * 2, torch.int64), (i32 + 1, torch.int32), (i32 + si, torch.int32),
+                  (i32 + i64, torch.int64), (u8 + i8, torch.int16), (bo + bo, torch.bool), (bo + 1, torch.int64), (bo * 1.5, torch.float32), (hf + f32, torch.float32), (hf + s32, torch.float16), (hf + bf, torch.float32), (hf + 1.5, torch.float16), (f32 * np.float64(2), torch.float32)]:
+    assert got.dtype == want
+""",
     "D02 division, powers and sums of integers": """
 i = torch.tensor([1, 2]); assert [(i / 2).dtype, (i // 2).dtype, (i ** 0.5).dtype, i.to(torch.int32).sum().dtype] == [torch.float32, torch.int64, torch.float32, torch.int64]
 raises(lambda: i.mean(), "mean(): could not infer output dtype."); raises(lambda: i ** -1, "Integers to negative integer powers are not allowed.")
+""",
+    "D02 the whole table": """
+f32, f64, i64, i32 = (torch.ones(3, dtype=d) for d in (torch.float32, torch.float64, torch.int64, torch.int32)); bo, hf = (torch.ones(3, dtype=d) for d in (torch.bool, torch.half))
+for got, want in [(i64 / i64, torch.float32), (i64 // i64, torch.int64), (f32 > f64, torch.bool), (i32.sum(), torch.int64), (bo.sum(), torch.int64), (hf.sum(), torch.float16), (i32.cumsum(0), torch.int64), (i64 ** 2, torch.int64), (i64 ** 2.0, torch.float32), (2.0 ** i64, torch.float32),
+                  (i64.sqrt(), torch.float32), (torch.where(bo, f32, f64), torch.float64), (torch.where(bo, f32, 1.0), torch.float32), (torch.cat([i64, f32]), torch.float32), (torch.stack([f32, f64]), torch.float64), (torch.tensor(1), torch.int64), (torch.tensor(1.0), torch.float32),
+                  (torch.tensor([1, 2.0]), torch.float32), (torch.tensor(np.ones(2)), torch.float64), (torch.arange(3), torch.int64), (torch.full((2,), 1), torch.int64)]:
+    assert got.dtype == want
 """,
     "D03 in place the category must not sink": """
 f = torch.ones(2); f.add_(torch.ones(2, dtype=torch.double)); assert f.dtype == torch.float32
 i = torch.ones(2, dtype=torch.int64); raises(lambda: i.add_(1.5), "result type Float can't be cast to the desired output type Long")
 i[0] = 1.7; i.copy_(torch.tensor([2.9, 2.9])); assert i.tolist() == [2, 2]
+""",
+    "D03 assignment truncates silently": """
+i64, i32, bo = (torch.ones(3, dtype=d) for d in (torch.int64, torch.int32, torch.bool)); assert i32.clone().add_(i64).dtype == torch.int32
+raises(lambda: i64.clone().div_(2), "result type Float can't be cast to the desired output type Long"); raises(lambda: bo.clone().add_(1), "result type Long can't be cast to the desired output type Bool")
+t = torch.zeros(3, dtype=torch.long); t[0] = 1.7; t[1:] = torch.tensor([2.9, 3.9]); assert t.tolist() == [1, 2, 3]; t.copy_(torch.full((3,), 1.7)); assert t.tolist() == [1, 1, 1]
+""",
+    "D04 matmul never promotes, cross_entropy wants class numbers": """
+f, d = torch.ones(3), torch.ones(3, dtype=torch.double)
+raises(lambda: f @ d, "dot : expected both vectors to have same dtype, but found Float and Double")
+raises(lambda: nn.Linear(3, 2)(torch.ones(1, 3, dtype=torch.double)), "mat1 and mat2 must have the same dtype, but got Double and Float")
+raises(lambda: torch.ones(2, 3).mm(torch.ones(3, 2, dtype=torch.double)), "expected m1 and m2 to have the same dtype, but got: float != double")
+raises(lambda: F.cross_entropy(torch.ones(4, 3), torch.ones(4)), "expected target dtype to be Long or Byte, but got Float")
 """,
     "O01 expanded memory may not be written": """
 for change in (lambda v: v.add_(1), lambda v: v.relu_(), lambda v: v.copy_(torch.ones(2, 3)), lambda v: v.normal_(), lambda v: v.__setitem__((slice(None), 0), 1.0), lambda v: v.index_add_(0, torch.tensor([0]), torch.ones(1, 3))):
@@ -450,12 +702,24 @@ raises(lambda: leaf(3).numpy(), "Can't call numpy() on Tensor that requires grad
 with torch.no_grad(): leaf(3).numpy()
 leaf(3).numpy(force=True); t = torch.ones(2); np.asarray(t).__iadd__(1); assert t.tolist() == [2.0, 2.0]
 """,
+    "P01 np.array asks the same": """
+raises(lambda: np.array(leaf(3)), "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+""",
     "P02 from_numpy shares, tensor copies": """
 n = np.ones(2); torch.from_numpy(n).add_(1); torch.tensor(n).add_(1); assert n.tolist() == [2.0, 2.0] and torch.from_numpy(n).dtype == torch.float64
 raises(lambda: torch.from_numpy(n[::-1]), "At least one stride in the given numpy array is negative")
 """,
+    "P02 as_tensor and asarray share unless the type changes": """
+n = np.ones(2); torch.as_tensor(n).add_(1); torch.asarray(n).add_(1); torch.from_numpy(n).add_(1); assert n.tolist() == [4.0, 4.0]
+torch.tensor(n).add_(1); torch.as_tensor(n, dtype=torch.float32).add_(1); assert n.tolist() == [4.0, 4.0]
+""",
     "P03 torch.tensor of a tensor detaches": """
 x = leaf(2); assert any("To copy construct from a tensor" in w for w in warned(lambda: torch.tensor(x * 2))) and not torch.tensor([leaf(1)[0].detach()]).requires_grad and torch.as_tensor(x * 2).requires_grad
+""",
+    "P03 a list of tensors too, and as_tensor returns its argument": """
+assert any("To copy construct from a tensor" in w for w in warned(lambda: torch.tensor(leaf(2) * 2)))
+assert not torch.tensor([torch.tensor(1.0, requires_grad=True), torch.tensor(2.0, requires_grad=True)]).requires_grad
+x = leaf(2) * 2; assert torch.as_tensor(x) is x
 """,
     "M02 state_dict follows the weights": """
 m = nn.Linear(2, 2); s = m.state_dict()["weight"]; v = s._version
@@ -473,12 +737,34 @@ def slope(f, at=0.0):
 assert [slope(lambda x: x.relu()), slope(lambda x: x.abs()), slope(lambda x: F.leaky_relu(x, 0.1)), slope(lambda x: x.clamp(0, 1)), slope(lambda x: F.hardtanh(x), 1.0), slope(lambda x: x ** 0), slope(lambda x: x.norm()), slope(lambda x: x % 2)] == [0, 0, slope(lambda x: x * 0.1), 1, 0, 0, 0, 1]
 assert slope(lambda x: x.sqrt()) == float("inf") and slope(lambda x: x.log()) == float("inf")
 """,
+    "Z01 the whole table": """
+inf = float("inf")
+def grads(f, *at):
+    xs = [torch.tensor(v, requires_grad=True) for v in at]; f(*xs).sum().backward(); return [x.grad.tolist() for x in xs] if len(xs) > 1 else xs[0].grad.tolist()
+for f, at, want in [(torch.relu, [0.0, 1.0], [0.0, 1.0]), (torch.abs, [0.0, -1.0], [0.0, -1.0]), (torch.sqrt, [0.0], [inf]), (lambda x: x ** 0.5, [0.0], [inf]), (lambda x: x ** 0, [0.0], [0.0]), (torch.log, [0.0], [inf]), (lambda x: x.norm(), [0.0, 0.0], [0.0, 0.0]),
+                    (lambda x: x.std(), [1.0, 1.0], [0.0, 0.0]), (lambda x: x.clamp(0, 1), [0.0, 1.0, 2.0], [1.0, 1.0, 0.0]), (F.hardtanh, [-1.0, 1.0, 0.0], [0.0, 0.0, 1.0]), (F.relu6, [0.0, 6.0], [0.0, 0.0]), (lambda x: F.leaky_relu(x, 0.5), [0.0], [0.5]), (lambda x: x % 2, [3.5], [1.0])]:
+    assert grads(f, at) == want
+""",
     "Z02 ties": """
 a = leaf(4); a.max().backward(); close(a.grad, [0.25] * 4); a = leaf(2, 2); a.max(0).values.sum().backward(); close(a.grad, [[1.0, 1], [0, 0]])
 a, b = leaf(1), leaf(1); torch.maximum(a, b).backward(); assert a.grad.item() == b.grad.item() == 0.5
 a = torch.tensor([0.0, 2, 3], requires_grad=True); a.prod().backward(); close(a.grad, [6.0, 0, 0])
 """,
+    "Z02 the whole table": """
+def grads(f, *at):
+    xs = [torch.tensor(v, requires_grad=True) for v in at]; f(*xs).sum().backward(); return [x.grad.tolist() for x in xs] if len(xs) > 1 else xs[0].grad.tolist()
+assert grads(lambda x: x.max(), [1.0, 1.0, 0.0]) == grads(lambda x: x.amax(), [1.0, 1.0, 0.0]) == grads(lambda x: x.median(), [1.0, 1.0, 2.0]) == [0.5, 0.5, 0.0] and grads(lambda x: x.max(0).values, [1.0, 1.0, 0.0]) == [1.0, 0.0, 0.0]
+assert grads(torch.maximum, [1.0, 2.0], [1.0, 3.0]) == [[0.5, 0.0], [0.5, 1.0]] and grads(lambda x: x.prod(), [0.0, 2.0, 3.0]) == [6.0, 0.0, 0.0] and grads(lambda x: x.cumprod(0), [2.0, 0.0, 3.0]) == [1.0, 8.0, 0.0]
+""",
     "Z03 NaN leaks through the unused branch of where": """
 x = torch.tensor([0.0, 4.0], requires_grad=True); torch.where(x > 0, x / x, torch.zeros(2)).sum().backward(); g = x.grad.tolist(); assert g[0] != g[0]
 """,
+    "Z03 also through masked assignment": """
+x = torch.tensor([1.0, 100.0], requires_grad=True); torch.where(x <= 1, torch.exp(x), 1 + x).sum().backward(); assert x.grad[1].isnan()
+x = torch.tensor([1.0, 1.0], requires_grad=True); y = x / torch.tensor([0.0, 2.0]); y[0] = 0.0; y.sum().backward(); assert x.grad[0].isnan() and x.grad[1] == 0.5
+""",
 }
+
+ONLY_IN_LOCKSTEP: dict[str, str] = {
+}
+"""Facts that need more of torch than the stand-alone facade has, and what: the two engines are compared on them in lockstep only."""

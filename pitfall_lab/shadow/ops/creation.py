@@ -12,7 +12,7 @@ import numpy as np
 
 from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, from_numpy, of_number, promote
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops.kit import NUMBERS, as_shape, copied, new, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.views import alias
@@ -135,26 +135,33 @@ def eye(e: Engine, n: int, m: int | None = None, *, dtype: Any = None, requires_
 # -- random numbers: unknown in lockstep, NumPy's own when stand-alone
 
 
-def _random(name: str, draw: Callable[[np.random.Generator, Shape], np.ndarray]) -> None:
+def _check_random(kernel: str, dtype: DType) -> None:
+    if dtype.category < 2:
+        raise ShadowError("NotImplementedError", f'"{kernel}" not implemented for \'{dtype.scalar_name}\'', "dtype")
+
+
+def _random(name: str, kernel: str, draw: Callable[[np.random.Generator, Shape], np.ndarray]) -> None:
     def run(e: Engine, *size: Any, dtype: Any = None, requires_grad: bool = False, generator: Any = None, device: Any = None,
             layout: Any = None, pin_memory: Any = None, out: Any = None, names: Any = None) -> ShadowTensor:  # fmt: skip
         plain(device, layout, pin_memory)
         shape = as_shape(size)
+        _check_random(kernel, DType(dtype or FLOAT32))
         return made(e, shape, dtype or FLOAT32, None if e.random is None else draw(e.random, shape), requires_grad)
 
     def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
              memory_format: Any = None, pin_memory: Any = None, generator: Any = None) -> ShadowTensor:  # fmt: skip
         tensor_only(input)
         plain(device, layout, pin_memory, memory_format)
+        _check_random(kernel, DType(dtype or input.dtype))
         values = None if e.random is None else draw(e.random, input.shape)
         return leaf(new(e, input.shape, DType(dtype or input.dtype), values, preserved(input)), requires_grad)
 
-    add(f"torch.{name}", run)
-    add(f"torch.{name}_like", like)
+    add(f"torch.{name}", run, samples=(f"torch.{name}(2, dtype=torch.int64)",))
+    add(f"torch.{name}_like", like, samples=(f"torch.{name}_like(n)", f"torch.{name}_like(m)"))
 
 
-_random("rand", lambda r, shape: r.random(shape))
-_random("randn", lambda r, shape: r.standard_normal(shape))
+_random("rand", "check_uniform_bounds", lambda r, shape: r.random(shape))
+_random("randn", "normal_kernel_cpu", lambda r, shape: r.standard_normal(shape))
 
 
 @op("torch.randint")

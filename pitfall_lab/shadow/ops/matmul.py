@@ -56,17 +56,24 @@ DOT = Rule(
 )  # fmt: skip
 
 
+C_TYPES = {
+    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int", "int32": "int",
+    "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "bool": "bool", "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
+}  # fmt: skip
+"""What C++ calls the types: ``mm`` compares them in its message."""
+
+
 def _same_type(a: ShadowTensor, b: ShadowTensor, text: str) -> None:
     if a.dtype != b.dtype:
         raise runtime(text, "dtype")
 
 
 def _mat_types(a: ShadowTensor, b: ShadowTensor) -> None:
-    words = {"float32": "float", "float64": "double", "int64": "long", "int32": "int", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
     if a.dtype != b.dtype:
-        if a.dtype not in words or b.dtype not in words:
+        if a.dtype not in C_TYPES or b.dtype not in C_TYPES:
             raise Unmodelled("matmul of two types")
-        raise runtime(f"expected m1 and m2 to have the same dtype, but got: {words[a.dtype]} != {words[b.dtype]}", "dtype")
+        raise runtime(f"expected m1 and m2 to have the same dtype, but got: {C_TYPES[a.dtype]} != {C_TYPES[b.dtype]}", "dtype")
 
 
 @op("mm", "torch.spmm", saves="mat2 if self needs grad; self if mat2 needs grad", samples=("a.mm(w)", "torch.mm(a, w)", "p.mm(w)"))
