@@ -234,7 +234,7 @@ class Comparison:
             return known, []
         if modelled is None or self._records.shadow_label(modelled) is not None:
             return self._adoption.adopt(observed, None)
-        unknown = modelled.storage.data is None
+        unknown = modelled.storage.data is None or self._hooked
         _, effects = self._bind(step, observed, modelled)
         if unknown and modelled.counter is not None:
             # Whether torch takes an unknown gradient over or copies it shows in its version: that is unknown as well.

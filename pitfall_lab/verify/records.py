@@ -205,8 +205,18 @@ class Records:
             return None
         record = self.by_impl.get(seen.storage)
         if record is not None:
+            if record.pointer != seen.pointer and len(record.impls) == 1:
+                self._move(record, seen)
             return record
         return self.covering(seen.pointer, seen.nbytes)
+
+    def _move(self, record: StorageRecord, seen: Facts) -> None:
+        """Follow one StorageImpl to the place where it has its memory now (``resize_``, ``share_memory_``)."""
+        if self._by_pointer.get(record.pointer) is record:
+            del self._by_pointer[record.pointer]
+        record.pointer, record.nbytes = seen.pointer, seen.nbytes
+        if seen.pointer and seen.nbytes:
+            self._by_pointer[seen.pointer] = record
 
     def covering(self, pointer: int, nbytes: int) -> StorageRecord | None:
         """The living memory that contains the byte range, if any."""

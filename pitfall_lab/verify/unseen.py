@@ -15,6 +15,10 @@ from pitfall_lab.verify.world import World
 MAKERS = (("from_numpy", "from_numpy(", "torch.from_numpy"), ("autograd.Function", ".apply(", "torch.autograd.Function.apply"))
 
 
+#: What a program must contain that takes version numbers back, in C++ and for any tensor.
+RESETS = "_unsafe_preserve_version_counter"
+
+
 class Unseen:
     """Looks after each line for what no function mode can see."""
 
@@ -22,16 +26,20 @@ class Unseen:
         self._world, self._records, self._writer = world, world.records, world.writer
         self._memory, self._adoption, self._meeting = memory, adoption, meeting
         self._expected: list[tuple[str, str, str]] = []
+        self._resets = False
 
     def expect(self, program: str) -> None:
         """Watch the program's lines from the beginning if it makes tensors in ways that no mode can see."""
         self._expected = [maker for maker in MAKERS if maker[0] in program]
-        if self._expected:
+        self._resets = RESETS in program
+        if self._expected or self._resets:
             self._world.lines.start(None)
 
     def line_done(self, frame: FrameType, span: Span | None) -> None:
         """A line of the learner's has run: did it write memory that torch shares, or make a tensor unseen?"""
         self._memory.look_for_writes(span)
+        for record in list(self._records.by_mark.values()) if self._resets else ():
+            self._meeting.catch_up(record())
         for _, text, op in self._expected if span is not None else ():
             for name, where in self._world.sources.targets_on(span, text):
                 self._tell(frame, name, where, op)

@@ -765,6 +765,8 @@ x = torch.tensor([1.0, 1.0], requires_grad=True); y = x / torch.tensor([0.0, 2.0
 """,
 }
 
+PENDING = ("C01", "C04", "K01")
+
 ONLY_IN_LOCKSTEP: dict[str, str] = {
 }
 """Facts that need more of torch than the stand-alone facade has, and what: the two engines are compared on them in lockstep only."""

@@ -294,7 +294,7 @@ def _saved_places(template: list[Any], s: Any) -> tuple[Any, ...]:
 
 
 @op(".__setitem__", kind="inplace", saves="the index tensors", samples=(
-    "h.__setitem__(0, 1.0)", "h.__setitem__(0, c)", "h.__setitem__(slice(None), 2.0)", "h.__setitem__(Ellipsis, b)", "h.__setitem__((slice(None), 0), 1.0)",
+    "h.__setitem__(0, 1.0)", "h.__setitem__(0, c)", "h.__setitem__(slice(None), 2.0)", "h.__setitem__(slice(None), c)", "h.__setitem__(Ellipsis, b)", "h.__setitem__((slice(None), 0), 1.0)",
     "h.__setitem__(m, 0.0)", "h.__setitem__(h > 0, 5.0)", "h.__setitem__([0, 1], 3.0)", "h.__setitem__(i, c)", "h.__setitem__((0, [0, 2]), 1.0)",
     "p.__setitem__(0, 1.0)", "p.__setitem__(0, c)", "n.__setitem__(0, 1.7)", "p.__setitem__((slice(None), slice(1, None)), 0)", "p.__setitem__(None, 1.0)"))  # fmt: skip
 def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
@@ -327,14 +327,13 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
     elif value.ndim == 0:
         fill_(e, target, value)
     else:
-        seen = _without_leading_ones(e, value)
+        seen = views.view_(e, value, value.shape[_leading_ones(value) :])
         copy_(e, target, seen if seen.shape == target.shape else views.expand(e, seen, *target.shape))
 
 
-def _without_leading_ones(e: Engine, value: ShadowTensor) -> ShadowTensor:
-    """Torch drops them before it broadcasts a value into its place, by a view that shows in the graph."""
-    first = next((d for d, n in enumerate(value.shape) if n != 1), value.ndim)
-    return views.view_(e, value, tuple(value.shape[first:])) if first else value
+def _leading_ones(value: ShadowTensor) -> int:
+    """How many there are: torch drops them before it broadcasts a value into its place, by a view that shows in the graph."""
+    return next((d for d, n in enumerate(value.shape) if n != 1), value.ndim)
 
 
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> None:
@@ -353,7 +352,8 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
                 f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(shape)}",
                 "shape",
             )
-        source = _without_leading_ones(e, value)
+        first = _leading_ones(value)
+        source = views.view_(e, value, value.shape[first:]) if first else value
     else:
         source = private(e, np.asarray(value).astype(target.dtype.numpy), target.dtype)
     if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):
