@@ -23,24 +23,11 @@ MIRRORED = {
     "sgn",
     "nan_to_num",
     "torch.clamp(a, min=b)",
-    "F.selu",
-    "F.mish",
-    "F.hardswish",
-    "F.hardsigmoid",
-    "F.logsigmoid",
-    "F.glu",
-    "F.prelu",
     "a.cumprod(0)",
     "a.logcumsumexp(0)",
     "torch.outer",
     "torch.einsum('ij,jk->ik')",
-    "F.conv2d(a, b, c)",
     "F.scaled_dot_product_attention",
-    "F.group_norm(a, b, c)",
-    "F.dropout(a, 0.5)",
-    "F.normalize(a)",
-    "F.max_pool2d",
-    "F.avg_pool2d",
     "F.interpolate nearest",
     "F.binary_cross_entropy_with_logits",
     "F.kl_div(a, b)",
@@ -158,7 +145,8 @@ def test_the_shadow_saves_what_the_row_says(label: str) -> None:
         warnings.simplefilter("ignore")
         try:
             found = describe(shadow_torch, label)
-        except (NotImplementedError, AttributeError) as declined:
-            assert label in MIRRORED, declined
-            return
+        except (NotImplementedError, AttributeError):
+            if label in MIRRORED:
+                return
+            raise
     assert found == ROWS[label][2]
