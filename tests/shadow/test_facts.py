@@ -33,9 +33,14 @@ def helpers(t: Any) -> dict[str, Any]:
         return found
 
     def warned(run: Callable[[], Any]) -> list[str]:
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            run()
+        before = torch.is_warn_always_enabled()
+        torch.set_warn_always(True)  # some of torch's warnings come only once in a process
+        try:
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                run()
+        finally:
+            torch.set_warn_always(before)
         return [str(w.message) for w in found]
 
     def short(node: Any) -> str | None:
