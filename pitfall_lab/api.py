@@ -39,9 +39,10 @@ def explore(source: Trace | str | Callable[[], Any], language: Language = "en") 
     from pitfall_lab.widgets.explorer import Explorer
 
     if isinstance(source, str):
-        from pitfall_lab import check as checking
+        from pitfall_lab.check import Subject, Workshop, tried
 
         recorded = trace(source)
-        return Explorer(recorded, findings=checking.repair(recorded), language=language)
+        with Workshop() as shop:
+            return Explorer(recorded, findings=tried(shop, Subject(source, recorded.sources[0].name), recorded), language=language)
     recorded = source if isinstance(source, Trace) else trace(source)
     return Explorer(recorded, findings=find(recorded), language=language)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "lab": ("pitfall_lab.lab", "open JupyterLab on the start notebook"),
-    "check": ("pitfall_lab.check", "run a program and say where it bites, with fixes that were tried"),
+    "check": ("pitfall_lab.check.command", "run programs and notebooks and say where they bite, with fixes that were tried"),
     "explain": ("pitfall_lab.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
     "show": ("pitfall_lab.show", "write a self-contained page of a program or of a saved trace"),
     "doctor": ("pitfall_lab.doctor", "print what is installed and what to do about what is missing"),
@@ -54,7 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 2 for input that cannot be used, always with one sentence on stderr."""
     words = list(sys.argv[1:] if argv is None else argv)
     command = words[0] if words and words[0] in COMMANDS else None
+    passed_on: list[str] = []
+    if command == "check" and "--" in words:  # what follows is the checked program's
+        words, passed_on = words[: words.index("--")], words[words.index("--") + 1 :]
     arguments = build_parser(command).parse_args(words)
+    arguments.passed_on = passed_on
     try:
         return int(import_module(COMMANDS[arguments.command][0]).run(arguments))
     except Refusal as refusal:

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def listing(language: Language) -> str:
     """All rules, one on a line: code, severity, name, title."""
-    from pitfall_lab.report import SEVERITIES, columns
+    from pitfall_lab.check.text import SEVERITIES, columns
     from pitfall_lab.rules import RULES
 
     words = {severity: text.say(language) for severity, text in SEVERITIES.items()}

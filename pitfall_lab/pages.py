@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pitfall_lab.check import Subject, Workshop, tried
-from pitfall_lab.report import SEVERITIES, Paint, finding_text
+from pitfall_lab.check.text import SEVERITIES, Style, finding_text
 from pitfall_lab.rules import RULES, Finding, Rule, rule
 from pitfall_lab.rules.marks import plain
 from pitfall_lab.rules.source import split_lines
@@ -59,7 +59,7 @@ def page(rule: Rule, shown: Demonstration, language: Language = "en") -> str:
     def say(text: T) -> str:
         return text.say(language)
 
-    report = "\n".join(finding_text(NAME, plain(rule.bad), finding, language, Paint(colours=False)) for finding in shown.findings)
+    report = "\n".join(finding_text(NAME, plain(rule.bad), finding, Style(language)) for finding in shown.findings)
     parts = [
         say(_MADE),
         f"# {rule.code} {rule.name}",

@@ -39,12 +39,14 @@ def rule(code: str) -> Rule:
     raise KeyError(code)
 
 
-def find(trace: Trace) -> list[Finding]:
+def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
     """Return what all rules find in ``trace``, in the order in which it happened; each place once, however often a loop passes it.
+
+    ``cells`` are the first lines of the code cells where the program is a notebook: findings then name lines by their cell.
 
     Fixes are candidates here: none is verified before it was applied and re-run (:func:`pitfall_lab.check.check`).
     """
-    story = Story(trace)
+    story = Story(trace, cells)
     seen: set[tuple[object, ...]] = set()
     findings = []
     for candidate in RULES:

@@ -31,10 +31,14 @@ class Clash:
 
 
 class Story:
-    """Look-ups in one trace, by label and step."""
+    """Look-ups in one trace, by label and step.
 
-    def __init__(self, trace: Trace) -> None:
+    ``cells`` are the first lines of a notebook's code cells, where the program is one: its lines are then named by cell (:meth:`place`).
+    """
+
+    def __init__(self, trace: Trace, cells: tuple[int, ...] = ()) -> None:
         self.trace = trace
+        self.cells = cells
         self.events = trace.events
         self._effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
         for event in trace.events:
@@ -65,6 +69,11 @@ class Story:
         # a write that nobody announced is known by its line; its statement is what can be edited
         statement = self.program.statement_on(event.span.line)
         return self.program.place(statement) if statement is not None and self.program.stands_alone(statement) else event.span
+
+    def place(self, line: int) -> tuple[int | None, int]:
+        """A line of the program as its author finds it: the number of the code cell (of a file: none) and the line in it."""
+        number = sum(first <= line for first in self.cells)
+        return (number, line - self.cells[number - 1] + 1) if number else (None, line)
 
     def outer_call(self, step: int | None) -> Event | None:
         """The outermost call that the event at ``step`` is a part of (``opt.step()`` for one parameter's update)."""

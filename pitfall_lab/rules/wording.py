@@ -75,6 +75,9 @@ def at_line(story: Story, span: Span | None) -> T:
     if span.source and span.source < len(story.trace.sources):
         name = story.trace.sources[span.source].name
         return T(en=f"line {span.line} of {name}", zh=f"{name} 第 {span.line} 行")
+    cell, line = story.place(span.line)
+    if cell is not None:
+        return T(en=f"line {line} of cell {cell}", zh=f"第 {cell} 个代码单元格第 {line} 行")
     return T(en=f"line {span.line}", zh=f"第 {span.line} 行")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import linecache
 import sys
@@ -82,16 +83,17 @@ def trace_program(
     *,
     value_limit: int = VALUE_LIMIT,
     values: bool = True,
+    tree: ast.Module | None = None,
 ) -> Trace:
     """Run ``source`` on real torch and the shadow, and return what happened.
 
     The program runs in this process, in ``namespace`` (a fresh one by default) and, when ``argv`` is given, with these arguments
     after the program's name. Its own errors do not come out of here: they are the trace's outcome. KeyboardInterrupt does.
-    ``values=False`` records without numbers (see :class:`Session`).
+    ``values=False`` records without numbers (see :class:`Session`). ``tree`` is run instead of what ``source`` says, on its lines.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
-        code = compile(source, filename, "exec", dont_inherit=True)
+        code = compile(source if tree is None else tree, filename, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError) as error:
         return _unparsable(source, name, error)
     scope = {"__name__": "__main__", "__builtins__": __builtins__, "__file__": filename} if namespace is None else namespace

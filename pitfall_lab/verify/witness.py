@@ -7,6 +7,7 @@ refuse): the gradients are then the ones that were meant, computed by torch itse
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import warnings
@@ -19,7 +20,7 @@ import torch
 MOST_BACKWARDS, MOST_LEAVES, HEAD = 200, 300, 8
 
 
-def witness(source: str, name: str, namespace: dict[str, Any], *, meant: bool = False) -> dict[str, Any]:
+def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, meant: bool = False) -> dict[str, Any]:
     """Run ``source`` in ``namespace`` and return what it computed, as plain data that JSON can hold.
 
     Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each: the digests of its ``roots``, of the

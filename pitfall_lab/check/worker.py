@@ -8,6 +8,7 @@ found is in the file the job names. Where there is no ``fork``, each job gets a 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import random
@@ -20,6 +21,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from pitfall_lab.check.scripts import forgiving
+
 Job = dict[str, Any]
 POLL = 0.002
 
@@ -29,56 +32,54 @@ def main() -> None:
     if "--once" in sys.argv:
         perform(json.loads(sys.stdin.readline()))
         return
-    sys.stdin = os.fdopen(os.dup(0), encoding="utf-8")
+    jobs = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the program's prints must not mix with the answers
+    _adopt_orphans()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pitfall_lab.verify  # noqa: F401 - so that forks find it imported
         from pitfall_lab.verify.witness import prepare
-    for line in sys.stdin:
+    for line in jobs:
         job = json.loads(line)
         prepare(job["source"])
-        answers.write(json.dumps(_forked(job)) + "\n")
+        answers.write(json.dumps(_forked(job, (jobs.fileno(), answers.fileno()))) + "\n")
         answers.flush()
 
 
-def _forked(job: Job) -> dict[str, Any]:
+def _forked(job: Job, private: tuple[int, ...]) -> dict[str, Any]:
     """Run one job in a process of its own and say how that ended: ``{"status": "exit" | "signal" | "timeout", "code": n, "output": text}``.
 
-    ``output`` is the beginning of what it printed, where the job asks to keep that.
+    ``output`` is the beginning of what it printed. The process has none of the files in ``private``.
     """
-    prints = Prints() if job["prints"] == "kept" else None
+    prints = Prints()
     child = os.fork()
     if child == 0:
         try:
             os.setsid()
-            if prints is not None:
-                prints.into()
+            for file in private:
+                os.close(file)
+            prints.into()
             perform(job)
         finally:
             os._exit(70)
     deadline = time.monotonic() + job["timeout"]
     try:
         while time.monotonic() < deadline:
-            if prints is not None:
-                prints.read()
+            prints.read()
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
-                signalled = os.WIFSIGNALED(status)
-                return {
-                    "status": "signal" if signalled else "exit",
-                    "code": os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status),
-                    "output": prints.text() if prints else "",
-                }
+                killed = os.WIFSIGNALED(status)
+                code = os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
+                return {"status": "signal" if killed else "exit", "code": code, "output": prints.text()}
             time.sleep(POLL)
         _end_group(child)
         os.waitpid(child, 0)
-        return {"status": "timeout", "code": 0, "output": prints.text() if prints else ""}
+        return {"status": "timeout", "code": 0, "output": prints.text()}
     finally:
         _end_group(child)
-        if prints is not None:
-            prints.close()
+        _end_orphans()
+        prints.close()
 
 
 class Prints:
@@ -121,10 +122,35 @@ def _end_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
+def _adopt_orphans() -> None:
+    """On Linux: become the parent of whatever a checked program leaves behind, also in a process group of its own."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def _end_orphans() -> None:
+    """End every process that was adopted. The one that ran the program has ended: whoever is left came from it."""
+    me = os.getpid()
+    listed = Path(f"/proc/{me}/task/{me}/children")
+    for _ in range(20):  # whoever dies may leave more
+        try:
+            children = [int(word) for word in listed.read_text(encoding="ascii").split()]
+        except (OSError, ValueError):
+            return
+        for child in children:
+            with contextlib.suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+        if not children:
+            return
+
+
 def perform(job: Job) -> None:
     """Run the program as ``python file`` would, write what was found to ``job["result"]``, and end the process."""
-    _redirect(job)
+    _redirect()
     namespace = _as_main(job)
+    _limit_memory(job["memory"])
     random.seed(0)
     import numpy as np
 
@@ -134,19 +160,27 @@ def perform(job: Job) -> None:
     if job["kind"] == "trace":
         from pitfall_lab.verify import trace_program
 
-        trace = trace_program(job["source"], name=job["name"], namespace=namespace, filename=job["path"], value_limit=job["value_limit"])
+        trace = trace_program(
+            job["source"],
+            name=job["name"],
+            namespace=namespace,
+            filename=job["path"],
+            value_limit=job["value_limit"],
+            tree=forgiving(job["source"], job["forgiven"]) if job["forgiven"] else None,
+        )
         answer = trace.to_json()
     elif job["kind"] == "run":
         answer = _alone(job, namespace)
     else:
         from pitfall_lab.verify.witness import witness
 
-        answer = json.dumps(witness(job["source"], job["name"], namespace, meant=job["kind"] == "meant"), allow_nan=False)
+        program = forgiving(job["source"], job["forgiven"]) if job["forgiven"] else job["source"]
+        answer = json.dumps(witness(program, job["name"], namespace, meant=job["kind"] == "meant"), allow_nan=False)
     partial = Path(job["result"] + ".part")
     partial.write_text(answer, encoding="utf-8")
     partial.replace(job["result"])
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(Exception):  # the program may have put anything in their place
             stream.flush()
     os._exit(0)
 
@@ -166,19 +200,25 @@ def _alone(job: Job, namespace: dict[str, Any]) -> str:
     return "0"
 
 
-def _redirect(job: Job) -> None:
-    """Give the program an empty standard input, and send its prints where the checker wants them."""
+def _redirect() -> None:
+    """Give the program an empty standard input, and fresh streams for its prints."""
     empty = os.open(os.devnull, os.O_RDWR)
     os.dup2(empty, 0)
-    if job["prints"] == "nowhere":
-        os.dup2(empty, 1)
-        os.dup2(empty, 2)
-    elif job["prints"] == "aloud":
-        os.dup2(2, 1)
     os.close(empty)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
+
+
+def _limit_memory(mebibytes: int | None) -> None:
+    """Let the program allocate so much beyond what this process has already; a larger request fails inside the program."""
+    if mebibytes is None:
+        return
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        now = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (now + (mebibytes << 20),) * 2)
 
 
 def _as_main(job: Job) -> dict[str, Any]:
@@ -190,7 +230,7 @@ def _as_main(job: Job) -> dict[str, Any]:
         namespace["__file__"] = job["path"]
     sys.modules["__main__"] = main_module
     sys.argv = [job["path"] or job["name"], *job["argv"]]
-    here = str(Path(__file__).resolve().parent.parent)
+    here = str(Path(__file__).resolve().parent.parent.parent)
     sys.path[:] = [job["folder"], *(p for p in sys.path[1:] if p)] + ([here] if here not in sys.path[1:] else [])
     return namespace
 

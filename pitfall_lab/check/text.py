@@ -12,8 +12,11 @@ import sys
 import textwrap
 import unicodedata
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TextIO
 
+from pitfall_lab.check.scripts import Script
 from pitfall_lab.rules import Finding, Fix, Related
 from pitfall_lab.rules.source import apply, split_lines
 from pitfall_lab.trace import Language, Span, T, Trace
@@ -26,7 +29,7 @@ SEVERITIES = {"error": T(en="error", zh="错误"), "warning": T(en="warning", zh
 class Paint:
     """Wraps text in terminal colours, or leaves it alone."""
 
-    def __init__(self, *, colours: bool) -> None:
+    def __init__(self, *, colours: bool = False) -> None:
         self.colours = colours
 
     def __call__(self, kind: str, text: str) -> str:
@@ -39,50 +42,75 @@ def wants_colours(stream: TextIO) -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
-def report(name: str, trace: Trace, findings: list[Finding], *, language: Language = "en", colours: bool | None = None) -> str:
-    """Return the whole report, ending in a one-line summary."""
-    paint = Paint(colours=wants_colours(sys.stdout) if colours is None else colours)
-    source = trace.sources[0].text if trace.sources else ""
-    parts = [finding_text(name, source, finding, language, paint) for finding in findings]
-    parts.append(summary(name, trace, findings, language, paint))
+@dataclass(frozen=True, slots=True)
+class Style:
+    """In which language and colours findings are told, and where the lines of a notebook's script come from."""
+
+    language: Language = "en"
+    paint: Paint = field(default_factory=Paint)
+    script: Script | None = None
+
+    def say(self, text: T) -> str:
+        """The text in the report's language."""
+        return text.say(self.language)
+
+    def place(self, line: int) -> str:
+        """A line as a person finds it: its number, of a notebook ``cell 3:2``."""
+        return place_text(self.script, line)
+
+
+def report(name: str, trace: Trace, findings: Sequence[Finding], style: Style | None = None) -> str:
+    """Return the whole report of one file, ending in a one-line summary."""
+    style = style or Style(paint=Paint(colours=wants_colours(sys.stdout)))
+    source = style.script.shown if style.script else trace.sources[0].text if trace.sources else ""
+    parts = [finding_text(name, source, finding, style) for finding in findings]
+    parts.append(summary(name, trace, findings, style))
     return "\n".join(parts)
 
 
-def finding_text(name: str, source: str, finding: Finding, language: Language, paint: Paint) -> str:
+def finding_text(name: str, source: str, finding: Finding, style: Style) -> str:
     """One finding: headline, excerpt, explanation, fixes."""
-    place = f"{name}:{finding.span.line}:{finding.span.column + 1}" if finding.span else name
-    severity = SEVERITIES[finding.severity].say(language)
+    place = f"{name}:{style.place(finding.span.line)}:{finding.span.column + 1}" if finding.span else name
+    severity = style.paint(finding.severity, style.say(SEVERITIES[finding.severity]))
     lines = [
-        f"{paint('bold', shown(place))}: {paint(finding.severity, severity)} {finding.rule} {finding.name}",
-        *wrapped(finding.message.say(language), "  "),
+        f"{style.paint('bold', shown(place))}: {severity} {finding.rule} {finding.name}",
+        *wrapped(style.say(finding.message), "  "),
         "",
     ]
-    lines += excerpt(source, finding, language, paint)
-    lines += ["", *wrapped(finding.explanation.say(language), "  ")]
+    lines += excerpt(source, finding, style)
+    lines += ["", *wrapped(style.say(finding.explanation), "  ")]
     for number, fix in enumerate(finding.fixes, start=1):
-        lines += ["", *fix_text(source, fix, number, language, paint)]
+        lines += ["", *fix_text(source, fix, number, style)]
     return "\n".join(lines) + "\n"
 
 
-def excerpt(source: str, finding: Finding, language: Language, paint: Paint) -> list[str]:
+def place_text(script: Script | None, line: int) -> str:
+    """A line as a person finds it: its number, of a notebook ``cell 3:2``."""
+    cell, own = script.place(line) if script else (None, line)
+    return f"cell {cell}:{own}" if cell else str(own)
+
+
+def excerpt(source: str, finding: Finding, style: Style) -> list[str]:
     """The lines of the story in the order of the file, each with its span marked and its part in the story said."""
     marks: dict[int, list[tuple[Span, str, str]]] = defaultdict(list)
     for related in _with_primary(finding):
         if related.span is not None and related.span.source == 0:
-            marks[related.span.line].append((related.span, "^" if related.span == finding.span else "-", related.message.say(language)))
-    rows, width, previous = [], len(str(max(marks, default=1))), None
+            marks[related.span.line].append((related.span, "^" if related.span == finding.span else "-", style.say(related.message)))
+    rows, previous = [], None
+    width = max((len(style.place(number)) for number in marks), default=1)
     lines = split_lines(source)
     for number in sorted(marks):
         if previous is not None and number > previous + 1:
-            rows.append(" " * (width + 2) + paint("dim", "⋮"))
+            rows.append(" " * (width + 2) + style.paint("dim", "⋮"))
         previous = number
         text = lines[number - 1].rstrip("\r\n") if number <= len(lines) else ""
-        rows.append(f" {paint('dim', f'{number:>{width}} │')} {shown(text)}")
+        rows.append(f" {style.paint('dim', f'{style.place(number):>{width}} │')} {shown(text)}")
         for span, sign, message in marks[number]:
             end = span.end_column if span.end_line == span.line else len(text)
             gap, length = columns(text[: span.column]), max(1, columns(text[span.column : end]))
             kind = finding.severity if sign == "^" else "mark"
-            rows.append(f" {' ' * width} {paint('dim', '│')} {' ' * gap}{paint(kind, sign * length)} {paint(kind, message)}")
+            marked = f"{' ' * gap}{style.paint(kind, sign * length)} {style.paint(kind, message)}"
+            rows.append(f" {' ' * width} {style.paint('dim', '│')} {marked}")
     return rows
 
 
@@ -92,40 +120,38 @@ def _with_primary(finding: Finding) -> list[Related]:
     return [*finding.related, Related("changed", finding.span, finding.step, T(en="here", zh="在这里"))]
 
 
-def fix_text(source: str, fix: Fix, number: int, language: Language, paint: Paint) -> list[str]:
+def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
     """A fix: what it does, whether it was tried, and the difference it makes."""
     tried = (
         T(en="verified: applied and re-run on torch and on the shadow engine", zh="已验证：应用后在 torch 和影子引擎上重新运行过")
         if fix.verified
         else T(en="not tried", zh="未试过")
     )
-    title = T(en="Fix", zh="修复").say(language)
-    rows = [f"  {paint('bold', f'{title} {number}')}: {fix.title.say(language)} ({tried.say(language)})"]
+    title = style.say(T(en="Fix", zh="修复"))
+    rows = [f"  {style.paint('bold', f'{title} {number}')}: {style.say(fix.title)} ({style.say(tried)})"]
     before, after = split_lines(source), split_lines(apply(source, fix.edits))
     for line in list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]:
         kind = {"+": "plus", "-": "minus", "@": "dim"}.get(line[:1], "")
         text = shown(line.rstrip("\r\n"))
-        rows.append("    " + (paint(kind, text) if kind else text))
+        if kind == "dim" and style.script is not None and style.script.cells and fix.edits:
+            text = f"@@ cell {style.script.place(fix.edits[-1].line)[0]} @@"
+        rows.append("    " + (style.paint(kind, text) if kind else text))
     return rows
 
 
-def summary(name: str, trace: Trace, findings: list[Finding], language: Language, paint: Paint) -> str:
+def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) -> str:
     """How many findings, how the program ended, and how far both engines agreed."""
-    agreement = trace.agreement
+    agreement, language = trace.agreement, style.language
     engines = T(
         en=f"torch and the shadow engine agreed on {agreement.agreed} of {agreement.checked} calls compared; "
         f"{agreement.mirrored} had no model",
         zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一致；{agreement.mirrored} 次没有模型",
     ).say(language)
-    counts = {kind: sum(f.severity == kind for f in findings) for kind in SEVERITIES}
-    listed = ", ".join(
-        f"{count} {SEVERITIES[kind].say(language)}{'s' if language == 'en' and count > 1 else ''}"
-        for kind, count in counts.items()
-        if count
-    )
+    listed = counted(findings, language)
     failure = trace.outcome.failure
     if failure is not None and not listed:
-        where = T(en=f" up to line {failure.span.line}", zh=f"（到第 {failure.span.line} 行为止）") if failure.span else T(en="", zh="")
+        line = style.place(failure.span.line) if failure.span else ""
+        where = T(en=f" up to line {line}", zh=f"（到第 {line} 行为止）") if line else T(en="", zh="")
         nothing = T(
             en=f"stopped by its own {failure.type}; nothing found{where.en}",
             zh=f"被自己的 {failure.type} 中止；没有发现问题{where.zh}",
@@ -133,9 +159,29 @@ def summary(name: str, trace: Trace, findings: list[Finding], language: Language
     else:
         nothing = T(en="nothing found", zh="没有发现问题")
     verdict = listed or nothing.say(language)
-    lines = [f"{shown(name)}: {paint('bold', verdict)} ({engines})"]
-    lines += [paint("dim", shown(note.en if language == "en" else note.zh)) for note in trace.notes[:3]]
+    lines = [f"{shown(name)}: {style.paint('bold', verdict)} ({engines})"]
+    notes = [note.en if language == "en" else note.zh for note in trace.notes[:3]]
+    notes += [note.say(language) for note in (style.script.notes if style.script else ())]
+    lines += [style.paint("dim", shown(note)) for note in notes]
     return "\n".join(lines) + "\n"
+
+
+def counted(findings: Sequence[Finding], language: Language) -> str:
+    """``1 error, 2 warnings``; empty when there is nothing."""
+    counts = {kind: sum(f.severity == kind for f in findings) for kind in SEVERITIES}
+    return ", ".join(
+        f"{count} {SEVERITIES[kind].say(language)}{'s' if language == 'en' and count > 1 else ''}"
+        for kind, count in counts.items()
+        if count
+    )
+
+
+def total(files: int, findings: Sequence[Finding], refused: int, language: Language) -> str:
+    """The last line after several files."""
+    listed = counted(findings, language) or T(en="nothing found", zh="没有发现问题").say(language)
+    more = T(en=f"; {refused} could not be checked", zh=f"；{refused} 个无法检查").say(language) if refused else ""
+    plural = "s" if files > 1 else ""
+    return T(en=f"Checked {files} file{plural}: {listed}{more}.", zh=f"检查了 {files} 个文件：{listed}{more}。").say(language) + "\n"
 
 
 def wrapped(text: str, indent: str) -> list[str]:

@@ -1,0 +1,83 @@
+"""``pitfall-lab check``: run programs, say where they bite, and try the repairs before offering them.
+
+A program never runs in this process. It runs, as often as there are repairs to try, in forks of one worker process
+(:mod:`.worker`, asked by :mod:`.workshop`); what comes back is a trace or a witness of values, as JSON. :mod:`.scripts` reads files and
+notebooks, :mod:`.settings` and :mod:`.ignores` say what is wanted, :mod:`.examine` puts one file together from them, :mod:`.trials`
+tries the fixes, :mod:`.text`, :mod:`.sarif` and :mod:`.github` print, and :mod:`.command` is the command line.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from pitfall_lab.check.examine import Checked, check_file, document, examine
+from pitfall_lab.check.scripts import parsed
+from pitfall_lab.check.trials import Trial, keeps_what_was_right, large_harm, tried
+from pitfall_lab.check.workshop import TIMEOUT, Subject, Unchecked, Workshop
+from pitfall_lab.rules import Finding
+
+__all__ = [
+    "TIMEOUT",
+    "Checked",
+    "Subject",
+    "Trial",
+    "Unchecked",
+    "Workshop",
+    "check",
+    "check_file",
+    "document",
+    "examine",
+    "keeps_what_was_right",
+    "large_harm",
+    "prelude",
+    "tried",
+]
+
+
+class _CallableModule(ModuleType):
+    """``pitfall_lab.check`` is this package *and* the function: both names are promised, whichever was imported first."""
+
+    def __call__(self, source: str, name: str = "program.py") -> list[Finding]:
+        return check(source, name)
+
+
+sys.modules[__name__].__class__ = _CallableModule
+
+
+def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) -> list[Finding]:
+    """Return the findings in a program's text, each with the fixes that were applied, re-run and found good.
+
+    The program runs in a process of its own. Raises :class:`Unchecked` when that is not possible.
+
+    >>> [finding.rule for finding in check("import torch; w = torch.ones(2, requires_grad=True); w += 1")]
+    ['PL201']
+    """
+    parsed(source, name)
+    with Workshop(timeout) as shop:
+        subject = Subject(source, name)
+        return tried(shop, subject, large_harm(shop, subject, shop.trace(subject)))
+
+
+def prelude(source: str, names: Mapping[str, Any]) -> str:
+    """Return imports for what ``source`` uses of ``names`` (a notebook's namespace) and another process can import as well.
+
+    >>> prelude("y = dumps(x)", {"dumps": __import__("json").dumps, "x": 3})
+    'from json import dumps as dumps'
+    """
+    try:
+        used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    except SyntaxError:
+        return ""
+    lines = []
+    for name in sorted(used & set(names)):
+        value = names[name]
+        module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+        if isinstance(value, ModuleType):
+            lines.append(f"import {value.__name__} as {name}")
+        elif own.isidentifier() and module not in (None, "__main__") and getattr(sys.modules.get(module), own, None) is value:
+            lines.append(f"from {module} import {own} as {name}")
+    return "\n".join(lines)

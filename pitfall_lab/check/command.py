@@ -1,0 +1,205 @@
+"""The command line of ``pitfall-lab check``."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import queue
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from pitfall_lab.check import settings as settings_
+from pitfall_lab.check.examine import Checked, document, examine, repaired
+from pitfall_lab.check.github import github
+from pitfall_lab.check.sarif import sarif
+from pitfall_lab.check.scripts import found
+from pitfall_lab.check.settings import Settings
+from pitfall_lab.check.text import Paint, Style, report, shown, total, wants_colours
+from pitfall_lab.check.workshop import TIMEOUT, Unchecked, Workshop
+from pitfall_lab.cli import Refusal
+
+SUMMARY = "run programs and notebooks and say where they bite, with fixes that were tried"
+FORMATS = ("text", "json", "sarif", "github")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``pitfall-lab check``."""
+    parser.epilog = (
+        "Every file that is named, or found in a folder that is named, is RUN, in a process of its own. What follows `--` is "
+        "passed on to it. Settings are read from [tool.pitfall-lab] in the nearest pyproject.toml. Exit codes: 0 nothing found, "
+        "1 an error or a warning was found, 2 a file could not be checked, 3 a file did not end in time."
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="Python programs, notebooks, and folders of them")
+    output = parser.add_argument_group("output")
+    output.add_argument("--format", choices=FORMATS, default=None, help="how findings are printed (default: text)")
+    output.add_argument("--json", action="store_true", help="the same as --format json: an object for one file, else a list of them")
+    output.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the report")
+    output.add_argument("--show-output", action="store_true", help="print what the programs print, to standard error")
+    rules = parser.add_argument_group("rules")
+    rules.add_argument("--select", action="append", metavar="CODES", help="only these rules: PL101,PL2 (a whole family)")
+    rules.add_argument("--ignore", action="append", metavar="CODES", help="not these rules")
+    rules.add_argument("--exclude", action="append", metavar="PATTERNS", help="files and folders that are not looked for in folders")
+    fixes = parser.add_argument_group("fixes")
+    fixes.add_argument("--fix", action="store_true", help="make the first verified fix of each finding, in the files")
+    fixes.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
+    fixes.add_argument("--no-fixes", action="store_true", help="do not try repairs: each program runs once")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--timeout", type=_seconds, metavar="S", help=f"stop a run of a program after S seconds (default: {TIMEOUT:g})")
+    limits.add_argument("--memory", type=_mebibytes, metavar="MIB", help="so much memory a program may take beyond torch's own (Linux)")
+    limits.add_argument("--jobs", "-j", type=_count, metavar="N", help="check so many files at once (default: one for each processor)")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError("the time must be more than 0 s")
+    return value
+
+
+def _mebibytes(text: str) -> int:
+    return _whole(text, "a number of MiB")
+
+
+def _count(text: str) -> int:
+    return _whole(text, "a number of processes")
+
+
+def _whole(text: str, what: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check all files and return the exit code: 0 nothing found, 1 an error or a warning, 2 not checked, 3 out of time."""
+    asked = "json" if args.json and args.format is None else args.format or "text"
+    if args.no_fixes and (args.fix or args.diff):
+        raise Refusal("--no-fixes leaves nothing for --fix and --diff to do.")
+    every: list[Checked] = []
+    for checked in _all(args):
+        every.append(checked)
+        if args.fix and checked.fixed and checked.script is not None:
+            checked.script.path.write_bytes(checked.script.raw)
+        if asked == "text":
+            _print(checked, args)
+        else:
+            _say(checked, args)
+    if asked == "json":
+        found = [document(checked, args.language) for checked in every]
+        alone = len(args.paths) == 1 and not Path(args.paths[0]).is_dir()
+        print(json.dumps(found[0] if alone else found, ensure_ascii=False, indent=2))
+    elif asked == "sarif":
+        print(json.dumps(sarif(every, args.language), ensure_ascii=False, indent=2))
+    elif asked == "github":
+        print(github(every, args.language), end="")
+    elif len(every) > 1:
+        findings = [finding for checked in every for finding in checked.findings]
+        print(total(len(every), findings, sum(checked.problem is not None for checked in every), args.language), end="")
+    return _exit_code(every, would_change=args.diff)
+
+
+def _exit_code(every: Sequence[Checked], *, would_change: bool) -> int:
+    """The gravest of all files': not checked, out of time, findings."""
+    codes = {checked.exit_code for checked in every} | ({1} if would_change and any(checked.fixed for checked in every) else set())
+    return next((code for code in (2, 3, 1) if code in codes), 0)
+
+
+def _all(args: argparse.Namespace) -> Iterator[Checked]:
+    """Check every file, several at once, and yield the results in the order of the files."""
+    chosen = _Chosen(args)
+    files = list(found(args.paths, chosen.excludes))
+    for file in files:  # what is wrong with the settings is said before anything runs
+        if isinstance(file, Path):
+            chosen.settings(file)
+    jobs = min(args.jobs or os.cpu_count() or 1, sum(isinstance(file, Path) for file in files) or 1)
+    argv = getattr(args, "passed_on", [])
+    with ExitStack() as stack:
+        shops: queue.SimpleQueue[Workshop] = queue.SimpleQueue()
+        for _ in range(jobs):
+            shop = stack.enter_context(Workshop())
+            shop.warm()
+            shops.put(shop)
+
+        def check(file: Path | Unchecked) -> Checked:
+            if isinstance(file, Unchecked):
+                return Checked(file.file, problem=file)
+            shop = shops.get()
+            try:
+                if args.fix or args.diff:
+                    return repaired(file, shop, chosen.settings(file), argv)
+                return examine(file, shop, chosen.settings(file), argv, fixes=not args.no_fixes)
+            finally:
+                shops.put(shop)
+
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
+        yield from pool.map(check, files)
+
+
+class _Chosen:
+    """What the command line and the files' own settings say together: the command line goes before."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._given = {
+            "select": settings_.codes(_split(args.select), "--select") if args.select else None,
+            "ignore": settings_.codes(_split(args.ignore), "--ignore") if args.ignore else None,
+            "exclude": tuple(_split(args.exclude)) if args.exclude else None,
+            "timeout": args.timeout,
+            "memory": args.memory,
+        }
+
+    def settings(self, path: Path) -> Settings:
+        """The settings for a file."""
+        return replace(settings_.near(path), **{key: value for key, value in self._given.items() if value is not None})
+
+    def excludes(self, path: Path) -> bool:
+        """Is a path that was found in a folder to be left out?"""
+        return self.settings(path).excludes(path)
+
+
+def _split(values: Sequence[str]) -> list[str]:
+    return [word.strip() for value in values for word in value.split(",") if word.strip()]
+
+
+def _print(checked: Checked, args: argparse.Namespace) -> None:
+    """The report of one file, as soon as it is there."""
+    if args.diff:
+        print(_diff(checked), end="")
+    elif checked.trace is not None:
+        style = Style(args.language, Paint(colours=wants_colours(sys.stdout)), checked.script)
+        text = report(checked.name, checked.trace, checked.findings, style)
+        print(text, end="\n" if len(args.paths) > 1 or Path(args.paths[0]).is_dir() else "")
+    sys.stdout.flush()
+    _say(checked, args)
+
+
+def _say(checked: Checked, args: argparse.Namespace) -> None:
+    """What goes to standard error: the program's output where it is wanted, why it could not be checked, what was changed."""
+    if args.show_output and checked.printed:
+        paint = Paint(colours=wants_colours(sys.stderr))
+        print(paint("dim", f"--- output of {shown(checked.name)}"), file=sys.stderr)
+        print("\n".join(shown(line) for line in checked.printed.rstrip("\n").split("\n")), file=sys.stderr)
+    if checked.fixed:
+        would = "Would make" if args.diff else "Made"
+        rules = ", ".join(dict.fromkeys(finding.rule for finding in checked.fixed))
+        count = f"{len(checked.fixed)} fix{'es' if len(checked.fixed) > 1 else ''}"
+        print(f"{would} {count} in {shown(checked.name)} ({rules}).", file=sys.stderr)
+    if checked.problem is not None:
+        print(f"pitfall-lab check: {shown(str(checked.problem))}", file=sys.stderr)
+
+
+def _diff(checked: Checked) -> str:
+    """What --fix changes, as a patch of the text (of a notebook: of its code cells, one after the other)."""
+    if not checked.fixed or checked.before is None or checked.script is None:
+        return ""
+    before, after = (script.shown.splitlines(keepends=True) for script in (checked.before, checked.script))
+    lines = difflib.unified_diff(before, after, f"a/{checked.name}", f"b/{checked.name}")
+    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)

@@ -1,0 +1,175 @@
+"""One file from its name to its findings: read, run, repaired where asked, and filtered as its settings say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.check import scripts
+from pitfall_lab.check.ignores import without_ignored
+from pitfall_lab.check.scripts import Script
+from pitfall_lab.check.settings import Settings, near
+from pitfall_lab.check.trials import large_harm, tried
+from pitfall_lab.check.workshop import TIMEOUT, Subject, Unchecked, Workshop
+from pitfall_lab.rules import Finding, find
+from pitfall_lab.trace import Failure, Language, Trace
+
+MOST_ROUNDS = 50
+"""So many fixes ``--fix`` makes in one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of one file. ``problem`` says why it could not be checked, or not to its end; without ``trace`` it did not run."""
+
+    name: str
+    script: Script | None = None
+    trace: Trace | None = None
+    findings: tuple[Finding, ...] = ()
+    problem: Unchecked | None = None
+    printed: str = ""
+    fixed: tuple[Finding, ...] = ()
+    before: Script | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing to act on · 1 an error or a warning · 2 not checked · 3 stopped at the time limit."""
+        if self.problem is not None:
+            return 3 if self.problem.kind == "Timeout" else 2
+        return int(any(finding.severity in ("error", "warning") for finding in self.findings))
+
+
+def examine(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "", fixes: bool = True) -> Checked:
+    """Check one file. What goes wrong with the file is part of the result."""
+    name = name or str(path)
+    try:
+        script = scripts.read(path, name)
+    except Unchecked as problem:
+        return Checked(name, problem=problem)
+    return _checked(script, shop, settings, argv, fixes=fixes)
+
+
+def repaired(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "") -> Checked:
+    """Check one file and make the first verified fix of the first finding, until none is left; the file itself is not written.
+
+    A fix is verified alone, so the program is checked anew after each one.
+    """
+    checked = examine(path, shop, settings, argv, name=name)
+    before, fixed = checked.script, []
+    for _ in range(MOST_ROUNDS):
+        after = next(
+            (
+                (finding, edited)
+                for finding in checked.findings
+                if checked.script is not None and finding.severity != "info"
+                for fix in finding.fixes
+                if fix.verified and (edited := checked.script.edited(fix.edits)) is not None
+            ),
+            None,
+        )
+        if after is None:
+            break
+        fixed.append(after[0])
+        checked = _checked(after[1], shop, settings, argv, fixes=True)
+    return replace(checked, fixed=tuple(fixed), before=before)
+
+
+def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[str], *, fixes: bool) -> Checked:
+    shop.timeout, shop.memory = settings.timeout, settings.memory
+    path = os.path.realpath(script.path)
+    subject = Subject(script.text, script.name, path, tuple(argv), script.prelude, script.forgiven)
+
+    def wanted(code: str) -> bool:
+        return settings.wants(code, script.path)
+
+    try:
+        trace = shop.trace(subject)
+    except Unchecked as problem:
+        return Checked(script.name, script, problem=problem, printed=shop.printed)
+    printed = shop.printed
+    trace = large_harm(shop, subject, trace)
+    everything = find(trace, tuple(cell.first for cell in script.cells))
+    asked = [finding for finding in everything if wanted(finding.rule)]
+    kept, notes = without_ignored(asked, script.text, wanted=wanted, complete=trace.outcome.kind == "finished")
+    kept = tried(shop, subject, trace, kept) if fixes else [finding.with_fixes(()) for finding in kept]
+    findings = sorted([*kept, *notes], key=lambda f: f.severity == "info")
+    problem = stopped_early(script, trace, everything, printed)
+    return Checked(script.name, script, trace, tuple(findings), problem, printed)
+
+
+def stopped_early(script: Script, trace: Trace, findings: Sequence[Finding], printed: str = "") -> Unchecked | None:
+    """The reason when the program ended with an error that no rule explains, so that the rest of it was not looked at."""
+    failure = trace.outcome.failure
+    if failure is None or any(finding.severity != "info" for finding in findings):
+        return None
+    cell, line = script.place(failure.span.line if failure.span else None)
+    where = f" in cell {cell}" if cell else ""
+    where += f" on line {line}" if line else ""
+    first = failure.message.strip().splitlines()[0] if failure.message.strip() else ""
+    said = f" ({first[:160]})" if first else ""
+    sentence = f"{script.name} stopped with {failure.type}{where}{said}, so it could not be checked to its end{_hint(failure, printed)}."
+    return Unchecked(failure.type, sentence, line)
+
+
+def _hint(failure: Failure, printed: str) -> str:
+    if failure.type == "ModuleNotFoundError":
+        return "; install what it needs, or check it with the Python that has it"
+    if failure.type == "SystemExit" and "usage:" in printed.lower():
+        return "; pass arguments on to it after `--`"
+    return ""
+
+
+# --- as data ---------------------------------------------------------------------------------------------------------
+
+
+def check_file(
+    path: str | os.PathLike[str], argv: Sequence[str] = (), *, timeout: float = TIMEOUT, language: Language = "en", fixes: bool = True
+) -> dict[str, Any]:
+    """Return the object that ``pitfall-lab check FILE --json`` prints; a file that cannot be checked has its reason under ``error``."""
+    with Workshop() as shop:
+        settings = replace(near(Path(path)), timeout=timeout)
+        return document(examine(Path(path), shop, settings, argv, name=str(path), fixes=fixes), language)
+
+
+def document(checked: Checked, language: Language = "en") -> dict[str, Any]:
+    """The JSON object of a checked file. Lines of a notebook count in their cell; ``cell`` (of code cells, from 1) stands beside them."""
+    trace = checked.trace
+    if trace is None:
+        problem = checked.problem or Unchecked("Unknown", "")
+        error: dict[str, Any] | None = {"type": problem.kind, "message": str(problem), "line": problem.line}
+        outcome, torch, numbers = "raised", "", dict.fromkeys(("checked", "agreed", "mirrored", "disagreed"), 0)
+    else:
+        failure, agreement = trace.outcome.failure, trace.agreement
+        outcome, torch = trace.outcome.kind, dict(trace.environment).get("torch", "")
+        error = None
+        if failure is not None:
+            line = failure.span.line if failure.span else None
+            error = {"type": failure.type, "message": failure.message, "line": line}
+        numbers = {
+            "checked": agreement.checked,
+            "agreed": agreement.agreed,
+            "mirrored": agreement.mirrored,
+            "disagreed": agreement.disagreed,
+        }
+    found = [finding.to_dict(language) for finding in checked.findings]
+    document = {"file": checked.name, "torch": torch, "outcome": outcome, "error": error, "agreement": numbers, "findings": found}
+    if checked.script is not None and checked.script.cells:
+        if trace is not None and error is not None:
+            _in_cells(checked.script, error)
+        for finding in found:
+            _in_cells(checked.script, finding)
+            for each in [*finding["related"], *(edit for fix in finding["fixes"] for edit in fix["edits"])]:
+                _in_cells(checked.script, each)
+    return document
+
+
+def _in_cells(script: Script, place: dict[str, Any]) -> None:
+    """Replace lines of the whole by a cell and lines in it."""
+    line = place["line"]
+    cell, place["line"] = script.place(line)
+    if place.get("end_line") is not None:
+        place["end_line"] = place["line"] + place["end_line"] - line
+    place["cell"] = cell

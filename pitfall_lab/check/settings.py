@@ -1,0 +1,135 @@
+"""What is to be reported, and where that is said: ``[tool.pitfall-lab]`` in the nearest pyproject.toml, and on the command line."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import os
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.check.workshop import TIMEOUT
+from pitfall_lab.cli import Refusal
+from pitfall_lab.rules import RULES
+
+UNUSED = "PL001"
+"""The code of the note about an ignore comment that ignores nothing. It has no page: it is about the comment, not about torch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How files are checked. Codes are prefixes: ``PL1`` is all of PL101, PL102, …; ``root`` is the folder that patterns start from."""
+
+    root: Path | None = None
+    select: tuple[str, ...] = ("PL",)
+    ignore: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    timeout: float = TIMEOUT
+    memory: int | None = None
+
+    def wants(self, code: str, path: Path) -> bool:
+        """Is a finding of ``code`` in the file at ``path`` to be reported? The longer of two prefixes wins, ``ignore`` over ``select``."""
+        if any(code.startswith(codes) for pattern, codes in self.per_file_ignores if self._matches(path, pattern)):
+            return False
+        chosen = max((len(prefix) for prefix in self.select if code.startswith(prefix)), default=-1)
+        left_out = max((len(prefix) for prefix in self.ignore if code.startswith(prefix)), default=-1)
+        return chosen > left_out
+
+    def excludes(self, path: Path) -> bool:
+        """Is ``path``, found in a folder, to be left out?"""
+        return any(self._matches(path, pattern) for pattern in self.exclude)
+
+    def _matches(self, path: Path, pattern: str) -> bool:
+        """Like a linter's patterns: ``tests/*`` from the root, ``old.py`` or ``scratch`` anywhere below it."""
+        path = Path(os.path.realpath(path))
+        inside = path.relative_to(self.root) if self.root is not None and path.is_relative_to(self.root) else path
+        pattern = pattern.removeprefix("./").rstrip("/")
+        whole = [inside, *inside.parents]
+        if "/" in pattern:
+            return any(fnmatch.fnmatch(part.as_posix(), pattern) for part in whole)
+        return any(fnmatch.fnmatch(name, pattern) for name in inside.parts)
+
+
+def near(path: Path) -> Settings:
+    """The settings for a file or folder: of the nearest pyproject.toml above it that has any. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    start = Path(os.path.realpath(path))  # unlike resolve(), it does not mind links in circles
+    return _above(start if start.is_dir() else start.parent)
+
+
+@cache
+def _above(folder: Path) -> Settings:
+    for parent in (folder, *folder.parents):
+        file = parent / "pyproject.toml"
+        if file.is_file():
+            section = _section(file)
+            if section is not None:
+                return _settings(section, file)
+    return Settings()
+
+
+def _section(file: Path) -> dict[str, Any] | None:
+    try:
+        section = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("pitfall-lab")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, AttributeError) as problem:
+        raise Refusal(f"{file} cannot be read: {problem}.") from None
+    if section is not None and not isinstance(section, dict):
+        raise Refusal(f"{file}: [tool.pitfall-lab] must be a table.")
+    return section
+
+
+def _settings(section: dict[str, Any], file: Path) -> Settings:
+    known = {field.name.replace("_", "-"): field.name for field in fields(Settings) if field.name != "root"}
+    settings = Settings(root=file.parent)
+    for key, value in section.items():
+        if key not in known:
+            hint = difflib.get_close_matches(key, known, 1)
+            raise Refusal(f"{file}: there is no setting {key!r}{f'; did you mean {hint[0]!r}?' if hint else '.'}")
+        settings = replace(settings, **{known[key]: _value(key, value, file)})
+    return settings
+
+
+def _value(key: str, value: Any, file: Path) -> Any:
+    where = f"{file}, {key}"
+    if key == "timeout":
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e6:
+            return float(value)
+        raise Refusal(f"{where}: a number of seconds is wanted.")
+    if key == "memory":
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        raise Refusal(f"{where}: a number of MiB is wanted.")
+    if key == "per-file-ignores":
+        if not isinstance(value, dict):
+            raise Refusal(f"{where}: a table of patterns and codes is wanted.")
+        return tuple((pattern, codes(_words(each, where), where)) for pattern, each in value.items())
+    return codes(_words(value, where), where) if key in ("select", "ignore") else _words(value, where)
+
+
+def _words(value: Any, where: str) -> tuple[str, ...]:
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return tuple(value)
+    raise Refusal(f"{where}: a list of texts is wanted.")
+
+
+def codes(words: Iterable[str], where: str) -> tuple[str, ...]:
+    """Codes and names as prefixes of codes. Raises :class:`~pitfall_lab.cli.Refusal` for one that fits no rule.
+
+    >>> codes(["PL1", "loss-broadcast", "ALL"], "--select")
+    ('PL1', 'PL401', 'PL')
+    """
+    by_name = {rule.name: rule.code for rule in RULES}
+    every = [*by_name.values(), UNUSED]
+    found = []
+    for word in words:
+        code = "PL" if word.upper() == "ALL" else by_name.get(word.lower(), word.upper())
+        if not word or not any(each.startswith(code) for each in every):
+            near_ones = difflib.get_close_matches(word.upper(), every, 1) or difflib.get_close_matches(word.lower(), by_name, 1)
+            hint = f" Did you mean {near_ones[0]}?" if near_ones else ""
+            raise Refusal(f"{where}: no rule has the code {word!r}.{hint} `pitfall-lab explain --list` shows them all.")
+        found.append(code)
+    return tuple(found)

@@ -1,0 +1,260 @@
+"""Trying the fixes: each is applied, run on torch and on both engines, and kept only when it holds."""
+
+from __future__ import annotations
+
+import ast
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, VALUE_LIMIT, Subject, Unchecked, Workshop
+from pitfall_lab.rules import Finding, Fix, find
+from pitfall_lab.rules.source import apply
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.wording import difference, snippet
+from pitfall_lab.trace import Trace
+
+BYPASSES = ("numpy", ".data", "__array__", "dlpack", "fused", "norm")
+"""Words without which no program changes memory behind torch's version counter."""
+MOST_FIXES = 2
+"""So many verified fixes a finding is given: the smallest ones."""
+MOST_TRIALS = 12
+TRIAL_SECONDS = 60.0
+"""So long repairs are tried for all findings of one program, together; the first finding always gets its trials begun."""
+
+
+def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
+    """Return ``trace``, or one with the numbers of large tensors too, where torch itself says that a gradient is not the meant one.
+
+    Numbers of large tensors are not modelled, so a write into one that no version counts would go unnoticed. Torch tells, by a run
+    with saved tensors cloned, whether there was one; only then the more costly trace is made.
+    """
+    if find(trace) or trace.outcome.kind != "finished" or not any(word in subject.source for word in BYPASSES):
+        return trace
+    if not any(
+        _elements(effect.value) > VALUE_LIMIT for event in trace.events for effect in event.effects if effect.path.startswith("storages.")
+    ):
+        return trace
+    try:
+        if keeps_what_was_right(shop.witness(subject, meant=True), shop.witness(subject), "same"):
+            return trace
+        return shop.trace(subject, value_limit=LARGE_VALUE_LIMIT)
+    except Unchecked:
+        return trace
+
+
+def _elements(storage: Any) -> int:
+    return int(storage.get("size") or 0) if isinstance(storage, dict) else 0
+
+
+def tried(shop: Workshop, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> list[Finding]:
+    """Return the findings of ``trace`` (or those that are ``wanted``), keeping the fixes that hold when they are applied and run."""
+    findings = find(trace)
+    trial = Trial(shop, subject, trace, findings)
+    return [finding.with_fixes(trial.kept(finding)) for finding in (findings if wanted is None else wanted)]
+
+
+class Trial:
+    """Tries the fixes of one program's findings. Runs of the unrepaired program are made once and shared."""
+
+    def __init__(self, shop: Workshop, subject: Subject, trace: Trace, findings: list[Finding]) -> None:
+        self.shop, self.subject, self.trace, self.findings = shop, subject, trace, findings
+        self._before: dict[bool, dict[str, Any] | None] = {}
+        self._end = time.monotonic() + TRIAL_SECONDS
+
+    def kept(self, finding: Finding) -> tuple[Fix, ...]:
+        """The first few fixes of ``finding`` that hold, in order: smallest first."""
+        kept: list[Fix] = []
+        for number, fix in enumerate(finding.fixes):
+            late = time.monotonic() > self._end
+            if len(kept) >= MOST_FIXES or number >= MOST_TRIALS or late:
+                break
+            if fix.meaning == "recompute" and any(other.meaning == "recompute" for other in kept):
+                continue  # a longer run of the same lines is no other fix
+            ending = self.ending(finding, fix)
+            if ending == "finished" or (ending == "raised" and not kept):
+                kept.append(fix.as_verified())
+        return tuple(kept)
+
+    def ending(self, finding: Finding, fix: Fix) -> str:
+        """Apply ``fix`` and run the result: how does it end, if the finding is gone and every value that was right is the same?
+
+        Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does not hold).
+        """
+        repaired = replace(self.subject, source=apply(self.subject.source, fix.edits))
+        before = self._witness(meant=fix.meaning == "same")
+        if before is None:
+            return ""
+        try:
+            # the cheap run first: most candidates that are wrong compute something else, or stop
+            after = self.shop.witness(repaired)
+            same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding))
+            if same and finding.severity == "error" and fix.meaning == "same":
+                same = same_names(before, after, read_later(self.subject.source, fix))
+            trace = self.shop.trace(repaired) if same else None
+        except Unchecked:
+            return ""
+        return trace.outcome.kind if trace is not None and is_better(finding, self.trace, self.findings, trace) else ""
+
+    def _witness(self, *, meant: bool) -> dict[str, Any] | None:
+        if meant not in self._before:
+            try:
+                self._before[meant] = self.shop.witness(self.subject, meant=meant)
+            except Unchecked:
+                self._before[meant] = None
+        return self._before[meant]
+
+
+def is_better(finding: Finding, trace: Trace, findings: list[Finding], after: Trace) -> bool:
+    """Is ``finding`` gone in the repaired program's trace, with no new disagreement, no new finding and no earlier end?"""
+    if _value_disagreements(after) > _value_disagreements(trace):
+        return False
+    now = find(after)
+    if _text_key(trace, finding) in {_text_key(after, other) for other in now}:
+        return False
+    old_ones = sum(f.rule == finding.rule for f in findings)
+    new_ones = sum(f.rule == finding.rule for f in now)
+    others = {_text_key(trace, f) for f in findings}
+    strangers = [f for f in now if f.severity != "info" and _text_key(after, f) not in others]
+    if after.outcome.kind == "finished":
+        return new_ones < old_ones and not strangers
+    return _got_further(trace, after, now)
+
+
+def _value_disagreements(trace: Trace) -> int:
+    """On how many numbers, gradients, saved tensors or errors the engines differ.
+
+    A repaired program runs further than the one that stopped. What it meets there may show a slip of the shadow engine about a
+    stride or a version of something else; such a slip is reported with the trace but says nothing about the repair.
+    """
+    return sum(
+        d.path.startswith(("outcome", "result"))
+        or d.path.endswith((".grad", ".grad_fn"))
+        or ".saved." in d.path
+        or (d.path.endswith(".cells") and bool(difference(d.observed, d.modelled)))
+        for d in trace.disagreements
+    )
+
+
+def _got_further(trace: Trace, after: Trace, now: list[Finding]) -> bool:
+    """A program with two mistakes stops at the second when the first is repaired: later, and for a reason that a rule explains."""
+    failure, later = trace.outcome.failure, after.outcome.failure
+    if failure is None or later is None or failure.step is None or later.step is None:
+        return False
+    explained = any(f.severity == "error" for f in now)
+    line = failure.span.line if failure.span else 0
+    later_line = later.span.line if later.span else 0
+    return explained and (later.step, later_line) > (failure.step, line) and later_line != line
+
+
+def _text_key(trace: Trace, finding: Finding) -> tuple[str, ...]:
+    """What tells findings apart in two versions of a program, whose lines have moved: the texts of the places, not their numbers."""
+    story = Story(trace)
+    places = [
+        snippet(story, finding.span),
+        *(f"{r.role}:{snippet(story, r.span)}" for r in finding.related if r.role in ("saved", "operand", "backward")),
+    ]
+    return (finding.rule, *places)
+
+
+def backwards_before(trace: Trace, finding: Finding) -> int | None:
+    """How many backwards ran before the one that the finding is about; ``None`` when it is about none."""
+    step = next((r.step for r in finding.related if r.role == "backward"), None)
+    if step is None:
+        return None
+    names = ("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad")
+    steps = {event.step for event in trace.events[:step] if event.kind == "call" and event.op in names}
+    return sum(trace.events[at].parent not in steps for at in steps)
+
+
+def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning: str, number: int | None = None) -> bool:
+    """Do the roots, gradients and leaves of the repaired program agree with those that were right, or meant, before?
+
+    A forward pass that is run again changes what comes after it on purpose: backward ``number`` (from 0) is where that begins.
+    """
+    if set(after["warnings"]) - set(before["warnings"]):
+        return False
+    if meaning == "shape":
+        return after["error"] == before["error"] and _shapes(before) == _shapes(after)[: len(_shapes(before))]
+    if meaning == "recompute" and after["error"] is not None and before["error"] is None:
+        return False
+    return _same_history(before, after, number if meaning == "recompute" else None)
+
+
+def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | None) -> bool:
+    """The same backwards with the same gradients, as far as both programs got, or as far as backward ``until``."""
+    for index, (was, now) in enumerate(zip(before["backwards"], after["backwards"], strict=False)):
+        if was["raised"] or now["raised"] or index == until:
+            # what follows was never computed before; the leaves show that everything up to here happened as it did
+            return _same_set(was["leaves"], now["leaves"])
+        if not _same_backward(was, now):
+            return False
+    if after["error"] is None and before["error"] is None:
+        return len(before["backwards"]) == len(after["backwards"]) and _same_set(before["leaves"], after["leaves"])
+    return len(after["backwards"]) >= len(before["backwards"])
+
+
+def same_names(before: dict[str, Any], after: dict[str, Any], names: set[str]) -> bool:
+    """Do the global tensors and arrays called ``names`` end with the same values? A write that other lines rely on must still reach them.
+
+    Only asked where torch refused to go on: where it did not, some of these values are the mistake.
+    """
+    if before["error"] is not None or after["error"] is not None:
+        return True
+    return all(_same(before["names"][name], after["names"].get(name)) for name in names & set(before["names"]))
+
+
+def read_later(source: str, fix: Fix) -> set[str]:
+    """The names that ``source`` reads after the lines that ``fix`` edits; all of a loop comes after its own lines."""
+    tree = ast.parse(source)
+    lines = {line for edit in fix.edits for line in range(edit.line, edit.end_line + 1)}
+    last = max(lines, default=0)
+    loops = [
+        n for n in ast.walk(tree) if isinstance(n, (ast.For, ast.While)) and any(n.lineno <= line <= (n.end_lineno or 0) for line in lines)
+    ]
+    first = min([loop.lineno for loop in loops], default=last + 1)
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.lineno >= first}
+
+
+def _shapes(record: dict[str, Any]) -> list[Any]:
+    return [[root and root["shape"] for root in entry["roots"]] for entry in record["backwards"]]
+
+
+def _same_backward(was: dict[str, Any], now: dict[str, Any]) -> bool:
+    """The same roots and the same gradients, whatever the order in which the graph is walked.
+
+    The leaves may differ at this moment: a write that was moved behind the backward has not happened yet.
+    """
+    if not _same_list(was["roots"], now["roots"]) or not _same_list(was["results"], now["results"]):
+        return False
+    return _same_set(was["gradients"], now["gradients"])
+
+
+def _same_set(one: list[Any], other: list[Any]) -> bool:
+    return _same_list(sorted(one, key=_rank), sorted(other, key=_rank))
+
+
+def _rank(item: Any) -> str:
+    """A sort key that rounding does not disturb much: what a digest says to three digits."""
+    return json.dumps(item and [item["shape"], [f"{n:.3g}" if isinstance(n, float) else n for n in item["numbers"]]])
+
+
+def _same_list(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Two digests of the same values, up to rounding."""
+    if one is None or other is None:
+        return one is other
+    if one["shape"] != other["shape"] or len(one["numbers"]) != len(other["numbers"]):
+        return False
+    scale = max([abs(n) for n in one["numbers"][1:2] if isinstance(n, float)], default=0.0)
+    return all(_close(a, b, scale) for a, b in zip(one["numbers"], other["numbers"], strict=True))
+
+
+def _close(a: Any, b: Any, scale: float) -> bool:
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return abs(a - b) <= 1e-4 * max(abs(a), abs(b)) + 1e-5 * scale + 1e-7
+    return bool(a == b)

@@ -1,0 +1,205 @@
+"""Where checked programs run: forks of one worker process (:mod:`pitfall_lab.check.worker`), never this one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+from pitfall_lab.trace import Trace
+
+TIMEOUT = 60.0
+VALUE_LIMIT, LARGE_VALUE_LIMIT = 4096, 1 << 22
+"""So many elements a tensor may have for its numbers to be modelled; the second one where a wrong gradient has to be found."""
+START_SECONDS = 120.0
+
+
+class Unchecked(Exception):
+    """The program could not be checked. The message is one sentence for a person; ``kind`` names the reason for programs."""
+
+    def __init__(self, kind: str, sentence: str, line: int | None = None, *, file: str = "") -> None:
+        super().__init__(sentence)
+        self.kind, self.line, self.file = kind, line, file
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A program to run: its text, the name shown for it, where it lies (``None`` for a text), and its arguments.
+
+    ``prelude`` is run before it, unobserved: the imports that a notebook cell takes from earlier cells
+    (:func:`pitfall_lab.check.prelude`). ``forgiven`` are ranges of lines that may raise: cells tagged so.
+    """
+
+    source: str
+    name: str
+    path: str | None = None
+    argv: tuple[str, ...] = ()
+    prelude: str = ""
+    forgiven: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """What ``sys.path`` begins with: the file's folder, as for ``python FILE``."""
+        return str(Path(self.path).parent if self.path else Path.cwd())
+
+
+@dataclass(eq=False)
+class Workshop:
+    """Runs subjects in forks of one worker process; a context manager, because that process has to end.
+
+    ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit).
+    ``printed`` is what the last run printed, its first 1 MiB.
+    """
+
+    timeout: float = TIMEOUT
+    memory: int | None = None
+    printed: str = field(default="", init=False)
+    _worker: subprocess.Popen[str] | None = field(default=None, init=False)
+    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
+    _jobs: int = field(default=0, init=False)
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="pitfall-lab-")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._worker is not None:
+            assert self._worker.stdin is not None
+            assert self._worker.stdout is not None
+            self._worker.stdin.close()
+            try:
+                self._worker.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                self._worker.kill()
+                self._worker.wait()
+            self._worker.stdout.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def trace(self, subject: Subject, *, value_limit: int = VALUE_LIMIT) -> Trace:
+        """Run ``subject`` on both engines. Raises :class:`Unchecked`."""
+        return Trace.from_json(self._run("trace", subject, value_limit=value_limit))
+
+    def warm(self) -> None:
+        """Start the process now, in the background: it takes as long as importing torch."""
+        if self._worker is None and hasattr(os, "fork"):
+            self._start()
+
+    def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
+        """Run ``subject`` on plain torch and return what it computed (:mod:`pitfall_lab.verify.witness`). Raises :class:`Unchecked`."""
+        return cast("dict[str, Any]", json.loads(self._run("meant" if meant else "witness", subject)))
+
+    def output(self, subject: Subject) -> str:
+        """Run ``subject`` on plain torch and return what it printed, with the last line of its error. Raises :class:`Unchecked`."""
+        self._run("run", subject)
+        return self.printed
+
+    def _run(self, kind: str, subject: Subject, *, value_limit: int = VALUE_LIMIT) -> str:
+        assert self._folder is not None
+        self._jobs += 1
+        result = Path(self._folder.name) / f"{self._jobs}.json"
+        job = {
+            "kind": kind,
+            "source": subject.source,
+            "name": subject.name,
+            "path": subject.path,
+            "folder": subject.folder,
+            "argv": list(subject.argv),
+            "prelude": subject.prelude,
+            "result": str(result),
+            "timeout": self.timeout,
+            "value_limit": value_limit,
+            "forgiven": list(subject.forgiven),
+            "memory": self.memory,
+        }
+        ending = self._ask(job) if hasattr(os, "fork") else _run_once(job)
+        self.printed = ending.get("output", "")
+        if ending["status"] == "exit" and ending["code"] == 0 and result.exists():
+            return result.read_text(encoding="utf-8")
+        raise _ended_badly(subject, ending, self.timeout)
+
+    def _lost(self, name: str) -> Unchecked:
+        """The process is gone. The next run gets a new one."""
+        assert self._worker is not None
+        self._worker.kill()
+        code = self._worker.wait()
+        for stream in (self._worker.stdin, self._worker.stdout):
+            with contextlib.suppress(OSError):
+                assert stream is not None
+                stream.close()
+        self._worker = None
+        if code == 1:  # an exception while it started: it is on standard error
+            return Unchecked("WorkerError", "The process that runs checked programs could not start; is torch installed and importable?")
+        return Unchecked("Crash", f"{name} ended the process that was running it, so it could not be checked.")
+
+    def _start(self) -> None:
+        self._worker = subprocess.Popen(
+            _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=_environment()
+        )
+
+    def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        if self._worker is None:
+            self._start()
+        assert self._worker is not None
+        assert self._worker.stdin is not None
+        assert self._worker.stdout is not None
+        try:
+            self._worker.stdin.write(json.dumps(job) + "\n")
+            self._worker.stdin.flush()
+            ready, _, _ = select.select([self._worker.stdout], [], [], job["timeout"] + START_SECONDS)
+            answer = self._worker.stdout.readline() if ready else ""
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            raise self._lost(job["name"])
+        return cast("dict[str, Any]", json.loads(answer))
+
+
+def _command(*flags: str) -> list[str]:
+    """The worker's command line. It finds this very package, wherever that was imported from."""
+    home = str(Path(__file__).resolve().parent.parent.parent)
+    start = f"import sys; sys.path.append({home!r}); from pitfall_lab.check.worker import main; main()"
+    return [sys.executable, "-c", start, *flags]
+
+
+def _environment() -> dict[str, str]:
+    """The environment of checked programs: windows and plots stay closed, text is UTF-8."""
+    return {**os.environ, "MPLBACKEND": "Agg", "QT_QPA_PLATFORM": "offscreen", "PYTHONIOENCODING": "utf-8", "BROWSER": "true"}
+
+
+def _run_once(job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            _command("--once"),
+            input=json.dumps(job) + "\n",
+            text=True,
+            encoding="utf-8",
+            timeout=job["timeout"] + 30,
+            check=False,
+            env=_environment(),
+        )
+    except subprocess.TimeoutExpired:
+        return {"status": "timeout", "code": 0}
+    return {"status": "exit", "code": done.returncode}
+
+
+def _ended_badly(subject: Subject, ending: dict[str, Any], limit: float) -> Unchecked:
+    name, code = subject.name, ending["code"]
+    if ending["status"] == "timeout":
+        return Unchecked("Timeout", f"{name} did not end within {limit:g} s and was stopped; allow more with --timeout.")
+    if ending["status"] == "signal":
+        try:
+            what = signal.Signals(code).name
+        except ValueError:
+            what = f"signal {code}"
+        return Unchecked("Crash", f"{name} crashed its process ({what}), so it could not be checked.")
+    return Unchecked("Exit", f"{name} ended its own process with exit code {code} before it could be checked.")
