@@ -157,7 +157,7 @@ def test_a_program_that_wants_too_much_memory_gets_an_error_of_its_own(tmp_path:
 
 def test_arguments_are_passed_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "program.py"
-    lines = ["import argparse", "p = argparse.ArgumentParser()", "p.add_argument('--epochs', type=int)", "assert p.parse_args().epochs == 2"]
+    lines = ["import argparse as a", "p = a.ArgumentParser()", "p.add_argument('--epochs', type=int)", "assert p.parse_args().epochs == 2"]
     path.write_text("\n".join(lines))
     assert main(["check", str(path), "--", "--epochs", "2"]) == 0
     assert main(["check", str(path), "--timeout", "50", "--", "--epochs", "x"]) == 2
