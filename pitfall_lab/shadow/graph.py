@@ -314,6 +314,8 @@ class Graph:
         """Raise what torch raises before an in-place operation on a leaf, or on a view that may not be changed."""
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed:
             return
+        if self.policy.inplace_always_refused:
+            raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
         if tensor.view is not None:
             self.check_creation(tensor, indirect=False)
             if tensor.requires_grad and tensor.view.base.is_leaf:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pitfall_lab.shadow.facade import Namespace, Parameter, Tensor, call, no_grad
+from pitfall_lab.shadow.facade import Namespace, Parameter, Tensor, call, engine, no_grad
 
 functional = Namespace("torch.nn.functional", "torch.nn.functional")
 init = Namespace("torch.nn.init", "torch.nn.init")
@@ -25,6 +25,9 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call :meth:`forward`."""
+        if not self.training and engine().policy.eval_stops_gradients:
+            with no_grad():
+                return self.forward(*args, **kwargs)
         return self.forward(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -45,8 +48,9 @@ class Module:
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
         """All parameters with their dotted names."""
+        kind = Tensor if engine().policy.tensor_attributes_are_parameters else Parameter
         for name, value in vars(self).items():
-            if isinstance(value, Parameter):
+            if isinstance(value, kind):
                 yield f"{prefix}{name}", value
         for name, value in vars(self).items():
             if isinstance(value, Module):
@@ -86,7 +90,7 @@ def _zero(parameters: Iterator[Parameter], set_to_none: bool) -> None:
     for p in parameters:
         if p.shadow.gradient is None:
             continue
-        if set_to_none:
+        if set_to_none and not engine().policy.zero_grad_leaves_zeros:
             p.grad = None
         else:
             gradient = p.grad

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from pitfall_lab.shadow.facade import Tensor, call, enable_grad, set_grad_enabled
+from pitfall_lab.shadow.facade import Tensor, call, enable_grad, engine, set_grad_enabled
 
 State = dict[str, Any]
 Group = dict[str, Any]
@@ -58,7 +58,7 @@ class Optimizer:
         for p in (p for group in self.param_groups for p in group["params"]):
             if p.shadow.gradient is None:
                 continue
-            if set_to_none:
+            if set_to_none and not engine().policy.zero_grad_leaves_zeros:
                 p.grad = None
             else:
                 gradient = call("torch.Tensor.grad.__get__", p)
@@ -76,6 +76,8 @@ class Optimizer:
                 for p in group["params"]:
                     if p.shadow.gradient is not None:
                         self._advance(p, group)
+        if engine().policy.step_clears_grads:
+            self.zero_grad()
         return loss
 
     def _advance(self, p: Tensor, group: Group) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import contextlib
 import io
@@ -12,6 +13,17 @@ from types import ModuleType
 from typing import Any
 
 from pitfall_lab.shadow.policy import TORCH, Policy
+
+
+class _InPlace(ast.NodeTransformer):
+    """``x = x + 1`` becomes ``x += 1``, for those who believe that they are the same."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:  # noqa: N802 - ast's name
+        """Rewrite an assignment whose value begins with its own target."""
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Name) and isinstance(value, ast.BinOp) and isinstance(value.left, ast.Name) and value.left.id == target.id:
+            return ast.copy_location(ast.AugAssign(target, value.op, value.right), node)
+        return node
 
 
 def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[dict[str, Any], BaseException | None, str]:
@@ -26,6 +38,9 @@ def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[
     from pitfall_lab.shadow import torch
 
     torch.reset(policy)
+    tree = ast.parse(source, name)
+    if policy.assignment_writes_in_place:
+        tree = ast.fix_missing_locations(_InPlace().visit(tree))
     stand_ins: dict[str, ModuleType] = torch.modules()
     real_import = builtins.__import__
 
@@ -47,7 +62,7 @@ def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[
     error: BaseException | None = None
     with contextlib.redirect_stdout(printed):
         try:
-            exec(compile(source, name, "exec"), names)  # noqa: S102 - running programs is the purpose
+            exec(compile(tree, name, "exec"), names)  # noqa: S102 - running programs is the purpose
         except BaseException as raised:
             error = raised
     return names, error, printed.getvalue()

@@ -240,6 +240,8 @@ def tensor(
     e: Engine, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, pin_memory: Any = None
 ) -> ShadowTensor:
     plain(device, None, pin_memory)
+    if e.policy.torch_tensor_shares_memory and isinstance(data, ShadowTensor | np.ndarray):
+        return alias(e, data, data.counter) if isinstance(data, ShadowTensor) else from_array(e, data)
     kind = DType(dtype) if dtype else (_python_dtype(data) or FLOAT32)
     values = _python_values(data)
     if isinstance(data, ShadowTensor):

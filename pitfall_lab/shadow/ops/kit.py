@@ -319,8 +319,18 @@ def own(node: Node, *results: ShadowTensor) -> None:
             node.retains.append((index, ref(result)))
 
 
+def _paired(e: Engine, operands: Sequence[Operand]) -> list[Operand]:
+    """Operands with as many elements as the first tensor, in its shape: what happens where nobody has heard of broadcasting."""
+    from pitfall_lab.shadow.ops.views import reshape
+
+    first = next(x for x in operands if isinstance(x, ShadowTensor))
+    return [reshape(e, x, first.shape) if isinstance(x, ShadowTensor) and x.numel == first.numel else x for x in operands]
+
+
 def pointwise(e: Engine, rule: Rule, operands: Sequence[Operand], dtype: DType, compute_in: DType | None = None) -> ShadowTensor:
     """:func:`pure` with broadcasting and TensorIterator's layout."""
+    if e.policy.equal_counts_pair_up:
+        operands = _paired(e, operands)
     tensors = [x for x in operands if isinstance(x, ShadowTensor)]
     if rule.node:
         check_history(e, *tensors)

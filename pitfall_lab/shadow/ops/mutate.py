@@ -134,7 +134,9 @@ def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
         raise runtime(
             "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.", "inference-tensor", tensor=self
         )
-    if not self.is_leaf and not value:
+    if not self.is_leaf and not value and e.policy.non_leaf_flag_can_be_cleared:
+        self.node = None
+    elif not self.is_leaf and not value:
         text = errors.NONLEAF_FLAG + (
             " If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
         )
@@ -268,7 +270,7 @@ def _number(e: Engine, self: Any) -> Any:
 
 @op(".item", kind="other", samples=("a.sum().item()", "n[0].item()"))
 def item(e: Engine, self: Any) -> Any:
-    return _number(e, self)
+    return self if e.policy.item_keeps_graph else _number(e, self)
 
 
 @op(".__float__", kind="other")
@@ -305,7 +307,7 @@ def tolist(e: Engine, self: Any) -> Any:
 def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory_format: Any = None) -> ShadowTensor:
     """``to(dtype)``: the same object when nothing changes."""
     keeps = memory_format is None or "preserve" in str(memory_format)
-    if self.dtype == dtype and not copy and (keeps or follows(self.shape, self.stride, memory_format)):
+    if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or follows(self.shape, self.stride, memory_format)):
         return self
     source = self.dtype
     rule = Rule("ToCopyBackward0", lambda a: a.astype(dtype.numpy), (), lambda g, s: (g.astype(source.numpy),))

@@ -164,6 +164,8 @@ def div(e: Engine, input: Any, other: Any, *, rounding_mode: str | None = None, 
     if rounding_mode is not None:
         raise Unmodelled("rounding_mode")
     pair = operand(input), operand(other)
+    if e.policy.integer_division_stays_integer and promoted(*pair).category < 2:
+        return floor_divide(e, input, other)
     dtype = as_float(promoted(*pair))
     return pointwise(e, DIV, pair, dtype, dtype)
 

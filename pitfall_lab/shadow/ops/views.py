@@ -416,7 +416,8 @@ def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTe
             step = 0
         stride[dim] = step
     before = self.shape
-    return view(e, "ExpandBackward0", self, tuple(shape), tuple(stride), self.offset, lambda g, s: (sum_to(g, before),))
+    result = view(e, "ExpandBackward0", self, tuple(shape), tuple(stride), self.offset, lambda g, s: (sum_to(g, before),))
+    return copied(e, result) if e.policy.expand_copies else result
 
 
 def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) -> errors.ShadowError:
@@ -787,7 +788,7 @@ def detach(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if e.policy.detach_copies:
         return new(e, input.shape, input.dtype, input.window())
-    return alias(e, input, input.counter)
+    return alias(e, input, Counter() if e.policy.detach_has_own_version else input.counter)
 
 
 @op(".data.__get__", kind="view", samples=("a.data", "h.data"))
@@ -826,6 +827,6 @@ def clone(e: Engine, input: Any, *, memory_format: Any = None) -> ShadowTensor:
 def contiguous(e: Engine, self: Any, memory_format: Any = None) -> ShadowTensor:
     tensor_only(self)
     wanted = memory_format or "contiguous_format"
-    if follows(self.shape, self.stride, wanted):
+    if follows(self.shape, self.stride, wanted) and not e.policy.contiguous_always_copies:
         return self
     return pure(e, CLONE, (self,), self.shape, self.dtype, stride=memory_format_strides(self.shape, wanted))
