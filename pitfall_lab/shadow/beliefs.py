@@ -4,6 +4,8 @@
 is run, never typed; tests compare the first output with the running torch's, and the pages with what would be written.
 """
 
+# ruff: noqa: E501 - the table has a row for each belief
+
 from __future__ import annotations
 
 from dataclasses import dataclass, fields

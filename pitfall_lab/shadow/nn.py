@@ -46,7 +46,7 @@ class Module:
         for child in self.children():
             yield from child.modules()
 
-    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         """All parameters with their dotted names."""
         kind = Tensor if engine().policy.tensor_attributes_are_parameters else Parameter
         for name, value in vars(self).items():
@@ -56,7 +56,7 @@ class Module:
             if isinstance(value, Module):
                 yield from value.named_parameters(f"{prefix}{name}.")
 
-    def parameters(self) -> Iterator[Parameter]:
+    def parameters(self) -> Iterator[Tensor]:
         """All parameters."""
         for _, value in self.named_parameters():
             yield value
@@ -86,7 +86,7 @@ class Module:
         return self.train(mode=False)
 
 
-def _zero(parameters: Iterator[Parameter], set_to_none: bool) -> None:
+def _zero(parameters: Iterator[Tensor], set_to_none: bool) -> None:
     for p in parameters:
         if p.shadow.gradient is None:
             continue

@@ -1,6 +1,7 @@
 """Switches that turn torch's rules into a learner's beliefs.
 
-Every switch is False for torch; :mod:`pitfall_lab.shadow.beliefs` holds a program for each whose outcome it changes. A misconception is a function ``Policy -> Policy`` that turns some on; running a program
+Every switch is False for torch; :mod:`pitfall_lab.shadow.beliefs` holds a program for each whose outcome it changes.
+A misconception is a function ``Policy -> Policy`` that turns some on; running a program
 under it gives the answer that a person with that belief would predict.
 """
 

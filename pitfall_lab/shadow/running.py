@@ -18,10 +18,11 @@ from pitfall_lab.shadow.policy import TORCH, Policy
 class _InPlace(ast.NodeTransformer):
     """``x = x + 1`` becomes ``x += 1``, for those who believe that they are the same."""
 
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt:  # noqa: N802 - ast's name
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         """Rewrite an assignment whose value begins with its own target."""
         target, value = node.targets[0], node.value
-        if isinstance(target, ast.Name) and isinstance(value, ast.BinOp) and isinstance(value.left, ast.Name) and value.left.id == target.id:
+        left = value.left if isinstance(value, ast.BinOp) else None
+        if isinstance(value, ast.BinOp) and isinstance(target, ast.Name) and isinstance(left, ast.Name) and left.id == target.id:
             return ast.copy_location(ast.AugAssign(target, value.op, value.right), node)
         return node
 
