@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lab": ("pitfall_lab.lab", "open JupyterLab on the start notebook"),
     "check": ("pitfall_lab.check.command", "run programs and notebooks and say where they bite, with fixes that were tried"),
     "explain": ("pitfall_lab.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
+    "saves": ("pitfall_lab.saves", "print what an operation saves for backward, and which later write breaks it"),
     "show": ("pitfall_lab.show", "write a self-contained page of a program or of a saved trace"),
     "doctor": ("pitfall_lab.doctor", "print what is installed and what to do about what is missing"),
 }

@@ -105,6 +105,7 @@ class Extremum(tuple["Tensor", "Tensor"]):
     """``values`` and ``indices`` of a max, min, sort ... along a dimension."""
 
     __slots__ = ()
+    __match_args__ = ("values", "indices")
 
     def __new__(cls, values: Tensor, indices: Tensor) -> Self:
         """Make the pair."""

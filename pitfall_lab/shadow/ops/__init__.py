@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 
 from pitfall_lab.shadow.ops.registry import ENTRIES, Op, add, op, spell
 
-TOOLS = {"kit", "memory_format", "registry"}
+TOOLS = {"kit", "memory_format", "operands", "registry"}
 FAMILIES = tuple(import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__) if module.name not in TOOLS)
 
 __all__ = ["ENTRIES", "FAMILIES", "Op", "add", "op", "spell"]

@@ -8,6 +8,7 @@ definite matrix ``s``) is made only for the samples that name it.
 from __future__ import annotations
 
 import ast
+from functools import cache
 
 OPERANDS = """
 a = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
@@ -46,6 +47,7 @@ MORE = {
 _LINES = {line.split(" = ")[0]: line.split(" = ", 1)[1] for line in OPERANDS.strip().splitlines()} | MORE
 
 
+@cache
 def named(source: str) -> tuple[str, ...]:
     """The operands that an expression names, in order of appearance.
 
@@ -56,6 +58,7 @@ def named(source: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.id for n in sorted(found, key=lambda n: (n.lineno, n.col_offset))))
 
 
+@cache
 def definitions(source: str) -> str:
     """The lines that make the operands that an expression names.
 
