@@ -36,8 +36,11 @@ _KINDS = {
     "counter": T(en="memory of {name}, another counter", zh="{name} 的内存,另一个计数器"),
 }
 _WRITES = T(en="{name}: version +{by}", zh="{name}:版本 +{by}")
-_OWN = T(en="a tensor of its own", zh="它自己的张量")
-_INSIDE = T(en="a leaf made inside the call", zh="调用内部创建的叶子张量")
+_OTHERS = {
+    "own": T(en="a tensor of its own", zh="它自己的张量"),
+    "inside": T(en="a leaf made inside the call", zh="调用内部创建的叶子张量"),
+    "lost": T(en="a tensor that the call itself overwrites", zh="被该调用自己覆盖的张量"),
+}
 _VIEW_OF = T(en="a view of {name}", zh="{name} 的视图")
 _NOTHING = T(en="nothing", zh="无")
 
@@ -71,10 +74,8 @@ class Wording:
 
     def tensor(self, what: str) -> str:
         """A saved or overwritten tensor: an operand, a result, a view of one of them, or the node's own."""
-        if what == "own":
-            return _OWN.say(self.language)
-        if what == "inside":
-            return _INSIDE.say(self.language)
+        if what in _OTHERS:
+            return _OTHERS[what].say(self.language)
         if what.startswith("view of "):
             return _VIEW_OF.say(self.language).format(name=self.mark(what[8:]))
         return self.mark(what)
@@ -122,12 +123,12 @@ and backward was run: either it raised or it did not; and that for each tensor a
 require a gradient, `n` holds integers, `i` an index, `m` a mask; `img`, `seq`, `k1` … are larger. *result*: `new memory`; `a view of a` shares memory and version counter,
 so that writing it writes `a`; `a itself` is the same object. *saves*: "a tensor of its own" is a copy, a mask, a statistic, a number: nobody can overwrite it.
 *a later write that breaks backward* lists what must not be written between this call and backward; what is not listed may be written. "refuses any write" means
-that the next use raises another error: several views were returned at once.
+that the next use raises another error: several views were returned at once. "backward raises by itself" means that it raises with nothing overwritten.
 
 **中文图例。** 每一行都是在 torch {version} 上做的实验:先运行 *call* 列的调用,再覆盖其中一个张量,然后反向传播,看它是否报错。*operation*:操作名;*call*:实验所用的调用;
 *result*:结果是新内存(new memory)、视图(a view of,与原张量共享内存和版本计数器)还是同一个对象(itself);*node: saves*:反向图的节点,以及它为反向传播保存了什么
 (nothing:什么都不存;a tensor of its own:自己的副本、掩码或统计量,用户无法改写;if … requires a gradient:仅当该张量需要梯度时);
-*a later write that breaks backward*:在反向传播之前写入它就会报错的张量,没有列出的可以放心写入;refuses any write:不允许任何写入。
+*a later write that breaks backward*:在反向传播之前写入它就会报错的张量,没有列出的可以放心写入;refuses any write:不允许任何写入;backward raises by itself:什么都不改,反向传播也会报错。
 **Modelled** 由影子引擎独立建模并逐项核对;**Mirrored** 没有模型,直接采用 torch 的结果。
 
 Contents: {contents}
@@ -212,11 +213,17 @@ def titled(operation: Operation) -> str:
 def row(title: str, study: Study) -> str:
     """One row of a table."""
     say = Wording()
-    nodes = "<br>".join(f"{name}: {saves}" for name, saves in say.nodes(study)) or "no node"
+    nodes = say.nodes(study)
+    keeping = [f"{name}: {saves}" for name, saves in nodes if saves != _NOTHING.en] or [f"{name}: {saves}" for name, saves in nodes[:1]]
+    others = len(nodes) - len(keeping)
+    keeping += [f"({others} more: nothing)"] if others else []
     breaks = say.rows(study.breaking()) or "–"
     if study.refused():
         breaks = "refuses any write"
-    cells = [title, code(study.code), say.result(study), nodes, breaks]
+    if alone := study.alone():
+        itself = f"backward raises by itself{say.when(alone[1])}"
+        breaks = f"{breaks}; {itself}" if study.breaking() else itself
+    cells = [title, code(study.code), say.result(study), "<br>".join(keeping) or "no node", breaks]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

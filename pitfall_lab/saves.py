@@ -29,6 +29,7 @@ _NO_NODE = T(en="nothing: no node is made, so nothing is needed for backward", z
 _BREAKS = T(en="breaks", zh="会破坏")
 _BREAKING = T(en="a later write to {what}", zh="之后写入 {what}")
 _NEVER = T(en="no later write breaks its backward", zh="之后的任何写入都不会破坏它的反向传播")
+_ALONE = T(en="its backward raises by itself, with nothing overwritten{when}: {error}", zh="什么都不改,它的反向传播也会报错{when}:{error}")
 _REFUSES = T(en="refuses", zh="拒绝")
 _REFUSED = T(en="after a write to {what} the next use raises: {error}", zh="写入 {what} 之后,下一次使用就会报错:{error}")
 _ALLOWS = T(en="allows", zh="允许")
@@ -101,9 +102,11 @@ def text(title: str, study: Study, language: Language = "en") -> str:
         model = _MODELLED.say(language)
     rows = [(_GIVES, say.result(study))] if study.main.results or study.main.bumps else []
     rows += [(_SAVES, _NODE.say(language).format(name=name, saves=saves)) for name, saves in say.nodes(study)] or [(_SAVES, _NO_NODE.say(language))]
+    if alone := study.alone():
+        rows.append((_BREAKS, _ALONE.say(language).format(when=say.when(alone[1]), error=alone[0])))
     if breaking := study.breaking():
         rows.append((_BREAKS, _BREAKING.say(language).format(what=say.rows(breaking))))
-    elif study.main.nodes and not study.refused():
+    elif study.main.nodes and not study.refused() and not alone:
         rows.append((_BREAKS, _NEVER.say(language)))
     if refused := study.refused():
         error = next(e for t in study.trials for name, _ in refused if (e := t.writes.get(name)))
@@ -142,6 +145,7 @@ def _as_data(title: str, study: Study) -> dict[str, Any]:
         "breaks": [_conditioned(what, c) for what, c in study.breaking()],
         "refuses": [_conditioned(what, c) for what, c in study.refused()],
         "allows": study.harmless(),
+        "raises_by_itself": (alone := study.alone()) and {"error": alone[0], "requires_grad": _conditioned("", alone[1])["requires_grad"]},
         "program": shown and shown[0],
         "error": shown and shown[1],
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -34,7 +34,8 @@ class Failed(Exception):
 class Node:
     """One node that the operation made: its name, and whose memory each of its slots keeps.
 
-    That is ``"a"``, ``"result"``, ``"view of a"``, ``"inside"`` (a leaf made inside the expression) or ``"own"``.
+    That is ``"a"``, ``"result"``, ``"view of a"``, ``"inside"`` (a leaf made inside the expression), ``"own"``, or ``"lost"`` when the operation
+    has itself overwritten what it had saved.
     """
 
     name: str
@@ -47,7 +48,8 @@ class Trial:
 
     ``results`` says of each result what it is: ``"new"``, ``"same a"``, ``"view a"``, ``"memory a"`` (shared, with one counter) or
     ``"memory a, own counter"``. ``bumps`` are the operands whose version moved, and by how much. ``writes`` gives, for every tensor, the
-    first sentence of the error that backward raised after that tensor was overwritten, or None.
+    first sentence of the error that backward raised after that tensor was overwritten, or None; ``alone`` is the error that backward raises
+    with nothing overwritten.
     """
 
     wanting: frozenset[str]
@@ -55,6 +57,7 @@ class Trial:
     bumps: dict[str, int]
     nodes: tuple[Node, ...] = ()
     writes: dict[str, str | None] = field(default_factory=dict)
+    alone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class Study:
         rows = []
         for name in dict.fromkeys(node.name for trial in self.trials for node in trial.nodes):
             kept = [{what for node in trial.nodes if node.name == name for _, what in node.slots} for trial in self.trials]
-            found = [(what, self._when([what in k for k in kept])) for what in dict.fromkeys(w for k in kept for w in sorted(k))]
+            found = [(what, self._when([what in k for k in kept], self.trials)) for what in dict.fromkeys(w for k in kept for w in sorted(k))]
             rows.append((name, [(what, condition) for what, condition in found if condition is not None]))
         return rows
 
@@ -102,21 +105,27 @@ class Study:
 
     def harmless(self) -> list[str]:
         """The tensors that may be overwritten at any time."""
-        return [name for name in self.main.writes if all(t.writes.get(name) is None for t in self.trials)]
+        return [name for name in dict.fromkeys(n for t in self.trials for n in t.writes) if all(t.writes.get(name) is None for t in self.trials)]
+
+    def alone(self) -> tuple[str, Condition] | None:
+        """The error that backward raises although nothing was overwritten, and when."""
+        condition = self._when([t.alone is not None for t in self.trials], self.trials)
+        return None if condition is None else (next(t.alone for t in self.trials if t.alone), condition)
 
     def _written(self, holds: Callable[[str], bool]) -> Rows:
         rows = []
-        for name in self.main.writes:
-            errors = [trial.writes.get(name) for trial in self.trials]
-            condition = self._when([text is not None and holds(text) for text in errors])
+        sound = [t for t in self.trials if t.alone is None]
+        for name in dict.fromkeys(name for t in sound for name in t.writes):
+            errors = [t.writes.get(name) for t in sound]
+            condition = self._when([text is not None and holds(text) for text in errors], sound)
             if condition is not None:
                 rows.append((name, condition))
         return rows
 
-    def _when(self, holds: list[bool]) -> Condition | None:
+    def _when(self, holds: list[bool], trials: Sequence[Trial]) -> Condition | None:
         """The simplest condition on the operands under which ``holds`` (one claim a trial) is true; None: never."""
-        everywhere = [t.wanting for t in self.trials if t.nodes]
-        hits = [t.wanting for t, true in zip(self.trials, holds, strict=True) if t.nodes and true]
+        everywhere = [t.wanting for t in trials if t.nodes]
+        hits = [t.wanting for t, true in zip(trials, holds, strict=True) if t.nodes and true]
         if not hits:
             return None
         if hits == everywhere:
@@ -161,7 +170,7 @@ def demonstration(of: Study) -> tuple[str, str] | None:
     name = next((name for name, _ in of.breaking()), None)
     if name is None:
         return None
-    trial = next(t for t in of.trials if MODIFIED in (t.writes[name] or ""))
+    trial = next(t for t in of.trials if MODIFIED in (t.writes.get(name) or ""))
     run = Run(torch, of.code, of.main.wanting - trial.wanting)
     losses = [f"{label}.real.sum()" if t.is_complex() else f"{label}.sum()" for label, t in run.flowing().items()]
     lines = [
@@ -257,21 +266,24 @@ class Run:
 def _trial(module: ModuleType, code: str, able: frozenset[str], wanting: frozenset[str]) -> Trial:
     run = Run(module, code, able - wanting)
     nodes = tuple(run.nodes())
-    writes = {target: _overwritten(module, code, able - wanting, target) for target in run.targets()} if nodes else {}
+    plain = able - wanting
+    alone = _backward(module, code, plain) if nodes else None
+    writes = {target: _backward(module, code, plain, target) for target in run.targets()} if nodes and alone is None else {}
     # Last, because telling counters apart counts.
     kinds = {label: _relation(t, run.operands, module) for label, t in run.made.items()}
-    return Trial(wanting, kinds, run.bumps, nodes, writes)
+    return Trial(wanting, kinds, run.bumps, nodes, writes, alone)
 
 
-def _overwritten(module: ModuleType, code: str, plain: frozenset[str], target: str) -> str | None:
-    """Run, overwrite, run backward: the first sentence of the error, or None."""
+def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str | None = None) -> str | None:
+    """Run, overwrite the target, run backward: the first sentence of the error, or None."""
     run = Run(module, code, plain)
     flowing = list(run.flowing().values())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with module.no_grad():
-                run.targets()[target].zero_()
+            if target is not None:
+                with module.no_grad():
+                    run.targets()[target].zero_()
             module.autograd.backward(flowing, [module.ones_like(t) for t in flowing])
         except RuntimeError as error:
             return str(error).split("Hint:")[0].split("\n")[0].strip()
@@ -290,23 +302,28 @@ def _labelled(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
-    """The saved tensors of a node, by torch's names for them."""
+    """The saved tensors of a node, by torch's names for them; None for one that has been overwritten already."""
     if isinstance(fn, Function):
-        if fn.node.name != "CopySlices":  # torch does not show what the operation inside has saved
-            for saved in fn.node.saved:
-                name = saved.name.rstrip("0123456789") if saved.name.startswith("indices") else saved.name
-                yield name, getattr(fn, f"_saved_{saved.name}")
-        return
-    for attribute in dir(fn):
-        if attribute.startswith("_saved_"):
-            value = getattr(fn, attribute)
-            for part in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(part, torch.Tensor):
-                    yield attribute[7:], part
+        # torch does not show what the operation inside CopySlices has saved.
+        names = [saved.name for saved in fn.node.saved] if fn.node.name != "CopySlices" else []
+    else:
+        names = [attribute.removeprefix("_saved_") for attribute in dir(fn) if attribute.startswith("_saved_")]
+    for name in names:
+        slot = name.rstrip("0123456789") if name.startswith("indices") else name
+        try:
+            value = getattr(fn, f"_saved_{name}")
+        except RuntimeError:
+            yield slot, None
+            continue
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(part, torch.Tensor | ShadowFacade):
+                yield slot, part
 
 
 def _whose(slot: str, saved: Any, run: Run) -> str:
     """Whose memory a saved tensor is: an operand's, a result's, that of a leaf made inside the expression, or the node's own."""
+    if saved is None:
+        return "lost"
     results_first = slot.startswith("result") or slot in {"values", "indices"}
     known = run.results | run.operands if results_first else run.operands | run.results
     for test, words in ((_same_window, "{}"), (_shares, "view of {}")):

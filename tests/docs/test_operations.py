@@ -83,6 +83,20 @@ def test_several_views_of_one_tensor_refuse_any_write() -> None:
     assert [name for name, _ in study("a.unbind(0)").refused()] == ["a", "result[0]", "result[1]"]
 
 
+def test_an_operation_whose_backward_raises_by_itself_is_not_blamed_on_a_write() -> None:
+    found = study("torch.vander(c)")  # torch overwrites its own saved tensor
+    assert found.alone() is not None
+    assert MODIFIED in found.alone()[0]
+    assert found.breaking() == []
+
+
+def test_an_operation_that_is_not_differentiable_in_one_operand_says_so() -> None:
+    found = study("torch.igamma(a, b)")
+    assert found.alone() is not None
+    assert found.alone()[1] == Condition(("a",))
+    assert found.breaking() == [("a", ALWAYS), ("b", ALWAYS)]
+
+
 @pytest.mark.parametrize(
     ("code", "result"),
     [("a.t()", "view a"), ("a.contiguous()", "same a"), ("a.detach()", "memory a"), ("a.data", "memory a, own counter"), ("a.clone()", "new")],
