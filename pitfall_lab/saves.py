@@ -90,7 +90,7 @@ def titled(operation: Operation) -> str:
 
 def text(title: str, study: Study, language: Language = "en") -> str:
     """The report on one study."""
-    from pitfall_lab.report import columns
+    from pitfall_lab.check.text import columns
     from pitfall_lab.verify.saving import demonstration
 
     say = Wording(language, plain)

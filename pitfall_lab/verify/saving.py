@@ -34,8 +34,8 @@ class Failed(Exception):
 class Node:
     """One node that the operation made: its name, and whose memory each of its slots keeps.
 
-    That is ``"a"``, ``"result"``, ``"view of a"``, ``"inside"`` (a leaf made inside the expression), ``"own"``, or ``"lost"`` when the operation
-    has itself overwritten what it had saved.
+    That is ``"a"``, ``"result"``, ``"view of a"``, ``"inside"`` (a leaf made inside the expression), ``"own"``, or ``"lost"`` when
+    the operation has itself overwritten what it had saved.
     """
 
     name: str
@@ -91,7 +91,8 @@ class Study:
         rows = []
         for name in dict.fromkeys(node.name for trial in self.trials for node in trial.nodes):
             kept = [{what for node in trial.nodes if node.name == name for _, what in node.slots} for trial in self.trials]
-            found = [(what, self._when([what in k for k in kept], self.trials)) for what in dict.fromkeys(w for k in kept for w in sorted(k))]
+            every = dict.fromkeys(what for k in kept for what in sorted(k))
+            found = [(what, self._when([what in k for k in kept], self.trials)) for what in every]
             rows.append((name, [(what, condition) for what, condition in found if condition is not None]))
         return rows
 
@@ -105,7 +106,8 @@ class Study:
 
     def harmless(self) -> list[str]:
         """The tensors that may be overwritten at any time."""
-        return [name for name in dict.fromkeys(n for t in self.trials for n in t.writes) if all(t.writes.get(name) is None for t in self.trials)]
+        every = dict.fromkeys(name for trial in self.trials for name in trial.writes)
+        return [name for name in every if all(trial.writes.get(name) is None for trial in self.trials)]
 
     def alone(self) -> tuple[str, Condition] | None:
         """The error that backward raises although nothing was overwritten, and when."""
