@@ -152,15 +152,13 @@ class Disagreement(Exception):
 
 def page(calls: dict[str, str] | None = None) -> str:
     """The whole page. ``calls`` are known calls of mirrored operations, by name; without them, calls are looked for (a minute)."""
-    import torch
-
     from pitfall_lab.verify import catalogue
 
     modelled, mirrored = catalogue.modelled(), catalogue.mirrored()
     topics = dict.fromkeys([*(o.topic.capitalize() for o in modelled), "Mirrored"])
     contents = " · ".join(f"[{topic}](#{topic.lower()})" for topic in topics)
     parts = [
-        _HEAD.format(version=torch.__version__.split("+")[0], contents=contents),
+        _HEAD.format(version=catalogue.VERSION.split("+")[0], contents=contents),
         _MODELLED.format(count=len(modelled), names=sum(len(o.names) for o in modelled)),
     ]
     for topic in dict.fromkeys(o.topic for o in modelled):

@@ -124,9 +124,9 @@ def text(title: str, study: Study, language: Language = "en") -> str:
 
 def document(found: list[tuple[str, Study]]) -> dict[str, Any]:
     """The same as data."""
-    import torch
+    from pitfall_lab.verify.catalogue import VERSION
 
-    return {"torch": torch.__version__, "operations": [_as_data(title, study) for title, study in found]}
+    return {"torch": VERSION, "operations": [_as_data(title, study) for title, study in found]}
 
 
 def _as_data(title: str, study: Study) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pitfall_lab.shadow.ops import ENTRIES, Op
 from pitfall_lab.shadow.ops.operands import named
 from pitfall_lab.verify.saving import Failed, Run, Study, study
 
+VERSION = str(torch.__version__)
 PREFIXES = ("", "torch.", "torch.Tensor.", "torch.nn.functional.", "torch.functional.", "torch.linalg.", "torch.special.", "torch.fft.")
 #: Operands to try on an operation without samples, the simplest first; ``h`` stands for ``a`` where the operation writes.
 CALLS = (
