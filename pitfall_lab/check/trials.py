@@ -83,14 +83,18 @@ class Trial:
         Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does not hold).
         """
         repaired = replace(self.subject, source=apply(self.subject.source, fix.edits))
-        before = self._witness(meant=fix.meaning == "same")
-        if before is None:
+        before = None if fix.reference else self._witness(meant=fix.meaning == "same")
+        if before is None and not fix.reference:
             return ""
         try:
             # the cheap run first: most candidates that are wrong compute something else, or stop
             after = self.shop.witness(repaired)
-            same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding))
-            if same and finding.severity == "error" and fix.meaning == "same":
+            if before is None:
+                dearer = self.shop.witness(replace(self.subject, source=apply(self.subject.source, fix.reference)))
+                same = ends_alike(dearer, after)
+            else:
+                same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding))
+            if same and before is not None and finding.severity == "error" and fix.meaning == "same":
                 same = same_names(before, after, read_later(self.subject.source, fix))
             trace = self.shop.trace(repaired) if same else None
         except Unchecked:
@@ -180,6 +184,14 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
     if meaning == "recompute" and after["error"] is not None and before["error"] is None:
         return False
     return _same_history(before, after, number if meaning == "recompute" else None)
+
+
+def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Do two programs end without an error, with the same leaves and the same gradients after their last backward?"""
+    if one["error"] is not None or other["error"] is not None or not (one["backwards"] and other["backwards"]):
+        return False
+    gradients = [each["backwards"][-1].get("gradients") or [] for each in (one, other)]
+    return _same_set(gradients[0], gradients[1]) and _same_set(one["leaves"], other["leaves"])
 
 
 def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | None) -> bool:

@@ -73,12 +73,16 @@ class Fix:
     - ``same``: every value that was right stays the same, and gradients become the meant ones;
     - ``recompute``: what follows the failing backward is computed again from the values of that moment;
     - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same.
+
+    Where the program stopped before it had computed what was meant, ``reference`` may say how to get there in a way that is right but
+    not good (``retain_graph=True``): the fix must then end with the same leaves and gradients as that program does.
     """
 
     title: T
     edits: tuple[Edit, ...]
     verified: bool = False
     meaning: Literal["same", "recompute", "shape"] = "same"
+    reference: tuple[Edit, ...] = ()
 
     def as_verified(self) -> Fix:
         """Return the same fix, marked as applied, re-run and compared."""

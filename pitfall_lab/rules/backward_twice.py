@@ -1,0 +1,164 @@
+"""PL501: two backwards went through the same graph. The first one frees it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.reuse import Reuse, indented, reuses
+from pitfall_lab.rules.source import merge
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called, operand
+from pitfall_lab.rules.wording import at_line, capital, snippet
+from pitfall_lab.trace import T
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each backward through a graph that another line, not another round of a loop, had used."""
+    for reuse in reuses(story):
+        if reuse.loop() is None:
+            yield _finding(reuse)
+
+
+def _finding(reuse: Reuse) -> Finding:
+    story, step = reuse.story, reuse.backward.step
+    span = story.span(step)
+    here, before, built = (at_line(story, story.span(at)) for at in (step, reuse.freed.step, reuse.born))
+    name = (story.record("nodes", reuse.failure.node) or {}).get("name") or "an operation"
+    return RULE.finding(
+        span,
+        step,
+        T(
+            en=f"{capital(here.en)} goes back through the computation of {built.en} a second time; {before.en} did so before "
+            "and used it up.",
+            zh=f"{here.zh}第二次沿着{built.zh}的计算往回走；{before.zh}已经走过一次，把它用完了。",
+        ),
+        T(
+            en=f"To find gradients torch walks back through what it recorded on {built.en}. `{name}` there had kept numbers for this. "
+            f"They were given back when {before.en} had used them, to save memory. On {here.en} they are needed again, and they are "
+            "gone.",
+            zh=f"求梯度时，torch 沿着它在{built.zh}记录的计算往回走。那里的 `{name}` 为此留下了一些数值。{before.zh}用过之后，"
+            f"为了节省内存，它们被释放了。{here.zh}又需要它们，但已经没有了。",
+        ),
+        related=[
+            story.related("made", reuse.born, T(en="this computation is recorded here", zh="这一步计算在这里被记录")),
+            story.related(
+                "freed", reuse.freed.step, T(en="this backward uses the record and frees it", zh="这次反向传播用过记录之后把它释放")
+            ),
+            story.related("backward", step, T(en="the record is needed again here, and torch raises", zh="这里又需要这份记录，torch 报错")),
+        ],
+        fixes=_fixes(reuse),
+        facts=[Fact("node", reuse.failure.node, story.by(step))],
+        predicted=story.predicted(reuse.failure, step),
+    )
+
+
+def _fixes(reuse: Reuse) -> tuple[Fix, ...]:
+    story, program = reuse.story, reuse.story.program
+    first = program.statement_at(story.span(reuse.freed.step))
+    second = reuse.statement
+    if first is None or second is None:
+        return ()
+    return unique(program.text, [_together(reuse, first, second), _again(reuse, first, second)])
+
+
+def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
+    """``first.backward(); second.backward()`` as one backward of the sum: gradients add up either way."""
+    program = reuse.story.program
+    roots = [_plain_backward(statement) for statement in (first, second)]
+    block = program.block(first)
+    if roots[0] is None or roots[1] is None or second not in block or block.index(first) >= block.index(second):
+        return None
+    texts = [operand(program, each) for each in roots if each is not None]
+    between = " ".join(program.segment(s) for s in block[block.index(first) + 1 : block.index(second)])
+    if texts[0] == texts[1] or "grad" in between or "step" in between:
+        return None  # the gradients of the first are looked at, or used, before the second
+    edits = merge(program.delete(first), program.replace((second, f"({texts[0]} + {texts[1]}).backward()")))
+    kept = program.replace((first, f"{texts[0]}.backward(retain_graph=True)"))
+    title = T(en="Go back once, from the sum of both", zh="从两者之和出发，只反向传播一次")
+    return Fix(title, edits, reference=kept) if edits else None
+
+
+def _again(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
+    """Compute what the second backward needs once more, in between."""
+    program = reuse.story.program
+    builders = [statement for statement in reuse.builders() if statement in program.block(second) and statement.lineno < first.lineno]
+    if not builders or not program.stands_alone(second) or any(not isinstance(s, ast.Assign | ast.AnnAssign) for s in builders):
+        return None
+    indent, last = program.indent(second), program.place(first).end_line
+    text = "".join(indented(program, statement, indent) for statement in builders)
+    edit = Edit(last, last, _whole(program.lines[last - 1]) + text)
+    shown = snippet(reuse.story, program.place(builders[-1]), 40)
+    title = T(en=f"Compute it again before going back again (`{shown}`)", zh=f"再次反向传播之前重新计算（`{shown}`）")
+    return Fix(title, (edit,), meaning="recompute")
+
+
+def _whole(line: str) -> str:
+    return line if line.endswith(("\n", "\r")) else line + "\n"
+
+
+def _plain_backward(statement: ast.stmt) -> ast.expr | None:
+    """``loss`` in a statement ``loss.backward()`` without arguments."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or called(call) != "backward" or call.args or call.keywords:
+        return None
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+RULE = Rule(
+    code="PL501",
+    name="backward-twice",
+    severity="error",
+    title=T(en="The same computation was gone back through twice", zh="沿着同一次计算反向传播了两次"),
+    what=T(
+        en="Gradients were computed twice from one computation, but its record had been thrown away after the first time. "
+        "Ask for both at once, or compute the result again before asking again.",
+        zh="对同一次计算求了两次梯度，但第一次之后它的记录已经被丢掉了。请一次求完，或者在再次求之前重新计算结果。",
+    ),
+    why=T(
+        en="While your program computes, torch records how (this record is the *graph*), and some operations keep their inputs or "
+        "results for the way back. `backward()` uses them and frees them at once: nobody needs them any more in ordinary training, "
+        "and they are the largest part of its memory. Two losses that share a part of their computation share its record as well. "
+        "Gradients are *added* into `.grad`, so one backward from the sum of two losses gives what two backwards would. "
+        "`retain_graph=True` keeps the record; it is right when the gradients of the two are wanted separately, and a leak of memory "
+        "when it is only there to silence the error.",
+        zh="程序计算时，torch 会记录是怎么算的（这份记录就是*计算图*），有些运算还会留下输入或结果，供返回时使用。`backward()` 用过之后立"
+        "即释放它们：普通训练中没人再需要，而它们占了内存的大部分。两个损失如果共用一段计算，也就共用它的记录。梯度是*累加*进 `.grad` "
+        "的，所以对两个损失之和反向传播一次，结果与两次相同。`retain_graph=True` 会保留记录：需要分别得到两个梯度时是对的；只为消除报"
+        "错而加，就是浪费内存。",
+    ),
+    bad="""import torch
+
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+h = torch.exp(x)  # made
+first = h.sum()
+second = (h * h).sum()
+first.backward()  # freed
+second.backward()  # PL501 backward
+print(x.grad)
+""",
+    good="""import torch
+
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+h = torch.exp(x)
+first = h.sum()
+second = (h * h).sum()
+(first + second).backward()
+print(x.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "second.backward()",
+            "second.detach().requires_grad_().backward()",
+            T(
+                en="The error is gone because nothing is left to go back through: the second loss no longer reaches `x`.",
+                zh="不再报错，是因为已经没有可以返回的计算：第二个损失再也到不了 `x`。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
+          "https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors"),
+)

@@ -1,0 +1,123 @@
+"""PL503: a loop goes back, round after round, through a computation that was done once, before it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.reuse import Loop, Reuse, indented, reuses
+from pitfall_lab.rules.source import merge
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.wording import at_line, capital, snippet
+from pitfall_lab.trace import T
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each loop whose second round found the graph used up."""
+    for reuse in reuses(story):
+        loop = reuse.loop()
+        if loop is not None and not reuse.built_in(loop):
+            yield _finding(reuse, loop)
+
+
+def _finding(reuse: Reuse, loop: Loop) -> Finding:
+    story, step = reuse.story, reuse.backward.step
+    here, built = at_line(story, story.span(step)), at_line(story, story.span(reuse.born))
+    return RULE.finding(
+        story.span(step),
+        step,
+        T(
+            en=f"{capital(here.en)} runs in a loop, but what it goes back through was computed once, on {built.en}, before the loop.",
+            zh=f"{here.zh}在循环里运行，但它要沿着返回的计算只在循环之前（{built.zh}）做过一次。",
+        ),
+        T(
+            en=f"The first round went back through the computation of {built.en} and used up its record. The second round has nothing "
+            f"new to go back through: the result would not even have changed, because {built.en} did not run again.",
+            zh=f"第一轮沿着{built.zh}的计算返回，用完了它的记录。第二轮没有新的计算可以返回：结果甚至不会改变，因为{built.zh}没有再次运行。",
+        ),
+        related=[
+            story.related("made", reuse.born, T(en="the computation is done once, here", zh="这一步计算只在这里做了一次")),
+            story.related("backward", step, T(en="every round of the loop needs it anew", zh="循环的每一轮都需要重新做一次")),
+        ],
+        fixes=_fixes(reuse, loop),
+        facts=[Fact("node", reuse.failure.node, story.by(step))],
+        predicted=story.predicted(reuse.failure, step),
+    )
+
+
+def _fixes(reuse: Reuse, loop: Loop) -> tuple[Fix, ...]:
+    """Move what builds the graph into the loop, in front of everything there."""
+    program = reuse.story.program
+    block = program.block(loop)
+    builders = [s for s in reuse.builders() if s in block and s.lineno < loop.lineno]
+    first = loop.body[0]
+    if not builders or not all(isinstance(s, ast.Assign | ast.AnnAssign) and program.stands_alone(s) for s in builders):
+        return ()
+    if first.lineno == loop.lineno:
+        return ()  # a loop on one line
+    indent, line = program.indent(first), program.place(first).line
+    text = "".join(indented(program, statement, indent) for statement in builders)
+    inserted = Edit(line, line, text + program.lines[line - 1])
+    edits = merge((inserted,), *(program.delete(s) for s in builders))
+    shown = snippet(reuse.story, program.place(builders[0]), 40)
+    title = T(en=f"Compute it in every round (move `{shown}` into the loop)", zh=f"每一轮都重新计算（把 `{shown}` 移进循环）")
+    return unique(program.text, [Fix(title, edits, meaning="recompute") if edits else None])
+
+
+RULE = Rule(
+    code="PL503",
+    name="graph-built-outside-loop",
+    severity="error",
+    title=T(en="A training loop goes back through a result computed before the loop", zh="训练循环沿着循环之前算好的结果反向传播"),
+    what=T(
+        en="A loop asks for gradients in every round, but what it asks about was computed only once, before the loop. Put the "
+        "computation of the loss inside the loop: each round needs the result for the weights of that round.",
+        zh="循环的每一轮都求梯度，但所求的东西只在循环之前计算过一次。请把损失的计算放进循环：每一轮都需要用当轮的权重得到的结果。",
+    ),
+    why=T(
+        en="Torch records a computation when it runs; the record (the *graph*) belongs to that one run. `backward()` uses it up. A loss "
+        "that was computed before the loop also keeps its old value for ever: it does not follow the weights, because `loss` is a "
+        "number that was computed, not a formula. `retain_graph=True` silences the error in the first rounds and then meets weights "
+        "that have been changed since.",
+        zh="torch 在计算运行时做记录；这份记录（*计算图*）只属于那一次运行，`backward()` 会用完它。循环之前算好的损失也永远保持旧的数值："
+        "它不会跟着权重变化，因为 `loss` 是算出来的一个数，不是公式。`retain_graph=True` 只是让报错推迟：权重更新之后，返回时会发现它"
+        "们已经被改过。",
+    ),
+    bad="""import torch
+
+w = torch.tensor([1.0, 2.0], requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+loss = (w * w).sum()  # made
+for step in range(3):
+    opt.zero_grad()
+    loss.backward()  # PL503 backward
+    opt.step()
+print(w.detach())
+""",
+    good="""import torch
+
+w = torch.tensor([1.0, 2.0], requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for step in range(3):
+    loss = (w * w).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print(w.detach())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "loss.backward()",
+            "loss.backward(retain_graph=True)",
+            T(
+                en="The record is kept, but the weights it speaks of have been updated: torch refuses for that reason instead.",
+                zh="记录保留下来了，但它所涉及的权重已经更新：torch 会因此报另一个错。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
+          "https://docs.pytorch.org/docs/stable/notes/autograd.html#how-autograd-encodes-the-history"),
+)

@@ -1,0 +1,171 @@
+"""PL502: a value carried from round to round of a loop drags the graph of the earlier rounds behind it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.reuse import Loop, Reuse, reuses
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import assigned
+from pitfall_lab.rules.wording import at_line, called, capital
+from pitfall_lab.trace import T
+
+ENTRY = re.compile(r"^([^\[\]]+)\[\d+\]$")
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each loop that went back into an earlier round."""
+    for reuse in reuses(story):
+        loop = reuse.loop()
+        if loop is not None and reuse.built_in(loop):
+            yield _finding(reuse, loop)
+
+
+def carried(reuse: Reuse) -> list[str]:
+    """The tensors that the earlier round made and this round used: what carries the old graph along."""
+    story = reuse.story
+    found: dict[str, None] = {}
+    for event in story.events[reuse.freed.step + 1 : reuse.backward.step]:
+        for label in (operand.label for operand in event.operands) if event.kind == "call" else ():
+            tensor = story.tensor(label, event.step)
+            if label and tensor and tensor.get("grad_fn") and (tensor.get("born") or 0) < reuse.freed.step:
+                found[label] = None
+    return list(found)
+
+
+def _finding(reuse: Reuse, loop: Loop) -> Finding:
+    story, step = reuse.story, reuse.backward.step
+    labels = carried(reuse)
+    here = at_line(story, story.span(step))
+    name = called(story, labels[0], None, step) if labels else T(en="a result of it", zh="它的一个结果")
+    used = next((e.step for e in story.uses(labels[0]) if e.step > reuse.freed.step), None) if labels else None
+    born = (story.tensor(labels[0]) or {}).get("born") if labels else reuse.born
+    related = [
+        story.related(
+            "made", born, T(en=f"{name.en} is computed here, in one round of the loop …", zh=f"{name.zh} 在某一轮里在这里算出……")
+        ),
+        story.related("freed", reuse.freed.step, T(en="this round's backward uses up its record", zh="这一轮的反向传播用完了它的记录")),
+        story.related(
+            "backward",
+            step,
+            T(en="the next round's backward wants to go on into it, and torch raises", zh="下一轮的反向传播要继续走进去，torch 报错"),
+        ),
+    ]
+    if used is not None:
+        text = T(en=f"… and {name.en} is used here by the next one", zh=f"……{name.zh} 又在这里被下一轮使用")
+        related.insert(1, story.related("used", used, text))
+    return RULE.finding(
+        story.span(step),
+        step,
+        T(
+            en=f"{capital(here.en)} wants to go back through the loop's earlier rounds too, because {name.en} carries their computation "
+            "into this one.",
+            zh=f"{here.zh}还要沿着循环之前的各轮往回走，因为 {name.zh} 把它们的计算带进了这一轮。",
+        ),
+        T(
+            en=f"{capital(name.en)} was computed in an earlier round, and torch remembers how. Using it again makes that earlier "
+            "computation a part of this round's. Its record was used up by the backward of its own round. To go back through one round "
+            "only, cut it off where the next round begins: `detach()` gives the same numbers without their history.",
+            zh=f"{name.zh} 是在前一轮算出来的，torch 记得是怎么算的。再次使用它，就把那一轮的计算也变成了这一轮的一部分，"
+            "而那份记录已经被它自己那一轮的反向传播用完了。如果只想返回一轮，就在下一轮开始时切断：`detach()` 给出同样的数值，但不带历史。",
+        ),
+        related=related,
+        fixes=_fixes(reuse, loop, labels),
+        facts=[Fact("node", reuse.failure.node, story.by(step)), Fact("carried", tuple(labels), story.by(step))],
+        predicted=story.predicted(reuse.failure, step),
+    )
+
+
+def _fixes(reuse: Reuse, loop: Loop, labels: list[str]) -> tuple[Fix, ...]:
+    """Cut the carried values off at the beginning of each round, or after the backward."""
+    program, story = reuse.story.program, reuse.story
+    names = list(dict.fromkeys(n for label in labels if (n := story.name(label, reuse.freed.step))))
+    given = set().union(*(assigned(program, statement) for statement in ast.walk(loop) if isinstance(statement, ast.stmt)))
+    cuts: list[str] = []
+    plain = [name for name in names if name in given]
+    if plain:
+        cuts.append(f"{', '.join(plain)} = {', '.join(f'{name}.detach()' for name in plain)}")
+    owners = {match[1] for name in names if (match := ENTRY.match(name)) and match[1] in given}
+    cuts += [f"{owner} = type({owner})(part.detach() for part in {owner})" for owner in sorted(owners)]
+    statement = reuse.statement
+    if not cuts or statement is None or not names:
+        return ()
+    shown = ", ".join(f"`{name}`" for name in plain) or ", ".join(f"`{owner}`" for owner in sorted(owners))
+    title = T(en=f"Cut {shown} off from the earlier rounds", zh=f"把 {shown} 与之前各轮切断")
+    candidates: list[Fix | None] = []
+    if loop.body[0].lineno != loop.lineno:
+        candidates.append(Fix(title, program.insert_before(loop.body[0], *cuts), meaning="recompute"))
+    if loop in program.ancestors(statement) and program.function(statement) is program.function(loop):
+        candidates.append(Fix(title, program.insert_after(statement, *cuts), meaning="recompute"))
+    return unique(program.text, candidates)
+
+
+RULE = Rule(
+    code="PL502",
+    name="hidden-state-not-detached",
+    severity="error",
+    title=T(en="A value carried through a loop drags earlier rounds into backward", zh="循环中传递的值把之前各轮拖进了反向传播"),
+    what=T(
+        en="A loop hands a result on to its next round, and with it the whole computation that led there. The next round's gradients "
+        "then want to go back through the rounds before it, whose records are gone. Cut the value off with `detach()` where a round "
+        "begins.",
+        zh="循环把一个结果传给下一轮，也把得到它的整个计算一起传了过去。于是下一轮求梯度时要沿着之前各轮返回，而它们的记录已经没有了。"
+        "请在一轮开始时用 `detach()` 切断它。",
+    ),
+    why=T(
+        en="A tensor remembers the operations that made it (its *graph*), not only its numbers. The hidden state of a recurrent network, "
+        "a running average of losses, or a target that is updated with results of the model carry this graph from one round into the "
+        "next; it grows with every round. Going back through a fixed number of steps only is called truncated backpropagation through "
+        "time: the numbers of the state go on, its history does not. `retain_graph=True` lets the graph grow for ever: each round "
+        "goes back through all rounds before it, slower and slower, and the weights that were updated in between make it fail anyway.",
+        zh="张量记得的不只是数值，还有得到它的运算（它的*计算图*）。循环网络的隐藏状态、损失的滑动平均、用模型结果更新的目标，都会把这张"
+        "图从一轮带到下一轮；每一轮它都会变大。只沿固定的步数返回，叫作截断的时间反向传播：状态的数值继续传下去，历史则不传。"
+        "`retain_graph=True` 让图无限增长：每一轮都要沿着之前所有轮返回，越来越慢，而且期间更新过的权重仍会让它失败。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+cell = torch.nn.RNNCell(2, 3)
+opt = torch.optim.SGD(cell.parameters(), lr=0.1)
+h = torch.zeros(1, 3)
+for x in torch.randn(4, 1, 2):
+    h = cell(x, h)
+    loss = (h ** 2).sum()
+    opt.zero_grad()
+    loss.backward()  # PL502 backward freed
+    opt.step()
+print(h.detach())
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+cell = torch.nn.RNNCell(2, 3)
+opt = torch.optim.SGD(cell.parameters(), lr=0.1)
+h = torch.zeros(1, 3)
+for x in torch.randn(4, 1, 2):
+    h = h.detach()
+    h = cell(x, h)
+    loss = (h ** 2).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print(h.detach())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "loss.backward()",
+            "loss.backward(retain_graph=True)",
+            T(
+                en="Now the old rounds are kept, but their weights have been updated since: torch refuses for that reason instead.",
+                zh="之前各轮保留下来了，但它们的权重已经更新过：torch 会因此报另一个错。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
+          "https://docs.pytorch.org/docs/stable/notes/autograd.html#how-autograd-encodes-the-history"),
+)

@@ -1,0 +1,151 @@
+"""PL801: a gradient was asked for whole numbers. Torch refuses at once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.source import Program
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called, torch_name
+from pitfall_lab.rules.wording import at_line, capital, statement_text
+from pitfall_lab.trace import Event, Failure, T
+
+ASKS = {"requires_grad", "requires_grad_"}
+FACTORIES = {"tensor", "arange", "ones", "zeros", "full", "randint", "empty", "ones_like", "zeros_like", "full_like", "as_tensor"}
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each request for gradients that torch refused because of the type of the numbers."""
+    for step, failure in story.failures("dtype"):
+        event = story.event(step)
+        if event is not None and _asks(event):
+            yield _finding(story, event, failure)
+
+
+def _asks(event: Event) -> bool:
+    """Does the call ask for gradients: the attribute, the method, or ``requires_grad=True`` in a factory?"""
+    return event.name in ASKS or (event.name in FACTORIES and any(o.name == "requires_grad" and o.text == "True" for o in event.operands))
+
+
+def _finding(story: Story, event: Event, failure: Failure) -> Finding:
+    span = failure.span or story.span(event.step)
+    tensor = story.tensor(failure.tensor, event.step)
+    dtype = str((tensor or {}).get("dtype") or "")
+    here = at_line(story, span)
+    kind = T(en=f" of type `{dtype}`", zh=f"（类型 `{dtype}`）") if dtype else T(en="", zh="")
+    related = [story.related("read", event.step, T(
+        en=f"`{statement_text(story, span)}` asks for a gradient, and torch raises",
+        zh=f"`{statement_text(story, span)}` 要求梯度，torch 报错",
+    ))]  # fmt: skip
+    born = (tensor or {}).get("born")
+    if born is not None and born != event.step:
+        related.insert(0, story.related("made", born, T(en="the whole numbers are made here", zh="整数张量在这里创建")))
+    return RULE.finding(
+        span, event.step,
+        T(
+            en=f"{capital(here.en)} asks for the gradient of whole numbers{kind.en}; only numbers with a fractional part can have one.",
+            zh=f"{here.zh}要求整数{kind.zh}的梯度；只有带小数的数才能有梯度。",
+        ),
+        T(
+            en="A gradient says what happens when a number changes by a very small amount. Whole numbers cannot change by a small "
+            "amount, so torch refuses. Python's `1` and `2` become a tensor of whole numbers; `1.0` and `2.0` become one of floating "
+            "point numbers.",
+            zh="梯度说的是：一个数变化极小的一点时会发生什么。整数不能变化“极小的一点”，所以 torch 拒绝。Python 的 `1` 和 `2` 会变成整数"
+            "张量，`1.0` 和 `2.0` 才会变成浮点张量。",
+        ),
+        related=related,
+        fixes=_fixes(story, event),
+        facts=[Fact("dtype", dtype or None, story.by(event.step))],
+        predicted=story.predicted(failure, event.step),
+    )  # fmt: skip
+
+
+def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
+    program = story.program
+    name = torch_name(program) if program.tree else None
+    node = program.at(story.span(event.step)) if program.tree else None
+    if node is None or name is None:
+        return ()
+    return unique(program.text, [_typed(program, node, name), _converted(program, node)])
+
+
+def _typed(program: Program, node: ast.AST, torch: str) -> Fix | None:
+    """``dtype=torch.float32`` where the tensor is made."""
+    if not isinstance(node, ast.Call) or called(node) in ASKS:
+        return None
+    title = T(en="Make floating point numbers from the start", zh="一开始就创建浮点数")
+    given = next((k for k in node.keywords if k.arg == "dtype"), None)
+    if given is not None:
+        return Fix(title, program.replace((given.value, f"{torch}.float32")))
+    asked = next((k for k in node.keywords if k.arg == "requires_grad"), None)
+    if asked is None:
+        return None
+    return Fix(title, program.replace((asked, f"dtype={torch}.float32, {program.segment(asked)}")))
+
+
+def _converted(program: Program, node: ast.AST) -> Fix | None:
+    """``x = x.float().requires_grad_()`` where the request stands alone."""
+    statement = program.statement(node)
+    target: ast.expr | None = None
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute):
+        target = statement.targets[0].value
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and isinstance(statement.value.func, ast.Attribute):
+        target = statement.value.func.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) == "requires_grad_":
+        return Fix(_TITLE, program.replace((node.func.value, f"{program.segment(node.func.value)}.float()")))
+    if statement is None or target is None or not isinstance(target, ast.Name):
+        return None
+    return Fix(_TITLE, program.replace((statement, f"{target.id} = {target.id}.float().requires_grad_()")))
+
+
+_TITLE = T(en="Convert to floating point first", zh="先转换成浮点数")
+
+RULE = Rule(
+    code="PL801",
+    name="integer-requires-grad",
+    severity="error",
+    title=T(en="A gradient was asked for whole numbers", zh="对整数要求了梯度"),
+    what=T(
+        en="A gradient was asked for numbers without a fractional part. A gradient measures the effect of a very small change, and `1`, "
+        "`2`, `3` cannot change a little. Write `1.0, 2.0, 3.0`, or convert the numbers first.",
+        zh="对没有小数部分的数要求了梯度。梯度衡量极小变化的影响，而 `1`、`2`、`3` 不能只变一点点。请写成 `1.0, 2.0, 3.0`，或先转换类型。",
+    ),
+    why=T(
+        en="The type of a tensor (its `dtype`) is taken from what it is made of: Python integers give `int64`, and so do "
+        "`torch.arange(3)`, `torch.randint(...)` and an index. Only floating point and complex types can have `requires_grad=True`. "
+        "The same holds for what is computed: casting to an integer type (`x.long()`) ends the graph silently, because no gradient "
+        "can pass through it.",
+        zh="张量的类型（`dtype`）取自创建它的数据：Python 整数得到 `int64`，`torch.arange(3)`、`torch.randint(...)` 和下标也是。只有浮点"
+        "和复数类型才能设置 `requires_grad=True`。计算中也一样：转换成整数类型（`x.long()`）会悄悄切断计算图，因为梯度无法通过它。",
+    ),
+    bad="""import torch
+
+w = torch.tensor([1, 2, 3], requires_grad=True)  # PL801 read
+loss = (w * w).sum()
+loss.backward()
+print(w.grad)
+""",
+    good="""import torch
+
+w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+loss = (w * w).sum()
+loss.backward()
+print(w.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "torch.tensor([1, 2, 3], requires_grad=True)",
+            "torch.tensor([1, 2, 3])",
+            T(
+                en="Without the request the line runs, but then nothing is recorded: backward finds no graph and raises.",
+                zh="去掉这个要求，这一行可以运行，但什么也不会被记录：反向传播找不到计算图而报错。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch-dtype",
+          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.requires_grad_.html"),
+)
