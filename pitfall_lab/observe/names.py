@@ -27,7 +27,7 @@ QUIET_METHODS = frozenset({
     "is_distributed", "is_nonzero_", "dim_order", "is_tensor", "is_storage", "result_type", "promote_types", "can_cast",
     "get_default_dtype", "is_grad_enabled", "is_inference_mode_enabled", "_has_compatible_shallow_copy_type", "_is_all_true",
     "_assert_async", "is_autocast_enabled", "_record_function_enter_new", "_record_function_exit", "_set_grad_enabled",
-    "set_default_dtype", "get_num_threads", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
+    "device", "_assert", "set_default_dtype", "get_num_threads", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
 })  # fmt: skip
 
 

@@ -18,7 +18,9 @@ from typing import Any, Protocol
 import torch
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode, handle_torch_function
 
+from pitfall_lab.observe import regions
 from pitfall_lab.observe.names import is_quiet, name_of
+from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
 from pitfall_lab.trace import Span
 
@@ -70,6 +72,9 @@ class Listener(Protocol):
 
     def failed(self, call: Call, error: BaseException) -> None:
         """The call raised; the error goes on to the program."""
+
+    def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
+        """Calls inside a region are not told; this is, once or more often, while it runs."""
 
     def stopped(self, reason: str) -> None:
         """An internal failure ended the recording; the program runs on unobserved."""
@@ -143,7 +148,9 @@ class Recorder(TorchFunctionMode):
                 name = name_of(func)
                 known = self._names[func] = (name, is_quiet(name))
             name, quiet = known
-            if quiet or torch._C._functorch.peek_interpreter_stack() is not None:
+            if quiet:
+                return None, Verdict.RUN
+            if regions.possible() and self._passed_over(caller):
                 return None, Verdict.RUN
             frame = self._sources.user_frame(caller)
             if frame is None or self._is_machinery(frame) or (name == GRAD and frame is not caller):
@@ -160,6 +167,13 @@ class Recorder(TorchFunctionMode):
         except Exception as error:  # whatever goes wrong in us must not reach the learner's program
             self.stop(_reason(error))
             return None, Verdict.RUN
+
+    def _passed_over(self, caller: FrameType) -> bool:
+        """Whether the call belongs to a stretch that torch runs as one thing; the listener is told of the stretch."""
+        region = regions.around(caller, self._sources) if self._backward_frame is None else None
+        if region is not None:
+            self._listener.passed_over(region, self._sources.span(region.frame), self._sources.scope(region.frame))
+        return region is not None or torch._C._functorch.peek_interpreter_stack() is not None
 
     def _is_machinery(self, frame: FrameType) -> bool:
         """Whether the call is torch's own work inside a backward that the learner started from ``frame``."""

@@ -14,6 +14,7 @@ from typing import Any
 from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.lines import LineWatch
 from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict
+from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Applied, Engine, ShadowError
 from pitfall_lab.trace import By, Effect, Event, Failure, Forecast, Note, Span, Trace
@@ -27,6 +28,7 @@ from pitfall_lab.verify.mirroring import Mirroring
 from pitfall_lab.verify.naming import Naming
 from pitfall_lab.verify.outcomes import Outcomes, is_as_predicted, is_same_error
 from pitfall_lab.verify.pairing import Pairing
+from pitfall_lab.verify.passing import Passing
 from pitfall_lab.verify.prediction import predict
 from pitfall_lab.verify.unseen import Unseen
 from pitfall_lab.verify.world import World
@@ -57,6 +59,7 @@ class Lockstep:
         pairing, adoption = Pairing(world, describe), Adoption(world, describe)
         self._meeting = Meeting(world, describe, memory=self._memory, pairing=pairing, adoption=adoption)
         self._unseen = Unseen(world, self._memory, adoption, self._meeting)
+        self._passing = Passing(world, adoption, self._meeting)
         self._comparison = Comparison(
             world, describe, memory=self._memory, pairing=pairing, adoption=adoption, meeting=self._meeting
         )
@@ -80,6 +83,7 @@ class Lockstep:
         if self._writer.full:
             raise TooLong
         self._engine.grad_enabled, self._engine.inference = call.grad, call.inference
+        self._passing.leave(call.frame, (call.args, call.kwargs), parent=self._parents[-1] if self._parents else None)
         self._note_mode(call)
         self._memory.look_for_writes(None)
         step = self._writer.reserve()
@@ -156,6 +160,10 @@ class Lockstep:
         self._forecasts.came_true(failure, step)
         self.last_failure = (type(error).__name__, message, failure)
 
+    def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
+        """Torch is inside a function that it runs as one thing: one step, whatever happens in there."""
+        self._passing.enter(region, span, scope)
+
     def stopped(self, reason: str) -> None:
         """Note that the recording ended early; the program goes on without us."""
         self.lines.stop()
@@ -166,6 +174,7 @@ class Lockstep:
     def finish(self, failure: Failure | None) -> Trace:
         """Return the trace of the program that has just ended."""
         self.lines.stop()
+        self._passing.leave(None, (), failure)
         return self._writer.finish(self._world.sources.sources, failure, facts.environment())
 
     # ------------------------------------------------------------------ what the listener's methods share
