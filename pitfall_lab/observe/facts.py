@@ -85,6 +85,24 @@ def is_opaque(tensor: torch.Tensor) -> bool:
     return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg())
 
 
+def opacity(tensor: torch.Tensor) -> str:
+    """Why the tensor's memory cannot be looked at; empty where it can."""
+    if not is_opaque(tensor):
+        return ""
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return "a tensor that a function transform has wrapped"
+    if tensor.is_nested:
+        return "a nested tensor: its rows have sizes of their own"
+    if tensor.layout is not torch.strided:
+        kind = "mkldnn" if tensor.is_mkldnn else str(tensor.layout).removeprefix("torch.")
+        return f"a tensor of layout {kind}: it has no strides"
+    if tensor.is_quantized:
+        return "a quantized tensor: its memory holds codes, not numbers"
+    if tensor.is_conj() or tensor.is_neg():
+        return "a conjugated or negated view: its memory holds other numbers than it has"
+    return f"a tensor of class {type(tensor).__name__}, which handles operations itself"
+
+
 @cache
 def dtype_name(dtype: torch.dtype) -> str:
     """``"float32"`` for ``torch.float32``."""

@@ -91,6 +91,7 @@ class Recorder(TorchFunctionMode):
         self._names: dict[Any, tuple[str, bool]] = {}
         self._trampolines: dict[tuple[int, int], tuple[CodeType, Callable[..., Any]]] = {}
         self._backward_frame: FrameType | None = None
+        self._in_region = False
 
     def __torch_function__(self, func: Callable[..., Any], _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Pass one call on to torch, telling the listener before and after."""
@@ -150,7 +151,7 @@ class Recorder(TorchFunctionMode):
             name, quiet = known
             if quiet:
                 return None, Verdict.RUN
-            if regions.possible() and self._passed_over(caller):
+            if (self._in_region or regions.possible()) and self._passed_over(caller):
                 return None, Verdict.RUN
             frame = self._sources.user_frame(caller)
             if frame is None or self._is_machinery(frame) or (name == GRAD and frame is not caller):
@@ -173,7 +174,8 @@ class Recorder(TorchFunctionMode):
         region = regions.around(caller, self._sources) if self._backward_frame is None else None
         if region is not None:
             self._listener.passed_over(region, self._sources.span(region.frame), self._sources.scope(region.frame))
-        return region is not None or torch._C._functorch.peek_interpreter_stack() is not None
+        self._in_region = region is not None  # between its transforms a region also makes plain calls
+        return self._in_region or torch._C._functorch.peek_interpreter_stack() is not None
 
     def _is_machinery(self, frame: FrameType) -> bool:
         """Whether the call is torch's own work inside a backward that the learner started from ``frame``."""

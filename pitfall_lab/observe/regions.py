@@ -27,6 +27,7 @@ _ENTRIES = (
     ("torch/fx/_symbolic_trace.py", "symbolic_trace", "torch.fx.symbolic_trace"),
     ("torch/export/__init__.py", "export", "torch.export.export"),
 )
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 _COMPILER = "torch._dynamo.convert_frame"
 REASONS = {
     "torch.func": "a function transform runs the function on wrapped tensors; what came out was read afterwards",
@@ -67,7 +68,7 @@ def possible() -> bool:
         torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._get_tracing_state() is not None
         or torch.fx._symbolic_trace._is_fx_tracing_flag
-        or torch.compiler._is_exporting_flag
+        or torch._C._get_dispatch_mode(_FAKE) is not None  # torch.export runs on fake tensors
         or (_COMPILER in sys.modules and sys.modules[_COMPILER].FRAME_COUNTER > 0)
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.observe.recorder import Call
-from pitfall_lab.shadow import Applied, Node, ShadowTensor
+from pitfall_lab.shadow import Applied, Device, Node, ShadowTensor
 from pitfall_lab.trace import By, Effect
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.cells import equal
@@ -99,12 +99,12 @@ class Comparison:
         known = self._records.find(real)
         if known is not None and known.shadow is shadow:
             return known.label, []
+        if seen.storage is None:
+            return (known.label, []) if known is not None else self._adopt(real)
         other = self._records.shadow_label(shadow)
         if known is not None or other is not None:
             self._writer.disagree(step, "result.is", known.label if known else "a new tensor", other or "a new tensor")
             return (known.label, []) if known else self._adopt(real)
-        if seen.storage is None:
-            return self._adopt(real)
         storage = self._records.storage_of(seen)
         mine = self._records.storage_label(shadow.storage)
         if (storage.label if storage else None) != mine:
@@ -117,6 +117,8 @@ class Comparison:
         else:
             self._records.add_impl(storage, seen, real)
         shadow.kind = seen.kind
+        if seen.device != shadow.device:
+            shadow.device = shadow.storage.device = Device(seen.device)
         return self._records.enter(real, shadow, seen.kind, step, storage).label, []
 
     def _adopt(self, real: Any) -> tuple[str, list[Effect]]:

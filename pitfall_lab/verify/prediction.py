@@ -22,9 +22,9 @@ def predict(world: World, call: Call) -> str:
     def shadow(real: Any) -> ShadowTensor:
         record = world.records.find(real)
         if record is None or record.shadow is None:
-            raise values.Unconvertible("a tensor whose memory cannot be looked at (sparse, nested, transformed)")
+            raise values.Unconvertible(facts.opacity(real) or "a tensor whose memory cannot be looked at")
         if devices and record.shadow.device != devices[0]:
-            raise values.Unconvertible("operands on two devices")
+            raise values.Unconvertible(f"tensors on different devices ({devices[0][:]} and {record.shadow.device[:]})")
         devices.append(record.shadow.device)
         return record.shadow
 
