@@ -219,7 +219,7 @@ def test_dead_tensors_are_told_dead_and_none_is_kept_alive_by_the_recording():
     before = sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
     kept = trace_program(SIGMOID)
     gc.collect()
-    assert sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects()) == before
+    assert sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects()) <= before  # what earlier tests left may go meanwhile
     assert kept.events
 
 
