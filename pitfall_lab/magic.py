@@ -98,6 +98,8 @@ class Watcher:
         self._shell = shell
         self._session: Session | None = None
         self._cell: tuple[str, str, Language] | None = None
+        #: The language of the last cell that was watched: hints speak it too.
+        self._language: Language = "en"
         self._workshop = Bench()
 
     def install(self) -> None:
@@ -146,6 +148,7 @@ class Watcher:
         # IPython counts up before or after this event, depending on its version; the name is right when the cell has run.
         count = self._shell.execution_count
         names = tuple(compiler.get_code_name(raw, text, number) for number in (count, count - 1))
+        self._language = language
         self._cell = (text, beginning(text, self._shell.user_ns), language)
         session = Session(names, "cell", text)
         session.__enter__()
@@ -167,6 +170,7 @@ class Watcher:
         """Switch the recording off and show what it saw."""
         session, self._session = self._session, None
         if session is None or self._cell is None:
+            self._hint(result)
             return
         text, start, language = self._cell
         self._shell.set_custom_exc((), None)
@@ -178,6 +182,17 @@ class Watcher:
             self._show(recorded, text, start, language)
         except Exception as error:  # as above
             self._say(_FAILED, f"{type(error).__name__}: {error}", language)
+
+    def _hint(self, result: Any) -> None:
+        """Say below the traceback of a cell that was not watched what torch's error means, and how to see where it came from."""
+        error = getattr(result, "error_in_exec", None)
+        if error is None or getattr(result.info, "silent", False):
+            return
+        with contextlib.suppress(Exception):  # the learner's traceback stands, whatever happens to us
+            from pitfall_lab.hint import hint
+
+            if text := hint(error, self._shell.transform_cell(result.info.raw_cell or ""), self._language):
+                print(text)
 
     def _show(self, recorded: Trace, text: str, start: str, language: Language) -> None:
         from IPython.display import display

@@ -1,0 +1,67 @@
+"""What ``pitfall-lab check`` adds to the running time of a training script of 200 lines: ``python3 -m tests.bench.checking [runs]``.
+
+Prints the script's own time (``python training.py``), that of the check, and what the check spends it on.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pitfall_lab.check import Subject, Workshop, large_harm
+from pitfall_lab.rules import find
+from pitfall_lab.trace import Trace
+
+SCRIPT = Path(__file__).resolve().parent / "training.py"
+HOME = SCRIPT.parent.parent.parent
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def command(*words: str) -> float:
+    """The time of a whole process."""
+    return timed(lambda: subprocess.run([sys.executable, *words], cwd=HOME, capture_output=True, check=False))
+
+
+def main() -> None:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    own, check = [], []
+    for _ in range(runs):  # in turn, so that both meet the same machine
+        own.append(command(str(SCRIPT)))
+        check.append(command("-m", "pitfall_lab", "check", str(SCRIPT)))
+    alone, checked = statistics.median(own), statistics.median(check)
+    lines = len(SCRIPT.read_text(encoding="utf-8").splitlines())
+    print(f"{SCRIPT.name}, {lines} lines, median of {runs}:")
+    print(f"  python {SCRIPT.name:<28}{alone:6.2f} s")
+    print(f"  pitfall-lab check {SCRIPT.name:<17}{checked:6.2f} s")
+    print(f"  the check adds                     {checked - alone:6.2f} s\n")
+    parts()
+
+
+def parts() -> None:
+    """Where the time of a check goes."""
+    subject = Subject(SCRIPT.read_text(encoding="utf-8"), SCRIPT.name, str(SCRIPT))
+    kept: list[Trace] = []
+    with Workshop() as shop:
+        rows = [
+            ("start the process that imports torch", lambda: shop.witness(Subject("import torch.optim", "start"))),
+            ("run the script there, unobserved", lambda: shop.output(subject)),
+            ("run it recorded by both engines", lambda: kept.append(shop.trace(subject))),
+            ("look for unseen writes to large tensors", lambda: large_harm(shop, subject, kept[0])),
+            ("find", lambda: find(kept[0])),
+        ]
+        for title, work in rows:
+            print(f"  {title:<41}{timed(work):6.2f} s")
+    print(f"  ({len(kept[0].events)} events in the trace)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Under the traceback of a cell that torch refused stand two short lines: what the error means, and how to see where it came from."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from pitfall_lab import magic
+from pitfall_lab.hint import KNOWN, changed, hint
+from pitfall_lab.rules import RULES
+
+X = "x = torch.ones(3, requires_grad=True)\n"
+ERRORS = {
+    "has been modified by": X + "h = x.exp()\nh += 1\nh.sum().backward()",
+    "leaf Variable": X + "x += 1",
+    "second time": X + "y = x.exp().sum()\ny.backward()\ny.backward()",
+    "does not require grad and": "torch.ones(1).backward()",
+    "only for scalar": X + "(x * 2).backward()",
+    "is a view and is being": X + "a, b = (x * 1).split(1)[:2]\na += 1",
+    "A view was created in": X + "with torch.no_grad():\n    v = x[:1]\nv += x[:1]",
+    "Inference tensors": X + "with torch.inference_mode():\n    i = torch.ones(3)\nx * i",
+    "not have been used": X + "torch.autograd.grad((x * 2).sum(), torch.ones(1, requires_grad=True))",
+    "must match the size": "torch.ones(3) + torch.ones(4)",
+    "cannot be multiplied": "torch.ones(2, 3) @ torch.ones(2, 3)",
+    "view size": "torch.ones(2, 3).t().view(6)",
+    "broadcast shape": "torch.ones(3).add_(torch.ones(2, 3))",
+    "single memory location": "torch.ones(1).expand(3).add_(1)",
+    "can't be cast": "torch.ones(2, dtype=torch.int64).add_(0.5)",
+    "numpy()": X + "x.numpy()",
+    "requires_grad flags": X + "(x * 2).requires_grad_(False)",
+    "floating point": "torch.tensor([1, 2], requires_grad=True)",
+    "non-leaf Tensor": X + "torch.optim.SGD([x * 2], lr=0.1)",
+    "same device": "raise RuntimeError('Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!')",
+}
+
+
+def raised(text: str) -> BaseException:
+    try:
+        exec(text, {"torch": __import__("torch")})
+    except Exception as error:
+        return error
+    raise AssertionError(text)
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda k: k.words[:30])
+def test_what_torch_says_is_recognised(known):
+    (text,) = [text for key, text in ERRORS.items() if key in known.words]
+    error = raised(text)
+    assert next(each for each in KNOWN if each.words in str(error)) is known
+    for language in ("en", "zh"):
+        lines = hint(error, text, language).split("\n")
+        assert len(lines) == 2
+        assert known.means.say(language) in lines[0]
+        assert "%%pitfall" in lines[1]
+
+
+def test_a_hint_points_to_rules_that_there_are():
+    assert {known.rule for known in KNOWN if known.rule} <= {rule.code for rule in RULES}
+
+
+@pytest.mark.parametrize("text", ["1 / 0", "{}['a']", "raise RuntimeError('my own')", "import nothing_there", "raise ValueError('shape')"])
+def test_an_error_that_is_not_torchs_gets_no_hint(text):
+    assert hint(raised(text), text) == ""
+
+
+def test_another_error_from_inside_torch_is_not_explained_but_can_be_looked_at():
+    text = "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, 7]))"
+    assert hint(raised(text), text).startswith("pitfall_lab: this error comes from inside torch.\n")
+
+
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [
+        ("h = x.exp()\nh += 1\nh.sum().backward()", []),
+        ("h += 1", ["h"]),
+        ("w[0] = 1", ["w"]),
+        ("model.weight.data.zero_()", ["model"]),
+        ("opt.step()", ["opt"]),
+        ("x = x * 2", ["x"]),
+        ("for a in xs:\n    total += a", ["total"]),
+        ("for _ in range(2):\n    h = x.exp()\n    h += 1\n    opt.step()", ["opt"]),
+        ("with open('f') as f:\n    f.seek_(0)", []),
+        ("def f():\n    h.mul_(2)", []),
+        ("y = (", []),
+    ],
+)
+def test_it_says_what_the_cell_would_find_changed(cell, names):
+    assert changed(cell) == names
+
+
+@pytest.fixture
+def shell(monkeypatch):
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
+    monkeypatch.setattr(magic.Bench, "warm", lambda self: None)
+    shell.run_cell("import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)")
+    yield shell
+    if getattr(shell, "_pitfall_lab", None) is not None:
+        magic.unload_ipython_extension(shell)
+    InteractiveShell.clear_instance()
+
+
+def test_the_hint_stands_below_the_traceback_and_leaves_it_alone(shell, capsys):
+    cell = "g = torch.sigmoid(x)\ng.mul_(2)\ng.sum().backward()"
+    shell.run_cell(cell)
+    without = capsys.readouterr().out
+    shell.run_line_magic("load_ext", "pitfall_lab")
+    shell.run_cell(cell)
+    with_hint = capsys.readouterr().out
+    traceback, _, below = with_hint.partition("pitfall_lab: ")
+    assert traceback.count("\n") == without.count("\n")
+    assert traceback.splitlines()[-1] == without.splitlines()[-1]
+    assert below.count("\n") == 2
+    assert "explain PL101" in below
+    assert "run again as it is" in below
+
+
+def test_a_cell_that_changed_what_it_starts_from_is_told_to_make_that_again(shell, capsys):
+    shell.run_line_magic("load_ext", "pitfall_lab")
+    shell.run_cell("h.mul_(2)\nh.sum().backward()")
+    assert "what makes `h`" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cell", ["1 / 0", "y = x + 1", "y = = 1", "%%pitfall\nh.mul_(2)\nh.sum().backward()"])
+def test_other_cells_get_no_hint(cell, shell, capsys, monkeypatch):
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: None)
+    shell.run_line_magic("load_ext", "pitfall_lab")
+    shell.run_cell(cell)
+    assert "pitfall_lab: " not in capsys.readouterr().out
