@@ -386,7 +386,7 @@ for _method, _entry in {
     "__add__": "add", "__radd__": "add", "__sub__": "sub", "__rsub__": "__rsub__", "__mul__": "mul", "__rmul__": "mul", "__truediv__": "div",
     "__rtruediv__": "__rtruediv__", "__pow__": "__pow__", "__rpow__": "__rpow__", "__mod__": "remainder", "__floordiv__": "__floordiv__",
     "__matmul__": "matmul", "__neg__": "neg", "__abs__": "abs", "__invert__": "__invert__", "__and__": "__and__", "__or__": "__or__",
-    "__xor__": "__xor__", "__gt__": "gt", "__lt__": "lt", "__ge__": "ge", "__le__": "le", "__eq__": "__eq__", "__ne__": "ne",
+    "__xor__": "__xor__", "__lshift__": "__lshift__", "__rshift__": "__rshift__", "__gt__": "gt", "__lt__": "lt", "__ge__": "ge", "__le__": "le", "__eq__": "__eq__", "__ne__": "ne",
     "__getitem__": "__getitem__", "__setitem__": "__setitem__", "__bool__": "__bool__", "__float__": "__float__", "__int__": "__int__",
     "__index__": "__index__",
 }.items():  # fmt: skip

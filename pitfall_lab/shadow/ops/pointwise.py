@@ -245,17 +245,6 @@ def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return pointwise(e, rule, (self,), dtype, dtype)
 
 
-@op("remainder", ".__mod__", samples=("a % 2", "n % 3"))
-def remainder(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
-    no_out(out)
-    tensor_only(input)
-    if isinstance(other, ShadowTensor):
-        raise Unmodelled("remainder of two tensors")
-    dtype = promoted(input, operand(other))
-    rule = Rule("RemainderBackward0", lambda a: np.remainder(a, np.asarray(other).astype(a.dtype)), (), lambda g, s: (g,))
-    return pointwise(e, rule, (input,), dtype, dtype)
-
-
 @op(".__floordiv__", "torch.floor_divide", ".floor_divide", samples=("n // 2", "p // 2"))
 def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
     pair = operand(input), operand(other)
@@ -299,8 +288,11 @@ def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 
 
 def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any], *,
-          floats: bool = True, arg: str = "a", functional: bool = False, source: str = "") -> None:  # fmt: skip
-    """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``."""
+          floats: bool = True, arg: str = "a", functional: bool = False, source: str = "", twin: Rule | None = None) -> None:  # fmt: skip
+    """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``.
+
+    ``twin`` is the rule of ``name_`` where it is another one.
+    """
     rule = Rule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 
     def run(e: Engine, input: Any, *, out: Any = None) -> ShadowTensor:
@@ -313,7 +305,7 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
     def run_in_place(e: Engine, input: Any) -> ShadowTensor:
         tensor_only(input)
         _real(input, name)
-        return in_place(e, rule, (input,), as_float(input.dtype) if floats else input.dtype)
+        return in_place(e, twin or rule, (input,), as_float(input.dtype) if floats else input.dtype)
 
     what = ", ".join(k.name for k in keeps)
     samples = (f"{arg}.{name}()", f"torch.{name}({arg})", f"{arg}.t().{name}()")

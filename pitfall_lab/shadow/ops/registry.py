@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 Kind = Literal["pure", "view", "inplace", "other"]
@@ -50,6 +50,16 @@ def add(
             raise ValueError(f"two entries for {full}")
         ENTRIES[full] = entry
     return entry
+
+
+def also(known: str, *names: str) -> None:
+    """Give a registered operation, named in full, more full names."""
+    entry = replace(ENTRIES[known], names=(*ENTRIES[known].names, *names))
+    for full in names:
+        if full in ENTRIES:
+            raise ValueError(f"two entries for {full}")
+    for full in entry.names:
+        ENTRIES[full] = entry
 
 
 def spell(name: str) -> tuple[str, ...]:

@@ -1,0 +1,475 @@
+"""More functions of one and two arguments, element by element: inverse hyperbolic, gamma and error functions, remainders, bits.
+
+What is saved follows ``tools/autograd/derivatives.yaml``; the numbers are NumPy's where it has the function, else a series.
+"""
+
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, DType
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled
+from pitfall_lab.shadow.graph import Written
+from pitfall_lab.shadow.ops import pointwise
+from pitfall_lab.shadow.ops.kit import NUMBERS, Keep, Rule, as_float, in_place, promoted, records, tensor_only
+from pitfall_lab.shadow.ops.mutate import cast
+from pitfall_lab.shadow.ops.pointwise import SELF, operand, unary
+from pitfall_lab.shadow.ops.registry import add, also, op
+from pitfall_lab.shadow.storage import ShadowTensor
+
+# -- special functions on arrays, in float64
+
+
+def lgamma(x: Any) -> Any:
+    """The logarithm of the gamma function's absolute value."""
+    return _each(_lgamma)(x)
+
+
+def _lgamma(x: float) -> float:
+    if math.isnan(x):
+        return x
+    return math.inf if math.isinf(x) or (x <= 0 and x == int(x)) else math.lgamma(x)
+
+
+def hurwitz(s: float, x: Any) -> Any:
+    """``sum over k of 1 / (x + k)**s`` for s > 1 and x > 0: twenty terms, then Euler and Maclaurin's formula."""
+    x = np.asarray(x, np.float64)
+    total = np.zeros_like(x)
+    for k in range(20):
+        total += (x + k) ** -s
+    y = x + 20
+    total += y ** (1 - s) / (s - 1) + 0.5 * y**-s
+    for even, bernoulli in ((2, 1 / 6), (4, -1 / 30), (6, 1 / 42), (8, -1 / 30)):
+        factor = math.prod(s + j for j in range(even - 1))
+        total += bernoulli / math.factorial(even) * factor * y ** (-s - even + 1)
+    return total
+
+
+def digamma(x: Any) -> Any:
+    """The derivative of ``lgamma``, for x > 0."""
+    y = np.asarray(x, np.float64)
+    total = np.zeros_like(y)
+    for _ in range(12):
+        total -= 1 / y
+        y = y + 1
+    inverse = 1 / (y * y)
+    series = inverse * (1 / 12 - inverse * (1 / 120 - inverse * (1 / 252 - inverse * (1 / 240 - inverse / 132))))
+    return np.where(np.asarray(x) > 0, total + np.log(y) - 0.5 / y - series, np.nan)
+
+
+def polygamma_values(n: int, x: Any) -> Any:
+    """The n-th derivative of ``digamma``, for x > 0."""
+    if n == 0:
+        return digamma(x)
+    values = (-1) ** (n + 1) * math.factorial(n) * hurwitz(n + 1.0, x)
+    return np.where(np.asarray(x) > 0, values, np.nan)
+
+
+def _erfinv(y: float) -> float:
+    if not -1 < y < 1:
+        return math.copysign(math.inf, y) if abs(y) == 1 else math.nan
+    x = 0.0
+    w = math.log(1 - y * y) if y else 0.0
+    t = 2 / (math.pi * 0.147) + w / 2
+    x = math.copysign(math.sqrt(max(math.sqrt(t * t - w / 0.147) - t, 0.0)), y)
+    for _ in range(4):
+        x -= (math.erf(x) - y) * math.sqrt(math.pi) / 2 * math.exp(x * x)
+    return x
+
+
+def _each(function: Callable[[float], float]) -> Callable[[Any], Any]:
+    return np.vectorize(function, otypes=[float])
+
+
+def bessel_i(order: int, x: Any) -> Any:
+    """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision."""
+    angle = (np.arange(64) + 0.5) * math.pi / 64
+    return np.mean(np.exp(np.asarray(x, np.float64)[..., None] * np.cos(angle)) * np.cos(order * angle), axis=-1)
+
+
+def _only_positive(x: Any) -> None:
+    if np.any(np.asarray(x) <= 0):
+        raise Unmodelled("the gamma function's derivatives left of zero")
+
+
+def _digamma(x: Any) -> Any:
+    _only_positive(x)
+    return digamma(x)
+
+
+def _underivable(name: str, forward: Callable[..., Any]) -> Rule:
+    """``acosh_`` and its like: torch has the derivative only of ``acosh``."""
+
+    def vjp(g: Any, s: Any) -> tuple[Any]:
+        raise ShadowError("NotImplementedError", f"the derivative for 'inplace version of {name}' is not implemented.")
+
+    return Rule(f"{name.capitalize()}Backward1", forward, (), vjp)
+
+
+_ROOT_PI = math.sqrt(math.pi)
+unary("acosh", "AcoshBackward0", np.arccosh, SELF, lambda g, s: g / np.sqrt(s.self * s.self - 1), arg="(b + 1)", twin=_underivable("acosh", np.arccosh))
+unary("asinh", "AsinhBackward0", np.arcsinh, SELF, lambda g, s: g / np.sqrt(s.self * s.self + 1), twin=_underivable("asinh", np.arcsinh))
+unary("atanh", "AtanhBackward0", np.arctanh, SELF, lambda g, s: g / (1 - s.self * s.self), arg="(a * 0.3)", twin=_underivable("atanh", np.arctanh))
+unary("lgamma", "LgammaBackward0", lgamma, SELF, lambda g, s: g * _digamma(s.self), arg="b")
+unary("digamma", "DigammaBackward0", _digamma, SELF, lambda g, s: g * polygamma_values(1, s.self), arg="b")
+unary("erfinv", "ErfinvBackward0", _each(_erfinv), SELF, lambda g, s: g * 0.5 * _ROOT_PI * np.exp(_each(_erfinv)(s.self) ** 2), arg="(a * 0.3)")
+unary("i0", "I0Backward0", lambda x: bessel_i(0, x), SELF, lambda g, s: g * bessel_i(1, s.self))
+unary("sinc", "SincBackward0", np.sinc, SELF, lambda g, s: g * _sinc_slope(s.self))
+unary("deg2rad", "Deg2RadBackward0", np.deg2rad, (), lambda g, s: g * (math.pi / 180))
+unary("rad2deg", "Rad2DegBackward0", np.rad2deg, (), lambda g, s: g * (180 / math.pi))
+unary("frac", "FracBackward0", lambda x: x - np.trunc(x), (), lambda g, s: g, floats=False)
+
+
+def _sinc_slope(x: Any) -> Any:
+    z = x * math.pi
+    return np.where(x == 0, 0, math.pi * (z * np.cos(z) - np.sin(z)) / np.where(x == 0, 1, z * z))
+
+
+_SPECIAL = {"digamma": "psi", "lgamma": "gammaln", "erf": "erf", "erfc": "erfc", "erfinv": "erfinv", "exp2": "exp2", "expm1": "expm1",
+            "log1p": "log1p", "sinc": "sinc", "i0": "i0", "round": "round"}  # fmt: skip
+for _name, _twin in _SPECIAL.items():
+    also(f"torch.{_name}", f"torch.special.{_twin}")
+also("torch.digamma", "torch.special.digamma")
+for _old, _new in {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan", "atanh": "arctanh"}.items():
+    also(f"torch.{_old}", f"torch.{_new}", f"torch.Tensor.{_new}")
+    also(f"torch.Tensor.{_old}_", f"torch.{_new}_", f"torch.Tensor.{_new}_")
+also("torch.trunc", "torch.fix", "torch.Tensor.fix")
+also("torch.Tensor.trunc_", "torch.fix_", "torch.Tensor.fix_")
+also("torch.Tensor.neg_", "torch.Tensor.negative_", "torch.negative_")
+also("torch.Tensor.abs_", "torch.Tensor.absolute_")
+also("torch.Tensor.mul_", "torch.Tensor.multiply_")
+also("torch.Tensor.div_", "torch.Tensor.divide_", "torch.Tensor.true_divide_")
+also("torch.div", "torch.divide", "torch.Tensor.divide")
+also("torch.sub", "torch.Tensor.subtract")
+also("torch.Tensor.sub_", "torch.Tensor.subtract_")
+
+
+@op("sgn", samples=("torch.sgn(p)", "p.sgn()"))
+def sgn(e: Engine, input: Any) -> ShadowTensor:
+    tensor_only(input)
+    if records(e, input) or input.dtype.is_complex:
+        raise Unmodelled("the derivative of sgn is a tensor without memory")
+    return pointwise.pointwise(e, Rule("", np.sign), (input,), input.dtype)
+
+
+@op("torch.polygamma", "torch.special.polygamma", saves="self", samples=("torch.polygamma(1, b)", "torch.polygamma(2, b)"))
+def polygamma(e: Engine, n: Any, input: Any) -> ShadowTensor:
+    tensor_only(input)
+
+    def forward(x: Any) -> Any:
+        _only_positive(x)
+        return polygamma_values(n, x)
+
+    rule = Rule("PolygammaBackward0", forward, SELF, lambda g, s: (g * polygamma_values(n + 1, s.self),))
+    return pointwise.pointwise(e, rule, (input,), as_float(input.dtype), as_float(input.dtype))
+
+
+@op("logit", "torch.special.logit", saves="self", samples=("torch.logit(b * 0.2)", "(a * 0.3).logit(0.1)"))
+def logit(e: Engine, input: Any, eps: Any = None) -> ShadowTensor:
+    tensor_only(input)
+    low, high = (0.0, 1.0) if eps is None else (eps, 1 - eps)
+
+    def forward(x: Any) -> Any:
+        x = x if eps is None else np.clip(x, x.dtype.type(low), x.dtype.type(high))
+        return np.log(x / (1 - x))
+
+    def vjp(g: Any, s: Any) -> tuple[Any]:
+        outside = (s.self < low) | (s.self > high)
+        return (np.where(outside, np.nan if eps is None else 0, g / (s.self * (1 - s.self))),)
+
+    return pointwise.pointwise(e, Rule("LogitBackward0", forward, SELF, vjp), (input,), as_float(input.dtype), as_float(input.dtype))
+
+
+def _cleaned(nan: Any, posinf: Any, neginf: Any) -> Rule:
+    def forward(x: Any) -> Any:
+        if x.dtype.kind not in "fc":
+            return x
+        info = np.finfo(x.dtype)
+        high, low = info.max if posinf is None else posinf, info.min if neginf is None else neginf
+        return np.where(np.isnan(x), nan or 0, np.where(np.isposinf(x), high, np.where(np.isneginf(x), low, x)))
+
+    return Rule("NanToNumBackward0", forward, SELF, lambda g, s: (np.where(np.isfinite(s.self), g, 0),))
+
+
+@op("nan_to_num", saves="self", samples=("torch.nan_to_num(a)", "(a / 0).nan_to_num(1.0, 2.0)"))
+def nan_to_num(e: Engine, input: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> ShadowTensor:
+    tensor_only(input)
+    return pointwise.pointwise(e, _cleaned(nan, posinf, neginf), (input,), input.dtype, input.dtype)
+
+
+@op(".nan_to_num_", "torch.nan_to_num_", kind="inplace", saves="a clone of self", samples=("h.nan_to_num_()",))
+def nan_to_num_(e: Engine, self: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> ShadowTensor:
+    tensor_only(self)
+    return in_place(e, _cleaned(nan, posinf, neginf), (self,), self.dtype)
+
+
+@op("torch.special.entr", saves="self", samples=("torch.special.entr(b)",))
+def entr(e: Engine, input: Any) -> ShadowTensor:
+    tensor_only(input)
+    dtype = as_float(input.dtype)
+    rule = Rule(
+        "SpecialEntrBackward0", lambda x: np.where(x > 0, -x * np.log(np.where(x > 0, x, 1)), np.where(x == 0, 0, -np.inf)), SELF,
+        lambda g, s: (g * (-np.log(s.self) - 1),),
+    )  # fmt: skip
+    return pointwise.pointwise(e, rule, (input,), dtype, dtype)
+
+
+# -- two arguments
+
+
+def binary(name: str, rule: Rule, samples: tuple[str, ...], *, floats: bool = False, twin: bool = True, methods: bool = True,
+           dtype: DType | None = None) -> None:  # fmt: skip
+    """Register ``name`` for two tensors (or a tensor and a number) and, with ``twin``, ``name_``."""
+
+    def run(e: Engine, input: Any, other: Any) -> ShadowTensor:
+        pair = operand(input), operand(other)
+        kind = as_float(promoted(*pair)) if floats else promoted(*pair)
+        if kind.is_complex:
+            raise Unmodelled(f"{name} of complex numbers")
+        return pointwise.pointwise(e, rule, pair, dtype or kind, kind)
+
+    def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
+        pair = self, operand(other)
+        kind = as_float(promoted(*pair)) if floats else promoted(*pair)
+        if kind.is_complex:
+            raise Unmodelled(f"{name} of complex numbers")
+        return in_place(e, rule, pair, kind)
+
+    what = ", ".join(k.name for k in rule.keeps)
+    add(name if methods else f"torch.{name}", run, "pure", what, samples)
+    if twin:
+        add(f".{name}_", run_in_place, "inplace", what.replace("self", "a clone of self"), (f"h.{name}_(b)",) if rule.node else ())
+
+
+def _pair(first: int | None = 1, second: int | None = 0) -> tuple[Keep, ...]:
+    return Keep("other", 1, first), Keep("self", 0, second)
+
+
+BOTH = (Keep("other", 1), Keep("self", 0))
+binary("atan2", Rule("Atan2Backward0", np.arctan2, BOTH, lambda g, s: (g * s.other / (s.self**2 + s.other**2), -g * s.self / (s.self**2 + s.other**2))),
+       ("torch.atan2(a, b)", "a.atan2(c)"), floats=True)  # fmt: skip
+also("torch.atan2", "torch.arctan2", "torch.Tensor.arctan2")
+also("torch.Tensor.atan2_", "torch.Tensor.arctan2_")
+binary("hypot", Rule("HypotBackward0", np.hypot, (*BOTH, Keep("result", "result")), lambda g, s: (g * s.self / s.result, g * s.other / s.result)),
+       ("torch.hypot(a, b)", "a.hypot(c)"))  # fmt: skip
+binary("logaddexp", Rule("LogaddexpBackward0", np.logaddexp, BOTH, lambda g, s: (g / (1 + np.exp(s.other - s.self)), g / (1 + np.exp(s.self - s.other)))),
+       ("torch.logaddexp(a, b)", "a.logaddexp(c)"), twin=False)  # fmt: skip
+binary("logaddexp2", Rule("Logaddexp2Backward0", np.logaddexp2, BOTH, lambda g, s: (g / (1 + np.exp2(s.other - s.self)), g / (1 + np.exp2(s.self - s.other)))),
+       ("torch.logaddexp2(a, b)",), twin=False)  # fmt: skip
+binary("nextafter", Rule("", np.nextafter), ("torch.nextafter(p, p + 1)",))
+binary("heaviside", Rule("", lambda x, v: np.where(x == 0, v, np.where(x > 0, 1, 0))), ("torch.heaviside(p - 1, p)",), twin=False)
+binary("gcd", Rule("", np.gcd), ("torch.gcd(n, n + 2)",))
+binary("lcm", Rule("", np.lcm), ("torch.lcm(n, n + 2)",))
+binary("bitwise_left_shift", Rule("", np.left_shift), ("n << 1", "torch.bitwise_left_shift(n, n)"))
+binary("bitwise_right_shift", Rule("", np.right_shift), ("n >> 1",))
+for _sign, _name in (("l", "left"), ("r", "right")):
+    also(f"torch.bitwise_{_name}_shift", f"torch.Tensor.__{_sign}shift__")
+    also(f"torch.Tensor.bitwise_{_name}_shift_", f"torch.Tensor.__i{_sign}shift__")
+
+
+def _wins(best: Callable[..., Any], better: Callable[..., Any], node: str) -> Rule:
+    def vjp(g: Any, s: Any) -> tuple[Any, Any]:
+        first = better(s.self, s.other) | np.isnan(s.other)
+        return np.where(first, g, 0), np.where(first, 0, g)
+
+    return Rule(node, best, BOTH, vjp)
+
+
+binary("fmax", _wins(np.fmax, np.greater_equal, "FmaxBackward0"), ("torch.fmax(a, b)",), twin=False)
+binary("fmin", _wins(np.fmin, np.less_equal, "FminBackward0"), ("torch.fmin(a, b)",), twin=False)
+
+
+def _copysign_rule(other: Any) -> Rule:
+    def ratio(g: Any, s: Any) -> Any:
+        return np.where(s.self == 0, 0, g * (s.result / np.where(s.self == 0, 1, s.self)))
+
+    if isinstance(other, ShadowTensor):
+        keeps = (Keep("self", 0), Keep("result", "result"))
+        return Rule("CopysignBackward0", np.copysign, keeps, lambda g, s: (ratio(g, s), Written(np.zeros_like(g))))
+    forward = lambda x: np.copysign(x, np.asarray(other).astype(x.dtype))  # noqa: E731 - a rule in one row
+    return Rule("CopysignBackward1", forward, (Keep("self", 0), Keep("result", "result")), lambda g, s: (ratio(g, s),))
+
+
+def _fmod_rule(other: Any) -> Rule:
+    if not isinstance(other, ShadowTensor):
+        return Rule("FmodBackward0", lambda x: np.fmod(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
+    return Rule("FmodBackward1", np.fmod, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, np.trunc)))
+
+
+def _remainder_rule(other: Any) -> Rule:
+    if not isinstance(other, ShadowTensor):
+        return Rule("RemainderBackward0", lambda x: np.remainder(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
+    return Rule("RemainderBackward1", np.remainder, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, np.floor)))
+
+
+def _minus(g: Any, s: Any, rounded: Callable[[Any], Any]) -> Any:
+    return None if s.other is None else -g * rounded(s.self / s.other)
+
+
+def _xlogy(x: Any, y: Any) -> Any:
+    return np.where(np.isnan(y), np.nan, np.where(x == 0, 0, x * np.log(y)))
+
+
+def _log_where(x: Any, y: Any) -> Any:
+    return np.where((x == 0) & (y <= 0), 0, np.log(y))
+
+
+def _xlogy_rule(other: Any) -> Rule:
+    if not isinstance(other, ShadowTensor):
+        y = np.asarray(other)
+        return Rule("XlogyBackward2", lambda x: _xlogy(x, y.astype(x.dtype)), SELF, lambda g, s: (g * _log_where(s.self, y),))
+    keeps = (Keep("other", 1), Keep("self", 0))
+    return Rule("XlogyBackward0", _xlogy, keeps, lambda g, s: (g * _log_where(s.self, s.other), g * s.self / s.other))
+
+
+def _with_number(name: str, make: Callable[[Any], Rule], samples: tuple[str, ...], *, floats: bool = False, names: tuple[str, ...] = ()) -> None:
+    """Register ``name`` and ``name_``, whose node is another one when the second argument is a number."""
+
+    def kind(pair: tuple[Any, Any]) -> DType:
+        found = as_float(promoted(*pair)) if floats else promoted(*pair)
+        if found.is_complex or (found.category < 2 and not records_zero(pair)):
+            raise Unmodelled(f"{name} of such types")
+        return found
+
+    def run(e: Engine, input: Any, other: Any) -> ShadowTensor:
+        tensor_only(input)
+        pair = input, operand(other)
+        return pointwise.pointwise(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], kind(pair), kind(pair))
+
+    def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
+        tensor_only(self)
+        pair = self, operand(other)
+        return in_place(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], kind(pair))
+
+    add((name, *names), run, "pure", "self, other when other is a tensor", samples)
+    add(f".{name}_", run_in_place, "inplace", "a clone of self, other when other is a tensor", (f"h.{name}_(b)", f"h.{name}_(2)"))
+
+
+def records_zero(pair: tuple[Any, Any]) -> bool:
+    """Whether whole numbers are divided by nothing that is or may be zero (torch raises ZeroDivisionError, NumPy gives 0)."""
+    other = pair[1]
+    if isinstance(other, NUMBERS):
+        return other != 0
+    seen = other.window()
+    return seen is not None and bool(np.all(seen != 0))
+
+
+_with_number("copysign", _copysign_rule, ("torch.copysign(a, b)", "a.copysign(-1.0)"), floats=True)
+_with_number("fmod", _fmod_rule, ("torch.fmod(a, b)", "a.fmod(2)", "n.fmod(4)"))
+_with_number("remainder", _remainder_rule, ("a % 2", "n % 3", "torch.remainder(a, b)", "a % b"), names=(".__mod__",))
+also("torch.Tensor.remainder_", "torch.Tensor.__imod__")
+_with_number("xlogy", _xlogy_rule, ("torch.xlogy(a, b)", "a.xlogy(2.0)"), floats=True, names=("torch.special.xlogy",))
+
+
+@op("torch.special.xlog1py", saves="other, self", samples=("torch.special.xlog1py(a, b)",))
+def xlog1py(e: Engine, input: Any, other: Any) -> ShadowTensor:
+    tensor_only(input, other)
+    dtype = as_float(promoted(input, other))
+    rule = Rule(
+        "SpecialXlog1PyBackward0", lambda x, y: np.where(np.isnan(y), np.nan, np.where(x == 0, 0, x * np.log1p(y))), BOTH,
+        lambda g, s: (g * np.where((s.self == 0) & (s.other <= -1), 0, np.log1p(s.other)), g * s.self / (s.other + 1)),
+    )  # fmt: skip
+    return pointwise.pointwise(e, rule, (input, other), dtype, dtype)
+
+
+@op("ldexp", saves="other, result", samples=("torch.ldexp(p, n)",))
+def ldexp(e: Engine, input: Any, other: Any) -> ShadowTensor:
+    tensor_only(input, other)
+    if records(e, input, other) or other.dtype.category != 1:
+        raise Unmodelled("the derivative of ldexp")
+    dtype = as_float(input.dtype)
+    return pointwise.pointwise(e, Rule("", lambda x, k: x * np.exp2(k)), (input, other), dtype)
+
+
+@op("float_power", saves="as pow, of operands in float64", samples=("torch.float_power(a, 2)", "b.float_power(b)", "torch.float_power(n, 2)"))
+def float_power(e: Engine, input: Any, exponent: Any) -> ShadowTensor:
+    pair = operand(input), operand(exponent)
+    if promoted(*pair).is_complex:
+        raise Unmodelled("complex powers")
+    wide = [cast(e, x, FLOAT64) if isinstance(x, ShadowTensor) else x for x in pair]
+    return pointwise.pow(e, *wide)
+
+
+# -- questions
+
+
+def _question(names: str | tuple[str, ...], forward: Callable[[Any], Any], sample: str) -> None:
+    def run(e: Engine, input: Any) -> ShadowTensor:
+        tensor_only(input)
+        return pointwise.pointwise(e, Rule("", forward), (input,), BOOL)
+
+    add(names, run, "pure", "", (sample,))
+
+
+def _infinite(sign: int) -> Callable[[Any], Any]:
+    return lambda x: (x == sign * np.inf) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
+
+
+_question("isinf", np.isinf, "torch.isinf(a / 0)")
+_question("isposinf", _infinite(1), "torch.isposinf(a / 0)")
+_question("isneginf", _infinite(-1), "torch.isneginf(a / 0)")
+_question("signbit", lambda x: np.signbit(x) if x.dtype.kind == "f" else x < 0, "torch.signbit(a)")
+_question("isreal", np.isreal, "torch.isreal(a)")
+
+
+@op("isclose", samples=("torch.isclose(a, b)", "a.isclose(a + 1e-9)", "torch.isclose(n, n)"))
+def isclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> ShadowTensor:
+    tensor_only(input, other)
+    if input.dtype != other.dtype:
+        raise Unmodelled("isclose of two types")
+    result = pointwise.pointwise(e, Rule("", lambda x, y: np.isclose(x, y, rtol, atol, equal_nan)), (input, other), BOOL)
+    e.graph.bump(result.counter)  # what is equal first, then what is near is written into it
+    return result
+
+
+# -- comparisons and logic in place
+
+
+def _question_in_place(names: tuple[str, ...], node: str, forward: Callable[..., Any], sample: str) -> None:
+    rule = Rule(node, forward, (), lambda g, s: (np.zeros_like(g), np.zeros_like(g)))
+
+    def run(e: Engine, self: Any, other: Any) -> ShadowTensor:
+        tensor_only(self)
+        other = operand(other)
+        if isinstance(other, ShadowTensor):
+            if records(e, self, other):
+                raise Unmodelled(f"the history of {names[0]}")
+            return in_place(e, Rule("", forward), (self, other), elementwise=True)
+        plain = Rule(node, lambda x: forward(x, other), (), rule.vjp)
+        return in_place(e, plain, (self,))
+
+    add(names, run, "inplace", "", (sample,))
+
+
+for _name, _long, _forward in (("gt", "greater", np.greater), ("lt", "less", np.less), ("ge", "greater_equal", np.greater_equal),
+                               ("le", "less_equal", np.less_equal), ("eq", "", np.equal), ("ne", "not_equal", np.not_equal)):  # fmt: skip
+    _names = (f".{_name}_", f".{_long}_") if _long else (f".{_name}_",)
+    _question_in_place(_names, f"{_name.capitalize()}Backward0", _forward, f"h.{_name}_(0.5)")
+
+
+def _logic_in_place(name: str, forward: Callable[..., Any], sample: str, *aliases: str) -> None:
+    def run(e: Engine, self: Any, *others: Any) -> ShadowTensor:
+        tensor_only(self)
+        operands = (self, *(operand(x) for x in others))
+        if records(e, *operands):
+            raise Unmodelled(f"the history of {name}")
+        return in_place(e, Rule("", forward), operands, None if name.startswith("logical") else promoted(*operands))
+
+    add((f".{name}", *aliases), run, "inplace", "", (sample,))
+
+
+_logic_in_place("bitwise_and_", np.bitwise_and, "n.bitwise_and_(3)", ".__iand__")
+_logic_in_place("bitwise_or_", np.bitwise_or, "n.bitwise_or_(3)", ".__ior__")
+_logic_in_place("bitwise_xor_", np.bitwise_xor, "n.bitwise_xor_(3)", ".__ixor__")
+_logic_in_place("bitwise_not_", np.invert, "m.bitwise_not_()")
+_logic_in_place("logical_and_", np.logical_and, "m.logical_and_(p > 0)")
+_logic_in_place("logical_or_", np.logical_or, "m.logical_or_(p > 0)")
+_logic_in_place("logical_xor_", np.logical_xor, "m.logical_xor_(p > 0)")
