@@ -18,11 +18,10 @@ from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Written
-from pitfall_lab.shadow.ops import pointwise
-from pitfall_lab.shadow.ops.kit import NUMBERS, Keep, Rule, as_float, in_place, promoted, records, tensor_only
+from pitfall_lab.shadow.ops.kit import NUMBERS, Keep, Rule, as_float, in_place, pointwise, promoted, records, tensor_only
 from pitfall_lab.shadow.ops.mutate import cast
 from pitfall_lab.shadow.ops.pointwise import SELF, operand, unary
-from pitfall_lab.shadow.ops.registry import add, also, op
+from pitfall_lab.shadow.ops.registry import add, also, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 # -- special functions on arrays, in float64
@@ -115,12 +114,35 @@ def _underivable(name: str, forward: Callable[..., Any]) -> Rule:
 
 
 _ROOT_PI = math.sqrt(math.pi)
-unary("acosh", "AcoshBackward0", np.arccosh, SELF, lambda g, s: g / np.sqrt(s.self * s.self - 1), arg="(b + 1)", twin=_underivable("acosh", np.arccosh))
+unary(
+    "acosh",
+    "AcoshBackward0",
+    np.arccosh,
+    SELF,
+    lambda g, s: g / np.sqrt(s.self * s.self - 1),
+    arg="(b + 1)",
+    twin=_underivable("acosh", np.arccosh),
+)
 unary("asinh", "AsinhBackward0", np.arcsinh, SELF, lambda g, s: g / np.sqrt(s.self * s.self + 1), twin=_underivable("asinh", np.arcsinh))
-unary("atanh", "AtanhBackward0", np.arctanh, SELF, lambda g, s: g / (1 - s.self * s.self), arg="(a * 0.3)", twin=_underivable("atanh", np.arctanh))
+unary(
+    "atanh",
+    "AtanhBackward0",
+    np.arctanh,
+    SELF,
+    lambda g, s: g / (1 - s.self * s.self),
+    arg="(a * 0.3)",
+    twin=_underivable("atanh", np.arctanh),
+)
 unary("lgamma", "LgammaBackward0", lgamma, SELF, lambda g, s: g * _digamma(s.self), arg="b")
 unary("digamma", "DigammaBackward0", _digamma, SELF, lambda g, s: g * polygamma_values(1, s.self), arg="b")
-unary("erfinv", "ErfinvBackward0", _each(_erfinv), SELF, lambda g, s: g * 0.5 * _ROOT_PI * np.exp(_each(_erfinv)(s.self) ** 2), arg="(a * 0.3)")
+unary(
+    "erfinv",
+    "ErfinvBackward0",
+    _each(_erfinv),
+    SELF,
+    lambda g, s: g * 0.5 * _ROOT_PI * np.exp(_each(_erfinv)(s.self) ** 2),
+    arg="(a * 0.3)",
+)
 unary("i0", "I0Backward0", lambda x: bessel_i(0, x), SELF, lambda g, s: g * bessel_i(1, s.self))
 unary("sinc", "SincBackward0", np.sinc, SELF, lambda g, s: g * _sinc_slope(s.self))
 unary("deg2rad", "Deg2RadBackward0", np.deg2rad, (), lambda g, s: g * (math.pi / 180))
@@ -138,7 +160,14 @@ _SPECIAL = {"digamma": "psi", "lgamma": "gammaln", "erf": "erf", "erfc": "erfc",
 for _name, _twin in _SPECIAL.items():
     also(f"torch.{_name}", f"torch.special.{_twin}")
 also("torch.digamma", "torch.special.digamma")
-for _old, _new in {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan", "atanh": "arctanh"}.items():
+for _old, _new in {
+    "acos": "arccos",
+    "acosh": "arccosh",
+    "asin": "arcsin",
+    "asinh": "arcsinh",
+    "atan": "arctan",
+    "atanh": "arctanh",
+}.items():
     also(f"torch.{_old}", f"torch.{_new}", f"torch.Tensor.{_new}")
     also(f"torch.Tensor.{_old}_", f"torch.{_new}_", f"torch.Tensor.{_new}_")
 also("torch.trunc", "torch.fix", "torch.Tensor.fix")
@@ -157,7 +186,7 @@ def sgn(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if records(e, input) or input.dtype.is_complex:
         raise Unmodelled("the derivative of sgn is a tensor without memory")
-    return pointwise.pointwise(e, Rule("", np.sign), (input,), input.dtype)
+    return pointwise(e, Rule("", np.sign), (input,), input.dtype)
 
 
 @op("torch.polygamma", "torch.special.polygamma", saves="self", samples=("torch.polygamma(1, b)", "torch.polygamma(2, b)"))
@@ -169,7 +198,7 @@ def polygamma(e: Engine, n: Any, input: Any) -> ShadowTensor:
         return polygamma_values(n, x)
 
     rule = Rule("PolygammaBackward0", forward, SELF, lambda g, s: (g * polygamma_values(n + 1, s.self),))
-    return pointwise.pointwise(e, rule, (input,), as_float(input.dtype), as_float(input.dtype))
+    return pointwise(e, rule, (input,), as_float(input.dtype), as_float(input.dtype))
 
 
 @op("logit", "torch.special.logit", saves="self", samples=("torch.logit(b * 0.2)", "(a * 0.3).logit(0.1)"))
@@ -185,7 +214,7 @@ def logit(e: Engine, input: Any, eps: Any = None) -> ShadowTensor:
         outside = (s.self < low) | (s.self > high)
         return (np.where(outside, np.nan if eps is None else 0, g / (s.self * (1 - s.self))),)
 
-    return pointwise.pointwise(e, Rule("LogitBackward0", forward, SELF, vjp), (input,), as_float(input.dtype), as_float(input.dtype))
+    return pointwise(e, Rule("LogitBackward0", forward, SELF, vjp), (input,), as_float(input.dtype), as_float(input.dtype))
 
 
 def _cleaned(nan: Any, posinf: Any, neginf: Any) -> Rule:
@@ -202,7 +231,7 @@ def _cleaned(nan: Any, posinf: Any, neginf: Any) -> Rule:
 @op("nan_to_num", saves="self", samples=("torch.nan_to_num(a)", "(a / 0).nan_to_num(1.0, 2.0)"))
 def nan_to_num(e: Engine, input: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> ShadowTensor:
     tensor_only(input)
-    return pointwise.pointwise(e, _cleaned(nan, posinf, neginf), (input,), input.dtype, input.dtype)
+    return pointwise(e, _cleaned(nan, posinf, neginf), (input,), input.dtype, input.dtype)
 
 
 @op(".nan_to_num_", "torch.nan_to_num_", kind="inplace", saves="a clone of self", samples=("h.nan_to_num_()",))
@@ -219,7 +248,7 @@ def entr(e: Engine, input: Any) -> ShadowTensor:
         "SpecialEntrBackward0", lambda x: np.where(x > 0, -x * np.log(np.where(x > 0, x, 1)), np.where(x == 0, 0, -np.inf)), SELF,
         lambda g, s: (g * (-np.log(s.self) - 1),),
     )  # fmt: skip
-    return pointwise.pointwise(e, rule, (input,), dtype, dtype)
+    return pointwise(e, rule, (input,), dtype, dtype)
 
 
 # -- two arguments
@@ -234,7 +263,7 @@ def binary(name: str, rule: Rule, samples: tuple[str, ...], *, floats: bool = Fa
         kind = as_float(promoted(*pair)) if floats else promoted(*pair)
         if kind.is_complex:
             raise Unmodelled(f"{name} of complex numbers")
-        return pointwise.pointwise(e, rule, pair, dtype or kind, kind)
+        return pointwise(e, rule, pair, dtype or kind, kind)
 
     def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
         pair = self, operand(other)
@@ -330,7 +359,9 @@ def _xlogy_rule(other: Any) -> Rule:
     return Rule("XlogyBackward0", _xlogy, keeps, lambda g, s: (g * _log_where(s.self, s.other), g * s.self / s.other))
 
 
-def _with_number(name: str, make: Callable[[Any], Rule], samples: tuple[str, ...], *, floats: bool = False, names: tuple[str, ...] = ()) -> None:
+def _with_number(
+    name: str, make: Callable[[Any], Rule], samples: tuple[str, ...], *, floats: bool = False, names: tuple[str, ...] = ()
+) -> None:
     """Register ``name`` and ``name_``, whose node is another one when the second argument is a number."""
 
     def kind(pair: tuple[Any, Any]) -> DType:
@@ -342,7 +373,7 @@ def _with_number(name: str, make: Callable[[Any], Rule], samples: tuple[str, ...
     def run(e: Engine, input: Any, other: Any) -> ShadowTensor:
         tensor_only(input)
         pair = input, operand(other)
-        return pointwise.pointwise(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], kind(pair), kind(pair))
+        return pointwise(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], kind(pair), kind(pair))
 
     def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
         tensor_only(self)
@@ -377,7 +408,7 @@ def xlog1py(e: Engine, input: Any, other: Any) -> ShadowTensor:
         "SpecialXlog1PyBackward0", lambda x, y: np.where(np.isnan(y), np.nan, np.where(x == 0, 0, x * np.log1p(y))), BOTH,
         lambda g, s: (g * np.where((s.self == 0) & (s.other <= -1), 0, np.log1p(s.other)), g * s.self / (s.other + 1)),
     )  # fmt: skip
-    return pointwise.pointwise(e, rule, (input, other), dtype, dtype)
+    return pointwise(e, rule, (input, other), dtype, dtype)
 
 
 @op("ldexp", saves="other, result", samples=("torch.ldexp(p, n)",))
@@ -386,16 +417,20 @@ def ldexp(e: Engine, input: Any, other: Any) -> ShadowTensor:
     if records(e, input, other) or other.dtype.category != 1:
         raise Unmodelled("the derivative of ldexp")
     dtype = as_float(input.dtype)
-    return pointwise.pointwise(e, Rule("", lambda x, k: x * np.exp2(k)), (input, other), dtype)
+    return pointwise(e, Rule("", lambda x, k: x * np.exp2(k)), (input, other), dtype)
 
 
-@op("float_power", saves="as pow, of operands in float64", samples=("torch.float_power(a, 2)", "b.float_power(b)", "torch.float_power(n, 2)"))
+@op(
+    "float_power",
+    saves="as pow, of operands in float64",
+    samples=("torch.float_power(a, 2)", "b.float_power(b)", "torch.float_power(n, 2)"),
+)
 def float_power(e: Engine, input: Any, exponent: Any) -> ShadowTensor:
     pair = operand(input), operand(exponent)
     if promoted(*pair).is_complex:
         raise Unmodelled("complex powers")
     wide = [cast(e, x, FLOAT64) if isinstance(x, ShadowTensor) else x for x in pair]
-    return pointwise.pow(e, *wide)
+    return do(e, "pow", *wide)
 
 
 # -- questions
@@ -404,7 +439,7 @@ def float_power(e: Engine, input: Any, exponent: Any) -> ShadowTensor:
 def _question(names: str | tuple[str, ...], forward: Callable[[Any], Any], sample: str) -> None:
     def run(e: Engine, input: Any) -> ShadowTensor:
         tensor_only(input)
-        return pointwise.pointwise(e, Rule("", forward), (input,), BOOL)
+        return pointwise(e, Rule("", forward), (input,), BOOL)
 
     add(names, run, "pure", "", (sample,))
 
@@ -425,7 +460,7 @@ def isclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float 
     tensor_only(input, other)
     if input.dtype != other.dtype:
         raise Unmodelled("isclose of two types")
-    result = pointwise.pointwise(e, Rule("", lambda x, y: np.isclose(x, y, rtol, atol, equal_nan)), (input, other), BOOL)
+    result = pointwise(e, Rule("", lambda x, y: np.isclose(x, y, rtol, atol, equal_nan)), (input, other), BOOL)
     e.graph.bump(result.counter)  # what is equal first, then what is near is written into it
     return result
 

@@ -139,7 +139,7 @@ def bmm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     return pure(e, BMM, (input, mat2), (*input.shape[:2], mat2.shape[2]), input.dtype)
 
 
-@op("matmul", ".__matmul__", saves="as mm, mv, dot or bmm", samples=(
+@op("matmul", ".__matmul__", "torch.linalg.matmul", saves="as mm, mv, dot or bmm", samples=(
     "a @ w", "a @ c", "c @ c", "c @ w", "torch.matmul(a, w)", "a[None] @ w", "a[None] @ w[None]", "p @ w", "a[None].expand(2, 2, 3) @ w[None].expand(2, 3, 2)", "a @ a.t()"))  # fmt: skip
 def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)

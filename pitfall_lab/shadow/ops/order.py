@@ -1,7 +1,7 @@
 """Running results, places in an order, and counting: cummax, cumprod, kthvalue, mode, quantile, unique, searchsorted, bincount."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, ARG005, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
@@ -17,13 +17,8 @@ from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import scatter
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, in_place, new, own, pure, records, tensor_only, wrap_dim
 from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule, reduced_dims, reduced_shape, widen
-from pitfall_lab.shadow.ops.registry import ENTRIES, add, op
+from pitfall_lab.shadow.ops.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
-
-
-def do(e: Engine, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Run another operation: a part of a composite."""
-    return ENTRIES[f"torch.{name}"].run(e, *args, **kwargs)
 
 
 def _numbers(e: Engine, *tensors: ShadowTensor) -> list[np.ndarray]:
@@ -222,7 +217,12 @@ def aminmax(e: Engine, input: Any, *, dim: Any = None, keepdim: bool = False) ->
     return Pair((do(e, "amin", input, dims, keepdim), do(e, "amax", input, dims, keepdim)))
 
 
-@op("quantile", "nanquantile", saves="index, indices, weight, and what gather saves", samples=("p.quantile(0.5)", "torch.quantile(p, 0.3, dim=1)"))
+@op(
+    "quantile",
+    "nanquantile",
+    saves="index, indices, weight, and what gather saves",
+    samples=("p.quantile(0.5)", "torch.quantile(p, 0.3, dim=1)"),
+)
 def quantile(e: Engine, input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear") -> ShadowTensor:
     tensor_only(input)
     if records(e, input) or isinstance(q, ShadowTensor) or interpolation != "linear":
@@ -244,7 +244,7 @@ def searchsorted(e: Engine, sorted_sequence: Any, input: Any, *, out_int32: bool
     tensor_only(sorted_sequence)
     if sorted_sequence.ndim != 1 or sorter is not None:
         raise Unmodelled("searchsorted in several rows")
-    way = side or ("right" if right else "left")
+    way: Any = side or ("right" if right else "left")
     kind = DType("int32") if out_int32 else INT64
     if not isinstance(input, ShadowTensor):
         return pure(e, Rule("", lambda row: np.searchsorted(row, input, way)), (sorted_sequence,), (), kind)
@@ -309,7 +309,12 @@ def nonzero(e: Engine, input: Any, *, as_tuple: bool = False) -> Any:
     return do(e, "unbind", found, 1) if as_tuple and input.ndim else found
 
 
-@op("torch.functional.unique", "torch.unique", ".unique", samples=("n.unique()", "torch.unique(m)", "torch.unique(n, return_counts=True)[1]"))
+@op(
+    "torch.functional.unique",
+    "torch.unique",
+    ".unique",
+    samples=("n.unique()", "torch.unique(m)", "torch.unique(n, return_counts=True)[1]"),
+)
 def unique(e: Engine, input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
     if dim is not None:
         raise Unmodelled("unique along a dimension")
@@ -350,7 +355,3 @@ def diff(e: Engine, input: Any, n: int = 1, dim: int = -1, prepend: Any = None, 
         second = do(e, "narrow", result, at, 1, size - 1)
         result = do(e, "sub", second, first)
     return result
-
-
-__all__ = ["do"]
-

@@ -38,13 +38,12 @@ def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) 
     short = entry.names[0].rpartition(".")[2]
     if kwargs.get("requires_grad") or short in UNREFUSED:
         raise Unmodelled("out= of a leaf, or of a function that torch forgets to refuse")
+    if len(results) != len(targets) or any(t.dtype != r.dtype for t, r in zip(targets, results, strict=True)):
+        raise Unmodelled("out= of another length or type than the result")
     if any(r.requires_grad for r in results) or (e.grad_enabled and any(t.requires_grad for t in targets)):
         e.graph.created, e.graph.sequence = [], sequence  # torch refuses before it makes a node
-        name = next((REFUSED_AS[r.node.name] for r in results if r.node is not None and r.node.name in REFUSED_AS), short)
-        text = f"{name}(): functions with out=... arguments don't support automatic differentiation, {WHY}"
+        text = f"{_refused_as(short, results)}(): functions with out=... arguments don't support automatic differentiation, {WHY}"
         raise runtime(text, "other", tensor=targets[0])
-    if len(results) != len(targets):
-        raise Unmodelled("out= of another length than the result")
     operands = [x for x in (*args, *kwargs.values()) if isinstance(x, ShadowTensor) and not any(x is t for t in targets)]
     for target, result in zip(targets, results, strict=True):
         _fits(target, result, [*args, *operands], short in EXTREMA or f"torch.Tensor.{short}_" in ENTRIES)
@@ -57,12 +56,23 @@ def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) 
     return out
 
 
+def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
+    """The name under which torch refuses: that of the part which does, if it is known."""
+    node = next((r.node for r in results if r.node is not None), None)
+    if node is None:
+        return short
+    own = node.name.rpartition("Backward")[0].lower()
+    if own == short.replace("_", "") or short == "matmul":
+        return short
+    if node.name not in REFUSED_AS:
+        raise Unmodelled("out= of a composite")
+    return REFUSED_AS[node.name]
+
+
 def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], in_place: bool) -> None:
-    """Decline what torch's kernels do in ways of their own: other types, other sizes, and operands under the result."""
+    """Decline what torch's kernels do in ways of their own: other sizes, and operands under the result."""
     if result.storage is target.storage or target.inference:
         raise Unmodelled("out= of an operation that made no new memory")
-    if target.dtype != result.dtype:
-        raise Unmodelled("out= of another type than the result")
     if target.shape != result.shape and (target.storage.size or target.offset):
         raise Unmodelled("out= that is resized")
     if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):

@@ -287,32 +287,47 @@ def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepd
     return pure(e, Rule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype)
 
 
+def _lengths(x: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
+    """Norms of absolute values."""
+    if order == 0:
+        return np.sum(x != 0, axis=dims, keepdims=keepdim)
+    if math.isinf(order):
+        return (np.max if order > 0 else np.min)(x, axis=dims, keepdims=keepdim)
+    if order == 2:
+        return np.sqrt(np.sum(x * x, axis=dims, keepdims=keepdim))
+    return np.sum(x**order, axis=dims, keepdims=keepdim) ** (1 / order)
+
+
 @op(
     ".norm",
     "torch.functional.norm",
     "torch.norm",
     "torch.linalg.vector_norm",
     saves="self, result",
-    samples=("a.norm()", "torch.norm(a)", "a.norm(dim=1)", "torch.linalg.vector_norm(a)", "a.norm(p=1)"),
+    samples=("a.norm()", "torch.norm(a)", "a.norm(dim=1)", "torch.linalg.vector_norm(a)", "a.norm(p=1)", "a.norm(3)", "a.norm(float('inf'))", "a.norm(0)"),
 )
 def norm(
     e: Engine, input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None, *, ord: Any = None, out: Any = None
 ) -> ShadowTensor:
     tensor_only(input)
     order = {"fro": 2}.get(p, p) if ord is None else ord
-    if not isinstance(order, int | float) or order not in (1, 2) or dtype is not None or out is not None:
+    if not isinstance(order, int | float) or dtype is not None or out is not None or input.dtype.category != 2:
         raise Unmodelled(f"norm of order {order!r}")
     dims, before = reduced_dims(dim, input.ndim), input.shape
 
     def forward(x: np.ndarray) -> np.ndarray:
-        wide = np.abs(x.astype(np.float64))
-        return np.sum(wide, axis=dims, keepdims=keepdim) if order == 1 else np.sqrt(np.sum(wide * wide, axis=dims, keepdims=keepdim))
+        return _lengths(np.abs(x.astype(np.float64)), order, dims, keepdim)
 
-    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        if order == 1:
-            return (widen(g, before, dims, keepdim) * np.sign(s.self),)
-        length = widen(s.result, before, dims, keepdim)
-        return (widen(g, before, dims, keepdim) * np.where(length == 0, 0, s.self / np.where(length == 0, 1, length)),)
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray | None]:
+        g, length = widen(g, before, dims, keepdim), widen(s.result, before, dims, keepdim)
+        if order in (0, 1):
+            return (g * np.sign(s.self) if order else None,)
+        safe = np.where(length == 0, 1, length)
+        if math.isinf(order):
+            hit = np.abs(s.self) == length
+            return (g * np.sign(s.self) * hit / hit.sum(axis=dims, keepdims=True),)
+        steep = s.self if order == 2 else s.self * np.abs(s.self) ** (order - 2) / safe ** (order - 2)
+        return (g * np.where(length == 0, 0, steep / safe),)
 
     rule = Rule("LinalgVectorNormBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp)
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), input.dtype)

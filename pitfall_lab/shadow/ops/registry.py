@@ -62,6 +62,11 @@ def also(known: str, *names: str) -> None:
         ENTRIES[full] = entry
 
 
+def do(e: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Run another operation, a part of a composite: ``do(e, "cat", parts)`` is ``torch.cat``."""
+    return ENTRIES[f"torch.{name}"].run(e, *args, **kwargs)
+
+
 def spell(name: str) -> tuple[str, ...]:
     """Torch's full names for a short one.
 

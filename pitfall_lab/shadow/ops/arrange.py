@@ -1,0 +1,380 @@
+"""Arranging elements: diagonals, stacking, rotating, repeating, and writing a part of a copy (``*_scatter``, ``put``, ``scatter_reduce``)."""
+
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.dtypes import INT64, DType
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.graph import Written
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, check_history, in_place, new, preserved, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.registry import add, do, op
+from pitfall_lab.shadow.storage import ShadowTensor
+
+# -- diagonals
+
+
+@op("diag_embed", samples=("c.diag_embed()", "torch.diag_embed(c, 1)"))
+def diag_embed(e: Engine, input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> ShadowTensor:
+    tensor_only(input)
+    if input.ndim != 1 or (dim1, dim2) != (-2, -1):
+        raise Unmodelled("diag_embed of more than a vector")
+    size = input.shape[0] + abs(offset)
+    rule = Rule("DiagEmbedBackward0", lambda x: np.diag(x, offset), (), lambda g, s: (np.diagonal(g, offset),))
+    return pure(e, rule, (input,), (size, size), input.dtype)
+
+
+@op("diag", samples=("c.diag()", "w.diag()", "torch.diag(w, 1)", "torch.diag(p)"))
+def diag(e: Engine, input: Any, diagonal: int = 0) -> ShadowTensor:
+    tensor_only(input)
+    if input.ndim == 1:
+        return diag_embed(e, input, diagonal)
+    if input.ndim != 2:
+        raise Unmodelled("diag of more than a matrix")
+    shape, count = input.shape, len(np.diagonal(np.empty(input.shape, bool), diagonal))
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        full = np.zeros(shape, g.dtype)
+        rows = np.arange(count)
+        full[rows + max(-diagonal, 0), rows + max(diagonal, 0)] = g
+        return (full,)
+
+    rule = Rule("DiagonalBackward0_copy", lambda x: np.diagonal(x, diagonal), (), vjp)
+    return pure(e, rule, (input,), (count,), input.dtype)
+
+
+@op("diagflat", samples=("c.diagflat()",))
+def diagflat(e: Engine, input: Any, offset: int = 0) -> ShadowTensor:
+    tensor_only(input)
+    return diag_embed(e, do(e, "Tensor.contiguous", do(e, "Tensor.view", do(e, "Tensor.contiguous", input), -1)), offset)
+
+
+@op("trace", samples=("w.trace()", "torch.trace(n)"))
+def trace(e: Engine, input: Any) -> ShadowTensor:
+    tensor_only(input)
+    if input.ndim != 2:
+        raise Unmodelled("the trace of no matrix")
+    shape = input.shape
+    rule = Rule("TraceBackward0", np.trace, (), lambda g, s: (Written(np.eye(*shape, dtype=g.dtype) * g, 2),))
+    return pure(e, rule, (input,), (), INT64 if input.dtype.category < 2 else input.dtype)
+
+
+def _triangle_in_place(name: str, forward: Callable[..., Any]) -> None:
+    def run(e: Engine, self: Any, diagonal: int = 0) -> ShadowTensor:
+        tensor_only(self)
+        rule = Rule(f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),))
+        return in_place(e, rule, (self,), elementwise=False)
+
+    add(f".{name}_", run, "inplace", "", (f"h.{name}_()", f"p.{name}_(1)"))
+
+    def indices(
+        e: Engine, row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None, layout: Any = None
+    ) -> ShadowTensor:
+        if device is not None and str(device) != "cpu":
+            raise Unmodelled(f"device {device}")
+        places = np.stack(np.nonzero(forward(np.ones((row, col)), offset)))
+        return new(e, places.shape, DType(dtype) if dtype else INT64, places)
+
+    add(f"torch.{name}_indices", indices, "pure", "", (f"torch.{name}_indices(3, 2)",))
+
+
+_triangle_in_place("tril", np.tril)
+_triangle_in_place("triu", np.triu)
+
+
+# -- stacking and turning
+
+
+def _stacked(name: str, alias: tuple[str, ...], atleast: int, dim: Callable[[Any], int], samples: tuple[str, ...]) -> None:
+    def run(e: Engine, tensors: Any) -> ShadowTensor:
+        parts = [do(e, f"functional.atleast_{atleast}d", x) for x in tensors]
+        return do(e, "cat", parts, dim(parts))
+
+    add((f"torch.{name}", *alias), run, "pure", "", samples)
+
+
+_stacked("hstack", (), 1, lambda parts: 0 if parts[0].ndim == 1 else 1, ("torch.hstack((a, b))", "torch.hstack([c, c])"))
+_stacked("vstack", ("torch.row_stack",), 2, lambda parts: 0, ("torch.vstack((a, c))",))
+_stacked("dstack", (), 3, lambda parts: 2, ("torch.dstack((a, b))",))
+
+
+@op("torch.column_stack", samples=("torch.column_stack((c, c * 2))", "torch.column_stack((a, b))"))
+def column_stack(e: Engine, tensors: Any) -> ShadowTensor:
+    return do(e, "cat", [do(e, "Tensor.reshape", x, x.shape[0], 1) if x.ndim == 1 else x for x in tensors], 1)
+
+
+@op("torch.functional.block_diag", "torch.block_diag", samples=("torch.block_diag(a, c)", "torch.block_diag(w, p)"))
+def block_diag(e: Engine, *tensors: Any) -> ShadowTensor:
+    tensor_only(*tensors)
+    if any(x.ndim > 2 or x.dtype != tensors[0].dtype for x in tensors):
+        raise Unmodelled("block_diag of such tensors")
+    sizes = [(1,) * (2 - x.ndim) + x.shape for x in tensors]
+    corners = list(itertools.accumulate(sizes, lambda at, size: (at[0] + size[0], at[1] + size[1]), initial=(0, 0)))
+
+    def forward(*xs: np.ndarray) -> np.ndarray:
+        full = np.zeros(corners[-1], xs[0].dtype)
+        for x, (row, col), (n, m) in zip(xs, corners, sizes, strict=False):
+            full[row : row + n, col : col + m] = x
+        return full
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, ...]:
+        blocks = [g[row : row + n, col : col + m] for (row, col), (n, m) in zip(corners, sizes, strict=False)]
+        return tuple(block if x.ndim == 2 else block.reshape(x.shape).copy() for block, x in zip(blocks, tensors, strict=True))
+
+    return pure(e, Rule("BlockDiagBackward0", forward, (), vjp), tensors, corners[-1], tensors[0].dtype)
+
+
+def _flipped(name: str, dim: int) -> None:
+    def run(e: Engine, input: Any) -> ShadowTensor:
+        return do(e, "flip", input, (dim,))
+
+    add(name, run, "pure", "", (f"a.{name}()",))
+
+
+_flipped("fliplr", 1)
+_flipped("flipud", 0)
+
+
+@op("rot90", samples=("a.rot90()", "torch.rot90(a, 2)", "a.rot90(3)"))
+def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor:
+    tensor_only(input)
+    axes = wrap_dim(dims[0], input.ndim), wrap_dim(dims[1], input.ndim)
+    swapped = list(input.shape)
+    if k % 2:
+        swapped[axes[0]], swapped[axes[1]] = swapped[axes[1]], swapped[axes[0]]
+    rule = Rule("Rot90Backward0", lambda x: np.rot90(x, k, axes), (), lambda g, s: (np.rot90(g, -k, axes).copy(),))
+    if input.ndim != 2 or k % 4 == 0:
+        raise Unmodelled("rot90 of more than a matrix")
+    stride = (1, swapped[0]) if k % 2 else preserved(input)
+    return pure(e, rule, (input,), tuple(swapped), input.dtype, stride=stride)
+
+
+@op(
+    "repeat_interleave",
+    saves="index when the numbers of repeats are a tensor",
+    samples=("a.repeat_interleave(2)", "torch.repeat_interleave(a, 2, dim=1)", "a.repeat_interleave(i, dim=0)"),
+)
+def repeat_interleave(e: Engine, input: Any, repeats: Any = None, dim: Any = None, *, output_size: Any = None) -> ShadowTensor:
+    tensor_only(input)
+    if repeats is None:
+        raise Unmodelled("repeat_interleave of the numbers themselves")
+    x = input if dim is not None else do(e, "Tensor.reshape", input, -1)
+    at = wrap_dim(dim or 0, x.ndim)
+    if isinstance(repeats, ShadowTensor):
+        found = arrays(e, (repeats,))
+        if found is None or repeats.ndim != 1 or repeats.shape[0] != x.shape[at]:
+            raise Unmodelled("numbers of repeats that are not modelled")
+        places = np.repeat(np.arange(x.shape[at]), found[0])
+        return do(e, "index_select", x, at, new(e, places.shape, INT64, places))
+    sizes = list(x.shape)
+    spread = do(e, "Tensor.expand", do(e, "unsqueeze", x, at + 1), *sizes[: at + 1], repeats, *sizes[at + 1 :])
+    copy = do(e, "clone", spread, memory_format="contiguous_format")
+    return do(e, "flatten", copy, at, at + 1)
+
+
+@op("take_along_dim", saves="index, self", samples=("torch.take_along_dim(a, i.reshape(2, 1), 1)",))
+def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> ShadowTensor:
+    tensor_only(input, indices)
+    if dim is None or input.ndim != indices.ndim:
+        raise Unmodelled("take_along_dim without a dimension")
+    at = wrap_dim(dim, input.ndim)
+    shape = tuple(max(n, k) if d != at else n for d, (n, k) in enumerate(zip(input.shape, indices.shape, strict=True)))
+    rows = do(e, "Tensor.expand", input, *shape)
+    index = do(e, "Tensor.expand", indices, *(indices.shape[at] if d == at else n for d, n in enumerate(shape)))
+    return do(e, "gather", rows, at, index)
+
+
+@op("torch.functional.cartesian_prod", "torch.cartesian_prod", samples=("torch.cartesian_prod(c, c)", "torch.cartesian_prod(c)"))
+def cartesian_prod(e: Engine, *tensors: Any) -> ShadowTensor:
+    tensor_only(*tensors)
+    if any(x.ndim != 1 for x in tensors):
+        raise Unmodelled("cartesian_prod of no vectors")
+    if len(tensors) == 1:
+        return tensors[0]
+    grids = do(e, "functional.meshgrid", *tensors, indexing="ij")
+    return do(e, "stack", [do(e, "flatten", grid) for grid in grids], 1)
+
+
+# -- a part of a copy
+
+
+def _scattered(name: str, node: str, part: Callable[..., Any], samples: tuple[str, ...]) -> None:
+    """``part(array, ...)`` is the window that ``src`` replaces."""
+
+    def run(e: Engine, input: Any, src: Any, *where: Any, **named: Any) -> ShadowTensor:
+        tensor_only(input, src)
+        if input.dtype != src.dtype:
+            raise Unmodelled(f"{name} of two types")
+
+        def forward(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+            full = x.copy()
+            part(full, *where, **named)[...] = y
+            return full
+
+        def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
+            kept = g.copy()
+            part(kept, *where, **named)[...] = 0
+            return kept, part(g, *where, **named)
+
+        if part(np.empty(input.shape, bool), *where, **named).shape != src.shape:
+            raise Unmodelled(f"{name} that does not fit")
+        check_history(e, input, src)
+        return pure(e, Rule(node, forward, (), vjp), (input, src), input.shape, input.dtype, stride=preserved(input))
+
+    add(name, run, "pure", "", samples)
+
+
+def _selected(x: np.ndarray, dim: int, index: int) -> np.ndarray:
+    return np.moveaxis(x, dim, 0)[index]
+
+
+def _sliced(x: np.ndarray, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> np.ndarray:
+    return np.moveaxis(np.moveaxis(x, dim, 0)[slice(start, end, step)], 0, dim)
+
+
+def _diagonal(x: np.ndarray, offset: int = 0, dim1: int = 0, dim2: int = 1) -> np.ndarray:
+    window = np.diagonal(x, offset, dim1, dim2)
+    window.flags.writeable = True
+    return window
+
+
+_scattered("select_scatter", "SelectScatterBackward0", _selected, ("a.select_scatter(c, 0, 1)", "torch.select_scatter(p, p[:, 0], 1, 2)"))
+_scattered("slice_scatter", "SliceScatterBackward0", _sliced, ("a.slice_scatter(b, 0, 0, 2)", "torch.slice_scatter(p, p[:1], 0, 1)"))
+_scattered("diagonal_scatter", "DiagonalScatterBackward0", _diagonal, ("w.diagonal_scatter(w[0])",))
+
+
+def _masked_scatter_rule(mask_shape: Any) -> Rule:
+    def forward(x: np.ndarray, source: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        full, where = x.copy(), np.broadcast_to(mask, x.shape)
+        if where.sum() > source.size:
+            raise Unmodelled("masked_scatter of too few numbers")
+        full[where] = source.reshape(-1)[: where.sum()]
+        return full
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
+        where = np.broadcast_to(s.mask, g.shape)
+        picked = np.zeros(mask_shape, g.dtype).reshape(-1)
+        picked[: where.sum()] = g[where]
+        return np.where(where, 0, g), picked.reshape(mask_shape)
+
+    return Rule("MaskedScatterBackward0", forward, (Keep("mask", 2),), vjp, edges=2)
+
+
+def _check_masked(self: Any, mask: Any, source: Any) -> None:
+    tensor_only(self, mask, source)
+    if mask.dtype != "bool" or source.dtype != self.dtype or mask.shape != self.shape:
+        raise Unmodelled("masked_scatter of operands that do not fit")
+
+
+@op("masked_scatter", saves="mask", samples=("p.masked_scatter(m, p * 2)",))
+def masked_scatter(e: Engine, input: Any, mask: Any, source: Any) -> ShadowTensor:
+    _check_masked(input, mask, source)
+    if records(e, source):
+        raise Unmodelled("the source's gradient")
+    return pure(e, _masked_scatter_rule(source.shape), (input, source, mask), input.shape, input.dtype)
+
+
+@op(".masked_scatter_", kind="inplace", saves="mask", samples=("p.masked_scatter_(m, p * 2)",))
+def masked_scatter_(e: Engine, self: Any, mask: Any, source: Any) -> ShadowTensor:
+    _check_masked(self, mask, source)
+    if records(e, source):
+        raise Unmodelled("the source's gradient")
+    return in_place(e, _masked_scatter_rule(source.shape), (self, source, mask), elementwise=False)
+
+
+def _put_rule(accumulate: bool) -> Rule:
+    def forward(x: np.ndarray, source: np.ndarray, index: np.ndarray) -> np.ndarray:
+        flat = x.reshape(-1).copy()
+        if accumulate:
+            np.add.at(flat, index.reshape(-1), source.reshape(-1))
+        else:
+            flat[index.reshape(-1)] = source.reshape(-1)
+        return flat.reshape(x.shape)
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
+        kept = g.reshape(-1).copy()
+        if not accumulate:
+            kept[s.index.reshape(-1)] = 0
+        return kept.reshape(g.shape), g.reshape(-1)[s.index].reshape(s.index.shape)
+
+    return Rule("PutBackward0", forward, (Keep("index", 2), Keep("source", 1, 1)), vjp, edges=2)
+
+
+@op(
+    ".put_",
+    kind="inplace",
+    saves="index; source if it needs grad",
+    samples=("p.put_(i, torch.ones(2))", "p.put_(i, torch.ones(2), accumulate=True)", "h.put_(i, c[:2])"),
+)
+def put_(e: Engine, self: Any, index: Any, source: Any, accumulate: bool = False) -> ShadowTensor:
+    tensor_only(self, index, source)
+    if index.dtype != "int64" or source.dtype != self.dtype or index.shape != source.shape:
+        raise Unmodelled("put_ of operands that do not fit")
+    return in_place(e, _put_rule(accumulate), (self, source, index), elementwise=False)
+
+
+# -- combining what lands at one place
+
+_COMBINE: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum, "mean": np.add}
+
+
+def _combined(x: np.ndarray, places: Any, src: np.ndarray, how: str, include_self: bool) -> np.ndarray:
+    full = x.copy()
+    if not include_self:
+        full[places] = {"sum": 0, "mean": 0, "prod": 1, "amax": -np.inf, "amin": np.inf}[how]
+    _COMBINE[how].at(full, places, src)
+    if how == "mean":
+        count = np.zeros(x.shape) + int(include_self)
+        np.add.at(count, places, 1)
+        full = full / np.where(count == 0, 1, count)
+    return full.astype(x.dtype)
+
+
+def _reduced(name: str, node: str, keep: str, places: Callable[[np.ndarray, int], Any], sample: str, names: dict[str, str]) -> None:
+    def make(at: int, how: str, include_self: bool) -> Rule:
+        def forward(x: np.ndarray, src: np.ndarray, k: np.ndarray) -> np.ndarray:
+            where = places(k, at)
+            return _combined(x, where, src[tuple(slice(n) for n in k.shape)] if keep == "src" else src, how, include_self)
+
+        return Rule("", forward, (), None)
+
+    def check(e: Engine, self: Any, dim: int, index: Any, src: Any, reduce: str) -> tuple[int, str]:
+        tensor_only(self, index, src)
+        how = names.get(reduce)
+        if records(e, self, src):
+            raise Unmodelled(f"the gradient of {name}")
+        if how is None or self.dtype != src.dtype or self.dtype.category != 2 or not self.ndim:
+            raise Unmodelled(f"{name} of such operands")
+        return wrap_dim(dim, self.ndim), how
+
+    def run(e: Engine, input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> ShadowTensor:
+        at, how = check(e, input, dim, index, src, reduce)
+        return pure(e, make(at, how, include_self), (input, src, index), input.shape, input.dtype, stride=preserved(input))
+
+    def run_in_place(e: Engine, self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> ShadowTensor:
+        at, how = check(e, self, dim, index, src, reduce)
+        return in_place(e, make(at, how, include_self), (self, src, index), elementwise=False)
+
+    ways = list(names)
+    add(name, run, "pure", f"index, result, self, {keep}", tuple(f"p.{name}({sample}, '{way}')" for way in ways))
+    add(f".{name}_", run_in_place, "inplace", f"index, result, self, {keep}", (f"p.{name}_({sample}, '{ways[0]}', include_self=False)",))
+
+
+def _grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
+    grid: list[np.ndarray] = list(np.indices(index.shape))
+    grid[at] = index
+    return tuple(grid)
+
+
+_reduced("scatter_reduce", "ScatterReduceBackward0", "src", _grid, "0, torch.tensor([[0, 1, 0]]), p[1:] * 2",
+         {"sum": "sum", "prod": "prod", "amax": "amax", "amin": "amin", "mean": "mean"})  # fmt: skip
+_reduced("index_reduce", "IndexReduceBackward0", "source", lambda k, at: (*(slice(None),) * at, k), "0, i, p * 2",
+         {"prod": "prod", "amax": "amax", "amin": "amin"})  # fmt: skip

@@ -1,0 +1,302 @@
+"""Linear algebra: products and sums of products, inverses, determinants, solutions of equations, norms of matrices.
+
+``svd``, ``eigh`` and ``qr`` are left to torch: their factors are unique only up to signs, so two right answers may differ.
+"""
+
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: A002, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.graph import Saved, Written
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, in_place, pointwise, private, promoted, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.registry import add, do, op
+from pitfall_lab.shadow.storage import ShadowTensor
+
+# -- products
+
+
+@op(
+    "outer", "torch.ger", ".ger", saves="other if self needs grad; self if other needs grad", samples=("torch.outer(c, c)", "c.outer(a[0])")
+)
+def outer(e: Engine, input: Any, vec2: Any) -> ShadowTensor:
+    tensor_only(input, vec2)
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise Unmodelled("outer of no vectors")
+    return do(e, "mul", do(e, "Tensor.view", input, input.shape[0], 1), vec2)
+
+
+@op("vdot", saves="other, self", samples=("torch.vdot(p[0], p[1])",))
+def vdot(e: Engine, input: Any, other: Any) -> ShadowTensor:
+    tensor_only(input, other)
+    if records(e, input, other) or input.dtype.is_complex:
+        raise Unmodelled("the history of vdot")
+    return do(e, "dot", input, other)
+
+
+@op("torch.linalg.vecdot", saves="other if self needs grad; self if other needs grad", samples=("torch.linalg.vecdot(a, b)",))
+def vecdot(e: Engine, x: Any, y: Any, *, dim: int = -1) -> ShadowTensor:
+    tensor_only(x, y)
+    if x.dtype.is_complex or x.ndim < 2:
+        raise Unmodelled("vecdot of such tensors")
+    return do(e, "sum", do(e, "mul", x, y), dim)
+
+
+def _cross(dim: int) -> Rule:
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
+        return (
+            None if s.other is None else np.cross(s.other, g, axis=dim),
+            None if s.self is None else np.cross(g, s.self, axis=dim),
+        )
+
+    return Rule("LinalgCrossBackward0", lambda a, b: np.cross(a, b, axis=dim), (Keep("other", 1, 0), Keep("self", 0, 1)), vjp)
+
+
+@op(
+    "cross",
+    "torch.linalg.cross",
+    saves="other if self needs grad; self if other needs grad",
+    samples=("torch.cross(a, b, dim=1)", "torch.linalg.cross(a, b)", "a.cross(b, 1)"),
+)
+def cross(e: Engine, input: Any, other: Any, dim: Any = None) -> ShadowTensor:
+    tensor_only(input, other)
+    if input.shape != other.shape or input.dtype != other.dtype:
+        raise Unmodelled("cross of two shapes or types")
+    at = wrap_dim(-1 if dim is None else dim, input.ndim)
+    if input.shape[at] != 3 or (dim is None and input.shape.count(3) > 1):
+        raise Unmodelled("cross of other than three elements")
+    return pointwise(e, _cross(at), (input, other), input.dtype)
+
+
+def _matrices(*tensors: Any) -> None:
+    tensor_only(*tensors)
+    if len({x.dtype for x in tensors}) > 1 or tensors[0].dtype.category != 2:
+        raise Unmodelled("matrices of such types")
+
+
+def _sum_rule(node: str, names: tuple[str, str], product: Callable[..., Any], back: Callable[..., Any], beta: float, alpha: float) -> Rule:
+    """``beta * self + alpha * product(one, two)``; ``back(g, one, two)`` are the gradients of the factors."""
+
+    def forward(x: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+        return (0 if beta == 0 else x * x.dtype.type(beta)) + product(one, two) * x.dtype.type(alpha)
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:
+        first, second = back(g * g.dtype.type(alpha), getattr(s, names[0]), getattr(s, names[1]))
+        return g * g.dtype.type(beta) if beta != 1 else g, first, second
+
+    return Rule(node, forward, (Keep(names[0], 1, 2), Keep(names[1], 2, 1)), vjp)
+
+
+def _mv_back(g: Any, mat: Any, vec: Any) -> tuple[Any, Any]:
+    return None if vec is None else np.outer(g, vec), None if mat is None else mat.T @ g
+
+
+def _outer_back(g: Any, one: Any, two: Any) -> tuple[Any, Any]:
+    return None if two is None else g @ two, None if one is None else g.T @ one
+
+
+def _bmm_back(g: Any, one: Any, two: Any) -> tuple[Any, Any]:
+    return None if two is None else g @ np.swapaxes(two, -1, -2), None if one is None else np.swapaxes(one, -1, -2) @ g
+
+
+_SUMS: dict[str, tuple[str, tuple[str, str], Any, Any, tuple[int, int], str]] = {
+    "addmv": ("AddmvBackward0", ("mat", "vec"), np.matmul, _mv_back, (2, 1), "c[:2], a, c"),
+    "addr": ("AddrBackward0", ("vec1", "vec2"), np.outer, _outer_back, (1, 1), "a, c[:2], c"),
+    "baddbmm": ("BaddbmmBackward0", ("batch1", "batch2"), np.matmul, _bmm_back, (3, 3), "a[None], a[None], torch.eye(3)[None]"),
+}
+
+
+def _register_sum(name: str) -> None:
+    node, names, product, back, dims, operands = _SUMS[name]
+
+    def run(e: Engine, input: Any, one: Any, two: Any, *, beta: float = 1, alpha: float = 1) -> ShadowTensor:
+        _matrices(input, one, two)
+        if (one.ndim, two.ndim) != dims:
+            raise Unmodelled(f"{name} of other dimensions")
+        shape = product(np.empty(one.shape), np.empty(two.shape)).shape
+        if input.shape != shape:
+            raise Unmodelled(f"{name} that broadcasts")
+        return pure(e, _sum_rule(node, names, product, back, beta, alpha), (input, one, two), shape, input.dtype)
+
+    add(
+        name,
+        run,
+        "pure",
+        f"{names[0]} if {names[1]} needs grad; {names[1]} if {names[0]} needs grad",
+        (f"torch.{name}({operands})", f"torch.{name}({operands}, beta=0.5, alpha=2)"),
+    )
+
+
+for _name in _SUMS:
+    _register_sum(_name)
+
+
+@op(
+    ".addmm_",
+    kind="inplace",
+    saves="mat1 if mat2 needs grad; mat2 if mat1 needs grad",
+    samples=("p.addmm_(p[:, :2], p * 2)", "h.addmm_(p[:, :2], p, beta=0.5)"),
+)
+def addmm_(e: Engine, self: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> ShadowTensor:
+    _matrices(self, mat1, mat2)
+    if records(e, mat1, mat2) or (mat1.shape[0], mat2.shape[1], mat1.shape[1]) != (*self.shape, mat2.shape[0]):
+        raise Unmodelled("addmm_ that broadcasts, or of factors with gradients")
+    rule = _sum_rule("AddmmBackward0", ("mat1", "mat2"), np.matmul, _bmm_back, beta, alpha)
+    return in_place(e, rule, (self, mat1, mat2), elementwise=False, copies_self=False)
+
+
+@op(
+    "torch.linalg.matrix_power",
+    "matrix_power",
+    saves="as mm",
+    samples=("torch.linalg.matrix_power(s, 2)", "torch.matrix_power(s, 3)", "s.matrix_power(1)"),
+)
+def matrix_power(e: Engine, input: Any, n: int) -> ShadowTensor:
+    tensor_only(input)
+    if input.ndim != 2 or input.shape[0] != input.shape[1] or n not in (1, 2, 3):
+        raise Unmodelled("other powers of a matrix")
+    if n == 1:
+        return do(e, "clone", input)
+    square = do(e, "mm", input, input)
+    return square if n == 2 else do(e, "mm", square, input)
+
+
+# -- one square matrix
+
+
+def _square(x: Any) -> None:
+    tensor_only(x)
+    if x.ndim != 2 or x.shape[0] != x.shape[1] or x.dtype.category != 2 or not x.numel:
+        raise Unmodelled("batches of matrices, or no square one")
+
+
+def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A singular matrix makes torch raise in words of its own: declined."""
+
+    def run(*arrays: Any) -> Any:
+        try:
+            return function(*arrays)
+        except np.linalg.LinAlgError as problem:
+            raise Unmodelled(str(problem)) from None
+
+    return run
+
+
+@op("torch.linalg.inv", "inverse", saves="inverse", samples=("torch.linalg.inv(s)", "s.inverse()"))
+def inv(e: Engine, A: Any) -> ShadowTensor:
+    _square(A)
+    rule = Rule(
+        "LinalgInvExBackward0", _regular(lambda x: np.linalg.inv(x.astype(np.float64))), (Keep("inverse", "result"),),
+        lambda g, s: (-s.inverse.T @ g @ s.inverse.T,),
+    )  # fmt: skip
+    return pure(e, rule, (A,), A.shape, A.dtype, stride=(1, A.shape[0]))
+
+
+def _factored(e: Engine, result: ShadowTensor, A: ShadowTensor) -> None:
+    """The factors that torch keeps beside its operand: nobody else sees them."""
+    if result.node is not None:
+        found = arrays(e, (A,))
+        for name in ("LU", "pivots"):
+            result.node.keep(Saved(name, private(e, np.zeros(0) if found is None else found[0], A.dtype), own=True))
+
+
+@op("torch.linalg.det", "det", saves="A, result, and private factors", samples=("torch.linalg.det(s)", "s.det()", "torch.det(w[:2])"))
+def det(e: Engine, A: Any) -> ShadowTensor:
+    _square(A)
+    rule = Rule(
+        "LinalgDetBackward0", lambda x: np.linalg.det(x.astype(np.float64)), (Keep("A", 0), Keep("result", "result")),
+        _regular(lambda g, s: (g * s.result * np.linalg.inv(s.A.astype(np.float64)).T,)),
+    )  # fmt: skip
+    result = pure(e, rule, (A,), (), A.dtype)
+    _factored(e, result, A)
+    return result
+
+
+@op("torch.linalg.solve", saves="A, result, and private factors", samples=("torch.linalg.solve(s, s * 2)", "torch.linalg.solve(s, c)"))
+def solve(e: Engine, A: Any, B: Any, *, left: bool = True) -> ShadowTensor:
+    _square(A)
+    tensor_only(B)
+    if not left or B.ndim not in (1, 2) or B.shape[0] != A.shape[0] or B.dtype != A.dtype:
+        raise Unmodelled("other systems of equations")
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
+        flow = np.linalg.solve(s.A.astype(np.float64).T, g)
+        return -(np.outer(flow, s.result) if s.result.ndim == 1 else flow @ s.result.T), flow
+
+    rule = Rule(
+        "LinalgSolveExBackward0",
+        _regular(lambda a, b: np.linalg.solve(a.astype(np.float64), b)),
+        (Keep("A", 0), Keep("result", "result")),
+        _regular(vjp),
+    )
+    stride = (1,) if B.ndim == 1 else (1, A.shape[0])
+    result = pure(e, rule, (A, B), B.shape, A.dtype, stride=stride)
+    _factored(e, result, A)
+    return result
+
+
+@op("torch.linalg.cholesky", saves="L", samples=("torch.linalg.cholesky(s)",))
+def cholesky(e: Engine, input: Any, *, upper: bool = False) -> ShadowTensor:
+    _square(input)
+    if upper:
+        raise Unmodelled("the upper factor")
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
+        lower = s.L.astype(np.float64)
+        inner = np.tril(lower.T @ g)
+        inner -= np.diag(np.diag(inner)) / 2
+        inverse = np.linalg.inv(lower)
+        full = inverse.T @ inner @ inverse
+        return (Written((full + full.T) / 2),)
+
+    rule = Rule("LinalgCholeskyExBackward0", _regular(lambda x: np.linalg.cholesky(x.astype(np.float64))), (Keep("L", "result"),), vjp)
+    return pure(e, rule, (input,), input.shape, input.dtype, stride=(1, input.shape[0]))
+
+
+# -- norms and statistics
+
+
+@op("torch.linalg.norm", saves="result, self", samples=("torch.linalg.norm(a)", "torch.linalg.norm(c, 3)", "torch.linalg.norm(a, dim=1)"))
+def linalg_norm(e: Engine, A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> ShadowTensor:
+    tensor_only(A)
+    matrix = (isinstance(dim, tuple | list) and len(dim) == 2) or (dim is None and A.ndim == 2 and ord is not None)
+    if matrix and ord not in (None, "fro"):
+        raise Unmodelled("the norm of a matrix as an operator")
+    return do(e, "linalg.vector_norm", A, 2 if ord in (None, "fro") else ord, dim, keepdim, dtype)
+
+
+@op("torch.linalg.matrix_norm", saves="result, self", samples=("torch.linalg.matrix_norm(a)",))
+def matrix_norm(e: Engine, A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> ShadowTensor:
+    if ord != "fro":
+        raise Unmodelled("the norm of a matrix as an operator")
+    return do(e, "linalg.vector_norm", A, 2, tuple(dim), keepdim, dtype)
+
+
+def _both(name: str) -> None:
+    def run(e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> Any:
+        tensor_only(input)
+        if records(e, input) or isinstance(dim, bool):
+            raise Unmodelled(f"the history of {name}_mean")
+        return do(e, name, input, dim, unbiased, keepdim, correction=correction), do(e, "mean", input, dim, keepdim)
+
+    add(f"torch.{name}_mean", run, "pure", "self, and the spread", (f"torch.{name}_mean(p)", f"torch.{name}_mean(p, 0)"))
+
+
+_both("std")
+_both("var")
+
+
+@op("dist", saves="other, result, self", samples=("torch.dist(p, p * 2)", "p.dist(p + 1, 1)"))
+def dist(e: Engine, input: Any, other: Any, p: float = 2) -> ShadowTensor:
+    tensor_only(input, other)
+    if records(e, input, other) or p not in (1, 2):
+        raise Unmodelled("the history of dist")
+    forward = lambda x, y: np.sum(np.abs(x.astype(np.float64) - y) ** p) ** (1 / p)  # noqa: E731 - a rule in one row
+    return pure(e, Rule("", forward), (input, other), (), promoted(input, other))
