@@ -63,6 +63,10 @@ class Applied:
     harms: tuple[Harm, ...] = ()
 
 
+NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+"""Names that torch takes from those who know NumPy."""
+
+
 class Engine:
     """A world of shadow tensors under one :class:`Policy`.
 
@@ -75,6 +79,8 @@ class Engine:
         self.value_limit = value_limit
         self.standalone = standalone
         self.strict = False
+        self.anomaly = False
+        """Whether a stand-alone program has switched anomaly mode on."""
         self.random: np.random.Generator | None = np.random.default_rng(0) if standalone else None
         self.graph = Graph(policy)
         self.numpy_memory: WeakValueDictionary[int, Storage] = WeakValueDictionary()
@@ -116,6 +122,8 @@ class Engine:
         try:
             with np.errstate(all="ignore"):
                 kwargs = kwargs or {}
+                if "axis" in kwargs or "keepdims" in kwargs:
+                    kwargs = {NUMPY_NAMES.get(key, key): value for key, value in kwargs.items()}
                 result = run_into(self, entry, args, kwargs) if "out" in kwargs else entry.run(self, *args, **kwargs)
         except ShadowError as error:
             error.applied = self.applied()

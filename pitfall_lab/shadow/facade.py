@@ -11,21 +11,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType, TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from weakref import ref
 
 import numpy as np
 
 from pitfall_lab.shadow.dtypes import Device
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled
-from pitfall_lab.shadow.graph import Node
+from pitfall_lab.shadow.errors import ANOMALY_HINT, HINT, ShadowError, Unmodelled
+from pitfall_lab.shadow.graph import Node, Saved
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.creation import parameter
 from pitfall_lab.shadow.ops.kit import open_window
 from pitfall_lab.shadow.ops.reduce import Pair
 from pitfall_lab.shadow.policy import TORCH, Policy
-from pitfall_lab.shadow.storage import ShadowTensor
+from pitfall_lab.shadow.storage import ShadowTensor, Storage
 
 _ERRORS = {"RuntimeError": RuntimeError, "IndexError": IndexError, "ValueError": ValueError, "TypeError": TypeError, "NotImplementedError": NotImplementedError}
 _engine = Engine(TORCH, value_limit=1 << 20, standalone=True)
@@ -41,6 +41,25 @@ def reset(policy: Policy = TORCH, value_limit: int = 1 << 20) -> Engine:
     global _engine  # noqa: PLW0603 - the module stands for torch, which has one world too
     _engine = Engine(policy, value_limit, standalone=True)
     return _engine
+
+
+NON_LEAF_GRAD = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be populated during "
+    "autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. "
+    "If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 "
+    "for more information."
+)
+"""The warning of ``.grad`` on a tensor that keeps none."""
+
+
+REVERSED = (
+    "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error in a future release. "
+    "Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
+)
+DEEPCOPY = (
+    "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy "
+    "a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
+)
 
 
 class Size(tuple[int, ...]):
@@ -65,12 +84,28 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
             warnings.warn(text, UserWarning, stacklevel=3)
         return wrap(result)
     except ShadowError as error:
-        raised: Exception = _ERRORS.get(error.type_name, RuntimeError)(error.message)
-        raised.shadow = error  # type: ignore[attr-defined]
+        raised = as_raised(error)
     except Unmodelled as error:
         raised = NotImplementedError(error.reason)
         raised.__cause__ = error.__cause__
     raise raised
+
+
+def as_raised(error: ShadowError) -> Exception:
+    """Torch's exception for an error that the engine names."""
+    message = error.message
+    if _engine.anomaly and error.node is not None:
+        message = message.replace(HINT, ANOMALY_HINT)
+        text = f"Error detected in {error.node.name}. Traceback of forward call that caused the error:\n(not kept)"
+        warnings.warn(text, UserWarning, stacklevel=4)
+    raised: Exception = _ERRORS.get(error.type_name, RuntimeError)(message)
+    raised.shadow = error  # type: ignore[attr-defined]
+    return raised
+
+
+def raise_as_torch(error: ShadowError) -> NoReturn:
+    """Raise torch's exception for an error that the engine names."""
+    raise as_raised(error) from None
 
 
 def unwrap(value: Any) -> Any:
@@ -123,39 +158,60 @@ class Extremum(tuple["Tensor", "Tensor"]):
 
 
 class Function:
-    """A node of the graph, as ``grad_fn`` shows it."""
+    """A node of the graph, as ``grad_fn`` shows it; its class has the node's name."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
 
     def name(self) -> str:
         """Torch's name of the node."""
-        return self.node.name
+        return QUALIFIED.get(self.node.name, self.node.name)
 
     @property
     def next_functions(self) -> tuple[tuple[Function | None, int], ...]:
         """Where gradients go next."""
         return tuple((function(n), i) for n, i in self.node.next)
 
+    @next_functions.setter
+    def next_functions(self, value: object) -> None:
+        raise AttributeError(f"attribute 'next_functions' of '{type(self).__name__}' objects is not writable")
+
+    @property
+    def variable(self) -> Tensor:
+        """The leaf that an AccumulateGrad fills."""
+        if self.node.leaf is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute 'variable'")
+        return wrap(self.node.leaf)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):
             for saved in self.node.saved:
                 if saved.name == name[7:]:
-                    return _unpack(self.node, saved)
-        raise AttributeError(name)
+                    return saved_tensor(self.node, saved)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(f"_saved_{saved.name}" for saved in self.node.saved)]
 
     def __repr__(self) -> str:
-        return f"<{self.node.name} object>"
+        return f"<{self.node.name} object at {id(self):#x}>"
+
+
+QUALIFIED = {name: f"torch::autograd::{name}" for name in ("AccumulateGrad", "CopySlices", "CopyBackwards")}
+"""Nodes that torch names with their C++ namespace."""
+_node_classes: dict[str, type[Function]] = {}
 
 
 def function(node: Node | None) -> Function | None:
-    """The one Function of a node."""
+    """The one view of a node."""
     if node is not None and node.facade is None:
-        node.facade = Function(node)
+        kind = _node_classes.get(node.name) or _node_classes.setdefault(node.name, type(node.name, (Function,), {}))
+        node.facade = kind(node)
     return None if node is None else node.facade
 
 
-def _unpack(node: Node, saved: Any) -> Tensor:
+def saved_tensor(node: Node, saved: Saved) -> Tensor:
+    """What a node has saved, after torch's check."""
     try:
         saved.check(node)
     except ShadowError as error:
@@ -201,7 +257,14 @@ class Tensor:
     is_leaf = property(lambda self: self.shadow.is_leaf)
     _base = property(lambda self: wrap(self.shadow.base))
     retains_grad = property(lambda self: self.shadow.retains_grad)
-    T = property(lambda self: call("torch.Tensor.T.__get__", self))
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - torch's name
+        """The dimensions in reverse."""
+        if self.shadow.ndim not in (0, 2):
+            warnings.warn(REVERSED, UserWarning, stacklevel=2)
+        return call("torch.Tensor.T.__get__", self)
+
     real = property(lambda self: call("torch.Tensor.real.__get__", self))
     mT = property(lambda self: call("torch.Tensor.mT.__get__", self))  # noqa: N815 - torch's name
 
@@ -233,7 +296,7 @@ class Tensor:
     def grad(self) -> Tensor | None:
         """The accumulated gradient."""
         if not self.shadow.is_leaf and not self.shadow.retains_grad and self.shadow.gradient is None:
-            warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed.", UserWarning, stacklevel=2)
+            warnings.warn(NON_LEAF_GRAD, UserWarning, stacklevel=2)
         return wrap(self.shadow.gradient)
 
     @grad.setter
@@ -280,14 +343,32 @@ class Tensor:
         return self.shadow.dtype.itemsize
 
     def data_ptr(self) -> int:
-        """A number that tells where the memory is (only good for comparing)."""
-        return id(self.shadow.storage) + self.shadow.offset * self.element_size()
+        """The address of the first element (of unknown numbers: a number that is only good for comparing)."""
+        return address(self.shadow.storage) + self.shadow.offset * self.element_size() if self.shadow.storage.size else 0
 
     def untyped_storage(self) -> _Memory:
         """The storage."""
         return _Memory(self.shadow)
 
     storage = untyped_storage
+
+    nbytes = property(lambda self: self.numel() * self.element_size())
+
+    def is_set_to(self, tensor: Tensor) -> bool:
+        """Whether the other is the same window on the same memory."""
+        mine, other = self.shadow, tensor.shadow
+        return mine.storage is other.storage and (mine.offset, mine.shape, mine.stride) == (other.offset, other.shape, other.stride)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise RuntimeError(DEEPCOPY)
+        if id(self) not in memo:
+            # The copy is made by writing into fresh memory, which counts as a change.
+            copy = call("torch.Tensor.detach", self).clone()
+            copy.shadow.counter.version = 1
+            memo[id(self)] = Parameter(copy, self.requires_grad) if isinstance(self, Parameter) else copy.requires_grad_(self.requires_grad)
+            memo[id(self)].grad = None if self.grad is None else self.grad.__deepcopy__(memo)
+        return memo[id(self)]
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in row-major order."""
@@ -348,6 +429,13 @@ class Parameter(Tensor):
         return f"Parameter containing:\n{super().__repr__()}"
 
 
+def address(storage: Storage) -> int:
+    """Where a storage has its numbers."""
+    if not storage.size:
+        return 0
+    return id(storage) if storage.data is None else int(storage.data.__array_interface__["data"][0])
+
+
 class _Memory:
     """What ``untyped_storage()`` gives: its address and size."""
 
@@ -355,8 +443,8 @@ class _Memory:
         self.shadow = shadow
 
     def data_ptr(self) -> int:
-        """A number that tells which memory this is."""
-        return id(self.shadow.storage)
+        """The address of the memory."""
+        return address(self.shadow.storage)
 
     def nbytes(self) -> int:
         """Its size in bytes."""

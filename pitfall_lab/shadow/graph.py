@@ -302,6 +302,8 @@ class Graph:
             text = f"{made} created in no_grad mode and {what} modified inplace with grad mode enabled."
         else:
             text = f"Output {tensor.output_nr} of {message_name(node.name)} is a view and {what} modified inplace."
+        if view.creation == "custom":
+            raise runtime(text + errors.CUSTOM, "other", tensor=tensor, node=node)
         if view.creation == "multi":
             raise runtime(text + errors.MULTI, "multi-output-view-modified", tensor=tensor, node=node)
         mode = "inference_mode" if view.creation == "inference" else "no_grad"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 from pitfall_lab.shadow.dtypes import DType
-from pitfall_lab.shadow.facade import Parameter, Tensor, engine, no_grad
+from pitfall_lab.shadow.errors import ShadowError
+from pitfall_lab.shadow.facade import Parameter, Tensor, engine, no_grad, raise_as_torch
 from pitfall_lab.shadow.policy import Policy
 
 
@@ -55,7 +56,8 @@ class Module:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes."""
-        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+        text = f'Module [{type(self).__name__}] is missing the required "forward" function'
+        raise_as_torch(ShadowError("NotImplementedError", text))
 
     # -- what it holds
 
@@ -204,7 +206,7 @@ class Module:
         dtype = kwargs.get("dtype") or next((a for a in args if isinstance(a, DType)), None)
         others = [a for a in (*args, kwargs.get("device")) if not isinstance(a, DType) and a is not None]
         if any(str(getattr(a, "type", a)).split(":")[0] != "cpu" for a in others):
-            raise NotImplementedError(f"to({others[0]!r})")
+            raise AttributeError(f"the shadow engine has no device {others[0]!r}")
         for value in (*self.parameters(), *self.buffers()):
             if dtype is not None and value.is_floating_point():
                 value.data = value.data.to(dtype)

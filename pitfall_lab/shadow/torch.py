@@ -16,11 +16,13 @@ entry raises ``NotImplementedError``.
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
-from pitfall_lab.shadow import dtypes, nn, optim
+from pitfall_lab.shadow import dtypes, function, nn, optim
 from pitfall_lab.shadow.dtypes import DType
+from pitfall_lab.shadow.elsewhere import _unsafe_preserve_version_counter, broadcast_shapes, cuda, detect_anomaly, set_detect_anomaly
 from pitfall_lab.shadow.facade import (
     Namespace,
     Parameter,
@@ -48,11 +50,17 @@ int8, int16, short, int32, int, int64, long, uint8 = (
 bool, complex64, complex128 = dtypes.BOOL, DType("complex64"), DType("complex128")
 preserve_format, contiguous_format, channels_last, strided = "preserve_format", "contiguous_format", "channels_last", "strided"
 FloatTensor = Tensor
+pi, inf, nan, e = math.pi, math.inf, math.nan, math.e
 __version__ = "shadow of 2.13.0"
 
 
 autograd, linalg, special = (Namespace(f"{__name__}.{n}", f"torch.{n}") for n in ("autograd", "linalg", "special"))
 autograd.graph = Namespace(f"{__name__}.autograd.graph", "torch.autograd.graph")  # type: ignore[attr-defined]
+autograd.Function = function.Function  # type: ignore[attr-defined]
+for _place in (autograd, sys.modules[__name__]):
+    _place.set_detect_anomaly, _place.detect_anomaly = set_detect_anomaly, detect_anomaly  # type: ignore[attr-defined]
+autograd._unsafe_preserve_version_counter = _unsafe_preserve_version_counter  # type: ignore[attr-defined]  # noqa: SLF001
+autograd.no_grad, autograd.enable_grad = no_grad, enable_grad  # type: ignore[attr-defined]
 autograd.grad_mode = Namespace(f"{__name__}.autograd.grad_mode", "torch.autograd.grad_mode")  # type: ignore[attr-defined]
 
 
@@ -73,6 +81,23 @@ def modules() -> dict[str, Any]:
 
 
 __all__ = [
-    "Parameter", "Size", "Tensor", "autograd", "device", "enable_grad", "engine", "inference_mode", "is_grad_enabled", "is_tensor", "manual_seed", "nn",
-    "no_grad", "optim", "reset", "set_grad_enabled", "set_printoptions",
+    "Parameter",
+    "Size",
+    "Tensor",
+    "autograd",
+    "broadcast_shapes",
+    "cuda",
+    "device",
+    "enable_grad",
+    "engine",
+    "inference_mode",
+    "is_grad_enabled",
+    "is_tensor",
+    "manual_seed",
+    "nn",
+    "no_grad",
+    "optim",
+    "reset",
+    "set_grad_enabled",
+    "set_printoptions",
 ]  # fmt: skip

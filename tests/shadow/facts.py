@@ -766,26 +766,14 @@ x = torch.tensor([1.0, 1.0], requires_grad=True); y = x / torch.tensor([0.0, 2.0
 }
 
 ONLY_IN_LOCKSTEP: dict[str, str] = {
-    "V08 so does module.double()": "Module.double",
-    "V10 and bumps can be hidden": "torch.autograd._unsafe_preserve_version_counter",
     "B01 out=, lists, dropout and layouts too": "a few in-place methods",
-    "B08 batch_norm writes its running statistics without a bump": "nn.BatchNorm1d",
-    "B09 max_norm and load_state_dict write in place": "nn.Embedding",
     "W01 these are views": "torch.einsum",
     "S04 complex and half types": "exp of complex numbers",
     "S09 saved-tensor hooks switch the check off": "saved_tensors_hooks",
-    "S12 anomaly mode changes the hint and warns": "set_detect_anomaly",
     "S13 torch's own vander breaks its backward": "torch.vander",
     "M01 checkpoint checks its inputs and nothing else": "torch.utils.checkpoint",
-    "A02 with create_graph every backward makes a new .grad": "create_graph",
-    "A09 deepcopy refuses non-leaves": "deepcopy",
     "K01 the order of hooks of a non-leaf": "hooks of nodes",
     "K02 the order of hooks of a leaf": "register_post_accumulate_grad_hook",
-    "C01 what save_for_backward keeps is checked": "autograd.Function",
-    "C02 attributes of ctx are not checked": "autograd.Function",
-    "C03 mark_dirty": "autograd.Function",
-    "C04 a view made by forward may not be written": "autograd.Function",
-    "C05 returned gradients are fitted to the input": "autograd.Function",
     "Z02 the whole table": "Tensor.cumprod",
 }
 """Facts that need more of torch than the stand-alone facade has, and what: the two engines are compared on them in lockstep only."""

@@ -113,6 +113,8 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
     tensor_only(*outputs)
     given = as_list(grad_tensors) or [None] * len(outputs)
     the_pass = prepare(e, outputs, given, retain_graph, bool(create_graph))
+    if create_graph:
+        e.warnings.append(errors.CYCLE)
     if inputs is not None:
         wanted = as_list(inputs)
         if not wanted:

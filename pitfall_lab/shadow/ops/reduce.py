@@ -62,7 +62,7 @@ def _names(name: str, dim: Any) -> str:
     "sum",
     samples=(
         "a.sum()",
-        "a.sum(0)",
+        "a.sum(0)", "a.sum(axis=0, keepdims=True)",
         "a.sum(dim=1, keepdim=True)",
         "n.sum()",
         "torch.sum(a.t(), 0)",

@@ -1,0 +1,122 @@
+"""The lessons' own programs on the facade, in a process that cannot import torch: what they print is what torch prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pitfall_lab.lessons.claims import ledger
+
+# ruff: noqa: E501 - a table of claims in rows
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Claims whose programs need more of torch than the shadow has when it is alone, and what.
+NEEDS = {
+    "torch.distributed": "s0-2.3.2-a s0-2.3.2-b s0-2.3.2-c s0-2.3.2-d s0-2.tbl-e s2-4.2.2-e s4-4-b s4-4-j",
+    "profilers": "s1-1-e s1-1-f s1-2-t s2-4-a s2-4.1-a s2-4.1.1-a s2-4.1.1-b s2-4.1.1-c s2-4.1.1-d s2-4.1.1-e s2-4.1.1-f",
+    "torch.func, torch.compile, torch.jit, torch.fx, torch.library, torch.amp": "s2-2.2.1-a s2-4.2.1-e s2-4.2.2-a s2-4.2.2-d s2-5.1.1-b s2-5.1.1-e",
+    "the meta device, torch.cuda, torch.accelerator": "s0-2.1.1-b s0-2.3.1-a s0-2.3.1-b s3-1.5-a s4-4-a s4-4-h",
+    "saved-tensor hooks, torch.utils.checkpoint, torch.utils.data": "s2-2.3.2-e s2-3.1.1-b s2-3.1.1-c s2-4.2.1-b s2-4.2.1-c s2-6.1.2-d",
+    "gradcheck, legacy Functions": "s2-5.2.1-b s2-5.2.2-d s3-2.4-c s3-2.4-f s3-2.4-g",
+    "process-wide settings": "s2-2.1.1-c s3-2.1-c",
+    "operations and options without a model": "s0-2.2.1-a s1-3.3-c s2-2.1.2-a s2-2.1.2-c s2-2.3.2-a s2-2.3.2-c s2-4.2.1-d s2-4.2.2-b s2-6.2.1-b s4-1-a s4-1-d s4-1-e s4-3-i",
+    "the text of an AttributeError of the module torch": "s0-1.1-c",
+    "the moment when memory is given back, or the address of a dead object": "s0-2.3.1-c s0-2.tbl-d s1-2-q",
+    "torch's own random numbers": "s2-6.1.2-c",
+    "the last bit of a float32": "s2-3.2.2-d",
+    "the traceback of anomaly mode": "s4-6-b",
+}
+NOT_ALONE = {claim for claims in NEEDS.values() for claim in claims.split()}
+
+ALONE = """
+import contextlib, io, json, sys, warnings
+sys.modules["torch"] = None
+warnings.simplefilter("ignore")
+from pitfall_lab.shadow import run
+with contextlib.redirect_stderr(io.StringIO()):
+    found = {name: run(source)[1:] for name, source in json.load(sys.stdin).items()}
+json.dump({name: [repr(error) if error else None, printed] for name, (error, printed) in found.items()}, sys.stdout)
+"""
+
+#: A chapter's cells one after the other in one world; each ends with its output and its error.
+CELLS = """
+import contextlib, io, json
+import numpy as np
+import torch
+from torch import nn
+names = {"np": np, "torch": torch, "nn": nn, "F": nn.functional}
+for cell in CELLS:
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(cell, names)
+        error = None
+    except Exception as raised:
+        error = [type(raised).__name__, str(raised).split(" Hint:")[0]]
+    print(json.dumps([printed.getvalue(), error]))
+"""
+
+
+def alone(programs: dict[str, str]) -> dict[str, list[Any]]:
+    """The error and the output of each program, from a process without torch."""
+    done = subprocess.run([sys.executable, "-c", ALONE], input=json.dumps(programs), cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def claims_alone() -> dict[str, list[Any]]:
+    """How the claims' programs end on the facade."""
+    return alone({claim.id: claim.snippet for claim in ledger().values() if claim.id not in NOT_ALONE})
+
+
+@pytest.mark.parametrize("claim", [claim for claim in ledger() if claim not in NOT_ALONE])
+def test_the_program_of_a_claim_prints_without_torch_what_it_prints_on_torch(claim: str, claims_alone: dict[str, list[Any]]) -> None:
+    assert claims_alone[claim] == [None, ledger()[claim].observed]
+
+
+def test_most_claims_run_alone() -> None:
+    assert set(ledger()) >= NOT_ALONE
+    assert len(ledger()) - len(NOT_ALONE) >= 269
+
+
+def cells(chapter: Path) -> list[str]:
+    """The cells of a notebook that are plain torch: traced ones without their first line, and those that need nothing of ours."""
+    found = []
+    for cell in json.loads(chapter.read_text("utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "code" and text.startswith("%%pitfall"):
+            found.append(text.split("\n", maxsplit=1)[1])
+        elif cell["cell_type"] == "code" and not text.startswith("%") and not any(word in text for word in OURS):
+            found.append(text)
+    return found
+
+
+NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
+OURS = ("pitfall_lab", "display(", "grade(", "belief", "_repr", "program")
+
+
+@pytest.mark.parametrize("chapter", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_the_cells_of_a_chapter_do_without_torch_what_they_do_on_torch(chapter: Path) -> None:
+    source = f"CELLS = {cells(chapter)!r}\n{CELLS}"
+    printed = io.StringIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+        warnings.simplefilter("ignore")
+        exec(compile(source, chapter.name, "exec"), {})
+    error, output = alone({chapter.name: source})[chapter.name]
+    assert error is None
+    random = False
+    for cell, torchs, shadows in zip(cells(chapter), printed.getvalue().splitlines(), output.splitlines(), strict=True):
+        random = random or "manual_seed" in cell  # the shadow draws other numbers
+        (expected, failure), (found, error) = json.loads(torchs), json.loads(shadows)
+        assert error == failure, cell
+        assert (NUMBER.sub("#", found) == NUMBER.sub("#", expected)) if random else (found == expected), cell
