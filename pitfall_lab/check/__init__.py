@@ -59,7 +59,7 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
     parsed(source, name)
     with Workshop(timeout) as shop:
         subject = Subject(source, name)
-        return tried(shop, subject, large_harm(shop, subject, shop.trace(subject)))
+        return tried(shop, subject, large_harm(shop, subject, shop.trace(subject, whole=False)))
 
 
 def prelude(source: str, names: Mapping[str, Any]) -> str:

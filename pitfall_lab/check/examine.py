@@ -86,7 +86,7 @@ def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[
         return settings.wants(code, script.path)
 
     try:
-        trace = shop.trace(subject)
+        trace = shop.trace(subject, whole=False)
     except Unchecked as problem:
         return Checked(script.name, script, problem=problem, printed=shop.printed)
     printed = shop.printed

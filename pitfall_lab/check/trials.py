@@ -8,14 +8,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, VALUE_LIMIT, Subject, Unchecked, Workshop
+from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, Subject, Unchecked, Workshop
 from pitfall_lab.rules import Finding, Fix, find
 from pitfall_lab.rules.source import apply
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.wording import difference, snippet
 from pitfall_lab.trace import Trace
 
-BYPASSES = ("numpy", ".data", "__array__", "dlpack", "fused", "norm")
+BYPASSES = ("numpy", ".data", "__array__", "dlpack", "fused", "BatchNorm", "batch_norm", "InstanceNorm", "instance_norm")
 """Words without which no program changes memory behind torch's version counter."""
 MOST_FIXES = 2
 """So many verified fixes a finding is given: the smallest ones."""
@@ -30,11 +30,7 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
     Numbers of large tensors are not modelled, so a write into one that no version counts would go unnoticed. Torch tells, by a run
     with saved tensors cloned, whether there was one; only then the more costly trace is made.
     """
-    if find(trace) or trace.outcome.kind != "finished" or not any(word in subject.source for word in BYPASSES):
-        return trace
-    if not any(
-        _elements(effect.value) > VALUE_LIMIT for event in trace.events for effect in event.effects if effect.path.startswith("storages.")
-    ):
+    if not shop.was_large or find(trace) or trace.outcome.kind != "finished" or not any(word in subject.source for word in BYPASSES):
         return trace
     try:
         if keeps_what_was_right(shop.witness(subject, meant=True), shop.witness(subject), "same"):
@@ -42,10 +38,6 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
         return shop.trace(subject, value_limit=LARGE_VALUE_LIMIT)
     except Unchecked:
         return trace
-
-
-def _elements(storage: Any) -> int:
-    return int(storage.get("size") or 0) if isinstance(storage, dict) else 0
 
 
 def tried(shop: Workshop, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> list[Finding]:
@@ -96,7 +88,7 @@ class Trial:
                 same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding))
             if same and before is not None and finding.severity == "error" and fix.meaning == "same":
                 same = same_names(before, after, read_later(self.subject.source, fix))
-            trace = self.shop.trace(repaired) if same else None
+            trace = self.shop.trace(repaired, whole=False) if same else None
         except Unchecked:
             return ""
         return trace.outcome.kind if trace is not None and is_better(finding, self.trace, self.findings, trace) else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import random
@@ -18,10 +19,13 @@ import time
 import traceback
 import types
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pitfall_lab.check.scripts import forgiving
+from pitfall_lab.check.workshop import VALUE_LIMIT
+from pitfall_lab.trace import Trace
 
 Job = dict[str, Any]
 POLL = 0.002
@@ -40,6 +44,8 @@ def main() -> None:
         warnings.simplefilter("ignore")
         import pitfall_lab.verify  # noqa: F401 - so that forks find it imported
         from pitfall_lab.verify.witness import prepare
+    gc.collect()
+    gc.freeze()  # torch's own objects stay: no run has to look at them again
     for line in jobs:
         job = json.loads(line)
         prepare(job["source"])
@@ -168,7 +174,7 @@ def perform(job: Job) -> None:
             value_limit=job["value_limit"],
             tree=forgiving(job["source"], job["forgiven"]) if job["forgiven"] else None,
         )
-        answer = trace.to_json()
+        answer = json.dumps({"large": is_large(trace)}) + "\n" + (trace if job["whole"] else travelling(trace)).to_json()
     elif job["kind"] == "run":
         answer = _alone(job, namespace)
     else:
@@ -183,6 +189,26 @@ def perform(job: Job) -> None:
         with contextlib.suppress(Exception):  # the program may have put anything in their place
             stream.flush()
     os._exit(0)
+
+
+def travelling(trace: Trace) -> Trace:
+    """What the checker needs of ``trace``: all of it when something is found, else how it ended, without the events.
+
+    Most programs that are run here, and most repaired ones, have no finding; writing and reading a long trace takes as long as a
+    short training run.
+    """
+    from pitfall_lab.rules import find
+
+    return trace if trace.outcome.kind != "finished" or find(trace) else replace(trace, events=())
+
+
+def is_large(trace: Trace) -> bool:
+    """Did the program have tensors whose numbers were not modelled?"""
+    for event in trace.events:
+        for effect in event.effects:
+            if effect.path.startswith("storages.") and isinstance(effect.value, dict) and int(effect.value.get("size") or 0) > VALUE_LIMIT:
+                return True
+    return False
 
 
 def _alone(job: Job, namespace: dict[str, Any]) -> str:

@@ -57,12 +57,14 @@ class Workshop:
     """Runs subjects in forks of one worker process; a context manager, because that process has to end.
 
     ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit).
-    ``printed`` is what the last run printed, its first 1 MiB.
+    ``printed`` is what the last run printed, its first 1 MiB; ``was_large`` says whether the last traced run had tensors whose numbers were
+    not modelled.
     """
 
     timeout: float = TIMEOUT
     memory: int | None = None
     printed: str = field(default="", init=False)
+    was_large: bool = field(default=False, init=False)
     _worker: subprocess.Popen[str] | None = field(default=None, init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
     _jobs: int = field(default=0, init=False)
@@ -85,9 +87,14 @@ class Workshop:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def trace(self, subject: Subject, *, value_limit: int = VALUE_LIMIT) -> Trace:
-        """Run ``subject`` on both engines. Raises :class:`Unchecked`."""
-        return Trace.from_json(self._run("trace", subject, value_limit=value_limit))
+    def trace(self, subject: Subject, *, value_limit: int = VALUE_LIMIT, whole: bool = True) -> Trace:
+        """Run ``subject`` on both engines. Raises :class:`Unchecked`.
+
+        Unless the ``whole`` trace is wanted, one in which no rule finds anything comes without its events: that saves much of the time.
+        """
+        head, _, trace = self._run("trace", subject, value_limit=value_limit, whole=whole).partition("\n")
+        self.was_large = json.loads(head)["large"]
+        return Trace.from_json(trace)
 
     def warm(self) -> None:
         """Start the process now, in the background: it takes as long as importing torch."""
@@ -103,7 +110,7 @@ class Workshop:
         self._run("run", subject)
         return self.printed
 
-    def _run(self, kind: str, subject: Subject, *, value_limit: int = VALUE_LIMIT) -> str:
+    def _run(self, kind: str, subject: Subject, *, value_limit: int = VALUE_LIMIT, whole: bool = True) -> str:
         assert self._folder is not None
         self._jobs += 1
         result = Path(self._folder.name) / f"{self._jobs}.json"
@@ -118,6 +125,7 @@ class Workshop:
             "result": str(result),
             "timeout": self.timeout,
             "value_limit": value_limit,
+            "whole": whole,
             "forgiven": list(subject.forgiven),
             "memory": self.memory,
         }

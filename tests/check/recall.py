@@ -4,7 +4,8 @@
 - *silent*: each rule's good program and the programs under ``tests/rules/silent``: an error or a warning there is a false alarm.
 
 One row for each rule: how many of the findings that programs expect were found on their lines, how many were missed, in how many programs a
-finding of the rule was a false alarm. The exit code is 1 when something was missed or an alarm was false.
+finding of the rule was a false alarm. The exit code is 1 when something was missed or an alarm was false. With codes (``PL1``), only the
+programs of these rules are run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pitfall_lab.check import Subject, Unchecked, Workshop
-from pitfall_lab.rules import RULES, Finding, find
+from pitfall_lab.rules import RULES, Finding, Rule, find
 from pitfall_lab.rules.marks import expected, plain
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -53,21 +54,30 @@ class Tally:
             self.false.setdefault(code, []).append(f"{program.name}:{line}")
 
 
-def bad() -> Iterator[Program]:
+def bad(codes: tuple[str, ...]) -> Iterator[Program]:
     """The programs that do something wrong."""
-    for rule in RULES:
+    for rule in chosen(codes):
         yield Program(f"{rule.code} bad", plain(rule.bad), tuple(expected(rule.bad)[0]))
     for path in sorted((TESTS / "check" / "programs").glob("*.py")):
         text = path.read_text(encoding="utf-8")
-        yield Program(path.name, text, tuple(expected(text)[0]), str(path))
+        expects = tuple(expected(text)[0])
+        if any(code.startswith(codes) for code, _ in expects):
+            yield Program(path.name, text, expects, str(path))
 
 
-def silent() -> Iterator[Program]:
+def silent(codes: tuple[str, ...]) -> Iterator[Program]:
     """The programs that are right."""
-    for rule in RULES:
+    for rule in chosen(codes):
         yield Program(f"{rule.code} good", rule.good)
+    if codes != ("PL",):
+        return
     for path in sorted((TESTS / "rules" / "silent").glob("*.py")):
         yield Program(path.name, path.read_text(encoding="utf-8"), (), str(path))
+
+
+def chosen(codes: tuple[str, ...]) -> list[Rule]:
+    """The rules whose codes begin so."""
+    return [rule for rule in RULES if rule.code.startswith(codes)]
 
 
 def tally(shop: Workshop, programs: Iterator[Program]) -> tuple[int, Tally]:
@@ -82,11 +92,12 @@ def tally(shop: Workshop, programs: Iterator[Program]) -> tuple[int, Tally]:
 
 
 def main() -> int:
+    codes = tuple(sys.argv[1:]) or ("PL",)
     with Workshop() as shop:
-        (wrong, of_bad), (right, of_silent) = tally(shop, bad()), tally(shop, silent())
+        (wrong, of_bad), (right, of_silent) = tally(shop, bad(codes)), tally(shop, silent(codes))
     print(f"{wrong} programs that do something wrong, {right} that are right\n")
     print(f"{'rule':<7}{'name':<36}{'expected':>9}{'found':>7}{'recall':>8}{'false alarms':>14}")
-    for rule in RULES:
+    for rule in chosen(codes):
         missed, found = len(of_bad.missed.get(rule.code, ())), of_bad.hits[rule.code]
         false = len(of_bad.false.get(rule.code, ())) + len(of_silent.false.get(rule.code, ()))
         recall = f"{found / (found + missed):.0%}" if found + missed else "-"
