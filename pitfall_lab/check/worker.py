@@ -58,11 +58,12 @@ def _forked(job: Job, private: tuple[int, ...]) -> dict[str, Any]:
 
     ``output`` is the beginning of what it printed. The process has none of the files in ``private``.
     """
-    prints = Prints()
+    prints, worker = Prints(), os.getpid()
     child = os.fork()
     if child == 0:
         try:
             os.setsid()
+            _end_with(worker, job["timeout"])
             for file in private:
                 os.close(file)
             prints.into()
@@ -130,9 +131,25 @@ def _end_group(leader: int) -> None:
 
 def _adopt_orphans() -> None:
     """On Linux: become the parent of whatever a checked program leaves behind, also in a process group of its own."""
+    _prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+
+def _end_with(worker: int, timeout: float) -> None:
+    """In the child: end when the worker does (killed, it cannot keep the time); where that cannot be asked for, a processor limit does it."""
+    _prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != worker:
+        os._exit(70)
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        seconds = int((timeout + 30) * (os.cpu_count() or 1))  # threads take processor time side by side
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
+def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+            ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _end_orphans() -> None:

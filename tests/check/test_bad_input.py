@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -143,6 +144,23 @@ def test_children_of_a_stopped_program_are_stopped_with_it(tmp_path: Path, shop:
     assert checked(shop, tmp_path, text, timeout=1.0).exit_code == 3
     time.sleep(2.5)
     assert not mark.exists()
+
+
+def test_a_program_ends_when_the_process_that_runs_it_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(f"import os\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nwhile True: pass\n")
+    with Workshop() as workshop:
+        ended = threading.Thread(target=examine, args=(tmp_path / "program.py", workshop, Settings()), kwargs={"fixes": False})
+        ended.start()
+        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
+            time.sleep(0.05)
+        assert workshop._worker is not None
+        workshop._worker.kill()
+        ended.join()
+    for _ in range(100):
+        if not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError("the program is still running")
 
 
 def test_a_program_that_wants_too_much_memory_gets_an_error_of_its_own(tmp_path: Path, shop: Workshop) -> None:
