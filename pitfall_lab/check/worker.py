@@ -135,7 +135,7 @@ def _adopt_orphans() -> None:
 
 
 def _end_with(worker: int, timeout: float) -> None:
-    """In the child: end when the worker does (killed, it cannot keep the time); where that cannot be asked for, a processor limit does it."""
+    """In the child: end when the worker does, which keeps the time; where that cannot be asked for, a limit of processor time does it."""
     _prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != worker:
         os._exit(70)
