@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode, handle_torch_function
@@ -44,6 +44,7 @@ class Call:
     """One call on its way to torch. It lives as long as the call: nothing may keep it."""
 
     name: str
+    func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     span: Span | None
@@ -58,8 +59,55 @@ class Call:
     """Room for the listener between before and after."""
 
 
+class Site:
+    """A place in a program that calls torch: what is known of it need not be found out again."""
+
+    __slots__ = ("code", "is_user", "run", "span", "target")
+
+    def __init__(self, frame: FrameType, sources: SourceMap) -> None:
+        code = frame.f_code
+        #: Kept so that its id cannot be given to another one.
+        self.code = code
+        self.is_user = sources.is_user(code.co_filename) and code.co_name != STAND_IN
+        self.span = sources.span(frame) if self.is_user else None
+        #: The name that the call's result is assigned to.
+        self.target = sources.target(self.span) if self.span is not None else None
+        # ``run(func, args, kwargs)`` that Python takes for the caller's own line. A warning is attributed to the innermost Python frame:
+        # file, line and the "already shown" registry of its globals. Without this, all warnings would come from here and the filters
+        # of the learner would act differently.
+        own = _run.__code__.replace(co_filename=code.co_filename, co_firstlineno=frame.f_lineno or 1)
+        self.run: Callable[..., Any] = types.FunctionType(own, frame.f_globals, _run.__name__)
+
+
+class Place(NamedTuple):
+    """Where a call comes from: the site that makes it, the learner's site that it was made for, and the functions around that."""
+
+    caller: Site
+    site: Site
+    frame: FrameType
+    scope: tuple[str, ...]
+
+
+class Lane(Protocol):
+    """A listener's short way for calls that it knows all about."""
+
+    functions: set[Any]
+    """The functions that may take it."""
+
+    def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Any:
+        """The call is about to run. None: it goes the long way."""
+
+    def after(self, ahead: Any, result: Any) -> None:
+        """The call returned."""
+
+    def failed(self, ahead: Any, error: BaseException) -> None:
+        """The call raised."""
+
+
 class Listener(Protocol):
     """What the recorder tells, one call at a time."""
+
+    lane: Lane | None
 
     def before(self, call: Call) -> Verdict:
         """The call is about to run."""
@@ -89,7 +137,10 @@ class Recorder(TorchFunctionMode):
         self._sources = sources
         self._stopped = False
         self._names: dict[Any, tuple[str, bool]] = {}
-        self._trampolines: dict[tuple[int, int], tuple[CodeType, Callable[..., Any]]] = {}
+        self._lane = listener.lane
+        self._sites: dict[tuple[int, int], Site] = {}
+        self._scopes: dict[Any, tuple[tuple[str, ...], list[CodeType]]] = {}
+        self._outside: tuple[FrameType | None, tuple[str, ...]] = (None, ())
         self._backward_frame: FrameType | None = None
         self._in_region = False
 
@@ -99,8 +150,22 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
-        caller = _caller(sys._getframe(1))
-        run = self._trampoline(caller)
+        caller = sys._getframe(1)
+        if caller.f_code is _DISPATCH:
+            caller = _caller(caller)
+        site = self._site(caller)
+        run = site.run
+        if self._lane is not None and func in self._lane.functions:
+            ahead = self._ahead(func, args, kwargs, site, caller)
+            if ahead is not None:
+                try:
+                    result = run(func, args, kwargs)
+                except BaseException as error:
+                    self._guarded(self._lane.failed, ahead, error)
+                    ahead = caller = func = args = kwargs = run = _types = None  # type: ignore[assignment]
+                    raise
+                self._guarded(self._lane.after, ahead, result)
+                return result
         call, verdict = self._begin(func, args, kwargs, caller)
         caller = None
         if call is None:
@@ -120,6 +185,11 @@ class Recorder(TorchFunctionMode):
             raise
         self._guarded(self._listener.after, call, result)
         return result
+
+    def within(self, frame: FrameType | None) -> None:
+        """The program runs inside ``frame`` (None: it has ended). What is outside of it is looked at once, not at every call."""
+        self._outside = (frame, () if frame is None else self._sources.scope(frame))
+        self._scopes.clear()
 
     def leave(self) -> None:
         """Stop being the mode of this thread, also when the program entered another one since and left it on (``set_default_device``)."""
@@ -161,7 +231,7 @@ class Recorder(TorchFunctionMode):
             if span is not None and name.endswith(STORES):
                 span = self._sources.statement(span)
             call = Call(
-                name, args, kwargs, span, self._sources.scope(frame), frame,
+                name, func, args, kwargs, span, self._sources.scope(frame), frame,
                 torch.is_grad_enabled(), torch.is_inference_mode_enabled(), is_composite(func), frame is caller,
             )  # fmt: skip
             return call, self._listener.before(call)
@@ -190,27 +260,62 @@ class Recorder(TorchFunctionMode):
         finally:
             self._backward_frame = outer
 
-    def _guarded(self, tell: Callable[..., None], call: Call, outcome: Any) -> None:
+    def _ahead(self, func: Any, args: Any, kwargs: Any, site: Site, caller: FrameType) -> Any:
+        if self._stopped or self._backward_frame is not None:
+            return None
+        try:
+            place = self._place(site, caller)
+            return None if place is None else self._lane.before(func, args, kwargs, place)  # type: ignore[union-attr]
+        except Exception as error:
+            self.stop(_reason(error))
+            return None
+
+    def _guarded(self, tell: Callable[..., None], *told: Any) -> None:
         if self._stopped:
             return
         try:
-            tell(call, outcome)
+            tell(*told)
         except Exception as error:
             self.stop(_reason(error))
 
-    def _trampoline(self, caller: FrameType) -> Callable[..., Any]:
-        """Return ``run(func, args, kwargs)`` that Python takes for the caller's own line.
+    def _site(self, frame: FrameType) -> Site:
+        key = (id(frame.f_code), frame.f_lasti)
+        site = self._sites.get(key)
+        if site is None:
+            site = self._sites[key] = Site(frame, self._sources)
+        return site
 
-        A warning is attributed to the innermost Python frame: file, line and the "already shown" registry of its globals.
-        Without this, all warnings would come from here and the filters of the learner would act differently.
-        """
-        key = (id(caller.f_code), caller.f_lasti)
-        known = self._trampolines.get(key)
+    def _place(self, site: Site, frame: FrameType) -> Place | None:
+        """Where a call comes from; None if no code of the learner's is around it."""
+        caller = site
+        while not site.is_user:
+            frame = frame.f_back  # type: ignore[assignment]
+            if frame is None:
+                return None
+            site = self._site(frame)
+        return Place(caller, site, frame, self._scope(frame, site))
+
+    def _scope(self, frame: FrameType, site: Site) -> tuple[str, ...]:
+        """The same as the source map's, with what is outside of the program looked up once."""
+        outside, names = self._outside
+        around = []
+        walk: FrameType | None = frame
+        while walk is not outside:
+            if walk is None:
+                return self._sources.scope(frame)
+            around.append(id(walk.f_code))
+            walk = walk.f_back
+        key = tuple(around)
+        known = self._scopes.get(key)
         if known is None:
-            code = _run.__code__.replace(co_filename=caller.f_code.co_filename, co_firstlineno=caller.f_lineno or 1)
-            # The code object is kept beside the function so that its id cannot be given to another one.
-            known = self._trampolines[key] = (caller.f_code, types.FunctionType(code, caller.f_globals, _run.__name__))
-        return known[1]
+            own, walk = [], frame
+            while walk is not None and walk is not outside:
+                own.append(walk.f_code)
+                walk = walk.f_back
+            inner = tuple(c.co_qualname for c in reversed(own) if self._sources.is_learners(c))
+            # The code objects are kept so that their ids cannot be given to others.
+            known = self._scopes[key] = (*names, *inner)[-12:], own
+        return known[0]
 
 
 def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs)  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - one line: the code's line table must have no second

@@ -85,11 +85,14 @@ class SourceMap:
         names: list[str] = []
         walk: FrameType | None = frame
         while walk is not None and len(names) < 12:
-            code = walk.f_code
-            if self.is_user(code.co_filename) and code.co_name not in ("<module>", STAND_IN):
-                names.append(code.co_qualname)
+            if self.is_learners(walk.f_code):
+                names.append(walk.f_code.co_qualname)
             walk = walk.f_back
         return tuple(reversed(names))
+
+    def is_learners(self, code: CodeType) -> bool:
+        """Whether ``code`` is a function of the learner's."""
+        return self.is_user(code.co_filename) and code.co_name not in ("<module>", STAND_IN)
 
     def span(self, frame: FrameType) -> Span | None:
         """Return the exact expression that ``frame`` is executing; ``None`` when its source is not known."""

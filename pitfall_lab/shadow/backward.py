@@ -262,7 +262,7 @@ class Pass:
 
     def hooks(self, node: Node, incoming: list[Gradient | None]) -> None:
         """Tensor hooks in order of registration, then ``retain_grad``."""
-        registered = node.hooks if node.leaf is None else [(0, h) for h in node.leaf.hooks or ()]
+        registered = node.hooks if node.leaf is None else tuple((0, h) for h in node.leaf.hooks or ())
         for index, hook in registered:
             gradient = incoming[index] if index < len(incoming) else None
             if gradient is not None:

@@ -70,7 +70,7 @@ NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 class Engine:
     """A world of shadow tensors under one :class:`Policy`.
 
-    Tensors with more than ``value_limit`` elements are followed without their numbers. ``standalone`` engines own their
+    Tensors with more than ``value_limit`` elements are followed without their numbers (below zero: all). ``standalone`` engines own their
     NumPy arrays and random numbers; an engine in lockstep with torch leaves both to torch (``random`` is None).
     """
 
@@ -83,6 +83,7 @@ class Engine:
         """Whether a stand-alone program has switched anomaly mode on."""
         self.random: np.random.Generator | None = np.random.default_rng(0) if standalone else None
         self.graph = Graph(policy)
+        self.graph.follows_values = value_limit >= 0
         self.numpy_memory: WeakValueDictionary[int, Storage] = WeakValueDictionary()
         self.writes: list[Storage] = []
         self.ran: list[NodeRun] = []
@@ -242,7 +243,7 @@ class Engine:
             tensor.view = ViewOf(base, "default" if self.grad_enabled else "no_grad", tensor.version)
         if grad_fn is not None:
             missing = output_nr + 1 - len(grad_fn.outputs)
-            grad_fn.outputs += [((), DType(dtype))] * missing
+            grad_fn.outputs = grad_fn.outputs + [((), DType(dtype))] * missing  # not in place: nodes of one recipe share theirs
             grad_fn.outputs[output_nr] = (tensor.shape, tensor.dtype)
         return tensor
 

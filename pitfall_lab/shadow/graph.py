@@ -64,8 +64,8 @@ class Node:
         self.inner: Node | None = None
         self.facade: Any = None
         self.mark = 0
-        self.hooks: list[tuple[int, Callable[[Any], Any]]] = []
-        self.retains: list[tuple[int, ref[ShadowTensor]]] = []
+        self.hooks: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
+        self.retains: tuple[tuple[int, ref[ShadowTensor]], ...] = ()
 
     def keep(self, *saved: Saved) -> None:
         """Add saved tensors, in the order in which backward will check them."""
@@ -144,7 +144,8 @@ class Saved:
         if not self.own:
             if tensor.counter is not None:
                 tensor.counter.watch(self)
-            self.storage.watch(self)
+            if tensor.graph.follows_values:
+                self.storage.watch(self)
 
     @property
     def node(self) -> Node | None:
@@ -179,7 +180,7 @@ class Saved:
 
     def check(self, owner: Node) -> None:
         """Do what torch does on unpacking: refuse freed, detached and modified tensors, in torch's words."""
-        if self.freed:
+        if owner.freed:
             raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
         if self.own:
             return
@@ -241,6 +242,7 @@ class Graph:
         self.created: list[Node] = []
         self.stale: list[tuple[Node, Saved]] = []
         self.sequence = 0
+        self.follows_values = True
         self.gradients: WeakSet[ShadowTensor] = WeakSet()
 
     # -- nodes and edges
@@ -331,12 +333,13 @@ class Graph:
             return ()
         counter.version += by
         fresh = []
-        for saved in tuple(counter.saved or ()):
-            node = saved.node
-            if not saved.stale and not saved.freed and node is not None and saved.version != counter.version:
+        for reference in counter.saved or ():
+            saved = reference()
+            node = None if saved is None else saved.node
+            if saved is not None and not saved.stale and not saved.freed and node is not None and saved.version != counter.version:
                 saved.stale = True
                 fresh.append((node, saved))
-        # A WeakSet has no order of its own: by creation of the node, then by slot.
+        # By creation of the node, then by slot.
         fresh.sort(key=lambda pair: (pair[0].sequence, pair[1].name))
         self.stale.extend(fresh)
         return tuple(fresh)
@@ -371,8 +374,8 @@ class Graph:
     def move_retained(tensor: ShadowTensor, node: Node) -> None:
         """``retain_grad`` follows the newest version of a tensor (hooks stay with the old one)."""
         if tensor.retains_grad and tensor.node is not None:
-            tensor.node.retains = [r for r in tensor.node.retains if r[1]() is not tensor]
-            node.retains.append((0, ref(tensor)))
+            tensor.node.retains = tuple(r for r in tensor.node.retains if r[1]() is not tensor)
+            node.retains += ((0, ref(tensor)),)
 
 
 def _as_strided_vjp(base: ShadowTensor, view: ShadowTensor) -> Vjp:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pitfall_lab.shadow.graph import Graph, Node, Saved
 
 Shape = tuple[int, ...]
+FORGET = 64
 
 
 class Counter:
@@ -35,13 +36,18 @@ class Counter:
     def __init__(self, version: int = 0) -> None:
         self.version = version
         self.mark = 0
-        self.saved: WeakSet[Saved] | None = None
+        self.saved: list[ref[Saved]] | None = None
 
     def watch(self, saved: Saved) -> None:
         """Tell ``saved`` when the version moves on."""
         if self.saved is None:
-            self.saved = WeakSet()
-        self.saved.add(saved)
+            self.saved = [ref(saved)]
+            return
+        self.saved.append(ref(saved))
+        count = len(self.saved)
+        if count >= FORGET and not count & count - 1:
+            # A parameter is saved by every step of a training: from time to time, the graphs that are gone are forgotten.
+            self.saved = [reference for reference in self.saved if reference() is not None]
 
 
 class Storage:

@@ -30,6 +30,7 @@ Strides, offsets and sizes are in *elements*, ``nbytes`` in bytes. ``Cells`` is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -229,8 +230,22 @@ class Outcome:
     failure: Failure | None = None
 
 
+class _Later:
+    """Room for what makes a trace's events when they are first asked for."""
+
+    __slots__ = ("_make",)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "events":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        events = self._make()
+        object.__setattr__(self, "events", events)
+        object.__delattr__(self, "_make")
+        return events
+
+
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(_Later):
     """The whole document. See the module's text for the state that its events' effects describe."""
 
     sources: tuple[Source, ...] = ()
@@ -251,6 +266,14 @@ class Trace:
     def harms(self) -> tuple[Harm, ...]:
         """All silently wrong gradients, in the order they happened."""
         return tuple(h for e in self.events for h in e.harms)
+
+    @classmethod
+    def later(cls, events: Callable[[], tuple[Event, ...]], sources: tuple[Source, ...], *others: Any) -> Trace:
+        """Return a trace whose events are made when they are first read; ``others`` are the fields after ``events``, in order."""
+        trace = cls(sources, (), *others)
+        object.__delattr__(trace, "events")
+        object.__setattr__(trace, "_make", events)
+        return trace
 
     def to_json(self) -> str:
         """Return the trace as strict JSON (no NaN literals, defaults left out)."""

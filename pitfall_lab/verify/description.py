@@ -104,15 +104,16 @@ class Description:
 
     def deaths(self) -> list[Effect]:
         """Say of what died since the last call that it is gone."""
+        self._writer.forget_gone()
         tensors, storages = self._records.bury()
         effects = []
-        for label in tensors:
-            if self._writer.known(f"tensors.{label}"):
-                effects.append(Effect(f"tensors.{label}.alive", False))
-                self._writer.forget(f"tensors.{label}")
-        for label in storages:
-            effects.append(Effect(f"storages.{label}.alive", False))
-            self._writer.forget(f"storages.{label}")
+        for mark in tensors:
+            if self._writer.known(f"tensors.t{mark}"):
+                effects.append(Effect(f"tensors.t{mark}.alive", False))
+                self._writer.forget(f"tensors.t{mark}")
+        for mark in storages:
+            effects.append(Effect(f"storages.S{mark}.alive", False))
+            self._writer.forget(f"storages.S{mark}")
         return effects
 
     def saved(self, saved: Saved) -> dict[str, Any]:

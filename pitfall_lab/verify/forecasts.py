@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pitfall_lab.shadow import Node, Saved, ShadowError
-from pitfall_lab.trace import Failure, Forecast
+from pitfall_lab.trace import Event, Failure, Forecast
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.world import World
 
@@ -41,7 +41,7 @@ class Forecasts:
             return
         at, index = place
         event = self._writer.events[at]
-        if event is not None and index < len(event.forecasts):
+        if isinstance(event, Event) and index < len(event.forecasts):
             forecasts = list(event.forecasts)
             told = replace(forecasts[index].failure, message=failure.message)
             forecasts[index] = replace(forecasts[index], came_true=step, failure=told)

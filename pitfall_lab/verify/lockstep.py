@@ -21,6 +21,7 @@ from pitfall_lab.trace import By, Effect, Event, Failure, Forecast, Note, Span, 
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.express import Express
 from pitfall_lab.verify.forecasts import Forecasts
 from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.memory import Memory
@@ -32,7 +33,7 @@ from pitfall_lab.verify.passing import Passing
 from pitfall_lab.verify.prediction import predict
 from pitfall_lab.verify.unseen import Unseen
 from pitfall_lab.verify.world import World
-from pitfall_lab.verify.writer import TooLong
+from pitfall_lab.verify.writer import METADATA_LIMIT, TooLong
 
 #: Python functions of torch's that are one step for the learner even when the shadow has no entry for them.
 ATOMIC = frozenset({
@@ -53,6 +54,8 @@ class Lockstep:
     def __init__(self, sources: SourceMap, value_limit: int = 4096) -> None:
         self.lines = LineWatch(sources, self.line_done)
         self._world = world = World(sources, self.lines, value_limit, Engine(value_limit=value_limit))
+        if value_limit < 0:
+            world.writer.limit = METADATA_LIMIT
         self._engine, self._writer, self._records = world.engine, world.writer, world.records
         self._describe = describe = Description(world)
         self._memory = Memory(world, describe)
@@ -67,6 +70,11 @@ class Lockstep:
         self._outcomes, self._forecasts, self._naming = Outcomes(world, describe), Forecasts(world, describe), Naming(world, describe)
         self._parents: list[int] = []
         self._pending: list[Effect] = []
+        self.lane = Express(world, self._naming, self._is_free, self) if value_limit < 0 else None
+
+    def _is_free(self) -> bool:
+        """Whether nothing waits to be told with the next call, and the trace has room for one."""
+        return not self._parents and not self._pending and not self._writer.full
 
     def expect_unseen(self, program: str) -> None:
         """Prepare for a program that makes tensors in ways that no mode can see."""
@@ -74,6 +82,8 @@ class Lockstep:
 
     def line_done(self, frame: FrameType, span: Span | None) -> None:
         """A line of the learner's has run."""
+        if self.lane is not None:
+            self.lane.epoch += 1
         self._unseen.line_done(frame, span)
 
     # ------------------------------------------------------------------ the listener
@@ -81,7 +91,10 @@ class Lockstep:
     def before(self, call: Call) -> Verdict:
         """Let the shadow do the call first."""
         if self._writer.full:
-            raise TooLong
+            raise TooLong(self._writer.limit)
+        lane = self.lane
+        if lane is not None:
+            lane.epoch += 1
         self._engine.grad_enabled, self._engine.inference = call.grad, call.inference
         self._passing.leave(call.frame, (call.args, call.kwargs), parent=self._parents[-1] if self._parents else None)
         self._note_mode(call)
@@ -91,7 +104,11 @@ class Lockstep:
         for real in values.tensors((call.args, call.kwargs)):
             effects += self._meeting.meet(real, call.frame)
         call.memory.update(step=step, effects=effects, parent=self._parents[-1] if self._parents else None)
+        if lane is not None:
+            lane.study(call)
         reason = predict(self._world, call)
+        if lane is not None:
+            lane.modelled(call.memory.get("applied"))
         if reason and call.composite and not _is_one_step(call.name):
             self._pending += effects
             self._writer.drop(step)
@@ -116,6 +133,10 @@ class Lockstep:
         ok, reason = False, ""
         if applied is not None:
             results, ok, more = self._comparison.compare(call, step, applied, result)
+            if self.lane is not None:
+                self.lane.epoch += 1
+                if ok:
+                    self.lane.learn(call, applied, result, more, self._naming.operands(call))
         else:
             results, more = self._mirroring.mirror(call, result)
             reason = call.memory["reason"]
@@ -141,6 +162,8 @@ class Lockstep:
     def failed(self, call: Call, error: BaseException) -> None:
         """Torch (or the learner's hook) raised: was it what the shadow said?"""
         step, effects = self._resume(call)
+        if self.lane is not None:
+            self.lane.epoch += 1
         predicted: ShadowError | None = call.memory.get("predicted")
         message = str(error)
         if predicted is None and not call.memory["reason"] and any(run.node.mirrored for run in self._engine.ran):
@@ -191,6 +214,8 @@ class Lockstep:
         if not self._writer.known("mode"):
             self._writer.changes("mode", {"grad": True, "inference": False}, "observed")
         self._pending += self._writer.changes("mode", {"grad": call.grad, "inference": call.inference}, "observed")
+        if self.lane is not None:
+            self.lane.grad, self.lane.inference = call.grad, call.inference
 
     def _count(self, call: Call, *, agrees: bool) -> None:
         """Count the call as mirrored, or as checked and perhaps agreed."""

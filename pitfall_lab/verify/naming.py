@@ -22,7 +22,7 @@ class Naming:
     """Names results, and takes a name back when a later step of the same call turns out to be the result."""
 
     def __init__(self, world: World, describe: Description) -> None:
-        self._sources, self._records = world.sources, world.records
+        self._sources, self._records, self._writer = world.sources, world.records, world.writer
         self._describe = describe
         self._named: tuple[int, Span | None, TensorRecord | None] = (-1, None, None)
 
@@ -33,16 +33,37 @@ class Naming:
         name, record = self._sources.target(call.span), self._records.named(results[0])
         if name is None or record is None:
             return []
-        effects: list[Effect] = []
-        at, span, before = self._named
-        if before is not None and span == call.span and at == step - 1 and before is not record and before.names[-1:] == [name]:
+        mine, taken = self._claim(name, call.span, record, step)
+        effects = self._describe.names(taken) if taken is not None else []
+        return effects + self._describe.names(record) if mine else effects
+
+    def claim(self, name: str, span: Span | None, record: TensorRecord, step: int, outside: FrameType | None) -> tuple[Any, Any] | None:
+        """The same for a call that took the express lane: the names that its result has now, and the tensor that lost its name.
+
+        ``outside`` is the learner's frame when library code that it called makes the call.
+        """
+        if outside is not None and _is_being_built(outside):
+            return None
+        mine, taken = self._claim(name, span, record, step)
+        if taken is not None:
+            self._writer.rename(taken.mark, taken.names)
+        if mine and record.born != step:
+            self._writer.rename(record.mark, record.names)
+        lost = None if taken is None else (taken.mark, tuple(taken.names))
+        return (tuple(record.names) if mine else None, lost) if mine or lost else None
+
+    def _claim(self, name: str, span: Span | None, record: TensorRecord, step: int) -> tuple[bool, TensorRecord | None]:
+        """Give the result its name. Says whether that is new, and which record lost it."""
+        taken = None
+        at, before_span, before = self._named
+        if before is not None and at == step - 1 and span == before_span and before is not record and before.names[-1:] == [name]:
             before.names.pop()
-            effects += self._describe.names(before)
-        self._named = (step, call.span, record)
-        if record.names[-1:] != [name]:
+            taken = before
+        self._named = (step, span, record)
+        mine = record.names[-1:] != [name]
+        if mine:
             record.names.append(name)
-            effects += self._describe.names(record)
-        return effects
+        return mine, taken
 
     def operands(self, call: Call) -> tuple[Operand, ...]:
         """What the call was given: tensors by their labels, everything else as text."""

@@ -41,12 +41,14 @@ class Session:
 
     def __enter__(self) -> Self:
         self._lockstep.expect_unseen(self._text)
+        self._recorder.within(sys._getframe(1))
         self._recorder.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._lockstep.lines.stop()
         self._recorder.leave()
+        self._recorder.within(None)
 
     def finish(self, error: BaseException | None = None) -> Trace:
         """Return the trace; ``error`` is what ended the program, if something did."""

@@ -58,7 +58,7 @@ class TensorRecord(ref):  # type: ignore[type-arg]
     parameter is used (by its initialisation) before its module has a name.
     """
 
-    __slots__ = ("born", "key", "kind", "mark", "names", "searches", "shadow", "storage")
+    __slots__ = ("born", "epoch", "form", "key", "kind", "mark", "names", "searches", "shadow", "storage")
 
     key: int
     mark: int
@@ -68,6 +68,12 @@ class TensorRecord(ref):  # type: ignore[type-arg]
     storage: StorageRecord | None
     names: list[str]
     searches: int
+    form: Any
+    """The form of the shadow (metadata mode), as of ``epoch``."""
+    epoch: int
+    # A weak reference would compare what it refers to: tensors, number by number.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     @property
     def label(self) -> str:
@@ -109,7 +115,7 @@ class Records:
         self.nodes = Nodes()
         self.died: list[int] = []
         self.shared: dict[int, StorageRecord] = {}
-        self._left: dict[int, StorageRecord] = {}
+        self.left: dict[int, StorageRecord] = {}
         self.by_id: dict[int, TensorRecord] = {}
         self.by_impl: dict[int, StorageRecord] = {}
         self._by_pointer: dict[int, StorageRecord] = {}
@@ -164,14 +170,21 @@ class Records:
     def enter(self, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None) -> TensorRecord:
         """Make a record for an object seen for the first time."""
         self.tensor_count += 1
+        return self.enter_as(self.tensor_count, real, shadow, kind, born, storage)
+
+    def enter_as(  # noqa: PLR0917 - what a record is made of
+        self, mark: int, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None
+    ) -> TensorRecord:
+        """Make a record with a label that has been counted."""
         record = TensorRecord(real, self._gone)
-        record.key, record.mark, record.shadow, record.kind = id(real), self.tensor_count, shadow, kind
-        record.born, record.storage, record.names, record.searches = born, storage, [], 0
-        self.by_id[record.key] = self.by_mark[record.mark] = record
+        record.key = key = id(real)
+        record.mark, record.shadow, record.kind, record.born, record.storage = mark, shadow, kind, born, storage
+        record.names, record.searches, record.form, record.epoch = [], 0, None, -1
+        self.by_id[key] = self.by_mark[mark] = record
         if shadow is not None:
-            shadow.mark = record.mark
+            shadow.mark = mark
         if storage is not None:
-            storage.members.add(record.mark)
+            storage.members.add(mark)
         return record
 
     def rebind(self, record: TensorRecord, shadow: ShadowTensor, storage: StorageRecord | None) -> None:
@@ -195,7 +208,7 @@ class Records:
         if storage is not None:
             storage.members.discard(record.mark)
             if not storage.members:
-                self._left[storage.mark] = storage
+                self.left[storage.mark] = storage
 
     # ------------------------------------------------------------------ storages
 
@@ -240,29 +253,38 @@ class Records:
         self.add_impl(record, seen, real)
         return record
 
+    def add_new_storage(self, record: StorageRecord, impl: int) -> None:
+        """Enter memory that nobody has seen before; ``impl`` is a weak reference to its StorageImpl."""
+        mark = record.mark
+        self.storages[mark] = self.by_impl[impl] = record
+        if record.pointer and record.nbytes:
+            self._by_pointer[record.pointer] = record
+        record.shadow.mark = mark
+        record.impls.append(impl)
+
     def add_impl(self, record: StorageRecord, seen: Facts, real: Any) -> None:
         """Note one more StorageImpl on known memory."""
         if seen.storage is not None and seen.storage not in self.by_impl:
             record.impls.append(facts.weak_storage(real))
             self.by_impl[seen.storage] = record
 
-    def bury(self) -> tuple[list[str], list[str]]:
-        """Return the labels of tensors and storages that died since the last call, and forget them.
+    def bury(self) -> tuple[list[int], list[int]]:
+        """Return the marks of tensors and storages that died since the last call, and forget them.
 
         A graph may keep memory that no tensor of the program names any more. Such storages are asked again after every call, the
         ones that waited longest first, but only a few of them: what a call costs must not grow with what a program has made.
         """
-        tensors, self.died = [f"t{mark}" for mark in self.died], []
+        tensors, self.died = self.died, []
         gone = []
-        for mark in list(itertools.islice(self._left, LOOKS)) if self._left else ():
-            record = self._left.pop(mark)
+        for mark in list(itertools.islice(self.left, LOOKS)) if self.left else ():
+            record = self.left.pop(mark)
             if not record.members:
                 if record.alive:
-                    self._left[mark] = record
+                    self.left[mark] = record
                 else:
                     gone.append(mark)
                     self._drop(record)
-        return tensors, [f"S{mark}" for mark in sorted(gone)]
+        return tensors, sorted(gone)
 
     def _drop(self, record: StorageRecord) -> None:
         del self.storages[record.mark]
@@ -288,6 +310,13 @@ class Records:
         """The tensor's offset in elements of the labelled memory, also when its StorageImpl begins further inside."""
         own = seen.offset or 0
         return own + (seen.pointer - storage.pointer) // seen.itemsize if storage.pointer and seen.pointer else own
+
+    @staticmethod
+    def offset_of(real: Any, storage: StorageRecord) -> int:
+        """The same, of a tensor."""
+        pointer = real.untyped_storage().data_ptr() if storage.pointer else 0
+        own: int = real.storage_offset()
+        return own + (pointer - storage.pointer) // storage.itemsize if pointer and pointer != storage.pointer else own
 
     def live(self, storage: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
         """Yield the living tensors and arrays on a piece of memory."""

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import replace
 from typing import Any
 
 from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, Outcome, Source, Trace
+from pitfall_lab.trace.replay import advance
+from pitfall_lab.verify.rows import Row
 
 EVENT_LIMIT = 20_000
+METADATA_LIMIT = 500_000
+"""Without numbers an event is a row of some hundred bytes."""
+_SERIES = {"tensors": 0, "storages": 1, "counters": 2, "nodes": 3}
 
 
 class Writer:
-    """Collects events. A call's step is reserved before it runs, because its parts (hooks, nodes) come after it."""
+    """Collects events. A call's step is reserved before it runs, because its parts (hooks, nodes) come after it.
 
-    def __init__(self) -> None:
-        self.events: list[Event | None] = []
+    Calls that took the express lane stand in the list as rows. What they would have written as the last known of a path
+    is worked out when somebody asks.
+    """
+
+    def __init__(self, limit: int = EVENT_LIMIT) -> None:
+        self.limit = limit
+        self.events: list[Event | Row | None] = []
+        self._row_steps: list[int] = []
+        self._forgotten = 0
+        self._renamed: dict[int, list[str]] = {}
         self.notes: list[Note] = []
         self.disagreements: list[Disagreement] = []
         self.checked = self.agreed = self.mirrored = 0
@@ -25,7 +39,7 @@ class Writer:
     @property
     def full(self) -> bool:
         """Whether the trace has reached its size limit."""
-        return len(self.events) >= EVENT_LIMIT
+        return len(self.events) >= self.limit
 
     def reserve(self) -> int:
         """Take the next step number."""
@@ -43,27 +57,81 @@ class Writer:
 
     def changes(self, path: str, value: Any, by: By) -> list[Effect]:
         """Return the effects that bring ``state[path]`` to ``value``: one whole record at birth, then single fields."""
-        known = self._last.get(path)
+        known = self.last(path)
         if isinstance(value, dict) and isinstance(known, dict):
             found = [Effect(f"{path}.{key}", item, by) for key, item in value.items() if key not in known or known[key] != item]
             known.update(value)
             return found
-        if path in self._last and known == value:
+        if known == value and path in self._last:
             return []
         self._last[path] = dict(value) if isinstance(value, dict) else value
         return [Effect(path, value, by)]
 
     def known(self, path: str) -> bool:
         """Whether something was already written at ``path``."""
-        return path in self._last
+        return path in self._last or self._recall(path)
 
     def last(self, path: str) -> Any:
         """What was last written at ``path``."""
-        return self._last.get(path)
+        return self._last.get(path) if path in self._last or self._recall(path) else None
 
     def forget(self, path: str) -> None:
         """Stop comparing with ``path``: the thing it describes is gone."""
         self._last.pop(path, None)
+
+    # ------------------------------------------------------------------ rows
+
+    def add_row(self, row: Row) -> None:
+        """Write the event of a call that took the express lane: both engines agreed on it."""
+        self._row_steps.append(len(self.events))
+        self.events.append(row)
+        self.checked += 1
+        self.agreed += 1
+
+    def rename(self, mark: int, names: list[str]) -> None:
+        """Another row says that a tensor has these names now."""
+        path = f"tensors.t{mark}"
+        if path in self._last:
+            self._last[path].update(name=names[-1] if names else None, names=list(names))
+        else:
+            self._renamed[mark] = list(names)
+
+    def forget_gone(self) -> None:
+        """Stop comparing with what rows have said to be gone."""
+        for step in self._row_steps[self._forgotten :]:
+            row = self.events[step]
+            if isinstance(row, Row) and row.deaths is not None:
+                for mark in row.deaths[0]:
+                    self._last.pop(f"tensors.t{mark}", None)
+                    self._renamed.pop(mark, None)
+                for mark in row.deaths[1]:
+                    self._last.pop(f"storages.S{mark}", None)
+        self._forgotten = len(self._row_steps)
+
+    def _recall(self, path: str) -> bool:
+        """Work out what a row would have written at ``path``, if one would."""
+        table, _, label = path.partition(".")
+        series = _SERIES.get(table)
+        if series is None or not self._row_steps:
+            return False
+        number = int(label[1:])
+        place = bisect.bisect_left(self._row_steps, number, key=lambda step: self.events[step].births[series])  # type: ignore[union-attr]
+        row = self.events[self._row_steps[place - 1]] if place else None
+        if not isinstance(row, Row) or number > row.births[series] + row.saying.made[series]:
+            return False
+        state: dict[str, Any] = {}
+        for effect in row.event(self._row_steps[place - 1]).effects:
+            if effect.path == path or effect.path.startswith(path + "."):
+                advance(state, effect)
+        if table not in state:
+            return False
+        found = state[table][label]
+        self._last[path] = dict(found) if isinstance(found, dict) else found
+        if table == "tensors" and number in self._renamed:
+            self.rename(number, self._renamed.pop(number))
+        return True
+
+    # ------------------------------------------------------------------ the end
 
     def disagree(self, step: int, path: str, observed: Any, modelled: Any) -> None:
         """Keep a disagreement between the engines."""
@@ -72,20 +140,35 @@ class Writer:
 
     def finish(self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...]) -> Trace:
         """Return the finished trace."""
-        events = tuple(event or Event(step, "call", "", reason="not observed") for step, event in enumerate(self.events))
+        written = self.events
+
+        def events() -> tuple[Event, ...]:
+            return tuple(_written_out(event, step) for step, event in enumerate(written))
+
         outcome = Outcome("raised", failure) if failure is not None else Outcome()
         agreement = Agreement(self.checked, self.agreed, self.mirrored, len(self.disagreed_steps))
-        return Trace(sources, events, outcome, agreement, tuple(self.disagreements), tuple(self.notes), environment)
+        facts = sources, outcome, agreement, tuple(self.disagreements), tuple(self.notes), environment
+        return Trace.later(events, *facts) if self._row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:
         """Change fields of an event that was already written (a forecast that came true)."""
         event = self.events[step]
-        if event is not None:
+        if isinstance(event, Event):
             self.events[step] = replace(event, **fields)
+
+
+def _written_out(event: Event | Row | None, step: int) -> Event:
+    if isinstance(event, Event):
+        return event
+    return Event(step, "call", "", reason="not observed") if event is None else event.event(step)
 
 
 class TooLong(Enough):
     """The trace has reached its size limit."""
 
+    def __init__(self, limit: int = EVENT_LIMIT) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
     def __str__(self) -> str:
-        return f"the trace has reached its limit of {EVENT_LIMIT:,} steps; what the program did after that is not shown"
+        return f"the trace has reached its limit of {self.limit:,} steps; what the program did after that is not shown"

@@ -204,7 +204,7 @@ def retain_grad(e: Engine, self: Any) -> None:
     if node is None or self.retains_grad:
         return
     self.retains_grad = True
-    node.retains.append((self.output_nr, ref(self)))
+    node.retains += ((self.output_nr, ref(self)),)
 
 
 @op(".register_hook", kind="other")
@@ -231,6 +231,6 @@ def register_hook(e: Engine, self: Any, hook: Any) -> None:
 
     node = self.grad_fn
     if node is not None:
-        node.hooks.append((self.output_nr, call))
+        node.hooks += ((self.output_nr, call),)
     else:
         self.hooks = [*(self.hooks or ()), call]

@@ -316,7 +316,7 @@ def own(node: Node, *results: ShadowTensor) -> None:
         result.node, result.output_nr = node, index
         node.outputs.append((result.shape, result.dtype))
         if result.graph.policy.grad_of_non_leaf_kept:
-            node.retains.append((index, ref(result)))
+            node.retains += ((index, ref(result)),)
 
 
 def _paired(e: Engine, operands: Sequence[Operand]) -> list[Operand]:

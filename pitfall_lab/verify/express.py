@@ -1,0 +1,482 @@
+"""The express lane: calls of a kind that was met before, in metadata mode.
+
+The first call of a kind takes the full lane: the shadow's entry runs, everything is compared with torch, and a whole event is written.
+If both engines agreed and nothing out of the ordinary happened, a :class:`Plan` is derived from it. The next call of that kind follows the
+plan: the shadow does *by recipe* what its entry did, before torch runs; then torch's result is compared with it: shape, strides,
+offset, type, requires_grad, version, node, and whether its memory is new or whose it is; and the event is a row.
+Whatever differs goes to the full comparison, and everything out of the ordinary does not come here at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from pitfall_lab.observe import facts, values
+from pitfall_lab.observe.recorder import Call, Place
+from pitfall_lab.shadow import Applied, Node, ShadowTensor
+from pitfall_lab.shadow.ops import ENTRIES
+from pitfall_lab.shadow.recipes import Form, Forms, Recipe, Underivable, Window
+from pitfall_lab.trace import Effect, Operand
+from pitfall_lab.verify.meeting import SEARCHES
+from pitfall_lab.verify.naming import Naming
+from pitfall_lab.verify.records import StorageRecord, TensorRecord
+from pitfall_lab.verify.rows import Births, Labels, Row, Saying, Unsayable
+from pitfall_lab.verify.world import World
+
+MOST_PLANS = 20_000
+PATIENCE = 256
+"""So many plans are made at first sight. After that, while few of them have been of use, a call must be met twice."""
+ITEMS = 8
+"""Longer lists among the arguments are not looked through."""
+
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+_PLAIN = frozenset({int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)})
+
+
+class Expected(NamedTuple):
+    """What torch's result must look like, and the numbers of its labels, counted from those that were given out before."""
+
+    window: Window
+    form: Form | None
+    shape: Any
+    stride: Any
+    offset: int
+    dtype: torch.dtype
+    requires_grad: bool
+    node: str | None
+    nbytes: int
+    itemsize: int
+    t: int
+    storage: int
+    """0: no memory of its own."""
+    counter: int
+
+
+class Plan(NamedTuple):
+    """All that is known of a call of one kind."""
+
+    recipe: Recipe
+    saying: Saying
+    results: tuple[Expected | int, ...]
+    nodes: tuple[int, ...]
+    """The numbers of the labels of the recipe's nodes."""
+    leaves: tuple[tuple[int, int], ...]
+    """The operands whose AccumulateGrad nodes are made, and the numbers of their labels."""
+    links: tuple[tuple[int, int, int], ...]
+    """How torch's nodes behind the first are found: (from node, through edge, to node)."""
+    made: tuple[int, int, int, int]
+    """How many tensors, storages, counters and nodes get labels."""
+
+
+class Ahead(NamedTuple):
+    """A call that the shadow has done and torch has not. It lives as long as the call: nothing may keep it."""
+
+    plan: Plan
+    operands: list[TensorRecord]
+    shadows: list[ShadowTensor]
+    nodes: list[Node]
+    place: Place
+    args: Any
+    kwargs: Any
+
+
+class Express:
+    """Decides which calls take the lane, and takes them through it."""
+
+    def __init__(self, world: World, naming: Naming, is_free: Callable[[], bool], long_way: Any) -> None:
+        self._is_free, self._long_way = is_free, long_way
+        self._world, self._records, self._writer, self._naming = world, world.records, world.writer, naming
+        self._graph, self._by_id = world.engine.graph, world.records.by_id
+        self._plans: dict[Any, Plan | None] = {}
+        self._forms = Forms()
+        self._used = 0
+        self._key: Any = None
+        self._operands: list[TensorRecord] = []
+        self._births = Births(0, 0, 0, 0)
+        self._candidate: Recipe | None = None
+        self.functions: set[Any] = set()
+        self.epoch = 0
+        """Raised by whatever may change a tensor's form: forms of an earlier epoch are looked at again."""
+        self.grad = self.inference = False
+        """The mode that the trace has noted."""
+
+    # ------------------------------------------------------------------ calls with a plan
+
+    def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:
+        """Let the shadow do the call by its plan; None if it has none."""
+        key: list[Any] = [func]
+        operands: list[TensorRecord] = []
+        if not self._gather(args, kwargs, key, operands):
+            return None
+        plan = self._plans.get(tuple(key))
+        if plan is None or not self._is_usual() or not self._is_free():
+            return None
+        shadows, nodes = plan.recipe.follow(self._graph, [record.shadow for record in operands])  # type: ignore[misc]
+        return Ahead(plan, operands, shadows, nodes, place, args, kwargs)
+
+    def after(self, ahead: Ahead, result: Any) -> None:
+        """Compare with torch and write the row; where something differs, the full lane takes over."""
+        if not self._agrees(ahead, result):
+            self._long_way.after(self._as_call(ahead), result)
+
+    def failed(self, ahead: Ahead, error: BaseException) -> None:
+        """Torch refused what the shadow did: the full lane tells of it."""
+        self._long_way.failed(self._as_call(ahead), error)
+
+    def _agrees(self, ahead: Ahead, result: Any) -> bool:
+        """Compare with torch and write the row. False, with nothing noted, if something differs."""
+        plan, operands, shadows = ahead.plan, ahead.operands, ahead.shadows
+        reals = (result,) if type(result) in _TENSORS else result
+        if type(reals) not in (tuple, list) or len(reals) != len(plan.results):
+            return False
+        impls = []
+        for real, expected in zip(reals, plan.results, strict=True):
+            impl = self._compare(real, expected, operands)
+            if impl is None:
+                for taken in impls:
+                    facts.let_go(taken)
+                return False
+            if impl:
+                impls.append(impl)
+        self._used += 1
+        records, writer = self._records, self._writer
+        births = (records.tensor_count, records.storage_count, records.counter_count, records.node_count)
+        marks = self._marks(plan.saying.roles, operands)
+        step = len(writer.events)
+        self._label_nodes(ahead, reals)
+        entered = []
+        for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
+            if type(expected) is int:
+                entered.append(operands[expected])
+            else:
+                entered.append(self._enter(real, shadow, expected, births, step, impls, operands))  # type: ignore[arg-type]
+        made = plan.made
+        records.tensor_count += made[0]
+        records.storage_count += made[1]
+        records.counter_count += made[2]
+        records.node_count += made[3]
+        names = None
+        caller, site, frame, scope = ahead.place
+        if site.target is not None and len(entered) == 1:
+            names = self._naming.claim(site.target, site.span, entered[0], step, None if caller is site else frame)
+        deaths = records.bury() if records.died or records.left else None
+        writer.add_row(Row(plan.saying, site.span, scope, births, marks, names, deaths))
+        return True
+
+    def _as_call(self, ahead: Ahead) -> Call:
+        """The call as the full lane knows it, with what the shadow did: for what turned out otherwise, and for what failed."""
+        caller, site, frame, scope = ahead.place
+        call = Call(
+            ahead.plan.saying.op, None, ahead.args, ahead.kwargs, site.span, scope, frame, self.grad, self.inference,
+            composite=False, direct=caller is site,
+        )  # fmt: skip
+        result: Any = ahead.shadows[0] if len(ahead.shadows) == 1 else tuple(ahead.shadows)
+        step = self._writer.reserve()
+        self._world.engine.begin()
+        call.memory.update(step=step, effects=[], parent=None, reason="", applied=Applied(result, tuple(ahead.nodes)))
+        return call
+
+    def _gather(self, args: Any, kwargs: Any, key: list[Any], operands: list[TensorRecord]) -> bool:
+        """Make the key of a call's kind and find its operands. False if it cannot have a plan."""
+        for value in args:
+            kind = type(value)
+            if kind in _TENSORS:
+                if not self._add_operand(value, key, operands):
+                    return False
+            elif kind is float:
+                key.append(kind)
+                key.append(value or repr(value))  # 0.0 equals -0.0
+            elif kind in _PLAIN:
+                key.append(kind)
+                key.append(value)
+            elif (kind is tuple or kind is list or kind is torch.Size) and len(value) <= ITEMS:
+                key.append(kind)
+                key.append(len(value))
+                if not self._gather(value, None, key, operands):
+                    return False
+            elif kind is slice:
+                key.append(kind)
+                if not self._gather((value.start, value.stop, value.step), None, key, operands):
+                    return False
+            else:
+                return False
+        if kwargs:
+            for name, value in kwargs.items():
+                key.append(name)
+                if not self._gather((value,), None, key, operands):
+                    return False
+        return True
+
+    def _add_operand(self, real: Any, key: list[Any], operands: list[TensorRecord]) -> bool:
+        record = self._by_id.get(id(real))
+        if record is None or record() is not real:
+            return False
+        shadow = record.shadow
+        if shadow is None or record.storage is None:
+            return False
+        form = record.form
+        if record.epoch != self.epoch:
+            record.epoch = self.epoch
+            unnamed = record.kind == "parameter" and not record.names and record.searches < SEARCHES
+            form = record.form = None if unnamed else self._forms.of(shadow)
+        if form is None or shadow.counter.version != real._version or form.requires_grad != real.requires_grad:  # type: ignore[union-attr]
+            return False
+        key.append(form)
+        if form.is_flagged:
+            # Whether the leaf has its AccumulateGrad already, or the call makes it.
+            accumulator = shadow.accumulator
+            key.append(accumulator is not None and accumulator() is not None)
+        if operands:
+            for place, other in enumerate(operands):
+                if other is record:
+                    key.append(place)
+                    break
+                if other.storage is record.storage:
+                    key.append(-1 - place)
+        operands.append(record)
+        return True
+
+    def _is_usual(self) -> bool:
+        """Whether the program's settings are those that plans are made under."""
+        return (
+            torch.is_grad_enabled() is self.grad
+            and torch._C._functorch.peek_interpreter_stack() is None
+            and torch.is_inference_mode_enabled() is self.inference is False
+            and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+            and not torch._C._is_any_autocast_enabled()
+            and torch.get_default_dtype() is torch.float32
+        )
+
+    # ------------------------------------------------------------------ the comparison
+
+    def _compare(self, real: Any, expected: Expected | int, operands: list[TensorRecord]) -> int | None:
+        """Compare one result: None if it differs; else the storage's number if its memory is new, or 0."""
+        if type(expected) is int:
+            return 0 if operands[expected]() is real else None
+        node = real.grad_fn if type(real) is torch.Tensor else None
+        if (
+            type(real) is not torch.Tensor
+            or real.shape != expected.shape  # type: ignore[union-attr]
+            or real.stride() != expected.stride  # type: ignore[union-attr]
+            or real.dtype is not expected.dtype  # type: ignore[union-attr]
+            or real.requires_grad is not expected.requires_grad  # type: ignore[union-attr]
+            or (None if node is None else node.name()) != expected.node  # type: ignore[union-attr]
+        ):
+            return None
+        window: Window = expected.window  # type: ignore[union-attr]
+        storage = real.untyped_storage()
+        if window.on is None:
+            if real._version or real.storage_offset() != window.offset or id(real) in self._by_id:
+                return None
+            impl = storage._weak_ref()
+            if impl in self._records.by_impl:
+                facts.let_go(impl)
+                return None
+            return impl
+        parent = operands[window.on]
+        shadow = parent.shadow
+        version = 0 if window.own_counter else shadow.counter.version  # type: ignore[union-attr]
+        if (
+            self._records.by_impl.get(storage._cdata) is not parent.storage
+            or real._version != version
+            or self._records.offset_of(real, parent.storage) != shadow.offset + window.offset  # type: ignore[union-attr,arg-type]
+            or real._is_view() is (window.base is None)
+            or id(real) in self._by_id
+        ):
+            return None
+        return 0
+
+    # ------------------------------------------------------------------ labels and records
+
+    @staticmethod
+    def _marks(roles: tuple[tuple[int, str], ...], operands: list[TensorRecord]) -> tuple[int, ...]:
+        """The numbers that a row needs of its operands."""
+        found = []
+        for place, role in roles:
+            record = operands[place]
+            if role == "t":
+                found.append(record.mark)
+                continue
+            shadow: Any = record.shadow
+            if role == "n":
+                found.append(shadow.node.mark)
+            elif role == "a":
+                found.append(shadow.accumulator().mark)
+            elif role == "v":
+                found.append(shadow.counter.version)
+            elif role == "C":
+                found.append(shadow.counter.mark)
+            elif role == "S":
+                found.append(record.storage.mark)  # type: ignore[union-attr]
+            else:
+                found.append(shadow.view.base.mark)
+        return tuple(found)
+
+    def _label_nodes(self, ahead: Ahead, reals: Any) -> None:
+        """Give the new nodes their labels, and note which of torch's they stand for."""
+        plan, records = ahead.plan, self._records
+        if plan.leaves:
+            for place, number in plan.leaves:
+                record = ahead.operands[place]
+                node: Any = record.shadow.accumulator()  # type: ignore[union-attr,misc]
+                node.mark = records.node_count + number
+                records.nodes[("leaf", record.key)] = node
+        if not plan.nodes:
+            return
+        for own, number in zip(ahead.nodes, plan.nodes, strict=True):
+            own.mark = records.node_count + number
+        theirs: dict[int, Any] = {}
+        for real, expected in zip(reals, plan.results, strict=True):
+            if type(expected) is not int and expected.window.node is not None and expected.window.node not in theirs:  # type: ignore[union-attr]
+                theirs[expected.window.node] = real.grad_fn  # type: ignore[union-attr]
+        for start, edge, end in plan.links:
+            theirs[end] = theirs[start].next_functions[edge][0]
+        for place, node in theirs.items():
+            records.nodes[facts.node_key(node)] = ahead.nodes[place]
+
+    def _enter(
+        self, real: Any, shadow: ShadowTensor, expected: Expected, births: Any, step: int, impls: list[int], operands: list[TensorRecord]
+    ) -> TensorRecord:
+        """Make the records of a result."""
+        records = self._records
+        if expected.counter:
+            shadow.counter.mark = births[2] + expected.counter  # type: ignore[union-attr]
+        if expected.storage:
+            storage = StorageRecord(
+                births[1] + expected.storage, shadow.storage, real.data_ptr(), expected.nbytes, str(shadow.dtype[:]), expected.itemsize
+            )
+            records.add_new_storage(storage, impls.pop(0))
+        else:
+            storage = operands[expected.window.on].storage  # type: ignore[index,assignment]
+        record = records.enter_as(births[0] + expected.t, real, shadow, "tensor", step, storage)
+        record.form, record.epoch = expected.form, self.epoch
+        return record
+
+    # ------------------------------------------------------------------ making plans
+
+    def study(self, call: Call) -> None:
+        """The full lane is about to take a call: see whether a plan may come of it. Must come before the shadow does the call."""
+        self._key, self._candidate = None, None
+        entry = ENTRIES.get(call.name)
+        if entry is None or entry.kind not in ("pure", "view") or not self._is_usual():
+            return
+        func = call.func
+        key: list[Any] = [func]
+        operands: list[TensorRecord] = []
+        self.functions.add(func)
+        if not self._gather(call.args, call.kwargs, key, operands):
+            return
+        if len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+        whole = tuple(key)
+        if whole not in self._plans:
+            self._plans[whole] = None
+            if len(self._plans) > PATIENCE and self._used < len(self._plans):
+                return
+        self._key, self._operands = whole, operands
+
+    def modelled(self, applied: Applied | None) -> None:
+        """The shadow has done the call that is being studied (or could not); its results have no labels yet."""
+        if self._key is None:
+            return
+        if applied is None:
+            self._key = None
+            return
+        records = self._records
+        self._births = Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)
+        try:
+            self._candidate = Recipe(applied, [record.shadow for record in self._operands])  # type: ignore[misc]
+        except Underivable:
+            self._key = None
+
+    def learn(self, call: Call, applied: Applied, result: Any, effects: list[Effect], operands: tuple[Operand, ...]) -> None:
+        """Both engines agreed on the call that was studied: make its plan."""
+        key, recipe, records = self._key, self._candidate, self._records
+        self._key = self._candidate = None
+        if key is None or recipe is None:
+            return
+        reals = list(values.tensors(result))
+        births, after = self._births, Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)
+        olds: dict[str, tuple[int, str]] = {}
+        for place, record in enumerate(self._operands):
+            for letter, label in self._labels_of(record):
+                olds.setdefault(label, (place, letter))
+        try:
+            results = [record.label for real in reals if (record := records.find(real)) is not None]
+            saying = Saying(call.name, effects, operands, results, Labels(births, after, olds))
+            self._plans[key] = self._plan(recipe, saying, applied, reals, births, after)
+        except (Unsayable, Underivable):
+            pass
+        finally:
+            self._operands = []
+
+    def _labels_of(self, record: TensorRecord) -> list[tuple[str, str]]:
+        shadow, storage = record.shadow, record.storage
+        assert shadow is not None
+        assert storage is not None
+        found = [("t", record.label), ("S", storage.label)]
+        if shadow.counter is not None and shadow.counter.mark:
+            found.append(("C", f"C{shadow.counter.mark}"))
+        if shadow.node is not None and shadow.node.mark:
+            found.append(("n", f"n{shadow.node.mark}"))
+        accumulator = shadow.accumulator() if shadow.accumulator is not None else None
+        if accumulator is not None and accumulator.mark:
+            found.append(("a", f"n{accumulator.mark}"))
+        if shadow.view is not None and shadow.view.base.mark:
+            found.append(("b", f"t{shadow.view.base.mark}"))
+        return found
+
+    def _plan(self, recipe: Recipe, saying: Saying, applied: Applied, reals: list[Any], births: Births, after: Births) -> Plan:
+        shadows = list(applied.result) if isinstance(applied.result, (tuple, list)) else [applied.result]
+        if len(reals) != len(recipe.results):
+            raise Underivable
+        expected: list[Expected | int] = []
+        for real, shadow, window in zip(reals, shadows, recipe.results, strict=True):
+            if type(window) is int:
+                expected.append(window)
+                continue
+            new = window.on is None  # type: ignore[union-attr]
+            if type(real) is not torch.Tensor or (new and facts.read(real).foreign):
+                raise Underivable
+            node = real.grad_fn
+            expected.append(
+                Expected(
+                    window, self._forms.of(shadow), real.shape, real.stride(), shadow.offset, real.dtype, real.requires_grad,  # type: ignore[arg-type]
+                    None if node is None else node.name(), real.untyped_storage().nbytes(), real.element_size(), shadow.mark - births.t,
+                    shadow.storage.mark - births.S if new else 0,
+                    shadow.counter.mark - births.C if window.own_counter else 0,  # type: ignore[union-attr]
+                )
+            )  # fmt: skip
+        own = [node for node in applied.nodes if node.leaf is None]
+        leaves = []
+        for node in applied.nodes:
+            if node.leaf is not None:
+                place = next(k for k, record in enumerate(self._operands) if record.shadow is node.leaf)
+                leaves.append((place, node.mark - births.n))
+        made = tuple(b - a for a, b in zip(births, after, strict=True))
+        if not all(node.mark for node in applied.nodes) or made[3] != len(applied.nodes):
+            raise Underivable
+        return Plan(
+            recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), _links(recipe), made  # type: ignore[arg-type]
+        )
+
+
+def _links(recipe: Recipe) -> tuple[tuple[int, int, int], ...]:
+    """How to walk from the nodes of the results to the recipe's other nodes."""
+    known = {w.node for w in recipe.results if type(w) is not int and w.node is not None}  # type: ignore[union-attr]
+    links = []
+    work = list(known)
+    while work:
+        start = work.pop()
+        for edge, (own, end, _) in enumerate(recipe.nodes[start].edges):
+            if own and end not in known:
+                known.add(end)
+                work.append(end)
+                links.append((start, edge, end))
+    return tuple(links)
+
+
+__all__ = ["Express"]

@@ -1,0 +1,185 @@
+"""Rows: events of calls that were done before, in a few numbers, written out when somebody reads them.
+
+The first call of its kind writes a whole event. What the trace says of it, it will say of the next one as well, with other labels:
+a :class:`Saying` is the event with its labels left open. A row fills them in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pitfall_lab.trace import Effect, Event, Operand, Span
+
+LABELLED = frozenset({"storage", "counter", "grad_fn", "base", "grad", "tensor", "output"})
+"""The fields of the state whose values are labels."""
+
+
+class Births(NamedTuple):
+    """How many tensors, storages, counters and nodes had been labelled before a call."""
+
+    t: int
+    S: int
+    C: int
+    n: int
+
+
+class Row(NamedTuple):
+    """One call that was done by a recipe."""
+
+    saying: Saying
+    span: Span | None
+    scope: tuple[str, ...]
+    births: tuple[int, int, int, int]
+    marks: tuple[int, ...]
+    """Numbers of the operands, one for each of the saying's roles."""
+    names: tuple[Any, ...] | None
+    """The names that the result has now; and, if a name was taken back, the mark of the tensor that lost it with the names it keeps."""
+    deaths: tuple[list[int], list[int]] | None
+    """The marks of the tensors and of the storages that have gone."""
+
+    def event(self, step: int) -> Event:
+        """The event, written out."""
+        saying = self.saying
+        effects = [saying.effect(template, self, step) for template in saying.effects]
+        results = tuple(saying.label(slot, self) for slot in saying.results)
+        effects += self.renaming(results)
+        if self.deaths is not None:
+            effects += [Effect(f"tensors.t{mark}.alive", False) for mark in self.deaths[0]]
+            effects += [Effect(f"storages.S{mark}.alive", False) for mark in self.deaths[1]]
+        operands = tuple(o if slot is None else Operand(saying.label(slot, self), o.text, o.name) for slot, o in saying.operands)
+        return Event(step, "call", saying.op, self.span, self.scope, None, operands, results, (), tuple(effects), "agreed")
+
+    def renaming(self, results: tuple[str, ...]) -> list[Effect]:
+        """The effects of the result's name."""
+        if self.names is None:
+            return []
+        effects = []
+        mine, lost = self.names
+        for label, names in ((None if lost is None else f"t{lost[0]}", lost and lost[1]), (results[0], mine)):
+            if label is not None and names is not None:
+                effects += [Effect(f"tensors.{label}.name", names[-1] if names else None), Effect(f"tensors.{label}.names", list(names))]
+        return effects
+
+
+class Unsayable(Exception):
+    """An event that says something about more than the call's operands and results."""
+
+
+Slot = tuple[str, int, bool]
+"""A label left open: its letter, a number, and whether that counts what the call made (or is the place of a role)."""
+
+
+class Saying:
+    """An event with its labels left open."""
+
+    __slots__ = ("effects", "made", "op", "operands", "results", "roles")
+
+    def __init__(self, op: str, effects: list[Effect], operands: tuple[Operand, ...], results: list[str], labels: Labels) -> None:
+        """Leave the labels of an event open.
+
+        Raises:
+            Unsayable: it speaks of others.
+        """
+        self.op = op
+        self.effects = [self._template(effect, labels) for effect in effects]
+        self.results = [labels.slot(label) for label in results]
+        self.operands = [(None if o.label is None else labels.slot(o.label), o) for o in operands]
+        self.roles = tuple(labels.roles)
+        self.made = labels.made
+
+    @staticmethod
+    def _template(effect: Effect, labels: Labels) -> tuple[str, Slot, str, Any]:
+        table, label, *rest = effect.path.split(".")
+        slot = labels.slot(label)
+        if not slot[2]:
+            raise Unsayable(effect.path)
+        return table, slot, "".join(f".{part}" for part in rest), _opened(effect.value, labels, rest[-1] if rest else "")
+
+    def effect(self, template: tuple[str, Slot, str, Any], row: Row, step: int) -> Effect:
+        """One effect with its labels filled in."""
+        table, slot, rest, value = template
+        return Effect(f"{table}.{self.label(slot, row)}{rest}", self._filled(value, row, step), "agreed")
+
+    @staticmethod
+    def label(slot: Slot, row: Row) -> str:
+        """The label that belongs at an open place."""
+        letter, number, is_new = slot
+        return f"{letter}{row.births['tSCn'.index(letter)] + number if is_new else row.marks[number]}"
+
+    def _filled(self, value: Any, row: Row, step: int) -> Any:
+        if type(value) is _Open:
+            return step if value.what is None else row.marks[value.what] if type(value.what) is int else self.label(value.what, row)
+        if type(value) is dict:
+            return {key: self._filled(item, row, step) for key, item in value.items()}
+        if type(value) is list:
+            return [self._filled(item, row, step) for item in value]
+        return value
+
+
+class _Open:
+    """A place in a value: ``what`` is a slot, the number of a role (a version), or None for the step."""
+
+    __slots__ = ("what",)
+
+    def __init__(self, what: Slot | int | None) -> None:
+        self.what = what
+
+
+class Labels:
+    """Which label of a first call is what: the k-th new thing of its letter, or something of an operand's.
+
+    ``roles`` collects what of which operand is spoken of: ``(operand, letter)``, with ``"v"`` for the version of its counter.
+    """
+
+    def __init__(self, births: Births, after: Births, olds: dict[str, tuple[int, str]]) -> None:
+        self._births, self._after, self._olds = births, after, olds
+        self.made = tuple(b - a for a, b in zip(births, after, strict=True))
+        self.roles: list[tuple[int, str]] = []
+
+    def slot(self, label: str) -> Slot:
+        """The open place for a label."""
+        letter, number = label[0], int(label[1:])
+        before = getattr(self._births, letter)
+        if number > before:
+            if number > getattr(self._after, letter):
+                raise Unsayable(label)
+            return letter, number - before, True
+        return letter, self.role(self._old(label)), False
+
+    def role(self, role: tuple[int, str]) -> int:
+        """The place of a role among the marks of a row."""
+        if role not in self.roles:
+            self.roles.append(role)
+        return self.roles.index(role)
+
+    def version(self, counter: str | None) -> int | None:
+        """The place of the version of an operand's counter; None for a counter that the call made."""
+        if counter is None or self.slot(counter)[2]:
+            return None
+        operand, _ = self._old(counter)
+        return self.role((operand, "v"))
+
+    def _old(self, label: str) -> tuple[int, str]:
+        if label not in self._olds:
+            raise Unsayable(label)
+        return self._olds[label]
+
+
+def _opened(value: Any, labels: Labels, field: str) -> Any:
+    if field in LABELLED:
+        return value if value is None else _Open(labels.slot(value))
+    if field == "next":
+        return [None if label is None else _Open(labels.slot(label)) for label in value]
+    if field == "born":
+        return _Open(None)
+    if field == "saved":
+        return [_opened_saved(saved, labels) for saved in value]
+    if type(value) is dict:
+        return {key: _opened(item, labels, key) for key, item in value.items()}
+    return value
+
+
+def _opened_saved(saved: dict[str, Any], labels: Labels) -> dict[str, Any]:
+    opened: dict[str, Any] = _opened(saved, labels, "")
+    place = labels.version(saved["counter"])
+    return opened if place is None else {**opened, "version": _Open(place)}
