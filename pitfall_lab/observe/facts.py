@@ -120,6 +120,14 @@ def weak_storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._weak_ref()
 
 
+def storage_behind(reference: int) -> torch.UntypedStorage | None:
+    """The storage that a weak reference refers to, if it still exists."""
+    if is_gone(reference):
+        return None
+    found: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(reference)
+    return found
+
+
 #: Whether the storage behind a weak reference has been freed.
 is_gone: Callable[[int], bool] = torch.UntypedStorage._expired
 #: Ends a weak reference; its number may be another storage's from now on.

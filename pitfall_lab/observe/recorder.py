@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode, handle_torch_function
@@ -62,7 +62,7 @@ class Call:
 class Site:
     """A place in a program that calls torch: what is known of it need not be found out again."""
 
-    __slots__ = ("code", "is_user", "run", "span", "target")
+    __slots__ = ("code", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
 
     def __init__(self, frame: FrameType, sources: SourceMap) -> None:
         code = frame.f_code
@@ -72,6 +72,11 @@ class Site:
         self.span = sources.span(frame) if self.is_user else None
         #: The name that the call's result is assigned to.
         self.target = sources.target(self.span) if self.span is not None else None
+        #: What a row of the trace says of a new tensor that gets this name.
+        self.names = ((self.target,), None)
+        #: Room for the listener: its numbers for this site and for the functions that were around it last.
+        self.number = self.scope_number = -1
+        self.scope: tuple[str, ...] | None = None
         # ``run(func, args, kwargs)`` that Python takes for the caller's own line. A warning is attributed to the innermost Python frame:
         # file, line and the "already shown" registry of its globals. Without this, all warnings would come from here and the filters
         # of the learner would act differently.
@@ -79,13 +84,8 @@ class Site:
         self.run: Callable[..., Any] = types.FunctionType(own, frame.f_globals, _run.__name__)
 
 
-class Place(NamedTuple):
-    """Where a call comes from: the site that makes it, the learner's site that it was made for, and the functions around that."""
-
-    caller: Site
-    site: Site
-    frame: FrameType
-    scope: tuple[str, ...]
+Place = tuple[Site, Site, FrameType, tuple[str, ...]]
+"""Where a call comes from: the site that makes it, the learner's site that it was made for with its frame, and the functions around that."""
 
 
 class Lane(Protocol):
@@ -293,9 +293,9 @@ class Recorder(TorchFunctionMode):
             if frame is None:
                 return None
             site = self._site(frame)
-        return Place(caller, site, frame, self._scope(frame, site))
+        return caller, site, frame, self._scope(frame)
 
-    def _scope(self, frame: FrameType, site: Site) -> tuple[str, ...]:
+    def _scope(self, frame: FrameType) -> tuple[str, ...]:
         """The same as the source map's, with what is outside of the program looked up once."""
         outside, names = self._outside
         around = []

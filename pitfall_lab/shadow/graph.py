@@ -46,7 +46,7 @@ class Node:
 
     __slots__ = (
         "__weakref__", "facade", "freed", "hooks", "inner", "leaf", "mark", "mirrored", "multiple", "name", "next", "opaque", "outputs",
-        "retains", "saved", "sequence", "vjp",
+        "retains", "saved", "sequence", "twin", "vjp",
     )  # fmt: skip
 
     def __init__(self, name: str, next: tuple[Edge, ...], sequence: int, vjp: Vjp | None = None) -> None:
@@ -64,6 +64,7 @@ class Node:
         self.inner: Node | None = None
         self.facade: Any = None
         self.mark = 0
+        self.twin: Any = None
         self.hooks: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
         self.retains: tuple[tuple[int, ref[ShadowTensor]], ...] = ()
 

@@ -8,7 +8,7 @@ counter. Numbers have no part in it: recipes belong to an engine that follows no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import ref
 
@@ -54,12 +54,18 @@ class Forms:
         return form
 
 
+Follow = Callable[[Graph, Sequence[ShadowTensor]], tuple[tuple[ShadowTensor, ...], tuple[Node, ...]]]
+
+
 class Underivable(Exception):
     """The call did something that no recipe can say."""
 
 
 class Made:
-    """A node to be made: ``edges`` are ``(True, k, output_nr)`` for the recipe's own node k and ``(False, j, 0)`` for operand j."""
+    """A node to be made.
+
+    ``edges`` are ``(True, k, output_nr)`` to the recipe's own node k, ``(False, j, is_leaf)`` to operand j, ``(False, None, 0)`` to nowhere.
+    """
 
     __slots__ = ("edges", "multiple", "name", "opaque", "outputs", "saved")
 
@@ -98,21 +104,23 @@ class Window:
             self.base = _place(roots, x.view.base)
             self.creation = x.view.creation
 
-    def make(self, graph: Graph, operands: Sequence[ShadowTensor], nodes: Sequence[Node]) -> ShadowTensor:
-        """The tensor, for these operands."""
-        if self.on is None:
-            x = ShadowTensor(graph, Storage(self.size, self.dtype, self.device), self.shape, self.stride, self.offset, self.dtype, Counter())
-        else:
-            parent = operands[self.on]
-            counter = Counter() if self.own_counter else parent.counter
-            x = ShadowTensor(graph, parent.storage, self.shape, self.stride, parent.offset + self.offset, self.dtype, counter)
-            if self.base is not None:
-                root = operands[self.base]
-                x.view = ViewOf(root if root.view is None else root.view.base, self.creation, x.version)
+    def written(self, name: str, constants: dict[str, Any]) -> Iterator[str]:
+        """The lines that make the tensor and call it ``name``. Everything but the operands is a constant."""
+        constants |= {f"{name}_shape": self.shape, f"{name}_stride": self.stride, f"{name}_dtype": self.dtype, f"{name}_device": self.device}
+        parent = f"o[{self.on}]"
+        storage = f"{parent}.storage" if self.on is not None else f"Storage({self.size}, {name}_dtype, {name}_device)"
+        counter = "Counter()" if self.own_counter else f"{parent}.counter"
+        offset = f"{parent}.offset + {self.offset}" if self.on is not None else f"{self.offset}"
+        yield f"{name} = ShadowTensor(graph, {storage}, {name}_shape, {name}_stride, {offset}, {name}_dtype, {counter})"
+        if self.base is not None:
+            root = f"o[{self.base}]"
+            yield f"{name}.view = ViewOf({root} if {root}.view is None else {root}.view.base, {self.creation!r}, {name}.counter.version)"
         if self.node is not None:
-            x.node, x.output_nr = nodes[self.node], self.output_nr
-        x.flag = self.flag
-        return x
+            yield f"{name}.node = n{self.node}"
+        if self.output_nr:
+            yield f"{name}.output_nr = {self.output_nr}"
+        if self.flag:
+            yield f"{name}.flag = True"
 
 
 def _place(things: Sequence[Any], wanted: object) -> int:
@@ -123,9 +131,12 @@ def _place(things: Sequence[Any], wanted: object) -> int:
 
 
 class Recipe:
-    """How to do a call again. ``results`` are windows, or the place of an operand that was handed back."""
+    """How to do a call again. ``results`` are windows, or the place of an operand that was handed back.
 
-    __slots__ = ("nodes", "results")
+    ``follow(graph, operands)`` does it and returns the results and the nodes, those of leaves (AccumulateGrad) not among them.
+    """
+
+    __slots__ = ("follow", "nodes", "results")
 
     def __init__(self, applied: Applied, operands: Sequence[ShadowTensor]) -> None:
         """Derive the recipe of what was ``applied`` to ``operands``; the results must not have been marked yet.
@@ -153,38 +164,52 @@ class Recipe:
         if any(n.mirrored or n.inner is not None or n.hooks or n.retains for n in made):
             raise Underivable
 
-    def follow(self, graph: Graph, operands: Sequence[ShadowTensor]) -> tuple[list[ShadowTensor], list[Node]]:
-        """Do it: the results and the nodes, those of leaves (AccumulateGrad) not among them."""
-        nodes: list[Node] = []
-        for made in self.nodes:
-            edges: list[Edge] = []
-            for own, k, output_nr in made.edges:
-                if own:
-                    edges.append((nodes[k], output_nr))
-                elif k is None:
-                    edges.append((None, 0))
-                else:
-                    x = operands[k]
-                    edges.append((graph.accumulate_grad(x), 0) if x.node is None else (x.node, x.output_nr))
-            node = Node(made.name, tuple(edges), graph.sequence)
-            graph.sequence += 1
-            node.outputs, node.multiple, node.opaque = made.outputs, made.multiple, made.opaque
-            nodes.append(node)
-        results = [operands[w] if type(w) is int else w.make(graph, operands, nodes) for w in self.results]  # type: ignore[union-attr]
-        for made, node in zip(self.nodes, nodes, strict=True):
-            if made.saved:
-                back = ref(node)
-                kept = []
-                for what, name, where in made.saved:
-                    if what is Saved:
-                        saved = name
-                    else:
-                        x = operands[where] if what == "operand" else results[where] if what != "inside" else where.make(graph, operands, nodes)
-                        saved = Saved(name, x, is_output=what == "output")
-                        saved.owner = back
-                    kept.append(saved)
-                node.saved = tuple(kept)
-        return results, nodes
+        self.follow = self._compiled()
+
+    def _compiled(self) -> Follow:
+        """The recipe as one straight function: it is followed at every call, and a loop over its parts takes longer than the parts."""
+        constants: dict[str, Any] = {
+            "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter, "ViewOf": ViewOf, "ref": ref,
+        }  # fmt: skip
+        lines: list[str] = []
+        for k, made in enumerate(self.nodes):
+            edges = "".join(f"{_edge_text(edge)}, " for edge in made.edges)
+            constants |= {f"n{k}_name": made.name, f"n{k}_outputs": made.outputs}
+            lines += [f"n{k} = Node(n{k}_name, ({edges}), graph.sequence)", "graph.sequence += 1", f"n{k}.outputs = n{k}_outputs"]
+            lines += [f"n{k}.multiple = True"] * made.multiple + [f"n{k}.opaque = True"] * made.opaque
+        for k, window in enumerate(self.results):
+            lines += [f"r{k} = o[{window}]"] if type(window) is int else window.written(f"r{k}", constants)  # type: ignore[union-attr]
+        for k, made in enumerate(self.nodes):
+            kept = []
+            for j, (what, name, where) in enumerate(made.saved):
+                s = f"s{k}_{j}"
+                kept.append(s)
+                if what is Saved:
+                    constants[s] = name
+                    continue
+                if what == "inside":
+                    lines += where.written(f"{s}_x", constants)
+                x = {"operand": f"o[{where}]", "inside": f"{s}_x"}.get(what, f"r{where}")
+                lines += [f"{s} = Saved({name!r}, {x}, is_output={what == 'output'})", f"{s}.owner = ref(n{k})"]
+            if made.saved and all(what is Saved for what, _, _ in made.saved):
+                constants[f"n{k}_saved"] = tuple(name for _, name, _ in made.saved)
+                lines.append(f"n{k}.saved = n{k}_saved")
+            elif kept:
+                lines.append(f"n{k}.saved = ({', '.join(kept)},)")
+        results = "".join(f"r{k}, " for k in range(len(self.results)))
+        lines.append(f"return ({results}), ({''.join(f'n{k}, ' for k in range(len(self.nodes)))})")
+        exec("def follow(graph, o):\n" + "".join(f"    {line}\n" for line in lines), constants)  # noqa: S102 - our own text
+        follow: Follow = constants["follow"]
+        return follow
+
+
+def _edge_text(edge: tuple[bool, int | None, bool]) -> str:
+    own, k, detail = edge
+    if own:
+        return f"(n{k}, {int(detail)})"
+    if k is None:
+        return "(None, 0)"
+    return f"(graph.accumulate_grad(o[{k}]), 0)" if detail else f"(o[{k}].node, o[{k}].output_nr)"
 
 
 def _edge(edge: Edge, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -> tuple[bool, int | None, int]:
@@ -194,7 +219,7 @@ def _edge(edge: Edge, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -
     if any(node is own for own in nodes):
         return True, _place(nodes, node), output_nr
     if node.leaf is not None:
-        return False, _place(operands, node.leaf), 0
+        return False, _place(operands, node.leaf), 1
     for j, x in enumerate(operands):
         if x.node is node and x.output_nr == output_nr:
             return False, j, 0

@@ -8,7 +8,8 @@ Three separate things that are easily taken for one:
 
 Same storage with another counter is the whole secret of the ``.data`` bug.
 
-Each of them, and each node of the graph, has a ``mark``: the number that whoever watches the engine calls it by (0: none yet).
+Each of them, and each node of the graph, has a ``mark``: the number that whoever watches the engine calls it by (0: none yet). A
+node also has a ``twin``: what the watcher knows the other engine's node by.
 """
 
 from __future__ import annotations

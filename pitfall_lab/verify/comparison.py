@@ -41,7 +41,11 @@ class Comparison:
         operands = [self._records.find(real) for real in values.tensors((call.args, call.kwargs))]
         self._memory.remember(operands, (run.gradient for run in applied.ran))
         reals = list(values.tensors(result))
-        results, effects = self._bind_results(step, reals, list(_shadows(applied.result)))
+        shadows = list(_shadows(applied.result))
+        if applied.ran:
+            for real, shadow in zip(reals, shadows, strict=False):
+                _take_layout(real, shadow)
+        results, effects = self._bind_results(step, reals, shadows)
         for real in self._touched(call, applied, reals):
             record = self._records.find(real)
             if record is not None and record.shadow is not None:
@@ -242,6 +246,15 @@ class Comparison:
             # Whether torch takes an unknown gradient over or copies it shows in its version: that is unknown as well.
             modelled.counter.version = observed._version
         return self._records.find(observed), effects
+
+
+def _take_layout(real: Any, gradient: ShadowTensor) -> None:
+    """How an unknown gradient lies in memory (a sum hands out expanded ones), and whether it was added into, is unknown as well."""
+    if gradient.storage.data is None and not gradient.storage.mark and gradient.shape == tuple(real.shape) and not facts.is_opaque(real):
+        gradient.stride, gradient.offset = real.stride(), real.storage_offset()
+        gradient.storage.size = real.untyped_storage().nbytes() // real.element_size()
+        if gradient.counter is not None and not real.is_inference():
+            gradient.counter.version = real._version
 
 
 def _shadows(value: Any) -> Iterator[ShadowTensor]:

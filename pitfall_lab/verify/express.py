@@ -23,7 +23,7 @@ from pitfall_lab.trace import Effect, Operand
 from pitfall_lab.verify.meeting import SEARCHES
 from pitfall_lab.verify.naming import Naming
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
-from pitfall_lab.verify.rows import Births, Labels, Row, Saying, Unsayable
+from pitfall_lab.verify.rows import Births, Labels, Saying, Unsayable
 from pitfall_lab.verify.world import World
 
 MOST_PLANS = 20_000
@@ -49,38 +49,50 @@ class Expected(NamedTuple):
     node: str | None
     nbytes: int
     itemsize: int
+    dtype_name: str
     t: int
     storage: int
     """0: no memory of its own."""
     counter: int
 
 
-class Plan(NamedTuple):
-    """All that is known of a call of one kind."""
+class Plan:
+    """All that is known of a call of one kind.
 
-    recipe: Recipe
-    saying: Saying
-    results: tuple[Expected | int, ...]
-    nodes: tuple[int, ...]
-    """The numbers of the labels of the recipe's nodes."""
-    leaves: tuple[tuple[int, int], ...]
-    """The operands whose AccumulateGrad nodes are made, and the numbers of their labels."""
-    links: tuple[tuple[int, int, int], ...]
-    """How torch's nodes behind the first are found: (from node, through edge, to node)."""
-    made: tuple[int, int, int, int]
-    """How many tensors, storages, counters and nodes get labels."""
+    ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with the numbers
+    of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many tensors,
+    storages, counters and nodes get labels; ``marks`` finds the numbers that a row needs of the operands.
+    ``simple`` is the result of a plan that makes one tensor with memory of its own and at most one node.
+    """
+
+    __slots__ = ("follow", "leaves", "links", "made", "marks", "nodes", "number", "op", "results", "simple")
+
+    def __init__(self, number: int, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: tuple[int, ...], leaves: Any, made: Any) -> None:
+        self.follow = recipe.follow
+        self.number, self.op = number, saying.op
+        self.marks = marks_of(saying.roles)
+        self.results = results
+        self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
+        first = results[0]
+        alone = len(results) == 1 and type(first) is not int and first.storage == first.counter == 1 and len(nodes) <= 1  # type: ignore[union-attr]
+        self.simple: Expected | None = first if alone else None  # type: ignore[assignment]
 
 
-class Ahead(NamedTuple):
-    """A call that the shadow has done and torch has not. It lives as long as the call: nothing may keep it."""
+_ROLES = {
+    "t": "o[{}].mark", "S": "o[{}].storage.mark", "C": "o[{}].shadow.counter.mark", "v": "o[{}].shadow.counter.version",
+    "n": "o[{}].shadow.node.mark", "a": "o[{}].shadow.accumulator().mark", "b": "o[{}].shadow.view.base.mark",
+}  # fmt: skip
 
-    plan: Plan
-    operands: list[TensorRecord]
-    shadows: list[ShadowTensor]
-    nodes: list[Node]
-    place: Place
-    args: Any
-    kwargs: Any
+
+def marks_of(roles: tuple[tuple[int, str], ...]) -> Callable[[list[TensorRecord]], tuple[int, ...]]:
+    """A function from the operands to the numbers in these roles."""
+    numbers = "".join(_ROLES[role].format(place) + ", " for place, role in roles)
+    found: Callable[[list[TensorRecord]], tuple[int, ...]] = eval(f"lambda o: ({numbers})")  # noqa: S307 - our own text
+    return found
+
+
+Ahead = tuple[Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ...], Place, Any, Any]
+"""A call that the shadow has done and torch has not: its plan, its operands, what was made, and the call. It lives as long as the call."""
 
 
 class Express:
@@ -92,6 +104,7 @@ class Express:
         self._graph, self._by_id = world.engine.graph, world.records.by_id
         self._plans: dict[Any, Plan | None] = {}
         self._forms = Forms()
+        self._scopes: dict[tuple[str, ...], int] = {}
         self._used = 0
         self._key: Any = None
         self._operands: list[TensorRecord] = []
@@ -109,13 +122,13 @@ class Express:
         """Let the shadow do the call by its plan; None if it has none."""
         key: list[Any] = [func]
         operands: list[TensorRecord] = []
-        if not self._gather(args, kwargs, key, operands):
+        if not self._gather(args, key, operands) or (kwargs and not self._gather_named(kwargs, key, operands)):
             return None
         plan = self._plans.get(tuple(key))
         if plan is None or not self._is_usual() or not self._is_free():
             return None
-        shadows, nodes = plan.recipe.follow(self._graph, [record.shadow for record in operands])  # type: ignore[misc]
-        return Ahead(plan, operands, shadows, nodes, place, args, kwargs)
+        results, nodes = plan.follow(self._graph, [record.shadow for record in operands])  # type: ignore[misc]
+        return plan, operands, results, nodes, place, args, kwargs
 
     def after(self, ahead: Ahead, result: Any) -> None:
         """Compare with torch and write the row; where something differs, the full lane takes over."""
@@ -128,11 +141,16 @@ class Express:
 
     def _agrees(self, ahead: Ahead, result: Any) -> bool:
         """Compare with torch and write the row. False, with nothing noted, if something differs."""
-        plan, operands, shadows = ahead.plan, ahead.operands, ahead.shadows
+        plan, operands, shadows, nodes, place, _, _ = ahead
+        if plan.leaves:
+            self._graph.created.clear()
+        simple = plan.simple
+        if simple is not None:
+            return self._is_as_expected(plan, simple, operands, shadows[0], nodes, place, result)
         reals = (result,) if type(result) in _TENSORS else result
         if type(reals) not in (tuple, list) or len(reals) != len(plan.results):
             return False
-        impls = []
+        impls: list[int] = []
         for real, expected in zip(reals, plan.results, strict=True):
             impl = self._compare(real, expected, operands)
             if impl is None:
@@ -141,103 +159,170 @@ class Express:
                 return False
             if impl:
                 impls.append(impl)
-        self._used += 1
-        records, writer = self._records, self._writer
-        births = (records.tensor_count, records.storage_count, records.counter_count, records.node_count)
-        marks = self._marks(plan.saying.roles, operands)
-        step = len(writer.events)
-        self._label_nodes(ahead, reals)
+        records = self._records
+        births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
+        step = len(self._writer.events)
+        marks = plan.marks(operands)
+        self._label_nodes(plan, operands, nodes, reals)
         entered = []
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
             if type(expected) is int:
                 entered.append(operands[expected])
             else:
-                entered.append(self._enter(real, shadow, expected, births, step, impls, operands))  # type: ignore[arg-type]
+                entered.append(self._enter(real, shadow, expected, impls.pop(0) if expected.storage else 0, operands))  # type: ignore[union-attr,arg-type]
         made = plan.made
         records.tensor_count += made[0]
         records.storage_count += made[1]
         records.counter_count += made[2]
         records.node_count += made[3]
-        names = None
-        caller, site, frame, scope = ahead.place
-        if site.target is not None and len(entered) == 1:
-            names = self._naming.claim(site.target, site.span, entered[0], step, None if caller is site else frame)
-        deaths = records.bury() if records.died or records.left else None
-        writer.add_row(Row(plan.saying, site.span, scope, births, marks, names, deaths))
+        self._write(plan, place, births, marks, entered[0] if len(entered) == 1 else None, step)
         return True
+
+    def _is_as_expected(
+        self, plan: Plan, expected: Expected, operands: list[TensorRecord], shadow: ShadowTensor, nodes: Any, place: Place, real: Any
+    ) -> bool:
+        """The same for the plans that most calls have: one tensor with memory of its own and at most one node."""
+        if (
+            type(real) is not torch.Tensor
+            or real.shape != expected.shape
+            or real.stride() != expected.stride
+            or real.dtype is not expected.dtype
+            or real._version
+            or real.storage_offset() != expected.offset
+            or id(real) in self._by_id
+        ):
+            return False
+        node = real.grad_fn
+        if node is None:
+            if expected.node is not None or real.requires_grad is not expected.requires_grad:
+                return False
+        elif node.name() != expected.node:
+            return False
+        records = self._records
+        impl = real.untyped_storage()._weak_ref()
+        if impl in records.by_impl:
+            facts.let_go(impl)
+            return False
+        step = len(self._writer.events)
+        marks = plan.marks(operands)
+        births = t, storages, counters, nodes_before = records.tensor_count, records.storage_count, records.counter_count, records.node_count
+        if plan.leaves:
+            self._label_leaves(plan, operands)
+        if node is not None:
+            own = nodes[0]
+            own.mark = nodes_before + plan.nodes[0]
+            records.nodes.latest = sequence = node._sequence_nr()
+            own.twin = sequence, expected.node
+            records.node_count = nodes_before + plan.made[3]
+        records.tensor_count = mark = t + 1
+        records.storage_count = storages + 1
+        records.counter_count = shadow.counter.mark = counters + 1  # type: ignore[union-attr]
+        storage = StorageRecord(storages + 1, shadow.storage, None, expected.nbytes, expected.dtype_name, expected.itemsize)
+        records.add_new_storage(storage, impl)
+        record = records.enter_as(mark, real, shadow, "tensor", step, storage)
+        record.form, record.epoch = expected.form, self.epoch
+        self._write(plan, place, births, marks, record, step)
+        return True
+
+    def _write(self, plan: Plan, place: Place, births: tuple[int, int, int, int], marks: Any, result: TensorRecord | None, step: int) -> None:
+        """Write the row. ``result`` is the one that may get a name."""
+        records, writer, naming = self._records, self._writer, self._naming
+        caller, site, frame, scope = place
+        names = None
+        if result is not None and site.target is not None:
+            if caller is site and (naming.step != step - 1 or naming.span is not site.span) and not result.names:
+                naming.step, naming.span, naming.record = step, site.span, result
+                result.names.append(site.target)
+                names = site.names
+            else:
+                names = naming.claim(site.target, site.span, result, step, None if caller is site else frame)
+        deaths = records.bury() if records.died or records.left else None
+        self._used += 1
+        writer.row_steps.append(step)
+        if site.number < 0:
+            site.number = len(writer.rows.spans)
+            writer.rows.spans.append(site.span)
+        if site.scope is scope:
+            around = site.scope_number
+        else:
+            site.scope, site.scope_number = scope, self._scope_number(scope)
+            around = site.scope_number
+        t, storages, counters, nodes = births
+        writer.events.append((plan.number, site.number, around, t, storages, counters, nodes, marks, names, deaths))
+
+    def _scope_number(self, scope: tuple[str, ...]) -> int:
+        known = self._scopes.get(scope)
+        if known is None:
+            known = self._scopes[scope] = len(self._scopes)
+            self._writer.rows.scopes.append(scope)
+        return known
 
     def _as_call(self, ahead: Ahead) -> Call:
         """The call as the full lane knows it, with what the shadow did: for what turned out otherwise, and for what failed."""
-        caller, site, frame, scope = ahead.place
+        plan, _, shadows, nodes, (caller, site, frame, scope), args, kwargs = ahead
         call = Call(
-            ahead.plan.saying.op, None, ahead.args, ahead.kwargs, site.span, scope, frame, self.grad, self.inference,
-            composite=False, direct=caller is site,
-        )  # fmt: skip
-        result: Any = ahead.shadows[0] if len(ahead.shadows) == 1 else tuple(ahead.shadows)
+            plan.op, None, args, kwargs, site.span, scope, frame, self.grad, self.inference, composite=False, direct=caller is site
+        )
         step = self._writer.reserve()
         self._world.engine.begin()
-        call.memory.update(step=step, effects=[], parent=None, reason="", applied=Applied(result, tuple(ahead.nodes)))
+        result = shadows[0] if len(shadows) == 1 else shadows
+        call.memory.update(step=step, effects=[], parent=None, reason="", applied=Applied(result, nodes))
         return call
 
-    def _gather(self, args: Any, kwargs: Any, key: list[Any], operands: list[TensorRecord]) -> bool:
+    def _gather(self, args: Any, key: list[Any], operands: list[TensorRecord]) -> bool:
         """Make the key of a call's kind and find its operands. False if it cannot have a plan."""
+        add = key.append
         for value in args:
             kind = type(value)
-            if kind in _TENSORS:
-                if not self._add_operand(value, key, operands):
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                # A record goes with its tensor: what is found by the id is the tensor's.
+                record = self._by_id.get(id(value))
+                if record is None:
                     return False
+                form = record.form if record.epoch == self.epoch else self._form_of(record)
+                if form is None:
+                    return False
+                shadow: Any = record.shadow
+                if shadow.counter.version != value._version or form.requires_grad is not value.requires_grad:
+                    return False
+                add(form)
+                if form.is_flagged:
+                    # Whether the leaf has its AccumulateGrad already, or the call makes it.
+                    add(shadow.accumulator is not None and shadow.accumulator() is not None)
+                if operands:
+                    for place, other in enumerate(operands):
+                        if other.storage is record.storage:
+                            add(place if other is record else -1 - place)
+                operands.append(record)
             elif kind is float:
-                key.append(kind)
-                key.append(value or repr(value))  # 0.0 equals -0.0
+                add(kind)
+                add(value or repr(value))  # 0.0 equals -0.0
             elif kind in _PLAIN:
-                key.append(kind)
-                key.append(value)
+                add(kind)
+                add(value)
             elif (kind is tuple or kind is list or kind is torch.Size) and len(value) <= ITEMS:
-                key.append(kind)
-                key.append(len(value))
-                if not self._gather(value, None, key, operands):
+                add(kind)
+                add(len(value))
+                if not self._gather(value, key, operands):
                     return False
             elif kind is slice:
-                key.append(kind)
-                if not self._gather((value.start, value.stop, value.step), None, key, operands):
+                add(kind)
+                if not self._gather((value.start, value.stop, value.step), key, operands):
                     return False
             else:
                 return False
-        if kwargs:
-            for name, value in kwargs.items():
-                key.append(name)
-                if not self._gather((value,), None, key, operands):
-                    return False
         return True
 
-    def _add_operand(self, real: Any, key: list[Any], operands: list[TensorRecord]) -> bool:
-        record = self._by_id.get(id(real))
-        if record is None or record() is not real:
-            return False
-        shadow = record.shadow
-        if shadow is None or record.storage is None:
-            return False
-        form = record.form
-        if record.epoch != self.epoch:
-            record.epoch = self.epoch
-            unnamed = record.kind == "parameter" and not record.names and record.searches < SEARCHES
-            form = record.form = None if unnamed else self._forms.of(shadow)
-        if form is None or shadow.counter.version != real._version or form.requires_grad != real.requires_grad:  # type: ignore[union-attr]
-            return False
-        key.append(form)
-        if form.is_flagged:
-            # Whether the leaf has its AccumulateGrad already, or the call makes it.
-            accumulator = shadow.accumulator
-            key.append(accumulator is not None and accumulator() is not None)
-        if operands:
-            for place, other in enumerate(operands):
-                if other is record:
-                    key.append(place)
-                    break
-                if other.storage is record.storage:
-                    key.append(-1 - place)
-        operands.append(record)
-        return True
+    def _gather_named(self, kwargs: Any, key: list[Any], operands: list[TensorRecord]) -> bool:
+        key += kwargs
+        return self._gather(kwargs.values(), key, operands)
+
+    def _form_of(self, record: TensorRecord) -> Form | None:
+        record.epoch = self.epoch
+        unnamed = record.kind == "parameter" and not record.names and record.searches < SEARCHES
+        usable = record.shadow is not None and record.storage is not None and not unnamed and record() is not None
+        record.form = form = self._forms.of(record.shadow) if usable else None  # type: ignore[arg-type]
+        return form
 
     def _is_usual(self) -> bool:
         """Whether the program's settings are those that plans are made under."""
@@ -291,42 +376,20 @@ class Express:
 
     # ------------------------------------------------------------------ labels and records
 
-    @staticmethod
-    def _marks(roles: tuple[tuple[int, str], ...], operands: list[TensorRecord]) -> tuple[int, ...]:
-        """The numbers that a row needs of its operands."""
-        found = []
-        for place, role in roles:
+    def _label_leaves(self, plan: Plan, operands: list[TensorRecord]) -> None:
+        """Give the new AccumulateGrad nodes their labels."""
+        records = self._records
+        for place, number in plan.leaves:
             record = operands[place]
-            if role == "t":
-                found.append(record.mark)
-                continue
-            shadow: Any = record.shadow
-            if role == "n":
-                found.append(shadow.node.mark)
-            elif role == "a":
-                found.append(shadow.accumulator().mark)
-            elif role == "v":
-                found.append(shadow.counter.version)
-            elif role == "C":
-                found.append(shadow.counter.mark)
-            elif role == "S":
-                found.append(record.storage.mark)  # type: ignore[union-attr]
-            else:
-                found.append(shadow.view.base.mark)
-        return tuple(found)
+            node: Any = record.shadow.accumulator()  # type: ignore[union-attr,misc]
+            node.mark = records.node_count + number
+            records.nodes["leaf", record.key] = node
 
-    def _label_nodes(self, ahead: Ahead, reals: Any) -> None:
+    def _label_nodes(self, plan: Plan, operands: list[TensorRecord], nodes: tuple[Node, ...], reals: Any) -> None:
         """Give the new nodes their labels, and note which of torch's they stand for."""
-        plan, records = ahead.plan, self._records
-        if plan.leaves:
-            for place, number in plan.leaves:
-                record = ahead.operands[place]
-                node: Any = record.shadow.accumulator()  # type: ignore[union-attr,misc]
-                node.mark = records.node_count + number
-                records.nodes[("leaf", record.key)] = node
-        if not plan.nodes:
-            return
-        for own, number in zip(ahead.nodes, plan.nodes, strict=True):
+        self._label_leaves(plan, operands)
+        records = self._records
+        for own, number in zip(nodes, plan.nodes, strict=True):
             own.mark = records.node_count + number
         theirs: dict[int, Any] = {}
         for real, expected in zip(reals, plan.results, strict=True):
@@ -335,23 +398,21 @@ class Express:
         for start, edge, end in plan.links:
             theirs[end] = theirs[start].next_functions[edge][0]
         for place, node in theirs.items():
-            records.nodes[facts.node_key(node)] = ahead.nodes[place]
+            nodes[place].twin = key = facts.node_key(node)
+            records.nodes.latest = max(records.nodes.latest, key[0])
 
-    def _enter(
-        self, real: Any, shadow: ShadowTensor, expected: Expected, births: Any, step: int, impls: list[int], operands: list[TensorRecord]
-    ) -> TensorRecord:
+    def _enter(self, real: Any, shadow: ShadowTensor, expected: Expected, impl: int, operands: list[TensorRecord]) -> TensorRecord:
         """Make the records of a result."""
         records = self._records
         if expected.counter:
-            shadow.counter.mark = births[2] + expected.counter  # type: ignore[union-attr]
+            shadow.counter.mark = records.counter_count + expected.counter  # type: ignore[union-attr]
         if expected.storage:
-            storage = StorageRecord(
-                births[1] + expected.storage, shadow.storage, real.data_ptr(), expected.nbytes, str(shadow.dtype[:]), expected.itemsize
-            )
-            records.add_new_storage(storage, impls.pop(0))
+            mark = records.storage_count + expected.storage
+            storage = StorageRecord(mark, shadow.storage, None, expected.nbytes, expected.dtype_name, expected.itemsize)
+            records.add_new_storage(storage, impl)
         else:
             storage = operands[expected.window.on].storage  # type: ignore[index,assignment]
-        record = records.enter_as(births[0] + expected.t, real, shadow, "tensor", step, storage)
+        record = records.enter_as(records.tensor_count + expected.t, real, shadow, "tensor", len(self._writer.events), storage)
         record.form, record.epoch = expected.form, self.epoch
         return record
 
@@ -367,7 +428,7 @@ class Express:
         key: list[Any] = [func]
         operands: list[TensorRecord] = []
         self.functions.add(func)
-        if not self._gather(call.args, call.kwargs, key, operands):
+        if not self._gather(call.args, key, operands) or not self._gather_named(call.kwargs, key, operands):
             return
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
@@ -445,7 +506,8 @@ class Express:
             expected.append(
                 Expected(
                     window, self._forms.of(shadow), real.shape, real.stride(), shadow.offset, real.dtype, real.requires_grad,  # type: ignore[arg-type]
-                    None if node is None else node.name(), real.untyped_storage().nbytes(), real.element_size(), shadow.mark - births.t,
+                    None if node is None else node.name(), real.untyped_storage().nbytes(), real.element_size(),
+                    facts.dtype_name(real.dtype), shadow.mark - births.t,
                     shadow.storage.mark - births.S if new else 0,
                     shadow.counter.mark - births.C if window.own_counter else 0,  # type: ignore[union-attr]
                 )
@@ -459,9 +521,9 @@ class Express:
         made = tuple(b - a for a, b in zip(births, after, strict=True))
         if not all(node.mark for node in applied.nodes) or made[3] != len(applied.nodes):
             raise Underivable
-        return Plan(
-            recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), _links(recipe), made  # type: ignore[arg-type]
-        )
+        sayings = self._writer.rows.sayings
+        sayings.append(saying)
+        return Plan(len(sayings) - 1, recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), made)
 
 
 def _links(recipe: Recipe) -> tuple[tuple[int, int, int], ...]:

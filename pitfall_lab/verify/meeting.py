@@ -68,7 +68,7 @@ class Meeting:
             if shadow.node is None and (shadow.base is None or not shadow.base.requires_grad):
                 shadow.flag = seen.requires_grad
             return []
-        if mine is not None and self._records.nodes.get(facts.node_key(node)) is mine:
+        if mine is not None and mine.twin == facts.node_key(node):
             return []
         effects: list[Effect] = []
         if mine is None or not self._pairing.pair(node, mine, effects):

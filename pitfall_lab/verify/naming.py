@@ -24,7 +24,10 @@ class Naming:
     def __init__(self, world: World, describe: Description) -> None:
         self._sources, self._records, self._writer = world.sources, world.records, world.writer
         self._describe = describe
-        self._named: tuple[int, Span | None, TensorRecord | None] = (-1, None, None)
+        self.step = -1
+        self.span: Span | None = None
+        """Which call named its result last, and where it stands in the program."""
+        self.record: TensorRecord | None = None
 
     def name_results(self, call: Call, results: list[str], step: int) -> list[Effect]:
         """Name the result by what it is assigned to. Inside a module's call every step looks like the result until the next one."""
@@ -55,11 +58,11 @@ class Naming:
     def _claim(self, name: str, span: Span | None, record: TensorRecord, step: int) -> tuple[bool, TensorRecord | None]:
         """Give the result its name. Says whether that is new, and which record lost it."""
         taken = None
-        at, before_span, before = self._named
-        if before is not None and at == step - 1 and span == before_span and before is not record and before.names[-1:] == [name]:
+        before = self.record
+        if before is not None and self.step == step - 1 and span == self.span and before is not record and before.names[-1:] == [name]:
             before.names.pop()
             taken = before
-        self._named = (step, span, record)
+        self.step, self.span, self.record = step, span, record
         mine = record.names[-1:] != [name]
         if mine:
             record.names.append(name)

@@ -33,6 +33,8 @@ class Pairing:
         while work:
             theirs, own = work.pop()
             key = facts.node_key(theirs)
+            if own.twin == key:
+                continue
             known = fresh[key][1] if key in fresh else self._records.nodes.get(key)
             if known is own:
                 continue

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from weakref import ref
 
@@ -23,22 +22,28 @@ LOOKS = 16
 """How many of the storages that lost their last tensor are asked after each call whether they are gone."""
 
 
-@dataclass(slots=True, eq=False)
 class StorageRecord:
-    """One piece of memory: torch may have several StorageImpls for it (NumPy round trips), the shadow has one Storage."""
+    """One piece of memory: torch may have several StorageImpls for it (NumPy round trips), the shadow has one Storage.
 
-    mark: int
-    shadow: Storage
-    pointer: int
-    nbytes: int
-    dtype: str
-    itemsize: int
-    impls: list[int] = field(default_factory=list)
-    """Weak references to the StorageImpls, as :func:`facts.weak_storage` makes them."""
-    members: set[int] = field(default_factory=set)
-    """The marks of the living tensors and arrays on this memory."""
-    shared: bool = False
-    """Whether NumPy code can write here without torch knowing."""
+    ``impls`` are weak references to the StorageImpls, as :func:`facts.weak_storage` makes them; ``members`` the marks of the living
+    tensors and arrays on this memory; ``shared`` says whether NumPy code can write here without torch knowing. ``pointer`` is None
+    until somebody asks for memory by its address (:meth:`Records.covering`).
+    """
+
+    __slots__ = ("dtype", "impls", "itemsize", "mark", "members", "nbytes", "pointer", "shadow", "shared")
+
+    def __init__(  # noqa: PLR0917 - its facts
+        self, mark: int, shadow: Storage, pointer: int | None, nbytes: int, dtype: str, itemsize: int
+    ) -> None:
+        self.mark = mark
+        self.shadow = shadow
+        self.pointer = pointer
+        self.nbytes = nbytes
+        self.dtype = dtype
+        self.itemsize = itemsize
+        self.impls: list[int] = []
+        self.members: set[int] = set()
+        self.shared = False
 
     @property
     def label(self) -> str:
@@ -48,7 +53,8 @@ class StorageRecord:
     @property
     def alive(self) -> bool:
         """Whether any StorageImpl on this memory still exists."""
-        return not self.impls or not all(map(facts.is_gone, self.impls))
+        impls = self.impls
+        return not facts.is_gone(impls[0]) if len(impls) == 1 else not impls or not all(map(facts.is_gone, impls))
 
 
 class TensorRecord(ref):  # type: ignore[type-arg]
@@ -82,25 +88,50 @@ class TensorRecord(ref):  # type: ignore[type-arg]
 
 
 class Nodes:
-    """Shadow nodes by the key of torch's node. Nothing is kept alive; what died is forgotten when the table has doubled."""
+    """Shadow nodes by the key of torch's node, which is also their ``twin``.
 
-    def __init__(self) -> None:
+    Nothing is kept alive; what died is forgotten when the table has doubled. Nodes made in the express lane know their twin and are
+    entered here when somebody asks for one, by walking the graph from the tensors that live.
+    """
+
+    def __init__(self, living: Callable[[], Iterable[TensorRecord]]) -> None:
+        self._living = living
         self._refs: dict[Any, ref[Node]] = {}
         self._room = 1024
+        self.latest = -1
+        """The highest sequence number of torch's that a node was made with in the express lane and not entered."""
 
     def get(self, key: Any) -> Node | None:
         """The living node with this key, or None."""
         found = self._refs.get(key)
-        return None if found is None else found()
+        node = None if found is None else found()
+        if node is None and type(key[0]) is int and key[0] <= self.latest:
+            self._enter_all()
+            found = self._refs.get(key)
+            node = None if found is None else found()
+        return node
 
     def __contains__(self, key: Any) -> bool:
         return self.get(key) is not None
 
     def __setitem__(self, key: Any, node: Node) -> None:
+        node.twin = key
         self._refs[key] = ref(node)
         if len(self._refs) > self._room:
             self._refs = {known: reference for known, reference in self._refs.items() if reference() is not None}
             self._room = max(1024, 2 * len(self._refs))
+
+    def _enter_all(self) -> None:
+        self.latest = -1
+        work = [record.shadow.node for record in self._living() if record.shadow is not None]
+        seen: set[Node] = set()
+        while work:
+            node = work.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                if node.twin is not None:
+                    self[node.twin] = node
+                work += [child for child, _ in node.next]
 
 
 class Records:
@@ -112,8 +143,8 @@ class Records:
     def __init__(self) -> None:
         self.by_mark: dict[int, TensorRecord] = {}
         self.storages: dict[int, StorageRecord] = {}
-        self.nodes = Nodes()
-        self.died: list[int] = []
+        self.nodes = Nodes(lambda: self.by_mark.values())
+        self.died: list[TensorRecord] = []
         self.shared: dict[int, StorageRecord] = {}
         self.left: dict[int, StorageRecord] = {}
         self.by_id: dict[int, TensorRecord] = {}
@@ -201,14 +232,8 @@ class Records:
     def _gone(self, record: Any) -> None:
         if self.by_id.get(record.key) is record:
             del self.by_id[record.key]
-        if self.by_mark.pop(record.mark, None) is None:
-            return
-        self.died.append(record.mark)
-        storage = record.storage
-        if storage is not None:
-            storage.members.discard(record.mark)
-            if not storage.members:
-                self.left[storage.mark] = storage
+        if self.by_mark.pop(record.mark, None) is not None:
+            self.died.append(record)
 
     # ------------------------------------------------------------------ storages
 
@@ -233,13 +258,14 @@ class Records:
 
     def covering(self, pointer: int, nbytes: int) -> StorageRecord | None:
         """The living memory that contains the byte range, if any."""
+        self._place_all()
         if not pointer or not nbytes:
             return None
         exact = self._by_pointer.get(pointer)
         if exact is not None and nbytes <= exact.nbytes and exact.alive:
             return exact
         # Only NumPy makes a second StorageImpl that begins inside other memory, so few records need the look.
-        inside = (r for r in self.shared.values() if r.pointer <= pointer and pointer + nbytes <= r.pointer + r.nbytes)
+        inside = (r for r in self.shared.values() if r.pointer and r.pointer <= pointer and pointer + nbytes <= r.pointer + r.nbytes)
         return next((record for record in inside if record.alive), None)
 
     def add_storage(self, shadow: Storage, seen: Facts, real: Any) -> StorageRecord:
@@ -255,12 +281,20 @@ class Records:
 
     def add_new_storage(self, record: StorageRecord, impl: int) -> None:
         """Enter memory that nobody has seen before; ``impl`` is a weak reference to its StorageImpl."""
-        mark = record.mark
-        self.storages[mark] = self.by_impl[impl] = record
-        if record.pointer and record.nbytes:
-            self._by_pointer[record.pointer] = record
-        record.shadow.mark = mark
+        self.storages[record.mark] = self.by_impl[impl] = record
+        record.shadow.mark = record.mark
         record.impls.append(impl)
+
+    def _place_all(self) -> None:
+        """Find where storages lie that were entered without looking."""
+        for record in reversed(self.storages.values()):
+            if record.pointer is not None:
+                return
+            record.pointer = 0
+            storage = facts.storage_behind(record.impls[0])
+            if storage is not None and record.nbytes:
+                record.pointer = storage.data_ptr()
+                self._by_pointer[record.pointer] = record
 
     def add_impl(self, record: StorageRecord, seen: Facts, real: Any) -> None:
         """Note one more StorageImpl on known memory."""
@@ -268,28 +302,41 @@ class Records:
             record.impls.append(facts.weak_storage(real))
             self.by_impl[seen.storage] = record
 
-    def bury(self) -> tuple[list[int], list[int]]:
+    def bury(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the marks of tensors and storages that died since the last call, and forget them.
 
         A graph may keep memory that no tensor of the program names any more. Such storages are asked again after every call, the
         ones that waited longest first, but only a few of them: what a call costs must not grow with what a program has made.
         """
-        tensors, self.died = self.died, []
+        died, self.died = self.died, []
         gone = []
+        for record in died:
+            place = record.storage
+            if place is not None:
+                place.members.discard(record.mark)
+                if not place.members:
+                    if place.alive:
+                        self.left[place.mark] = place
+                    elif place.mark in self.storages:
+                        gone.append(place.mark)
+                        self._drop(place)
         for mark in list(itertools.islice(self.left, LOOKS)) if self.left else ():
-            record = self.left.pop(mark)
-            if not record.members:
-                if record.alive:
-                    self.left[mark] = record
+            left = self.left.pop(mark)
+            if not left.members:
+                if left.alive:
+                    self.left[mark] = left
                 else:
                     gone.append(mark)
-                    self._drop(record)
-        return tensors, sorted(gone)
+                    self._drop(left)
+        if len(gone) > 1:
+            gone.sort()
+        return tuple([record.mark for record in died]), tuple(gone)
 
     def _drop(self, record: StorageRecord) -> None:
         del self.storages[record.mark]
-        self.shared.pop(record.mark, None)
-        if self._by_pointer.get(record.pointer) is record:
+        if record.shared:
+            del self.shared[record.mark]
+        if record.pointer is not None and self._by_pointer.get(record.pointer) is record:
             del self._by_pointer[record.pointer]
         for impl in record.impls:
             del self.by_impl[impl]

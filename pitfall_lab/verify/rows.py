@@ -23,42 +23,46 @@ class Births(NamedTuple):
     n: int
 
 
-class Row(NamedTuple):
-    """One call that was done by a recipe."""
+Row = tuple[int, int, int, int, int, int, int, tuple[int, ...], Any, Any]
+"""One call that was done by a recipe: numbers and texts only, which Python's cyclic collector need not look at.
 
-    saying: Saying
-    span: Span | None
-    scope: tuple[str, ...]
-    births: tuple[int, int, int, int]
-    marks: tuple[int, ...]
-    """Numbers of the operands, one for each of the saying's roles."""
-    names: tuple[Any, ...] | None
-    """The names that the result has now; and, if a name was taken back, the mark of the tensor that lost it with the names it keeps."""
-    deaths: tuple[list[int], list[int]] | None
-    """The marks of the tensors and of the storages that have gone."""
+The place of its saying, of its span and of its scope among the :class:`Rows`; how many tensors, storages, counters and nodes had been
+labelled before; the numbers of its operands, one for each of the saying's roles; None, or the names that the result has now and the mark of
+the tensor that lost its name with those it keeps; None, or the marks of the tensors and of the storages that have gone since.
+"""
+BIRTHS, DEATHS = 3, 9
+"""Where they are in a row."""
 
-    def event(self, step: int) -> Event:
-        """The event, written out."""
-        saying = self.saying
-        effects = [saying.effect(template, self, step) for template in saying.effects]
-        results = tuple(saying.label(slot, self) for slot in saying.results)
-        effects += self.renaming(results)
-        if self.deaths is not None:
-            effects += [Effect(f"tensors.t{mark}.alive", False) for mark in self.deaths[0]]
-            effects += [Effect(f"storages.S{mark}.alive", False) for mark in self.deaths[1]]
-        operands = tuple(o if slot is None else Operand(saying.label(slot, self), o.text, o.name) for slot, o in saying.operands)
-        return Event(step, "call", saying.op, self.span, self.scope, None, operands, results, (), tuple(effects), "agreed")
 
-    def renaming(self, results: tuple[str, ...]) -> list[Effect]:
-        """The effects of the result's name."""
-        if self.names is None:
-            return []
-        effects = []
-        mine, lost = self.names
-        for label, names in ((None if lost is None else f"t{lost[0]}", lost and lost[1]), (results[0], mine)):
-            if label is not None and names is not None:
-                effects += [Effect(f"tensors.{label}.name", names[-1] if names else None), Effect(f"tensors.{label}.names", list(names))]
-        return effects
+class Rows:
+    """What the rows of a trace have in common."""
+
+    def __init__(self) -> None:
+        self.sayings: list[Saying] = []
+        self.spans: list[Span | None] = []
+        self.scopes: list[tuple[str, ...]] = []
+
+    def event(self, row: Row, step: int) -> Event:
+        """The event of a row, written out."""
+        saying, names, deaths = self.sayings[row[0]], row[8], row[9]
+        effects = [saying.effect(template, row, step) for template in saying.effects]
+        results = tuple(saying.label(slot, row) for slot in saying.results)
+        if names is not None:
+            mine, lost = names
+            if lost is not None:
+                effects += _named(f"t{lost[0]}", lost[1])
+            if mine is not None:
+                effects += _named(results[0], mine)
+        if deaths is not None:
+            effects += [Effect(f"tensors.t{mark}.alive", False) for mark in deaths[0]]
+            effects += [Effect(f"storages.S{mark}.alive", False) for mark in deaths[1]]
+        operands = tuple(o if slot is None else Operand(saying.label(slot, row), o.text, o.name) for slot, o in saying.operands)
+        span, scope = self.spans[row[1]], self.scopes[row[2]]
+        return Event(step, "call", saying.op, span, scope, None, operands, results, (), tuple(effects), "agreed")
+
+
+def _named(label: str, names: tuple[str, ...]) -> list[Effect]:
+    return [Effect(f"tensors.{label}.name", names[-1] if names else None), Effect(f"tensors.{label}.names", list(names))]
 
 
 class Unsayable(Exception):
@@ -104,11 +108,11 @@ class Saying:
     def label(slot: Slot, row: Row) -> str:
         """The label that belongs at an open place."""
         letter, number, is_new = slot
-        return f"{letter}{row.births['tSCn'.index(letter)] + number if is_new else row.marks[number]}"
+        return f"{letter}{row[BIRTHS + 'tSCn'.index(letter)] + number if is_new else row[7][number]}"
 
     def _filled(self, value: Any, row: Row, step: int) -> Any:
         if type(value) is _Open:
-            return step if value.what is None else row.marks[value.what] if type(value.what) is int else self.label(value.what, row)
+            return step if value.what is None else row[7][value.what] if type(value.what) is int else self.label(value.what, row)
         if type(value) is dict:
             return {key: self._filled(item, row, step) for key, item in value.items()}
         if type(value) is list:

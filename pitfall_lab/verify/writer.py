@@ -9,7 +9,7 @@ from typing import Any
 from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, Outcome, Source, Trace
 from pitfall_lab.trace.replay import advance
-from pitfall_lab.verify.rows import Row
+from pitfall_lab.verify.rows import BIRTHS, DEATHS, Row, Rows
 
 EVENT_LIMIT = 20_000
 METADATA_LIMIT = 500_000
@@ -27,7 +27,9 @@ class Writer:
     def __init__(self, limit: int = EVENT_LIMIT) -> None:
         self.limit = limit
         self.events: list[Event | Row | None] = []
-        self._row_steps: list[int] = []
+        self.rows = Rows()
+        self.row_steps: list[int] = []
+        """Where the rows are; the express lane writes both lists."""
         self._forgotten = 0
         self._renamed: dict[int, list[str]] = {}
         self.notes: list[Note] = []
@@ -81,13 +83,6 @@ class Writer:
 
     # ------------------------------------------------------------------ rows
 
-    def add_row(self, row: Row) -> None:
-        """Write the event of a call that took the express lane: both engines agreed on it."""
-        self._row_steps.append(len(self.events))
-        self.events.append(row)
-        self.checked += 1
-        self.agreed += 1
-
     def rename(self, mark: int, names: list[str]) -> None:
         """Another row says that a tensor has these names now."""
         path = f"tensors.t{mark}"
@@ -98,29 +93,29 @@ class Writer:
 
     def forget_gone(self) -> None:
         """Stop comparing with what rows have said to be gone."""
-        for step in self._row_steps[self._forgotten :]:
-            row = self.events[step]
-            if isinstance(row, Row) and row.deaths is not None:
-                for mark in row.deaths[0]:
+        for step in self.row_steps[self._forgotten :]:
+            deaths = self.events[step][DEATHS]  # type: ignore[index]
+            if deaths is not None:
+                for mark in deaths[0]:
                     self._last.pop(f"tensors.t{mark}", None)
                     self._renamed.pop(mark, None)
-                for mark in row.deaths[1]:
+                for mark in deaths[1]:
                     self._last.pop(f"storages.S{mark}", None)
-        self._forgotten = len(self._row_steps)
+        self._forgotten = len(self.row_steps)
 
     def _recall(self, path: str) -> bool:
         """Work out what a row would have written at ``path``, if one would."""
         table, _, label = path.partition(".")
         series = _SERIES.get(table)
-        if series is None or not self._row_steps:
+        if series is None or not self.row_steps:
             return False
         number = int(label[1:])
-        place = bisect.bisect_left(self._row_steps, number, key=lambda step: self.events[step].births[series])  # type: ignore[union-attr]
-        row = self.events[self._row_steps[place - 1]] if place else None
-        if not isinstance(row, Row) or number > row.births[series] + row.saying.made[series]:
+        place = bisect.bisect_left(self.row_steps, number, key=lambda step: self.events[step][BIRTHS + series])  # type: ignore[index]
+        row: Any = self.events[self.row_steps[place - 1]] if place else None
+        if row is None or number > row[BIRTHS + series] + self.rows.sayings[row[0]].made[series]:
             return False
         state: dict[str, Any] = {}
-        for effect in row.event(self._row_steps[place - 1]).effects:
+        for effect in self.rows.event(row, self.row_steps[place - 1]).effects:
             if effect.path == path or effect.path.startswith(path + "."):
                 advance(state, effect)
         if table not in state:
@@ -140,15 +135,16 @@ class Writer:
 
     def finish(self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...]) -> Trace:
         """Return the finished trace."""
-        written = self.events
+        written, rows = self.events, self.rows
 
         def events() -> tuple[Event, ...]:
-            return tuple(_written_out(event, step) for step, event in enumerate(written))
+            return tuple(_written_out(event, step, rows) for step, event in enumerate(written))
 
         outcome = Outcome("raised", failure) if failure is not None else Outcome()
-        agreement = Agreement(self.checked, self.agreed, self.mirrored, len(self.disagreed_steps))
+        by_recipe = len(self.row_steps)  # both engines agreed on each of them
+        agreement = Agreement(self.checked + by_recipe, self.agreed + by_recipe, self.mirrored, len(self.disagreed_steps))
         facts = sources, outcome, agreement, tuple(self.disagreements), tuple(self.notes), environment
-        return Trace.later(events, *facts) if self._row_steps else Trace(sources, events(), *facts[1:])
+        return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:
         """Change fields of an event that was already written (a forecast that came true)."""
@@ -157,10 +153,10 @@ class Writer:
             self.events[step] = replace(event, **fields)
 
 
-def _written_out(event: Event | Row | None, step: int) -> Event:
+def _written_out(event: Event | Row | None, step: int, rows: Rows) -> Event:
     if isinstance(event, Event):
         return event
-    return Event(step, "call", "", reason="not observed") if event is None else event.event(step)
+    return Event(step, "call", "", reason="not observed") if event is None else rows.event(event, step)
 
 
 class TooLong(Enough):
