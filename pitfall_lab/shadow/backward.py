@@ -164,6 +164,66 @@ class Pass:
             for (child, index), gradient in zip(node.next, outgoing, strict=False):
                 self.deliver(queue, child, index, gradient)
 
+    def run_without_numbers(self) -> None:
+        """The same for an engine that follows no numbers, when all nodes run: which gradients there are is known from the graph alone."""
+        ran, keep_graph = self.engine.ran, self.keep_graph or self.engine.policy.graph_survives_backward
+        waiting: dict[Node, int] = {}
+        stack: list[Node] = []
+        for (root, _), _ in self.roots:
+            if root is not None:
+                waiting[root] = waiting.get(root, 0) + 1
+                stack.append(root)
+        queue = [(-node.sequence, k, node) for k, node in enumerate(dict.fromkeys(stack))]
+        reached = set(stack)
+        while stack:
+            for child, _ in stack.pop().next:
+                if child is not None:
+                    waiting[child] = waiting.get(child, 0) + 1
+                    if child not in reached:
+                        reached.add(child)
+                        stack.append(child)
+        for (root, _), _ in self.roots:
+            if root is not None:
+                waiting[root] -= 1
+        queue = [item for item in queue if not waiting[item[2]]]
+        heapq.heapify(queue)
+        count = len(queue)
+        while queue:
+            node = heapq.heappop(queue)[2]
+            while True:  # a chain needs no queue
+                self.run_node(node, ran, keep_graph=keep_graph)
+                ready = []
+                for child, _ in node.next:
+                    if child is not None:
+                        waiting[child] -= 1
+                        if not waiting[child]:
+                            ready.append(child)
+                if len(ready) == 1 and not queue:
+                    node = ready[0]
+                    continue
+                for child in ready:
+                    count += 1
+                    heapq.heappush(queue, (-child.sequence, count, child))
+                break
+
+    def run_node(self, node: Node, ran: list[NodeRun], *, keep_graph: bool) -> None:
+        """Run one node without numbers."""
+        outputs = node.outputs
+        shape = outputs[0][0] if outputs else ()
+        if node.retains:
+            self.hooks(node, [Gradient(None, meta[0]) for meta in outputs])
+        ran.append(NodeRun(node, None, shape))
+        if node.leaf is not None:
+            self.accumulate(node.leaf, Gradient(None, shape))
+            return
+        if node.freed and node.name == "CopySlices":
+            raise runtime(errors.TWICE, "backward-twice", node=node)
+        for saved in node.saved:
+            if node.freed or not saved.own:
+                saved.check(node)
+        if not keep_graph:
+            node.release()
+
     def must_run(self, node: Node) -> bool:
         """A node that is only asked for its gradient is not run (nor freed)."""
         if self.targets is None or id(node) not in self.targets:

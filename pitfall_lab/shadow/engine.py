@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -28,8 +28,7 @@ from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRun:
+class NodeRun(NamedTuple):
     """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape."""
 
     node: Node

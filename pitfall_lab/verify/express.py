@@ -120,7 +120,7 @@ class Express:
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:
         """Let the shadow do the call by its plan; None if it has none."""
-        key: list[Any] = [func]
+        key: list[Any] = [func, self.grad]
         operands: list[TensorRecord] = []
         if not self._gather(args, key, operands) or (kwargs and not self._gather_named(kwargs, key, operands)):
             return None
@@ -240,8 +240,7 @@ class Express:
         self._used += 1
         writer.row_steps.append(step)
         if site.number < 0:
-            site.number = len(writer.rows.spans)
-            writer.rows.spans.append(site.span)
+            site.number = writer.rows.place(site.span)
         if site.scope is scope:
             around = site.scope_number
         else:
@@ -425,7 +424,7 @@ class Express:
         if entry is None or entry.kind not in ("pure", "view") or not self._is_usual():
             return
         func = call.func
-        key: list[Any] = [func]
+        key: list[Any] = [func, self.grad]
         operands: list[TensorRecord] = []
         self.functions.add(func)
         if not self._gather(call.args, key, operands) or not self._gather_named(call.kwargs, key, operands):

@@ -12,6 +12,7 @@ from pitfall_lab.shadow import Node, ShadowError
 from pitfall_lab.trace import CELL_LIMIT, Effect, Event, Failure, Harm, Span, StaleRead
 from pitfall_lab.verify.cells import cells
 from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.rows import NODE_RAN
 from pitfall_lab.verify.world import World
 
 
@@ -20,7 +21,7 @@ class Outcomes:
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer, self._writes = world.records, world.writer, world.writes
-        self._describe = describe
+        self._describe, self._follows_values = describe, world.limit >= 0
 
     def failure(self, error: BaseException, message: str, predicted: ShadowError | None, step: int, span: Span | None) -> Failure:
         """A typed failure: torch's error, with the facts that the shadow knows when it ``predicted`` it."""
@@ -35,6 +36,13 @@ class Outcomes:
 
     def nodes_ran(self, parent: int, span: Span | None, ran: Iterable[Any]) -> None:
         """Give each node that a backward ran an event of its own."""
+        if not self._follows_values:
+            place = self._writer.rows.place(span)
+            events = self._writer.events
+            for node, _, shape in ran:
+                if node.mark:
+                    events.append((NODE_RAN, parent, place, node.mark, node.name, shape, node.freed and node.leaf is None))
+            return
         for run in ran:
             label = self._records.node_label(run.node)
             if label is None:

@@ -32,6 +32,9 @@ the tensor that lost its name with those it keeps; None, or the marks of the ten
 """
 BIRTHS, DEATHS = 3, 9
 """Where they are in a row."""
+NODE_RAN = -1
+"""In the place of a saying: the row tells of a node that a backward ran. The step of the backward, the place of its span, the mark and
+the name of the node, the shape of the gradient it received, and whether it has been freed."""
 
 
 class Rows:
@@ -42,8 +45,15 @@ class Rows:
         self.spans: list[Span | None] = []
         self.scopes: list[tuple[str, ...]] = []
 
-    def event(self, row: Row, step: int) -> Event:
+    def place(self, span: Span | None) -> int:
+        """The place of a span; each call makes a new one."""
+        self.spans.append(span)
+        return len(self.spans) - 1
+
+    def event(self, row: Any, step: int) -> Event:
         """The event of a row, written out."""
+        if row[0] == NODE_RAN:
+            return self._node_event(row, step)
         saying, names, deaths = self.sayings[row[0]], row[8], row[9]
         effects = [saying.effect(template, row, step) for template in saying.effects]
         results = tuple(saying.label(slot, row) for slot in saying.results)
@@ -59,6 +69,16 @@ class Rows:
         operands = tuple(o if slot is None else Operand(saying.label(slot, row), o.text, o.name) for slot, o in saying.operands)
         span, scope = self.spans[row[1]], self.scopes[row[2]]
         return Event(step, "call", saying.op, span, scope, None, operands, results, (), tuple(effects), "agreed")
+
+
+    def _node_event(self, row: Any, step: int) -> Event:
+        _, parent, place, mark, name, shape, freed = row
+        path = f"nodes.n{mark}"
+        effects = [Effect(f"{path}.ran", step, "modelled"), Effect(f"{path}.gradient", None, "modelled")]
+        effects.append(Effect(f"{path}.gradient_shape", list(shape), "modelled"))
+        if freed:
+            effects.append(Effect(f"{path}.freed", True, "modelled"))
+        return Event(step, "node", name, self.spans[place], parent=parent, effects=tuple(effects), by="modelled")
 
 
 def _named(label: str, names: tuple[str, ...]) -> list[Effect]:

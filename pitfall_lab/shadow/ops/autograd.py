@@ -54,7 +54,7 @@ def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) ->
 
 
 def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool) -> Pass:
-    """Check that there is something to run, and plan it. ``retain_graph`` is what ``create_graph`` is unless it is said."""
+    """Check that there is something to run. ``retain_graph`` is what ``create_graph`` is unless it is said."""
     roots = []
     gradients = first_gradients(e, outputs, given)
     for k, (output, gradient) in enumerate(zip(outputs, gradients, strict=True)):
@@ -68,7 +68,6 @@ def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_gra
         the_pass: Pass = RecordedPass(e, started, keep_graph=keep)
     else:
         the_pass = Pass(e, roots, keep_graph=keep)
-    the_pass.plan()
     return the_pass
 
 
@@ -89,6 +88,11 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
 def execute(the_pass: Pass) -> None:
     """Run, and note where a silently changed saved tensor made a leaf's gradient wrong."""
     e = the_pass.engine
+    if the_pass.targets is None:
+        if type(the_pass) is Pass and not e.graph.follows_values and not e.policy.inplace_never_breaks_backward:
+            the_pass.run_without_numbers()
+            return
+        the_pass.plan()
     rehearsal = rehearse(the_pass)
     before = {id(n.leaf): n.leaf.gradient.values() for n in the_pass.nodes.values() if n.leaf is not None and n.leaf.gradient is not None}
     the_pass.run()
@@ -117,6 +121,7 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
         e.warnings.append(errors.CYCLE)
     if inputs is not None:
         wanted = as_list(inputs)
+        the_pass.plan()
         if not wanted:
             raise runtime("`inputs` argument to `backward()` cannot be empty.")
         for x in wanted:
@@ -137,6 +142,7 @@ def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_
     tensor_only(*made, *wanted)
     given = as_list(grad_outputs) or [None] * len(made)
     the_pass = prepare(e, made, given, retain_graph, bool(create_graph))
+    the_pass.plan()
     places = [_place(e, x) for x in wanted]
     for position, place in enumerate(places):
         the_pass.captures.setdefault(place, []).append(position)
