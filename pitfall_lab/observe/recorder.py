@@ -85,7 +85,7 @@ class Site:
 
 
 Place = tuple[Site, Site, FrameType, tuple[str, ...]]
-"""Where a call comes from: the site that makes it, the learner's site that it was made for with its frame, and the functions around that."""
+"""Where a call comes from: the site that makes it, the learner's site that it was made for, its frame, and the functions around that."""
 
 
 class Lane(Protocol):

@@ -167,25 +167,9 @@ class Pass:
     def run_without_numbers(self) -> None:
         """The same for an engine that follows no numbers, when all nodes run: which gradients there are is known from the graph alone."""
         ran, keep_graph = self.engine.ran, self.keep_graph or self.engine.policy.graph_survives_backward
-        waiting: dict[Node, int] = {}
-        stack: list[Node] = []
-        for (root, _), _ in self.roots:
-            if root is not None:
-                waiting[root] = waiting.get(root, 0) + 1
-                stack.append(root)
-        queue = [(-node.sequence, k, node) for k, node in enumerate(dict.fromkeys(stack))]
-        reached = set(stack)
-        while stack:
-            for child, _ in stack.pop().next:
-                if child is not None:
-                    waiting[child] = waiting.get(child, 0) + 1
-                    if child not in reached:
-                        reached.add(child)
-                        stack.append(child)
-        for (root, _), _ in self.roots:
-            if root is not None:
-                waiting[root] -= 1
-        queue = [item for item in queue if not waiting[item[2]]]
+        roots = list(dict.fromkeys(root for (root, _), _ in self.roots if root is not None))
+        waiting = _edges_to(roots)
+        queue = [(-root.sequence, k, root) for k, root in enumerate(roots) if not waiting[root]]
         heapq.heapify(queue)
         count = len(queue)
         while queue:
@@ -352,6 +336,21 @@ class Pass:
         total = _plus(held.window(), gradient.array)
         self.engine.write(held, total)
         self.engine.graph.bump(held.counter)
+
+
+def _edges_to(roots: list[Node]) -> dict[Node, int]:
+    """For each node that can be reached, how many edges lead to it."""
+    count = dict.fromkeys(roots, 0)
+    stack = list(roots)
+    while stack:
+        for child, _ in stack.pop().next:
+            if child is not None:
+                if child in count:
+                    count[child] += 1
+                else:
+                    count[child] = 1
+                    stack.append(child)
+    return count
 
 
 def meta_of(edge: Edge) -> Meta | None:

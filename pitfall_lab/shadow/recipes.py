@@ -46,7 +46,7 @@ class Forms:
         else:
             family = (view.creation, view.base.requires_grad, view.base.is_leaf)
         key = (
-            x.shape, x.stride, x.offset, x.dtype, x.device, x.flag, x.node is None, x.number, x.kind, storage.size, storage.dtype, family,
+            x.shape, x.stride, x.offset, x.dtype, x.device, x.flag, x.node is None, x.number, x.kind, storage.size, storage.dtype, family
         )  # fmt: skip
         form = self._known.get(key)
         if form is None:
@@ -64,7 +64,7 @@ class Underivable(Exception):
 class Made:
     """A node to be made.
 
-    ``edges`` are ``(True, k, output_nr)`` to the recipe's own node k, ``(False, j, is_leaf)`` to operand j, ``(False, None, 0)`` to nowhere.
+    ``edges`` are ``(True, k, output_nr)`` to the recipe's own node k, ``(False, j, is_leaf)`` to operand j, and ``(False, None, 0)``.
     """
 
     __slots__ = ("edges", "multiple", "name", "opaque", "outputs", "saved")
@@ -81,7 +81,9 @@ class Made:
 class Window:
     """A tensor to be made. ``on`` is the operand whose memory it shares, or None for memory of its own."""
 
-    __slots__ = ("base", "creation", "device", "dtype", "flag", "node", "offset", "on", "own_counter", "output_nr", "shape", "size", "stride")
+    __slots__ = (
+        "base", "creation", "device", "dtype", "flag", "node", "offset", "on", "output_nr", "own_counter", "shape", "size", "stride",
+    )  # fmt: skip
 
     def __init__(self, x: ShadowTensor, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -> None:
         self.shape: Shape = x.shape
@@ -106,7 +108,7 @@ class Window:
 
     def written(self, name: str, constants: dict[str, Any]) -> Iterator[str]:
         """The lines that make the tensor and call it ``name``. Everything but the operands is a constant."""
-        constants |= {f"{name}_shape": self.shape, f"{name}_stride": self.stride, f"{name}_dtype": self.dtype, f"{name}_device": self.device}
+        constants |= {f"{name}_{what}": getattr(self, what) for what in ("shape", "stride", "dtype", "device")}
         parent = f"o[{self.on}]"
         storage = f"{parent}.storage" if self.on is not None else f"Storage({self.size}, {name}_dtype, {name}_device)"
         counter = "Counter()" if self.own_counter else f"{parent}.counter"
@@ -158,7 +160,7 @@ class Recipe:
             handed_back = next((j for j, o in enumerate(operands) if o is x), None)
             self.results.append(Window(x, made, operands) if handed_back is None else handed_back)
         self.nodes = tuple(
-            Made(node, tuple(_edge(edge, made, operands) for edge in node.next), tuple(_kept(s, made, operands, results) for s in node.saved))
+            Made(node, tuple(_edge(e, made, operands) for e in node.next), tuple(_kept(s, made, operands, results) for s in node.saved))
             for node in made
         )
         if any(n.mirrored or n.inner is not None or n.hooks or n.retains for n in made):
@@ -169,7 +171,7 @@ class Recipe:
     def _compiled(self) -> Follow:
         """The recipe as one straight function: it is followed at every call, and a loop over its parts takes longer than the parts."""
         constants: dict[str, Any] = {
-            "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter, "ViewOf": ViewOf, "ref": ref,
+            "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter, "ViewOf": ViewOf, "ref": ref
         }  # fmt: skip
         lines: list[str] = []
         for k, made in enumerate(self.nodes):
@@ -227,7 +229,7 @@ def _edge(edge: Edge, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -
 
 
 def _kept(s: Saved, nodes: Sequence[Node], operands: Sequence[ShadowTensor], results: Sequence[ShadowTensor]) -> tuple[Any, Any, Any]:
-    """A saved tensor, as what it is of the call: a private one (which nothing can invalidate, so that one will do), an operand, …"""
+    """A saved tensor, as what it is of the call: an operand, a result, or a private one (nothing can invalidate it: one will do)."""
     if s.own:
         return Saved, s, None
     if s.view_node is not None:

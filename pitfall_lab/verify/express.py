@@ -59,22 +59,25 @@ class Expected(NamedTuple):
 class Plan:
     """All that is known of a call of one kind.
 
-    ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with the numbers
-    of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many tensors,
+    ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with
+    the numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many tensors,
     storages, counters and nodes get labels; ``marks`` finds the numbers that a row needs of the operands.
     ``simple`` is the result of a plan that makes one tensor with memory of its own and at most one node.
     """
 
     __slots__ = ("follow", "leaves", "links", "made", "marks", "nodes", "number", "op", "results", "simple")
 
-    def __init__(self, number: int, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: tuple[int, ...], leaves: Any, made: Any) -> None:
+    def __init__(  # noqa: PLR0917 - its parts
+        self, number: int, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: Any, leaves: Any, made: Any
+    ) -> None:
         self.follow = recipe.follow
         self.number, self.op = number, saying.op
         self.marks = marks_of(saying.roles)
         self.results = results
         self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
         first = results[0]
-        alone = len(results) == 1 and type(first) is not int and first.storage == first.counter == 1 and len(nodes) <= 1  # type: ignore[union-attr]
+        new = isinstance(first, Expected) and first.storage == first.counter == 1
+        alone = new and len(results) == 1 and len(nodes) <= 1
         self.simple: Expected | None = first if alone else None  # type: ignore[assignment]
 
 
@@ -178,7 +181,7 @@ class Express:
         self._write(plan, place, births, marks, entered[0] if len(entered) == 1 else None, step)
         return True
 
-    def _is_as_expected(
+    def _is_as_expected(  # noqa: PLR0917 - one call instead of an object: this runs after every call
         self, plan: Plan, expected: Expected, operands: list[TensorRecord], shadow: ShadowTensor, nodes: Any, place: Place, real: Any
     ) -> bool:
         """The same for the plans that most calls have: one tensor with memory of its own and at most one node."""
@@ -205,7 +208,8 @@ class Express:
             return False
         step = len(self._writer.events)
         marks = plan.marks(operands)
-        births = t, storages, counters, nodes_before = records.tensor_count, records.storage_count, records.counter_count, records.node_count
+        births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
+        t, storages, counters, nodes_before = births
         if plan.leaves:
             self._label_leaves(plan, operands)
         if node is not None:
@@ -224,7 +228,9 @@ class Express:
         self._write(plan, place, births, marks, record, step)
         return True
 
-    def _write(self, plan: Plan, place: Place, births: tuple[int, int, int, int], marks: Any, result: TensorRecord | None, step: int) -> None:
+    def _write(  # noqa: PLR0917 - the same
+        self, plan: Plan, place: Place, births: tuple[int, int, int, int], marks: Any, result: TensorRecord | None, step: int
+    ) -> None:
         """Write the row. ``result`` is the one that may get a name."""
         records, writer, naming = self._records, self._writer, self._naming
         caller, site, frame, scope = place
@@ -268,7 +274,7 @@ class Express:
         call.memory.update(step=step, effects=[], parent=None, reason="", applied=Applied(result, nodes))
         return call
 
-    def _gather(self, args: Any, key: list[Any], operands: list[TensorRecord]) -> bool:
+    def _gather(self, args: Any, key: list[Any], operands: list[TensorRecord]) -> bool:  # noqa: C901, PLR0912 - runs before every call
         """Make the key of a call's kind and find its operands. False if it cannot have a plan."""
         add = key.append
         for value in args:
@@ -489,7 +495,9 @@ class Express:
             found.append(("b", f"t{shadow.view.base.mark}"))
         return found
 
-    def _plan(self, recipe: Recipe, saying: Saying, applied: Applied, reals: list[Any], births: Births, after: Births) -> Plan:
+    def _plan(  # noqa: PLR0917 - what both engines made of the call
+        self, recipe: Recipe, saying: Saying, applied: Applied, reals: list[Any], births: Births, after: Births
+    ) -> Plan:
         shadows = list(applied.result) if isinstance(applied.result, (tuple, list)) else [applied.result]
         if len(reals) != len(recipe.results):
             raise Underivable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from weakref import ref
 
@@ -94,7 +94,7 @@ class Nodes:
     entered here when somebody asks for one, by walking the graph from the tensors that live.
     """
 
-    def __init__(self, living: Callable[[], Iterable[TensorRecord]]) -> None:
+    def __init__(self, living: dict[int, TensorRecord]) -> None:
         self._living = living
         self._refs: dict[Any, ref[Node]] = {}
         self._room = 1024
@@ -123,7 +123,7 @@ class Nodes:
 
     def _enter_all(self) -> None:
         self.latest = -1
-        work = [record.shadow.node for record in self._living() if record.shadow is not None]
+        work = [record.shadow.node for record in self._living.values() if record.shadow is not None]
         seen: set[Node] = set()
         while work:
             node = work.pop()
@@ -143,7 +143,7 @@ class Records:
     def __init__(self) -> None:
         self.by_mark: dict[int, TensorRecord] = {}
         self.storages: dict[int, StorageRecord] = {}
-        self.nodes = Nodes(lambda: self.by_mark.values())
+        self.nodes = Nodes(self.by_mark)
         self.died: list[TensorRecord] = []
         self.shared: dict[int, StorageRecord] = {}
         self.left: dict[int, StorageRecord] = {}
