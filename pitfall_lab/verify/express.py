@@ -59,9 +59,9 @@ class Expected(NamedTuple):
 class Plan:
     """All that is known of a call of one kind.
 
-    ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with
-    the numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many tensors,
-    storages, counters and nodes get labels; ``marks`` finds the numbers that a row needs of the operands.
+    ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with the
+    numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many
+    tensors, storages, counters and nodes get labels; ``marks`` finds the numbers that a row needs of the operands.
     ``simple`` is the result of a plan that makes one tensor with memory of its own and at most one node.
     """
 
