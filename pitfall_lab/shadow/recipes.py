@@ -54,7 +54,7 @@ class Forms:
         return form
 
 
-Follow = Callable[[Graph, Sequence[ShadowTensor]], tuple[tuple[ShadowTensor, ...], tuple[Node, ...]]]
+Follow = Callable[[Graph, Sequence[ShadowTensor]], tuple[tuple[ShadowTensor, ...], tuple[Node, ...], tuple[ShadowTensor, ...]]]
 
 
 class Underivable(Exception):
@@ -64,65 +64,127 @@ class Underivable(Exception):
 class Made:
     """A node to be made.
 
-    ``edges`` are ``(True, k, output_nr)`` to the recipe's own node k, ``(False, j, is_leaf)`` to operand j, and ``(False, None, 0)``.
+    ``edges`` are ``(True, k, output_nr)`` to the recipe's own node k, ``(False, j, is_leaf)`` to operand j, and ``(False, None, 0)``. ``saved`` holds
+    private saved tensors (nothing can invalidate them, so that one will do for all) and ``(slot, name of the tensor, is_output)``.
     """
 
-    __slots__ = ("edges", "multiple", "name", "opaque", "outputs", "saved")
+    __slots__ = ("edges", "multiple", "name", "opaque", "outputs", "saved", "vjp")
 
-    def __init__(self, node: Node, edges: tuple[Any, ...], saved: tuple[Any, ...]) -> None:
-        self.name = node.name
-        self.edges = edges
+    def __init__(self, node: Node, parts: Parts) -> None:
+        if node.mirrored or node.inner is not None or node.hooks or node.retains:
+            raise Underivable
+        self.name, self.vjp = node.name, node.vjp
+        self.edges = tuple(_edge(edge, parts.nodes, parts.operands) for edge in node.next)
         self.outputs: list[Meta] = list(node.outputs)
-        self.saved = saved
+        self.saved = tuple(_kept(s, node, parts) for s in node.saved)
         self.multiple = node.multiple
         self.opaque = node.opaque
 
 
 class Window:
-    """A tensor to be made. ``on`` is the operand whose memory it shares, or None for memory of its own."""
+    """A tensor to be made. ``on`` is the operand whose memory it shares, ``counts_with`` the one whose counter; None for one of its own."""
 
     __slots__ = (
-        "base", "creation", "device", "dtype", "flag", "node", "offset", "on", "output_nr", "own_counter", "shape", "size", "stride",
+        "base", "counter", "counts_with", "creation", "device", "dtype", "flag", "node", "offset", "on", "output_nr", "shape", "size", "storage",
+        "stride", "version",
     )  # fmt: skip
 
-    def __init__(self, x: ShadowTensor, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -> None:
+    def __init__(self, x: ShadowTensor, parts: Parts) -> None:
+        operands = parts.operands
+        if x.inference or x.counter is None or x.storage.data is not None or x.storage.shared:
+            raise Underivable
         self.shape: Shape = x.shape
         self.stride: Shape = x.stride
         self.dtype: DType = x.dtype
         self.device: Device = x.device
-        self.size = x.storage.size
         self.flag = x.flag
         self.output_nr = x.output_nr
-        self.node = None if x.node is None else _place(nodes, x.node)
-        self.on = None if not x.storage.mark else next((j for j, o in enumerate(operands) if o.storage is x.storage), None)
-        self.offset = x.offset - (0 if self.on is None else operands[self.on].offset)
-        self.own_counter = self.on is None or x.counter is not operands[self.on].counter
-        self.base: int | None = None
-        self.creation = ""
-        if (x.storage.mark and self.on is None) or x.inference or x.counter is None or (self.own_counter and x.counter.version):
+        self.node = None if x.node is None else _place(parts.nodes, x.node)
+        self.on = next((j for j, o in enumerate(operands) if o.storage is x.storage), None)
+        self.counts_with = next((j for j, o in enumerate(operands) if o.counter is x.counter), None)
+        if x.storage.mark and self.on is None:
             raise Underivable
+        self.size = x.storage.size
+        self.storage = -1 if self.on is not None else _number(parts.storages, x.storage)
+        self.version = x.counter.version
+        self.counter = -1 if self.counts_with is not None else _number(parts.counters, x.counter)
+        self.offset = x.offset - (0 if self.on is None else operands[self.on].offset)
+        self.base: str | None = None
+        self.creation = ""
         if x.view is not None:
-            roots = [o if o.view is None else o.view.base for o in operands]
-            self.base = _place(roots, x.view.base)
-            self.creation = x.view.creation
+            self.base, self.creation = parts.root(x.view.base), x.view.creation
 
-    def written(self, name: str, constants: dict[str, Any]) -> Iterator[str]:
+    def written(self, name: str, constants: dict[str, Any], known: set[str]) -> Iterator[str]:
         """The lines that make the tensor and call it ``name``. Everything but the operands is a constant."""
         constants |= {f"{name}_{what}": getattr(self, what) for what in ("shape", "stride", "dtype", "device")}
-        parent = f"o[{self.on}]"
-        storage = f"{parent}.storage" if self.on is not None else f"Storage({self.size}, {name}_dtype, {name}_device)"
-        counter = "Counter()" if self.own_counter else f"{parent}.counter"
-        offset = f"{parent}.offset + {self.offset}" if self.on is not None else f"{self.offset}"
+        storage, counter = f"m{self.storage}", f"c{self.counter}"
+        if self.on is not None:
+            storage = f"o[{self.on}].storage"
+        elif storage not in known:
+            known.add(storage)
+            yield f"{storage} = Storage({self.size}, {name}_dtype, {name}_device)"
+        if self.counts_with is not None:
+            counter = f"o[{self.counts_with}].counter"
+        elif counter not in known:
+            known.add(counter)
+            yield f"{counter} = Counter({self.version})"
+        offset = f"{self.offset}" if self.on is None else f"o[{self.on}].offset + {self.offset}"
         yield f"{name} = ShadowTensor(graph, {storage}, {name}_shape, {name}_stride, {offset}, {name}_dtype, {counter})"
         if self.base is not None:
-            root = f"o[{self.base}]"
-            yield f"{name}.view = ViewOf({root} if {root}.view is None else {root}.view.base, {self.creation!r}, {name}.counter.version)"
+            yield f"{name}.view = ViewOf({self.base}, {self.creation!r}, {counter}.version)"
         if self.node is not None:
             yield f"{name}.node = n{self.node}"
         if self.output_nr:
             yield f"{name}.output_nr = {self.output_nr}"
         if self.flag:
             yield f"{name}.flag = True"
+
+
+class Parts:
+    """What a call worked with and made: operands, nodes, the tensors that are made (results first, bases before their views), their memory."""
+
+    def __init__(self, operands: Sequence[ShadowTensor], nodes: Sequence[Node]) -> None:
+        self.operands, self.nodes = operands, nodes
+        self.tensors: list[tuple[str, ShadowTensor, Window]] = []
+        self.storages: list[Storage] = []
+        self.counters: list[Counter] = []
+
+    def name(self, x: ShadowTensor) -> str:
+        """What a tensor is called in the recipe: an operand, or one to be made."""
+        for j, operand in enumerate(self.operands):
+            if operand is x:
+                return f"o[{j}]"
+        for name, other, _ in self.tensors:
+            if other is x:
+                return name
+        window = Window(x, self)
+        name = f"x{len(self.tensors)}"
+        self.tensors.append((name, x, window))
+        return name
+
+    def root(self, base: ShadowTensor) -> str:
+        """How to find the base of a view."""
+        for j, operand in enumerate(self.operands):
+            if operand.view is not None and operand.view.base is base:
+                return f"o[{j}].view.base"
+        return self.name(base)
+
+    def output(self, s: Saved, node: Node) -> str:
+        """The tensor of a saved output, which is kept without its object."""
+        for name, x, _ in self.tensors:
+            if x.storage is s.storage and x.counter is s.counter and (x.offset, x.shape, x.stride) == (s.offset, s.shape, s.stride):
+                return name
+        inside = ShadowTensor(self.tensors[0][1].graph, s.storage, s.shape, s.stride, s.offset, s.dtype, s.counter)
+        inside.node = node
+        return self.name(inside)
+
+
+def _number(things: list[Any], wanted: object) -> int:
+    for k, thing in enumerate(things):
+        if thing is wanted:
+            return k
+    things.append(wanted)
+    return len(things) - 1
 
 
 def _place(things: Sequence[Any], wanted: object) -> int:
@@ -135,10 +197,11 @@ def _place(things: Sequence[Any], wanted: object) -> int:
 class Recipe:
     """How to do a call again. ``results`` are windows, or the place of an operand that was handed back.
 
-    ``follow(graph, operands)`` does it and returns the results and the nodes, those of leaves (AccumulateGrad) not among them.
+    ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the tensors
+    that remain inside the graph; ``insides`` are those of the first call.
     """
 
-    __slots__ = ("follow", "nodes", "results")
+    __slots__ = ("follow", "insides", "nodes", "results")
 
     def __init__(self, applied: Applied, operands: Sequence[ShadowTensor]) -> None:
         """Derive the recipe of what was ``applied`` to ``operands``; the results must not have been marked yet.
@@ -155,20 +218,15 @@ class Recipe:
         for node in applied.nodes:
             if node.leaf is not None:
                 _place(operands, node.leaf)
-        self.results: list[Window | int] = []
-        for x in results:
-            handed_back = next((j for j, o in enumerate(operands) if o is x), None)
-            self.results.append(Window(x, made, operands) if handed_back is None else handed_back)
-        self.nodes = tuple(
-            Made(node, tuple(_edge(e, made, operands) for e in node.next), tuple(_kept(s, made, operands, results) for s in node.saved))
-            for node in made
-        )
-        if any(n.mirrored or n.inner is not None or n.hooks or n.retains for n in made):
-            raise Underivable
+        parts = Parts(operands, made)
+        names = [parts.name(x) for x in results]
+        self.nodes = tuple(Made(node, parts) for node in made)
+        windows = {name: window for name, _, window in parts.tensors}
+        self.results = [windows[name] if name in windows else int(name[2:-1]) for name in names]
+        self.insides = [x for name, x, _ in parts.tensors if name not in names]
+        self.follow = self._compiled(parts, names)
 
-        self.follow = self._compiled()
-
-    def _compiled(self) -> Follow:
+    def _compiled(self, parts: Parts, results: list[str]) -> Follow:
         """The recipe as one straight function: it is followed at every call, and a loop over its parts takes longer than the parts."""
         constants: dict[str, Any] = {
             "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter, "ViewOf": ViewOf, "ref": ref
@@ -176,30 +234,30 @@ class Recipe:
         lines: list[str] = []
         for k, made in enumerate(self.nodes):
             edges = "".join(f"{_edge_text(edge)}, " for edge in made.edges)
-            constants |= {f"n{k}_name": made.name, f"n{k}_outputs": made.outputs}
-            lines += [f"n{k} = Node(n{k}_name, ({edges}), graph.sequence)", "graph.sequence += 1", f"n{k}.outputs = n{k}_outputs"]
+            constants |= {f"n{k}_name": made.name, f"n{k}_vjp": made.vjp, f"n{k}_outputs": made.outputs}
+            lines += [f"n{k} = Node(n{k}_name, ({edges}), graph.sequence, n{k}_vjp)", "graph.sequence += 1", f"n{k}.outputs = n{k}_outputs"]
             lines += [f"n{k}.multiple = True"] * made.multiple + [f"n{k}.opaque = True"] * made.opaque
-        for k, window in enumerate(self.results):
-            lines += [f"r{k} = o[{window}]"] if type(window) is int else window.written(f"r{k}", constants)  # type: ignore[union-attr]
+        known: set[str] = set()
+        for name, _, window in parts.tensors:
+            lines += window.written(name, constants, known)
         for k, made in enumerate(self.nodes):
             kept = []
-            for j, (what, name, where) in enumerate(made.saved):
+            for j, saved in enumerate(made.saved):
                 s = f"s{k}_{j}"
                 kept.append(s)
-                if what is Saved:
-                    constants[s] = name
-                    continue
-                if what == "inside":
-                    lines += where.written(f"{s}_x", constants)
-                x = {"operand": f"o[{where}]", "inside": f"{s}_x"}.get(what, f"r{where}")
-                lines += [f"{s} = Saved({name!r}, {x}, is_output={what == 'output'})", f"{s}.owner = ref(n{k})"]
-            if made.saved and all(what is Saved for what, _, _ in made.saved):
-                constants[f"n{k}_saved"] = tuple(name for _, name, _ in made.saved)
+                if isinstance(saved, Saved):
+                    constants[s] = saved
+                else:
+                    slot, x, is_output = saved
+                    lines += [f"{s} = Saved({slot!r}, {x}, is_output={is_output})", f"{s}.owner = ref(n{k})"]
+            if made.saved and all(s in constants for s in kept):
+                constants[f"n{k}_saved"] = made.saved
                 lines.append(f"n{k}.saved = n{k}_saved")
             elif kept:
                 lines.append(f"n{k}.saved = ({', '.join(kept)},)")
-        results = "".join(f"r{k}, " for k in range(len(self.results)))
-        lines.append(f"return ({results}), ({''.join(f'n{k}, ' for k in range(len(self.nodes)))})")
+        insides = [name for name, _, _ in parts.tensors if name not in results]
+        returned = ("".join(f"{name}, " for name in names) for names in (results, [f"n{k}" for k in range(len(self.nodes))], insides))
+        lines.append(f"return {', '.join(f'({names})' for names in returned)}")
         exec("def follow(graph, o):\n" + "".join(f"    {line}\n" for line in lines), constants)  # noqa: S102 - our own text
         follow: Follow = constants["follow"]
         return follow
@@ -228,23 +286,9 @@ def _edge(edge: Edge, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -
     raise Underivable
 
 
-def _kept(s: Saved, nodes: Sequence[Node], operands: Sequence[ShadowTensor], results: Sequence[ShadowTensor]) -> tuple[Any, Any, Any]:
-    """A saved tensor, as what it is of the call: an operand, a result, or a private one (nothing can invalidate it: one will do)."""
+def _kept(s: Saved, node: Node, parts: Parts) -> Saved | tuple[str, str, bool]:
     if s.own:
-        return Saved, s, None
-    if s.view_node is not None:
+        return s
+    if s.view_node is not None or (s.tensor is None and not s.is_output):
         raise Underivable
-    if s.is_output:
-        for k, x in enumerate(results):
-            if x.storage is s.storage and (x.offset, x.shape, x.stride) == (s.offset, s.shape, s.stride) and x.counter is s.counter:
-                return "output", s.name, k
-        raise Underivable
-    for what, things in (("operand", operands), ("result", results)):
-        for k, x in enumerate(things):
-            if x is s.tensor:
-                return what, s.name, k
-    assert s.tensor is not None
-    inside = Window(s.tensor, nodes, operands)
-    if inside.on is None:
-        raise Underivable
-    return "inside", s.name, inside
+    return s.name, parts.output(s, node) if s.tensor is None else parts.name(s.tensor), s.is_output

@@ -65,7 +65,7 @@ class Plan:
     ``simple`` is the result of a plan that makes one tensor with memory of its own and at most one node.
     """
 
-    __slots__ = ("follow", "leaves", "links", "made", "marks", "nodes", "number", "op", "results", "simple")
+    __slots__ = ("follow", "insides", "leaves", "links", "made", "marks", "nodes", "number", "op", "results", "simple")
 
     def __init__(  # noqa: PLR0917 - its parts
         self, number: int, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: Any, leaves: Any, made: Any
@@ -77,7 +77,9 @@ class Plan:
         self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
         first = results[0]
         new = isinstance(first, Expected) and first.storage == first.counter == 1
-        alone = new and len(results) == 1 and len(nodes) <= 1
+        alone = new and len(results) == 1 and len(nodes) <= 1 and not recipe.insides
+        self.insides: list[int] = []
+        """The numbers of the labels of the counters inside the graph, or 0."""
         self.simple: Expected | None = first if alone else None  # type: ignore[assignment]
 
 
@@ -94,7 +96,7 @@ def marks_of(roles: tuple[tuple[int, str], ...]) -> Callable[[list[TensorRecord]
     return found
 
 
-Ahead = tuple[Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ...], Place, Any, Any]
+Ahead = tuple[Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ...], Place, Any, Any, tuple[ShadowTensor, ...]]
 """A call that the shadow has done and torch has not: its plan, its operands, what was made, and the call. It lives as long as the call."""
 
 
@@ -130,8 +132,10 @@ class Express:
         plan = self._plans.get(tuple(key))
         if plan is None or not self._is_usual() or not self._is_free():
             return None
-        results, nodes = plan.follow(self._graph, [record.shadow for record in operands])  # type: ignore[misc]
-        return plan, operands, results, nodes, place, args, kwargs
+        results, nodes, insides = plan.follow(self._graph, [record.shadow for record in operands])  # type: ignore[misc]
+        if insides:
+            return plan, operands, results, nodes, place, args, kwargs, insides
+        return plan, operands, results, nodes, place, args, kwargs, ()
 
     def after(self, ahead: Ahead, result: Any) -> None:
         """Compare with torch and write the row; where something differs, the full lane takes over."""
@@ -144,7 +148,7 @@ class Express:
 
     def _agrees(self, ahead: Ahead, result: Any) -> bool:
         """Compare with torch and write the row. False, with nothing noted, if something differs."""
-        plan, operands, shadows, nodes, place, _, _ = ahead
+        plan, operands, shadows, nodes, place, _, _, insides = ahead
         if plan.leaves:
             self._graph.created.clear()
         simple = plan.simple
@@ -167,6 +171,9 @@ class Express:
         step = len(self._writer.events)
         marks = plan.marks(operands)
         self._label_nodes(plan, operands, nodes, reals)
+        for inside, number in zip(insides, plan.insides, strict=True):
+            if number:
+                inside.counter.mark = records.counter_count + number  # type: ignore[union-attr]
         entered = []
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
             if type(expected) is int:
@@ -190,7 +197,7 @@ class Express:
             or real.shape != expected.shape
             or real.stride() != expected.stride
             or real.dtype is not expected.dtype
-            or real._version
+            or real._version != expected.window.version
             or real.storage_offset() != expected.offset
             or id(real) in self._by_id
         ):
@@ -264,7 +271,7 @@ class Express:
 
     def _as_call(self, ahead: Ahead) -> Call:
         """The call as the full lane knows it, with what the shadow did: for what turned out otherwise, and for what failed."""
-        plan, _, shadows, nodes, (caller, site, frame, scope), args, kwargs = ahead
+        plan, _, shadows, nodes, (caller, site, frame, scope), args, kwargs, _ = ahead
         call = Call(
             plan.op, None, args, kwargs, site.span, scope, frame, self.grad, self.inference, composite=False, direct=caller is site
         )
@@ -359,7 +366,7 @@ class Express:
         window: Window = expected.window  # type: ignore[union-attr]
         storage = real.untyped_storage()
         if window.on is None:
-            if real._version or real.storage_offset() != window.offset or id(real) in self._by_id:
+            if real._version != window.version or real.storage_offset() != window.offset or id(real) in self._by_id:
                 return None
             impl = storage._weak_ref()
             if impl in self._records.by_impl:
@@ -368,7 +375,7 @@ class Express:
             return impl
         parent = operands[window.on]
         shadow = parent.shadow
-        version = 0 if window.own_counter else shadow.counter.version  # type: ignore[union-attr]
+        version = shadow.counter.version if window.counts_with is not None else window.version  # type: ignore[union-attr]
         if (
             self._records.by_impl.get(storage._cdata) is not parent.storage
             or real._version != version
@@ -516,7 +523,7 @@ class Express:
                     None if node is None else node.name(), real.untyped_storage().nbytes(), real.element_size(),
                     facts.dtype_name(real.dtype), shadow.mark - births.t,
                     shadow.storage.mark - births.S if new else 0,
-                    shadow.counter.mark - births.C if window.own_counter else 0,  # type: ignore[union-attr]
+                    max(shadow.counter.mark - births.C, 0),  # type: ignore[union-attr]
                 )
             )  # fmt: skip
         own = [node for node in applied.nodes if node.leaf is None]
@@ -530,7 +537,10 @@ class Express:
             raise Underivable
         sayings = self._writer.rows.sayings
         sayings.append(saying)
-        return Plan(len(sayings) - 1, recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), made)
+        plan = Plan(len(sayings) - 1, recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), made)
+        plan.insides = [max(x.counter.mark - births.C, 0) for x in recipe.insides]  # type: ignore[union-attr]
+        recipe.insides = []
+        return plan
 
 
 def _links(recipe: Recipe) -> tuple[tuple[int, int, int], ...]:

@@ -24,6 +24,8 @@ from pitfall_lab.verify import Session, trace_program
 class Watching:
     """A listener that opens every composite and notes what it is told."""
 
+    lane = None
+
     def __init__(self):
         self.names: list[str] = []
 
