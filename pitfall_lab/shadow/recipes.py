@@ -64,8 +64,9 @@ class Underivable(Exception):
 class Made:
     """A node to be made.
 
-    ``edges`` are ``(True, k, output_nr)`` to the recipe's own node k, ``(False, j, is_leaf)`` to operand j, and ``(False, None, 0)``. ``saved`` holds
-    private saved tensors (nothing can invalidate them, so that one will do for all) and ``(slot, name of the tensor, is_output)``.
+    ``edges`` are ``(True, k, output_nr)`` to the recipe's own node k, ``(False, j, is_leaf)`` to operand j, and ``(False, None, 0)``.
+    ``saved`` holds private saved tensors (nothing can invalidate them, so that one will do for all) and
+    ``(slot, name of the tensor, is_output)``.
     """
 
     __slots__ = ("edges", "multiple", "name", "opaque", "outputs", "saved", "vjp")
@@ -85,8 +86,8 @@ class Window:
     """A tensor to be made. ``on`` is the operand whose memory it shares, ``counts_with`` the one whose counter; None for one of its own."""
 
     __slots__ = (
-        "base", "counter", "counts_with", "creation", "device", "dtype", "flag", "node", "offset", "on", "output_nr", "shape", "size", "storage",
-        "stride", "version",
+        "base", "counter", "counts_with", "creation", "device", "dtype", "flag", "node", "offset", "on", "output_nr", "shape", "size",
+        "storage", "stride", "version",
     )  # fmt: skip
 
     def __init__(self, x: ShadowTensor, parts: Parts) -> None:
@@ -141,7 +142,7 @@ class Window:
 
 
 class Parts:
-    """What a call worked with and made: operands, nodes, the tensors that are made (results first, bases before their views), their memory."""
+    """What a call worked with and made: operands, nodes, the tensors that are made (bases before their views), their memory."""
 
     def __init__(self, operands: Sequence[ShadowTensor], nodes: Sequence[Node]) -> None:
         self.operands, self.nodes = operands, nodes
@@ -197,8 +198,8 @@ def _place(things: Sequence[Any], wanted: object) -> int:
 class Recipe:
     """How to do a call again. ``results`` are windows, or the place of an operand that was handed back.
 
-    ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the tensors
-    that remain inside the graph; ``insides`` are those of the first call.
+    ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the
+    tensors that remain inside the graph; ``insides`` are those of the first call.
     """
 
     __slots__ = ("follow", "insides", "nodes", "results")
@@ -263,7 +264,7 @@ class Recipe:
         return follow
 
 
-def _edge_text(edge: tuple[bool, int | None, bool]) -> str:
+def _edge_text(edge: tuple[bool, int | None, int]) -> str:
     own, k, detail = edge
     if own:
         return f"(n{k}, {int(detail)})"

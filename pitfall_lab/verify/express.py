@@ -157,15 +157,9 @@ class Express:
         reals = (result,) if type(result) in _TENSORS else result
         if type(reals) not in (tuple, list) or len(reals) != len(plan.results):
             return False
-        impls: list[int] = []
-        for real, expected in zip(reals, plan.results, strict=True):
-            impl = self._compare(real, expected, operands)
-            if impl is None:
-                for taken in impls:
-                    facts.let_go(taken)
-                return False
-            if impl:
-                impls.append(impl)
+        impls = self._compare_all(reals, plan.results, operands)
+        if impls is None:
+            return False
         records = self._records
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
         step = len(self._writer.events)
@@ -348,6 +342,19 @@ class Express:
         )
 
     # ------------------------------------------------------------------ the comparison
+
+    def _compare_all(self, reals: Any, results: tuple[Expected | int, ...], operands: list[TensorRecord]) -> list[int] | None:
+        """Compare the results: None if one differs; else the numbers of the storages that are new."""
+        impls: list[int] = []
+        for real, expected in zip(reals, results, strict=True):
+            impl = self._compare(real, expected, operands)
+            if impl is None:
+                for taken in impls:
+                    facts.let_go(taken)
+                return None
+            if impl:
+                impls.append(impl)
+        return impls
 
     def _compare(self, real: Any, expected: Expected | int, operands: list[TensorRecord]) -> int | None:
         """Compare one result: None if it differs; else the storage's number if its memory is new, or 0."""
