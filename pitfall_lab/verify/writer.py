@@ -24,8 +24,8 @@ class Writer:
     is worked out when somebody asks.
     """
 
-    def __init__(self, limit: int = EVENT_LIMIT) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
+        self.limit = EVENT_LIMIT
         self.events: list[Event | Row | None] = []
         self.rows = Rows()
         self.row_steps: list[int] = []
@@ -162,7 +162,7 @@ def _written_out(event: Event | Row | None, step: int, rows: Rows) -> Event:
 class TooLong(Enough):
     """The trace has reached its size limit."""
 
-    def __init__(self, limit: int = EVENT_LIMIT) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__(limit)
         self.limit = limit
 

@@ -1,19 +1,26 @@
 """What recording costs: ``python -m tests.bench.overhead``.
 
-Forward and backward of three programs, in one run and in turns: without anything, under a function mode that does nothing (the
-floor for every recorder of this kind), under torch's own anomaly mode, and recorded by pitfall_lab with both engines at work.
+Forward and backward of four programs, in one run and in turns: without anything, under a function mode that does nothing (the
+floor for every recorder of this kind), under torch's own anomaly mode, recorded by pitfall_lab with and without numbers (both with both
+engines at work), and, forward alone, by TorchLens where it is installed. Then the peak memory of the CNN, each way in a process of its own, and the cost of
+one operation in traces of 10 to 100,000. ``--short`` measures less, checks the budgets and ends with 1 when one is clearly exceeded.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
+import importlib.util
+import resource
 import statistics
+import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -89,6 +96,65 @@ def gpt() -> None:
     nn.functional.cross_entropy(MODEL(TOKENS).flatten(0, 1), TOKENS.flatten()).backward()
 
 
+class Block(nn.Module):
+    """Two convolutions and the way around them."""
+
+    def __init__(self, before: int, after: int, step: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(before, after, 3, step, 1, bias=False), nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm, self.again = nn.BatchNorm2d(after), nn.BatchNorm2d(after)
+        plain = before == after and step == 1
+        self.around = nn.Identity() if plain else nn.Sequential(nn.Conv2d(before, after, 1, step, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.norm(self.first(x)))
+        return torch.relu(self.again(self.second(h)) + self.around(x))
+
+
+class ResNet(nn.Module):
+    """ResNet-18 for small pictures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        sizes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+        self.blocks = nn.Sequential(*(Block(*size) for size in sizes))
+        self.head = nn.Linear(512, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+RESNET = ResNet()
+PICTURES, CLASSES = torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))
+
+
+def cnn() -> None:
+    """A ResNet-18 on 8 pictures of 32 x 32."""
+    RESNET.zero_grad()
+    nn.functional.cross_entropy(RESNET(PICTURES), CLASSES).backward()
+
+
+class Chain(nn.Module):
+    """The chain as a module: TorchLens records modules."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(1000):
+            x = x * 1.0001
+            x = x + 0.0001
+        return x
+
+
+PROGRAMS: dict[str, Callable[[], None]] = {"chain": chain, "mlp": mlp, "gpt": gpt, "cnn": cnn}
+MODULES = {
+    "chain": (Chain(), torch.ones(64, requires_grad=True)), "mlp": (MLP, BATCH), "gpt": (MODEL, TOKENS), "cnn": (RESNET, PICTURES),
+}  # fmt: skip
+WAYS = ("eager", "nothing", "anomaly", "metadata", "values")
+#: How many times eager a metadata trace may take, and how many times it the peak memory may be.
+BUDGETS, MEMORY_BUDGET = {"chain": 3.0, "gpt": 3.0, "cnn": 1.3}, 1.25
+LENGTHS = (10, 100, 1_000, 10_000, 100_000)
+
+
 class Nothing(TorchFunctionMode):
     """The cheapest function mode there can be."""
 
@@ -104,40 +170,145 @@ def seconds(program: Callable[[], None], around: AbstractContextManager) -> floa
     return time.perf_counter() - started
 
 
-def recorded(program: Callable[[], None]) -> tuple[float, float, int]:
-    """Seconds until the program is done, seconds until its trace is, and the number of events."""
-    session = Session(__file__, "overhead.py", TEXT)
+def recorded(program: Callable[[], None], *, values: bool) -> tuple[float, Any]:
+    """Seconds until the trace of a program is there, and the trace."""
+    session = Session(__file__, "overhead.py", TEXT, values=values)
     gc.collect()
     started = time.perf_counter()
     with session:
         program()
-    done = time.perf_counter()
     trace = session.finish()
-    return done - started, time.perf_counter() - started, len(trace.events)
+    return time.perf_counter() - started, trace
 
 
-def main(rounds: int) -> None:
+def run(program: Callable[[], None], way: str) -> float:
+    """Seconds for one run of a program in one of the ways."""
+    if way in ("metadata", "values"):
+        return recorded(program, values=way == "values")[0]
+    if way != "anomaly":
+        return seconds(program, Nothing() if way == "nothing" else nullcontext())
+    with warnings.catch_warnings(action="ignore"):  # anomaly mode warns that it is slow
+        return seconds(program, torch.autograd.set_detect_anomaly(True))
+
+
+def torchlens(name: str) -> float | None:
+    """Seconds for TorchLens to record a program's forward (alone: there is no backward in this figure); None where it is not installed."""
+    if importlib.util.find_spec("torchlens") is None:
+        return None
+    import torchlens as tl
+
+    module, given = MODULES[name]
+    tl.trace(MLP, BATCH)  # what it does once
+    gc.collect()
+    started = time.perf_counter()
+    tl.trace(module, given)
+    return time.perf_counter() - started
+
+
+def compare(name: str, rounds: int) -> dict[str, float]:
+    """Median seconds of each way, measured in turns."""
+    program = PROGRAMS[name]
+    for way in WAYS:
+        run(program, way)
+    taken: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(rounds):
+        for way in WAYS:
+            taken[way].append(run(program, way))
+    return {way: statistics.median(values) for way, values in taken.items()}
+
+
+def expansion(name: str) -> tuple[int, float, int]:
+    """For a metadata trace: its events, the seconds until it is JSON, and the length of that."""
+    _, trace = recorded(PROGRAMS[name], values=False)
+    started = time.perf_counter()
+    text = trace.to_json()
+    return len(trace.events), time.perf_counter() - started, len(text)
+
+
+def peak(way: str) -> float:
+    """The peak memory in MiB that three runs of the CNN need, one after the other, in this process."""
+    import pitfall_lab.verify  # noqa: F401 - what the import needs is not what recording needs
+
+    for _ in range(3):
+        run(cnn, way)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def peak_elsewhere(way: str) -> float:
+    """The same in a process of its own."""
+    command = [sys.executable, "-m", "tests.bench.overhead", "--peak", way]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def microseconds(length: int) -> tuple[float, float, float]:
+    """Microseconds for one operation, forward and backward, in a chain of ``length``: eager and recorded; and the bytes of an event."""
+
+    def program() -> None:
+        h = torch.ones(64, requires_grad=True)
+        for _ in range(length // 2):
+            h = h * 1.0001
+            h = h + 0.0001
+        h.sum().backward()
+
+    rounds = max(1, min(20, 20_000 // length))
+    program()
+    eager = min(seconds(program, nullcontext()) for _ in range(rounds))
+    if length < 1000:
+        # What a session costs by itself is not what an operation costs.
+        plain = min(recorded(lambda: None, values=False)[0] for _ in range(20))
+    else:
+        plain = 0.0
+    times = []
+    for _ in range(rounds):
+        spent, trace = recorded(program, values=False)
+        times.append(spent)
+    del trace
+    return eager / length * 1e6, (min(times) - plain) / length * 1e6, 0.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rounds", nargs="?", type=int, default=7)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--peak", choices=WAYS)
+    asked = parser.parse_args()
     torch.manual_seed(0)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, median of {rounds} rounds in turns, forward and backward, CPU")
-    print(" " * 28 + "      eager   do-nothing mode   anomaly mode   recorded   with trace   events")
-    for program in (chain, mlp, gpt):
-        seconds(program, nullcontext())
-        taken: dict[str, list[float]] = {"eager": [], "nothing": [], "anomaly": [], "recorded": [], "trace": []}
-        events = 0
-        for _ in range(rounds):
-            taken["eager"].append(seconds(program, nullcontext()))
-            taken["nothing"].append(seconds(program, Nothing()))
-            with warnings.catch_warnings(action="ignore"):  # anomaly mode warns that it is slow
-                taken["anomaly"].append(seconds(program, torch.autograd.set_detect_anomaly(True)))
-            running, whole, events = recorded(program)
-            taken["recorded"].append(running)
-            taken["trace"].append(whole)
-        middle = {name: statistics.median(values) for name, values in taken.items()}
-        ratios = [f"{middle[name] / middle['eager']:.1f} x" for name in ("nothing", "anomaly", "recorded", "trace")]
+    if asked.peak:
+        print(peak(asked.peak))
+        return 0
+    exceeded = []
+    threads = torch.get_num_threads()
+    print(f"torch {torch.__version__}, {threads} threads, CPU, forward and backward, median of {asked.rounds} rounds in turns")
+    print(f"{'':42}{'eager':>10}{'do-nothing':>12}{'anomaly':>10}{'metadata':>10}{'values':>10}{'TorchLens':>15}")
+    for name, program in PROGRAMS.items():
+        middle = compare(name, 3 if asked.short else asked.rounds)
+        lens = None if asked.short else torchlens(name)
+        ratios = {way: middle[way] / middle["eager"] for way in WAYS}
+        told = "not installed" if lens is None else f"{lens / middle['eager']:.0f} x"
         title = (program.__doc__ or "").rstrip(".")
-        print(title)
-        print(f"{'':28}{middle['eager'] * 1000:8.1f} ms{ratios[0]:>18}{ratios[1]:>15}{ratios[2]:>11}{ratios[3]:>13}{events:9}")
+        cells = "".join(f"{ratios[way]:{width}.2f} x" for way, width in (("nothing", 10), ("anomaly", 8), ("metadata", 8), ("values", 8)))
+        print(f"{title:42}{middle['eager'] * 1000:7.1f} ms{cells}{told:>15}")
+        if ratios["metadata"] > BUDGETS.get(name, ratios["anomaly"]) * (1.5 if asked.short else 1.0):
+            exceeded.append(f"{name}: {ratios['metadata']:.2f} x eager")
+    print("\nA metadata trace read to the end (events written out, as JSON)")
+    for name in PROGRAMS:
+        events, spent, size = expansion(name)
+        print(f"{name:8}{events:8} events{spent * 1000:10.1f} ms{size / events:8.0f} bytes an event")
+    print("\nPeak memory of the CNN")
+    usual = peak_elsewhere("eager")
+    for way in ("metadata",) if asked.short else ("metadata", "values", "anomaly"):
+        other = peak_elsewhere(way)
+        print(f"{way:10}{other:8.0f} MiB, eager {usual:.0f} MiB: {other / usual:.2f} x")
+        if way == "metadata" and other / usual > MEMORY_BUDGET:
+            exceeded.append(f"memory: {other / usual:.2f} x eager")
+    print("\nOne operation in a metadata trace, forward and backward")
+    for length in LENGTHS[:4] if asked.short else LENGTHS:
+        eager, mine, _ = microseconds(length)
+        print(f"{length:8} operations{eager:9.1f} us eager{mine:9.1f} us recorded{mine / eager:8.2f} x")
+    for line in exceeded:
+        print("over budget:", line)
+    return int(bool(exceeded))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    sys.exit(main())
