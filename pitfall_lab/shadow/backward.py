@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """The memory of a gradient: who holds it, and the counter and storage it will have when it becomes a ``.grad``."""
+    """The memory of a gradient: who holds it, and the counter and storage it will have when it becomes a ``.grad``.
+
+    In torch: the reference count of the gradient's own tensor (``input_buffer.cpp``, ``functions/accumulate_grad.h``).
+    """
 
     __slots__ = ("counter", "holders", "storage")
 
@@ -94,7 +97,10 @@ def element_strides(array: np.ndarray) -> Shape:
 
 @dataclass
 class Pass:
-    """One backward pass: the plan (who waits for how many gradients) and what has arrived so far."""
+    """One backward pass: the plan (who waits for how many gradients) and what has arrived so far.
+
+    In torch: ``GraphTask`` in ``torch/csrc/autograd/graph_task.h``; there, every device has a thread and a queue of its own.
+    """
 
     engine: Engine
     roots: list[tuple[Edge, Gradient]]
@@ -126,7 +132,7 @@ class Pass:
                     stack.append(child)
 
     def restrict(self, wanted: Iterable[int]) -> None:
-        """Only nodes from which a wanted node can be reached will run."""
+        """Only nodes from which a wanted node can be reached will run (in torch: ``GraphTask::init_to_execute``)."""
         needed = set(wanted)
         done: set[int] = set()
         for start in list(self.nodes.values()):
@@ -264,7 +270,7 @@ class Pass:
         return outgoing
 
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
-        """The gradients of the node's inputs, summed and cast to what the inputs were."""
+        """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``)."""
         if all(g is None for g in incoming):
             return [None] * len(node.next)
         metas = [meta_of(edge) for edge in node.next]

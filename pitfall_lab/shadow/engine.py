@@ -111,6 +111,9 @@ class Engine:
         """Do what the torch function ``name`` does.
 
         Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`, with nothing changed, where there is no model.
+
+        In torch: the dispatcher calls one layer after another, of which ``VariableType`` (graph, saved tensors) and
+        ``ADInplaceOrView`` (versions, views) are generated; here an entry does all of it.
         """
         from pitfall_lab.shadow.ops import ENTRIES
         from pitfall_lab.shadow.ops.out import run_into

@@ -24,6 +24,8 @@ from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, wi
 Edge = tuple["Node | None", int]
 Meta = tuple[Shape, DType]
 Vjp = Callable[[Any, Any], Sequence[Any]]
+
+
 class Written(NamedTuple):
     """A gradient that its formula wrote into fresh memory ``times`` times: the counter of ``.grad`` will show it."""
 
@@ -42,6 +44,9 @@ class Node:
     saved arrays by name, and one array or None per edge comes back. ``outputs`` are the shapes and types of what the forward
     made; a gradient is summed and cast to them on its way. ``mirrored`` nodes were taken over from torch: gradients through
     them are unknown.
+
+    In torch: ``torch/csrc/autograd/function.h``, with one class for each derivative, generated from
+    ``tools/autograd/derivatives.yaml``; sequence numbers are counted per thread.
     """
 
     __slots__ = (
@@ -108,6 +113,8 @@ class Saved:
     An input is kept as the very object (so ``p.data = t`` changes what backward reads); an output as a detached window, so that
     node and output do not keep each other alive.
     ``original`` holds the numbers as they were, once the memory has been written: the base of the *meant* gradient.
+
+    In torch: ``SavedVariable`` in ``torch/csrc/autograd/saved_variable.cpp``, which keeps no numbers and no way back from the counter.
     """
 
     __slots__ = (
@@ -277,7 +284,10 @@ class Graph:
     # -- views
 
     def grad_fn(self, tensor: ShadowTensor) -> Node | None:
-        """The node of ``tensor``; for a view whose base has changed, a fresh AsStridedBackward0 on the base's present node."""
+        """The node of ``tensor``; for a view whose base has changed, a fresh AsStridedBackward0 on the base's present node.
+
+        In torch: ``VariableHooks::grad_fn`` in ``torch/csrc/autograd/variable.cpp``.
+        """
         view = tensor.view
         if view is None or (tensor.node is None and not view.base.requires_grad):
             return tensor.node
@@ -292,7 +302,10 @@ class Graph:
         return tensor.node
 
     def check_creation(self, tensor: ShadowTensor, *, indirect: bool) -> None:
-        """Refuse to rewrite the history of views made under no_grad, in inference mode or by multi-output functions."""
+        """Refuse to rewrite the history of views made under no_grad, in inference mode or by multi-output functions.
+
+        In torch: ``handle_view_on_rebase`` in ``torch/csrc/autograd/variable.cpp``.
+        """
         view = tensor.view
         if view is None or view.creation == "default":
             return
@@ -316,7 +329,10 @@ class Graph:
     # -- in-place changes
 
     def check_inplace(self, tensor: ShadowTensor, any_requires_grad: bool) -> None:
-        """Raise what torch raises before an in-place operation on a leaf, or on a view that may not be changed."""
+        """Raise what torch raises before an in-place operation on a leaf, or on a view that may not be changed.
+
+        In torch: ``check_inplace`` in ``torch/csrc/autograd/VariableTypeUtils.h``.
+        """
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed:
             return
         if self.policy.inplace_always_refused:
@@ -350,6 +366,8 @@ class Graph:
 
         Written through a view, the *base* gets a CopySlices node around the operation's node, and the view an
         AsStridedBackward0 on top of that.
+
+        In torch: ``rebase_history`` in ``torch/csrc/autograd/variable.cpp``.
         """
         if tensor.view is None or self.policy.views_have_own_version:
             self.move_retained(tensor, node)
@@ -394,7 +412,10 @@ def _as_strided_vjp(base: ShadowTensor, view: ShadowTensor) -> Vjp:
 
 
 def _copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
-    """The slice of the gradient goes through the operation's own rule; the rest passes unchanged."""
+    """The slice of the gradient goes through the operation's own rule; the rest passes unchanged.
+
+    In torch: ``CopySlices::apply`` in ``torch/csrc/autograd/functions/tensor.cpp``.
+    """
     window_at = (view.offset - base.offset, view.shape, view.stride)
     shape, stride = base.shape, base.stride
 

@@ -30,7 +30,11 @@ FORGET = 64
 
 
 class Counter:
-    """A version counter; ``saved`` are the saved tensors that will be compared with it in backward."""
+    """A version counter; ``saved`` are the saved tensors that will be compared with it in backward.
+
+    In torch: ``VariableVersion`` in ``c10/core/TensorImpl.h``, a shared number that knows nobody. That a write has made a saved
+    tensor useless is only found out in backward; knowing who watches is what lets the engine say it at once.
+    """
 
     __slots__ = ("__weakref__", "mark", "saved", "version")
 
@@ -56,6 +60,8 @@ class Storage:
 
     ``data`` is a one-dimensional array, or None when the numbers are not modelled. ``shared`` is True once NumPy code
     outside the engine can write into it: then nothing tells us of a write, and saved values are kept at once.
+
+    In torch: ``c10/core/StorageImpl.h``, bytes without a type. Old numbers are never kept there.
     """
 
     __slots__ = ("__weakref__", "data", "device", "dtype", "links", "mark", "saved", "shared", "size")
@@ -141,6 +147,8 @@ class ShadowTensor:
 
     ``requires_grad`` and ``grad_fn`` of a view depend on its base and are worked out when they are asked for, as in torch
     (``torch/csrc/autograd/variable.cpp``).
+
+    In torch: ``c10/core/TensorImpl.h`` is the window, ``AutogradMeta`` in ``torch/csrc/autograd/variable.h`` the place in the graph.
     """
 
     __slots__ = (
@@ -236,7 +244,11 @@ class ShadowTensor:
 
 
 class ViewOf:
-    """What a view remembers: its base, how it was made, and the version its grad_fn belongs to."""
+    """What a view remembers: its base, how it was made, and the version its grad_fn belongs to.
+
+    In torch: ``DifferentiableViewMeta`` in ``torch/csrc/autograd/variable.h``. It can also hold a function that makes the view anew,
+    for layouts without strides; here the window says enough.
+    """
 
     __slots__ = ("base", "creation", "version")
 
