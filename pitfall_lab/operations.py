@@ -194,7 +194,8 @@ def table(group: Iterable[tuple[Operation, list[Study]]]) -> str:
         elif not any(study.main.nodes for study in studies) and set(studies[0].main.results.values()) == {"new"} and operation.entry:
             flat.append(title)
         else:
-            rows += [row(title, study) for study in studies]
+            note = " (mirrored)" if operation.entry else ""
+            rows += [row(title, study, note if study.missing else "") for study in studies]
     parts = ["\n".join([_TABLE, *rows])] if rows else []
     if flat:
         parts.append(f"New memory, no node, nothing saved: {', '.join(flat)}.")
@@ -208,8 +209,8 @@ def titled(operation: Operation) -> str:
     return " ".join(code(name) for name in dict.fromkeys(map(brief, operation.names)))
 
 
-def row(title: str, study: Study) -> str:
-    """One row of a table."""
+def row(title: str, study: Study, note: str = "") -> str:
+    """One row of a table; ``note`` is put after the call."""
     say = Wording()
     nodes = say.nodes(study)
     keeping = [f"{name}: {saves}" for name, saves in nodes if saves != _NOTHING.en] or [f"{name}: {saves}" for name, saves in nodes[:1]]
@@ -221,7 +222,7 @@ def row(title: str, study: Study) -> str:
     if alone := study.alone():
         itself = f"backward raises by itself{say.when(alone[1])}"
         breaks = f"{breaks}; {itself}" if study.breaking() else itself
-    cells = [title, code(study.code), say.result(study), "<br>".join(keeping) or "no node", breaks]
+    cells = [title, code(study.code) + note, say.result(study), "<br>".join(keeping) or "no node", breaks]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -9,7 +9,9 @@ There is no table of methods here: whatever has an entry in :mod:`pitfall_lab.sh
 from __future__ import annotations
 
 import warnings
+from collections import namedtuple
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn, Self
 from weakref import ref
@@ -130,31 +132,16 @@ def wrap(value: Any) -> Any:
             value.facade = ref(facade)
         return facade
     if isinstance(value, Pair):
-        return Extremum(wrap(value[0]), wrap(value[1]))
+        return structure(value.fields)(*map(wrap, value))
     if type(value) in (tuple, list):
         return type(value)(wrap(v) for v in value)
     return value
 
 
-class Extremum(tuple["Tensor", "Tensor"]):
-    """``values`` and ``indices`` of a max, min, sort ... along a dimension."""
-
-    __slots__ = ()
-    __match_args__ = ("values", "indices")
-
-    def __new__(cls, values: Tensor, indices: Tensor) -> Self:
-        """Make the pair."""
-        return super().__new__(cls, (values, indices))
-
-    @property
-    def values(self) -> Tensor:
-        """The values."""
-        return self[0]
-
-    @property
-    def indices(self) -> Tensor:
-        """Where they were."""
-        return self[1]
+@cache
+def structure(fields: tuple[str, ...]) -> type[Any]:
+    """What torch.return_types has for a result with named parts, such as ``values`` and ``indices``."""
+    return namedtuple("structure", fields)  # noqa: PYI024 - the fields are data
 
 
 class Function:

@@ -288,6 +288,8 @@ def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str 
                     run.targets()[target].zero_()
             module.autograd.backward(flowing, [module.ones_like(t) for t in flowing])
         except RuntimeError as error:
+            if module is shadow_torch and isinstance(error, NotImplementedError):
+                raise Failed(str(error)) from error
             return str(error).split("Hint:")[0].split("\n")[0].strip()
     return None
 

@@ -18,7 +18,7 @@ from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Written
-from pitfall_lab.shadow.ops.kit import NUMBERS, Keep, Rule, as_float, in_place, pointwise, promoted, records, tensor_only
+from pitfall_lab.shadow.ops.kit import NUMBERS, Keep, Operand, Rule, as_float, in_place, pointwise, promoted, records, tensor_only
 from pitfall_lab.shadow.ops.mutate import cast
 from pitfall_lab.shadow.ops.pointwise import SELF, operand, unary
 from pitfall_lab.shadow.ops.registry import add, also, do, op
@@ -258,8 +258,13 @@ def binary(name: str, rule: Rule, samples: tuple[str, ...], *, floats: bool = Fa
            dtype: DType | None = None) -> None:  # fmt: skip
     """Register ``name`` for two tensors (or a tensor and a number) and, with ``twin``, ``name_``."""
 
+    def check(e: Engine, *pair: Operand) -> None:
+        if not rule.node and records(e, *pair):
+            raise Unmodelled(f"the gradient of {name}, which torch does not have either")
+
     def run(e: Engine, input: Any, other: Any) -> ShadowTensor:
         pair = operand(input), operand(other)
+        check(e, *pair)
         kind = as_float(promoted(*pair)) if floats else promoted(*pair)
         if kind.is_complex:
             raise Unmodelled(f"{name} of complex numbers")
@@ -267,6 +272,7 @@ def binary(name: str, rule: Rule, samples: tuple[str, ...], *, floats: bool = Fa
 
     def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
         pair = self, operand(other)
+        check(e, *pair)
         kind = as_float(promoted(*pair)) if floats else promoted(*pair)
         if kind.is_complex:
             raise Unmodelled(f"{name} of complex numbers")
@@ -287,8 +293,15 @@ binary("atan2", Rule("Atan2Backward0", np.arctan2, BOTH, lambda g, s: (g * s.oth
        ("torch.atan2(a, b)", "a.atan2(c)"), floats=True)  # fmt: skip
 also("torch.atan2", "torch.arctan2", "torch.Tensor.arctan2")
 also("torch.Tensor.atan2_", "torch.Tensor.arctan2_")
-binary("hypot", Rule("HypotBackward0", np.hypot, (*BOTH, Keep("result", "result")), lambda g, s: (g * s.self / s.result, g * s.other / s.result)),
-       ("torch.hypot(a, b)", "a.hypot(c)"))  # fmt: skip
+OWN = (Keep("other", 1, 1), Keep("self", 0, 0))
+"""Each only for its own gradient."""
+
+
+def _hypot_vjp(g: Any, s: Any) -> tuple[Any, Any]:
+    return None if s.self is None else g * (s.self / s.result), None if s.other is None else g * (s.other / s.result)
+
+
+binary("hypot", Rule("HypotBackward0", np.hypot, (*OWN, Keep("result", "result")), _hypot_vjp), ("torch.hypot(a, b)", "a.hypot(c)"))
 binary("logaddexp", Rule("LogaddexpBackward0", np.logaddexp, BOTH, lambda g, s: (g / (1 + np.exp(s.other - s.self)), g / (1 + np.exp(s.self - s.other)))),
        ("torch.logaddexp(a, b)", "a.logaddexp(c)"), twin=False)  # fmt: skip
 binary("logaddexp2", Rule("Logaddexp2Backward0", np.logaddexp2, BOTH, lambda g, s: (g / (1 + np.exp2(s.other - s.self)), g / (1 + np.exp2(s.self - s.other)))),
@@ -318,10 +331,10 @@ binary("fmin", _wins(np.fmin, np.less_equal, "FminBackward0"), ("torch.fmin(a, b
 
 def _copysign_rule(other: Any) -> Rule:
     def ratio(g: Any, s: Any) -> Any:
-        return np.where(s.self == 0, 0, g * (s.result / np.where(s.self == 0, 1, s.self)))
+        return None if s.self is None else np.where(s.self == 0, 0, g * (s.result / np.where(s.self == 0, 1, s.self)))
 
     if isinstance(other, ShadowTensor):
-        keeps = (Keep("self", 0), Keep("result", "result"))
+        keeps = (Keep("self", 0, 0), Keep("result", "result"))
         return Rule("CopysignBackward0", np.copysign, keeps, lambda g, s: (ratio(g, s), Written(np.zeros_like(g))))
     forward = lambda x: np.copysign(x, np.asarray(other).astype(x.dtype))  # noqa: E731 - a rule in one row
     return Rule("CopysignBackward1", forward, (Keep("self", 0), Keep("result", "result")), lambda g, s: (ratio(g, s),))

@@ -208,13 +208,20 @@ def nansum(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dty
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), input.dtype)
 
 
-@op("aminmax", saves="max, min, self", samples=("p.aminmax()", "torch.aminmax(p, dim=1)"))
-def aminmax(e: Engine, input: Any, *, dim: Any = None, keepdim: bool = False) -> Pair:
+class MinMax(Pair):
+    """``min`` and ``max``."""
+
+    __slots__ = ()
+    fields = ("min", "max")
+
+
+@op("aminmax", saves="max, min, self", samples=("p.aminmax()", "torch.aminmax(p, dim=1)", "p.aminmax().max"))
+def aminmax(e: Engine, input: Any, *, dim: Any = None, keepdim: bool = False) -> MinMax:
     tensor_only(input)
     if records(e, input):
         raise Unmodelled("the gradient of aminmax")
     dims = () if dim is None else dim
-    return Pair((do(e, "amin", input, dims, keepdim), do(e, "amax", input, dims, keepdim)))
+    return MinMax((do(e, "amin", input, dims, keepdim), do(e, "amax", input, dims, keepdim)))
 
 
 @op(
@@ -332,6 +339,8 @@ def unique(e: Engine, input: Any, sorted: bool = True, return_inverse: bool = Fa
 def unique_consecutive(e: Engine, input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
     if dim is not None or return_inverse or return_counts:
         raise Unmodelled("unique_consecutive with more results")
+    if records(e, input):
+        raise Unmodelled("the gradient of unique_consecutive, which torch does not have either")
     [x] = _numbers(e, input)
     flat = x.reshape(-1)
     kept = flat[np.concatenate([[True], flat[1:] != flat[:-1]])] if flat.size else flat

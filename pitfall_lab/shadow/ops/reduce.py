@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -132,9 +132,10 @@ def _product_of_others(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 class Pair(tuple[ShadowTensor, ShadowTensor]):
-    """``values`` and ``indices``, as torch.return_types have them."""
+    """``values`` and ``indices``, as torch.return_types have them; subclasses have other ``fields``."""
 
     __slots__ = ()
+    fields: ClassVar[tuple[str, str]] = ("values", "indices")
 
     @property
     def values(self) -> ShadowTensor:
