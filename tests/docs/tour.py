@@ -51,8 +51,8 @@ def play(text: str) -> tuple[list[Step], str]:
 
 
 def length(name: str) -> int:
-    """The number of lines of a file of the package."""
-    return len((ROOT / "pitfall_lab" / name).read_text(encoding="utf-8").splitlines())
+    """The number of lines of a file of the package, to the nearest fifty: the page need not follow every comment."""
+    return 50 * round(len((ROOT / "pitfall_lab" / name).read_text(encoding="utf-8").splitlines()) / 50)
 
 
 if __name__ == "__main__":
