@@ -189,7 +189,8 @@ def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> Shad
     shape = tuple(max(n, k) if d != at else n for d, (n, k) in enumerate(zip(input.shape, indices.shape, strict=True)))
     rows = do(e, "Tensor.expand", input, *shape)
     index = do(e, "Tensor.expand", indices, *(indices.shape[at] if d == at else n for d, n in enumerate(shape)))
-    return do(e, "gather", rows, at, index)
+    # Torch wraps negative places into a new tensor: the program's own indices may be overwritten.
+    return do(e, "gather", rows, at, do(e, "clone", index))
 
 
 @op("torch.functional.cartesian_prod", "torch.cartesian_prod", samples=("torch.cartesian_prod(c, c)", "torch.cartesian_prod(c)"))

@@ -217,7 +217,7 @@ def private(e: Engine, array: Any, dtype: DType) -> ShadowTensor:
     """A tensor that only a node sees: a wrapped number, a mask drawn inside, a clone made before a write. None: unknown numbers."""
     if array is None:
         return ShadowTensor(e.graph, Storage(1, dtype), (), (), 0, dtype, Counter())
-    values = np.asarray(array)
+    values = np.array(array)  # a copy: it may be the operand's own window
     storage = Storage(values.size, dtype, data=values.reshape(-1))
     return ShadowTensor(e.graph, storage, values.shape, contiguous_strides(values.shape), 0, from_numpy(values.dtype), Counter())
 

@@ -204,7 +204,7 @@ def _factored(e: Engine, result: ShadowTensor, A: ShadowTensor) -> None:
     if result.node is not None:
         found = arrays(e, (A,))
         for name in ("LU", "pivots"):
-            result.node.keep(Saved(name, private(e, np.zeros(0) if found is None else found[0].copy(), A.dtype), own=True))
+            result.node.keep(Saved(name, private(e, np.zeros(0) if found is None else found[0], A.dtype), own=True))
 
 
 @op("torch.linalg.det", "det", saves="A, result, and private factors", samples=("torch.linalg.det(s)", "s.det()", "torch.det(w[:2])"))
