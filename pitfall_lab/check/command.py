@@ -85,10 +85,9 @@ def run(args: argparse.Namespace) -> int:
     if args.no_fixes and (args.fix or args.diff):
         raise Refusal("--no-fixes leaves nothing for --fix and --diff to do.")
     every: list[Checked] = []
-    for checked in _all(args):
+    for result in _all(args):
+        checked = _written(result) if args.fix else result
         every.append(checked)
-        if args.fix and checked.fixed and checked.script is not None:
-            checked.script.path.write_bytes(checked.script.raw)
         if asked == "text":
             _print(checked, args)
         else:
@@ -105,6 +104,17 @@ def run(args: argparse.Namespace) -> int:
         findings = [finding for checked in every for finding in checked.findings]
         print(total(len(every), findings, sum(checked.problem is not None for checked in every), args.language), end="")
     return _exit_code(every, would_change=args.diff)
+
+
+def _written(checked: Checked) -> Checked:
+    """Put what the fixes made of a file into the file."""
+    if checked.fixed and checked.script is not None:
+        try:
+            checked.script.path.write_bytes(checked.script.raw)
+        except OSError as problem:
+            sentence = f"{checked.name} cannot be written: {problem.strerror or problem}."
+            return replace(checked, fixed=(), problem=Unchecked(type(problem).__name__, sentence))
+    return checked
 
 
 def _exit_code(every: Sequence[Checked], *, would_change: bool) -> int:
@@ -140,7 +150,8 @@ def _all(args: argparse.Namespace) -> Iterator[Checked]:
             finally:
                 shops.put(shop)
 
-        pool = stack.enter_context(ThreadPoolExecutor(jobs))
+        pool = ThreadPoolExecutor(jobs)
+        stack.callback(pool.shutdown, cancel_futures=True)  # interrupted, the files that wait are not begun
         yield from pool.map(check, files)
 
 

@@ -32,10 +32,15 @@ POLL = 0.002
 
 
 def main() -> None:
-    """Serve jobs until standard input ends."""
+    """Serve jobs until standard input ends, or the person at the terminal has had enough."""
     if "--once" in sys.argv:
         perform(json.loads(sys.stdin.readline()))
         return
+    with contextlib.suppress(KeyboardInterrupt):
+        _serve()
+
+
+def _serve() -> None:
     jobs = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the program's prints must not mix with the answers

@@ -185,19 +185,23 @@ def _environment() -> dict[str, str]:
 
 
 def _run_once(job: dict[str, Any]) -> dict[str, Any]:
+    """Run a job in a process that is started for it alone, where there is no ``fork``."""
     try:
         done = subprocess.run(
             _command("--once"),
             input=json.dumps(job) + "\n",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             encoding="utf-8",
+            errors="replace",
             timeout=job["timeout"] + 30,
             check=False,
             env=_environment(),
         )
     except subprocess.TimeoutExpired:
         return {"status": "timeout", "code": 0}
-    return {"status": "exit", "code": done.returncode}
+    return {"status": "exit" if done.returncode >= 0 else "signal", "code": abs(done.returncode), "output": done.stdout[: 1 << 20]}
 
 
 def _ended_badly(subject: Subject, ending: dict[str, Any], limit: float) -> Unchecked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import subprocess
@@ -13,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import pitfall_lab
-from pitfall_lab.check import Unchecked, check, check_file
-from pitfall_lab.check.text import Style, columns, report, shown
+from pitfall_lab.check import Subject, Unchecked, Workshop, check, check_file, examine
+from pitfall_lab.check.settings import Settings
+from pitfall_lab.check.text import Style, columns, report, shown, wants_colours
 from pitfall_lab.cli import main
 
 ROOT = Path(pitfall_lab.__file__).parent.parent
@@ -184,3 +186,58 @@ def test_a_report_lines_up_wide_characters_and_shows_control_characters(tmp_path
     assert not any("\x1b" in line for line in lines)
     row = next(i for i, line in enumerate(lines) if "h.mul_(2)" in line and "│" in line)
     assert columns(lines[row][: lines[row].index("h.mul_(2)")]) == columns(lines[row + 1][: lines[row + 1].index("^")])
+
+
+def test_without_fork_each_run_gets_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fork")
+    with Workshop() as shop:
+        path = tmp_path / "program.py"
+        path.write_text(BAD, encoding="utf-8")
+        checked = examine(path, shop, Settings(), fixes=False)
+        assert [f.rule for f in checked.findings] == ["PL101"]
+        assert checked.printed == "printed by the program\n"
+        path.write_text("import os\nos.abort()\n", encoding="utf-8")
+        assert "crashed its process" in str(examine(path, shop, Settings()).problem)
+
+
+def test_a_trace_without_findings_travels_without_its_events() -> None:
+    with Workshop() as shop:
+        right, wrong = Subject("import torch\ntorch.ones(2).sum()\n", "right.py"), Subject(BAD, "wrong.py")
+        assert shop.trace(right, whole=False).events == ()
+        assert shop.trace(right, whole=False).agreement == shop.trace(right).agreement
+        assert shop.trace(right).events
+        assert shop.trace(wrong, whole=False) == shop.trace(wrong)
+
+
+@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_colours_are_for_terminals_that_want_them(environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert wants_colours(Terminal()) is coloured
+    assert not wants_colours(io.StringIO())
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, BAD)
+
+    def refuse(self: Path, _: bytes) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    assert main(["check", path, "--fix"]) == 2
+    assert capsys.readouterr().err == f"pitfall-lab check: {path} cannot be written: Permission denied.\n"
+
+
+def test_an_explorer_of_a_text_has_fixes_that_were_tried() -> None:
+    (finding,) = pitfall_lab.explore(BAD).findings
+    assert finding.fixes
+    assert all(fix.verified for fix in finding.fixes)
