@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.frontend.stage import Stage, browser
+from tests.frontend.stage import Stage, browser, staged
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +18,5 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def stage(chromium: Browser) -> Iterator[Stage]:
-    page = chromium.new_page(viewport={"width": 1040, "height": 900})
-    here = Stage(page)
-    yield here
-    page.close()
-    assert here.said == [], "the page spoke on its console"
-    assert here.asked == [], "the page asked the network"
+    with staged(chromium, 1040) as here:
+        yield here

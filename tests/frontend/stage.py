@@ -124,3 +124,14 @@ def state_of(trace: Any, findings: Sequence[Any] = (), **more: Any) -> dict[str,
 
     scene = json.dumps(views.scene(trace, findings))
     return {"_trace": trace.to_json(), "_scene": scene, "step": -1, "focus": "", "language": "en", **more}
+
+
+@contextmanager
+def staged(chromium: Browser, width: int) -> Iterator[Stage]:
+    """A page of that width; that it spoke on its console or asked the network for something fails the test."""
+    page = chromium.new_page(viewport={"width": width, "height": 900})
+    here = Stage(page)
+    yield here
+    page.close()
+    assert here.said == [], "the page spoke on its console"
+    assert here.asked == [], "the page asked the network"

@@ -1,4 +1,4 @@
-"""One browser for the pictures' tests; what a page said on its console or asked the network for fails its test."""
+"""The front end's browser, with pages as wide as the pictures."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.frontend.stage import Stage, browser
+from tests.frontend.conftest import chromium
+from tests.frontend.stage import Stage, staged
 
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as running:
-        yield running
+__all__ = ["chromium"]
 
 
 @pytest.fixture
 def stage(chromium: Browser) -> Iterator[Stage]:
-    page = chromium.new_page(viewport={"width": 1300, "height": 900})
-    here = Stage(page)
-    yield here
-    page.close()
-    assert here.said == [], "the page spoke on its console"
-    assert here.asked == [], "the page asked the network"
+    with staged(chromium, 1300) as here:
+        yield here
