@@ -157,6 +157,15 @@ def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
     return flat
 
 
+def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
+    """The numbers of ``tensor`` alone, with its strides, or None (see :func:`flat_values`)."""
+    flat = flat_values(tensor, limit)
+    if flat is None:
+        return None
+    steps = tuple(step * flat.itemsize for step in tensor.stride())
+    return np.ndarray(tuple(tensor.shape), flat.dtype, flat, tensor.storage_offset() * flat.itemsize, steps)
+
+
 @cache
 def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
     if dtype == torch.bfloat16:
@@ -175,6 +184,11 @@ def autocasting() -> bool:
 def distributed() -> bool:
     """Whether this process is one of several: ``DistributedDataParallel`` puts its own hooks, in C++, where gradients arrive."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def checks_nan() -> bool:
+    """Whether anomaly mode looks for NaN after each node of a backward."""
+    return torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()
 
 
 def plain_defaults() -> bool:
@@ -258,9 +272,20 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
     return found + _saved_by_custom_function(node)
 
 
+def outputs_of(node: Any) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and dtype of what the node's operation returned in forward, as far as torch remembers."""
+    known = [(seen.shape, seen.dtype) for seen in node._input_metadata]
+    return [(tuple(int(n) for n in shape), dtype_name(dtype)) for shape, dtype in known]
+
+
+def is_custom(node: Any) -> bool:
+    """Whether the node is a ``torch.autograd.Function`` of somebody's, written in Python."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
 def _saved_by_custom_function(node: Any) -> list[tuple[str, torch.Tensor]]:
     """What a ``torch.autograd.Function`` of the learner's passed to ``save_for_backward``."""
-    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+    if not is_custom(node):
         return []
     try:
         kept = node.saved_tensors

@@ -169,7 +169,7 @@ class Recorder(TorchFunctionMode):
         call, verdict = self._begin(func, args, kwargs, caller)
         caller = None
         if call is None:
-            return run(func, args, kwargs)
+            return run(func, args, kwargs) if self._backward_frame is None else self._pass_on(func, run, args, kwargs)
         try:
             if verdict is Verdict.OPEN:
                 with self:
@@ -250,6 +250,14 @@ class Recorder(TorchFunctionMode):
     def _is_machinery(self, frame: FrameType) -> bool:
         """Whether the call is torch's own work inside a backward that the learner started from ``frame``."""
         return self._backward_frame is frame
+
+    def _pass_on(self, func: Callable[..., Any], run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Pass on a call of torch's own inside a backward. Tensor.backward calls autograd.backward, which calls the learner's hooks."""
+        __tracebackhide__ = True
+        if func is not torch.autograd.backward:
+            return run(func, args, kwargs)
+        with self:
+            return run(private_copy(func), args, kwargs)
 
     def _inside(self, func: Callable[..., Any], run: Callable[..., Any], call: Call, args: Any, kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -364,7 +372,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
-OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__code__})
+OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__code__, Recorder._pass_on.__code__})
 
 
 def clean_traceback(traceback: TracebackType | None) -> TracebackType | None:

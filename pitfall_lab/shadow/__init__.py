@@ -10,11 +10,12 @@ from pitfall_lab.shadow.dtypes import Device, DType
 from pitfall_lab.shadow.engine import Applied, Engine, Harm, NodeRun
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Node, Saved
+from pitfall_lab.shadow.hooks import Seen, Suspended
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.running import run
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage
 
 __all__ = [
-    "TORCH", "Applied", "Counter", "DType", "Device", "Engine", "Harm", "Node", "NodeRun", "Policy", "Saved", "ShadowError", "ShadowTensor",
-    "Storage", "Unmodelled", "run",
+    "TORCH", "Applied", "Counter", "DType", "Device", "Engine", "Harm", "Node", "NodeRun", "Policy", "Saved", "Seen", "ShadowError",
+    "ShadowTensor", "Storage", "Suspended", "Unmodelled", "run",
 ]  # fmt: skip

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
+from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
+from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
-from pitfall_lab.shadow.errors import runtime
-from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, Written, unpack
+from pitfall_lab.shadow.errors import ShadowError, runtime
+from pitfall_lab.shadow.graph import Edge, Graph, Meta, Node, Saved, Written, unpack
+from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable, Sequence
 
 
 class Held:
@@ -150,25 +153,93 @@ class Pass:
 
     def run(self) -> None:
         """Run the pass; raises ShadowError where torch raises, with everything before that already done."""
+        for stop in self.steps():
+            raise AssertionError(f"nobody tells what came out of {stop.node}")
+
+    def steps(self) -> Generator[Stop, Answer, None]:
+        """Run the pass, and stop where the program's own code runs, if the engine ``asks``."""
+        asks = self.engine.asks and not self.as_meant
         queue: list[tuple[int, int, Node]] = []
         for (root, index), start in self.roots:
             self.deliver(queue, root, index, start)
         while queue:
             node = heapq.heappop(queue)[2]
             incoming = self.arrived.pop(id(node))
-            for index, gradient in enumerate(incoming):
-                for position in self.captures.get((id(node), index), ()):
-                    self.captured[position] = gradient
-                    if gradient is not None:
-                        gradient.hold()
-            if self.targets is not None and not self.must_run(node):
+            runs = self.targets is None or self.must_run(node)
+            if self.captures:
+                self.capture(node, incoming, runs)
+            if not runs:
                 continue
+            if asks and self.has_hooks(node):
+                self.take(incoming, (yield Stop(node, incoming)))
+            refusal = self.refusal(node) if asks and self.checks_late(node) else None
             outgoing = self.evaluate(node, incoming)
-            for gradient in outgoing:
-                if gradient is not None:
-                    gradient.hold()
-            for (child, index), gradient in zip(node.next, outgoing, strict=False):
-                self.deliver(queue, child, index, gradient)
+            if asks and self.is_foreign(node):
+                answer = yield Stop(node, incoming, after=True, refusal=refusal)
+                if answer is not None:
+                    outgoing = [came_out(seen, incoming) for seen in answer]
+            self.hand_on(queue, node, outgoing)
+
+    def hand_on(self, queue: list[tuple[int, int, Node]], node: Node, outgoing: list[Gradient | None]) -> None:
+        """Deliver what came out of a node along its edges."""
+        for gradient in outgoing:
+            if gradient is not None:
+                gradient.hold()
+        for (child, index), gradient in zip(node.next, outgoing, strict=False):
+            self.deliver(queue, child, index, gradient)
+
+    def capture(self, node: Node, incoming: list[Gradient | None], runs: bool) -> None:
+        """Keep a gradient that was asked for: after its tensor's hooks, or before them when the node runs as well."""
+        wanted = [(index, place) for index in range(len(incoming)) for place in self.captures.get((id(node), index), ())]
+        if wanted and not runs:
+            if self.engine.asks and self.has_hooks(node):
+                self.take(incoming, None)  # nothing tells of these hooks; the result itself will be seen
+            self.hooks(node, incoming)
+        for index, place in wanted:
+            gradient = self.captured[place] = incoming[index]
+            if gradient is not None:
+                gradient.hold()
+
+    # -- the program's own code
+
+    def stops(self) -> bool:
+        """Whether the pass will have to wait."""
+        return any(self.has_hooks(node) or self.is_foreign(node) for node in self.nodes.values())
+
+    def has_hooks(self, node: Node) -> bool:
+        """Whether code of the program's may see, and change, what the node receives."""
+        return self.engine.suspicious or bool(node.hooks if node.leaf is None else node.leaf.hooks)
+
+    def is_foreign(self, node: Node) -> bool:
+        """Whether only torch knows what comes out of the node (or, for a leaf, what is done when it has its gradient)."""
+        if node.leaf is not None:
+            return any(index == AFTER for index, _ in node.leaf.hooks or ())
+        if self.engine.graph.has_packed and any(saved.packed for saved in node.saved):
+            return True
+        return self.engine.suspicious or node.lazy or (node.mirrored and self.engine.value_limit > 0)
+
+    def checks_late(self, node: Node) -> bool:
+        """Whether what the node saved is checked only when the program's code asks for it, if at all."""
+        return node.lazy or self.engine.suspicious
+
+    @staticmethod
+    def refusal(node: Node) -> ShadowError | None:
+        """The error that the node's own code gets if it asks for what was saved."""
+        try:
+            check_saved(node)
+        except ShadowError as error:
+            return error
+        return None
+
+    @staticmethod
+    def take(incoming: list[Gradient | None], answer: Answer) -> None:
+        """Go on with what the hooks have made of the gradients. Unchanged ones stay the same objects, in the same memory."""
+        for index, gradient in enumerate(incoming):
+            seen = None if answer is None or index >= len(answer) else answer[index]
+            if answer is None:
+                incoming[index] = None if gradient is None else Gradient(None, gradient.shape)
+            elif gradient is None or not is_still(gradient, seen):
+                incoming[index] = came_out(seen, ())
 
     def run_without_numbers(self) -> None:
         """The same for an engine that follows no numbers, when all nodes run: which gradients there are is known from the graph alone."""
@@ -256,18 +327,24 @@ class Pass:
                 self.accumulate(node.leaf, first)
             return []
         lenient = self.as_meant or self.engine.policy.inplace_never_breaks_backward
-        if not lenient:
-            if node.name == "CopySlices" and node.freed:
-                raise runtime(errors.TWICE, "backward-twice", node=node)
-            for saved in node.saved:
-                saved.check(node)
+        if not lenient and not (self.engine.asks and self.checks_late(node)):
+            check_saved(node)
         outgoing = self.compute(node, incoming, lenient)
+        self.check_nan(node, outgoing)
         for gradient in incoming:
             if gradient is not None:
                 gradient.hold(-1)
         if not self.keep_graph and not self.as_meant and not self.engine.policy.graph_survives_backward:
             node.release()
         return outgoing
+
+    def check_nan(self, node: Node, outgoing: list[Gradient | None]) -> None:
+        """What anomaly mode does after every node."""
+        if self.as_meant or not self.engine.checks_nan:
+            return
+        for index, gradient in enumerate(outgoing):
+            if gradient is not None and gradient.array is not None and np.isnan(gradient.array).any():
+                raise runtime(f"Function '{node.name}' returned nan values in its {index}th output.", node=node)
 
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``)."""
@@ -277,7 +354,7 @@ class Pass:
         arrays = [None if g is None else g.array for g in incoming]
         limit = self.engine.value_limit
         unknown = any(g is not None and g.array is None for g in incoming) or any(m is not None and math.prod(m[0]) > limit for m in metas)
-        saved = None if unknown or node.vjp is None or node.mirrored or node.opaque else unpack(node, as_meant=as_meant)
+        saved = None if unknown or node.vjp is None or node.mirrored else unpack(node, as_meant=as_meant)
         if saved is None or node.vjp is None:
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
         if node.multiple:
@@ -312,10 +389,10 @@ class Pass:
 
     def hooks(self, node: Node, incoming: list[Gradient | None]) -> None:
         """Tensor hooks in order of registration, then ``retain_grad``."""
-        registered = node.hooks if node.leaf is None else tuple((0, h) for h in node.leaf.hooks or ())
+        registered = node.hooks if node.leaf is None else node.leaf.hooks or ()
         for index, hook in registered:
-            gradient = incoming[index] if index < len(incoming) else None
-            if gradient is not None:
+            gradient = incoming[index] if 0 <= index < len(incoming) else None
+            if gradient is not None and hook is not None:
                 incoming[index] = hook(gradient)
         if self.as_meant:
             return
@@ -338,10 +415,47 @@ class Pass:
         held = leaf.gradient
         if held is None or self.engine.policy.backward_overwrites_grad:
             leaf.gradient = as_tensor(self.engine, leaf, gradient)
-            return
-        total = _plus(held.window(), gradient.array)
-        self.engine.write(held, total)
-        self.engine.graph.bump(held.counter)
+        else:
+            self.engine.write(held, _plus(held.window(), gradient.array))
+            self.engine.graph.bump(held.counter)
+        for index, hook in leaf.hooks or ():
+            if index == AFTER and hook is not None:
+                hook(leaf)
+
+
+def check_saved(node: Node) -> None:
+    """Raise what torch raises when a node asks for what it saved."""
+    if node.name == "CopySlices" and node.freed:
+        raise runtime(errors.TWICE, "backward-twice", node=node)
+    for saved in node.saved:
+        saved.check(node)
+
+
+def is_still(gradient: Gradient, seen: Seen | None) -> bool:
+    """Whether what was seen is this gradient: the same tensor, or the same numbers (torch's rounding is taken over)."""
+    if seen is None or gradient.array is None or seen.array is None or gradient.array.shape != seen.array.shape:
+        return False
+    if seen.tensor is not gradient.tensor and seen.tensor is not None:
+        return False
+    if not np.allclose(gradient.array, seen.array, rtol=1e-5, atol=1e-8, equal_nan=True):
+        return False
+    if gradient.array.flags.writeable:
+        gradient.array[...] = seen.array
+    return True
+
+
+def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient | None:
+    """What torch was seen to hand on: one of the incoming gradients, a tensor of the program's, or something new."""
+    if seen is None:
+        return None
+    same = None if seen.given is None else incoming[seen.given]
+    if same is not None and is_still(same, seen):
+        return same
+    gradient = Gradient(seen.array, seen.shape, tensor=seen.tensor)
+    if seen.tensor is not None and seen.tensor.counter is not None:
+        gradient.array = seen.tensor.window()
+        gradient.held.counter, gradient.held.storage = seen.tensor.counter, seen.tensor.storage
+    return gradient
 
 
 def _edges_to(roots: list[Node]) -> dict[Node, int]:
@@ -391,7 +505,7 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
     array = gradient.array
     if gradient.holders <= 1 and (array is None or _same_layout(array, leaf, stride)):
-        storage, offset = stolen(gradient, leaf)
+        storage, offset = stolen(gradient, leaf.dtype)
         own = stride if gradient.array is None else element_strides(gradient.array)
         result = ShadowTensor(leaf.graph, storage, leaf.shape, own, offset, leaf.dtype, gradient.held.counter)
     else:
@@ -419,17 +533,24 @@ def fresh(tensor: ShadowTensor, array: np.ndarray | None) -> ShadowTensor:
     return result
 
 
-def stolen(gradient: Gradient, leaf: ShadowTensor) -> tuple[Storage, int]:
+def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
+    """The gradient as a tensor, on the very memory that becomes ``.grad`` if nobody keeps it."""
+    assert gradient.array is not None
+    storage, offset = stolen(gradient, dtype)
+    return ShadowTensor(graph, storage, gradient.shape, element_strides(gradient.array), offset, dtype, gradient.held.counter)
+
+
+def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
     """The gradient's memory as a storage; pieces of one gradient (of a cat, say) share it."""
     held, array = gradient.held, gradient.array
     if array is None:
-        return Storage(leaf.numel, leaf.dtype), 0
+        return Storage(math.prod(gradient.shape), dtype), 0
     whole = memory(array)
     if whole.dtype != array.dtype or not dense_array(whole):
         whole = array = gradient.array = array.copy(order="K")
     if held.storage is None:
         flat = in_memory_order(whole)
-        held.storage = Storage(whole.size, leaf.dtype, data=flat if whole.flags.writeable else flat.copy())
+        held.storage = Storage(whole.size, dtype, data=flat if whole.flags.writeable else flat.copy())
     return held.storage, (array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // array.itemsize
 
 
@@ -450,12 +571,13 @@ def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
 
 
 def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
-    """Saved tensors whose memory has changed although their counter has not moved."""
+    """Saved tensors whose memory has changed although their counter has not moved, or nobody looks at it."""
     found = []
     for node in nodes:
         for saved in node.saved:
             counter = saved.tensor.counter if saved.tensor is not None else saved.counter
-            if not saved.own and not saved.freed and counter is not None and counter.version == saved.version and saved.differs:
+            unnoticed = saved.packed or (counter is not None and counter.version == saved.version)
+            if unnoticed and not saved.own and not saved.freed and saved.differs:
                 found.append((node, saved))
     return found
 
@@ -472,6 +594,3 @@ def compare(before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, c
         wanted = meant if start is None else _plus(start, meant)
         harms.append(Harm(leaf, torch, wanted, tuple(causes)))
     return harms
-
-
-from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT  # noqa: E402 - only a default

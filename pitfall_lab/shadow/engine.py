@@ -15,7 +15,7 @@ The last line is the forecast: this write has made the backward of ``sigmoid`` i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -24,8 +24,11 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import Device, DType
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
+from pitfall_lab.shadow.hooks import Suspended
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf
+
+Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list["Harm"], list[str]]
 
 
 class NodeRun(NamedTuple):
@@ -60,6 +63,10 @@ class Applied:
     stale: tuple[tuple[Node, Saved], ...] = ()
     ran: tuple[NodeRun, ...] = ()
     harms: tuple[Harm, ...] = ()
+    asked: bool = False
+    """The call had to wait on its way."""
+    waiting: Suspended | None = None
+    """Set when the call is not over: it waits for what the program's own code does inside it."""
 
 
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
@@ -88,6 +95,12 @@ class Engine:
         self.ran: list[NodeRun] = []
         self.harms: list[Harm] = []
         self.warnings: list[str] = []
+        self.asks = False
+        """Somebody can tell what the program's own code does inside a backward: it stops there."""
+        self.checks_nan = False
+        """Anomaly mode: a node that returns NaN ends the backward."""
+        self.suspicious = False
+        """The program puts hooks on nodes, which nothing tells of: a backward stops at every node."""
 
     @property
     def grad_enabled(self) -> bool:
@@ -106,6 +119,17 @@ class Engine:
     @inference.setter
     def inference(self, value: bool) -> None:
         self.graph.inference = value
+
+    @property
+    def packs(self) -> bool:
+        """Whether saved-tensor hooks of the program's keep what is saved now."""
+        return self.graph.packs
+
+    @packs.setter
+    def packs(self, value: bool) -> None:
+        self.graph.packs = value
+        self.graph.has_packed |= value
+        self.graph.has_guests |= value
 
     def call(self, name: str, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Applied:
         """Do what the torch function ``name`` does.
@@ -128,6 +152,9 @@ class Engine:
                 if "axis" in kwargs or "keepdims" in kwargs:
                     kwargs = {NUMPY_NAMES.get(key, key): value for key, value in kwargs.items()}
                 result = run_into(self, entry, args, kwargs) if "out" in kwargs else entry.run(self, *args, **kwargs)
+                if isinstance(result, Suspended):
+                    result.go_on()
+                    return result.applied() if result.stop is None else replace(result.applied(), waiting=result)
         except ShadowError as error:
             error.applied = self.applied()
             raise
@@ -145,6 +172,14 @@ class Engine:
         self.graph.created = []
         self.graph.stale = []
         self.writes, self.ran, self.harms, self.warnings = [], [], [], []
+
+    def record(self, record: Record | None = None) -> Record:
+        """Return the record so far; with ``record``, go on with that one."""
+        graph = self.graph
+        now = graph.created, graph.stale, self.writes, self.ran, self.harms, self.warnings
+        if record is not None:
+            graph.created, graph.stale, self.writes, self.ran, self.harms, self.warnings = record
+        return now
 
     def applied(self, result: Any = None) -> Applied:
         """The record since :meth:`begin`."""
@@ -243,22 +278,32 @@ class Engine:
         tensor.node, tensor.output_nr, tensor.kind = grad_fn, output_nr, kind
         if base is not None:
             tensor.view = ViewOf(base, "default" if self.grad_enabled else "no_grad", tensor.version)
+            if grad_fn is not None and grad_fn.lazy:
+                tensor.view.creation = "custom"
         if grad_fn is not None:
             missing = output_nr + 1 - len(grad_fn.outputs)
             grad_fn.outputs = grad_fn.outputs + [((), DType(dtype))] * missing  # not in place: nodes of one recipe share theirs
             grad_fn.outputs[output_nr] = (tensor.shape, tensor.dtype)
         return tensor
 
-    def node(self, name: str, next: Sequence[Edge] = (), saved: Sequence[Saved] = ()) -> Node:
-        """A node taken over from torch: reached and version-checked in backward, but with unknown gradients."""
+    def node(self, name: str, next: Sequence[Edge] = (), saved: Sequence[Saved] = (), *, lazy: bool = False) -> Node:
+        """A node taken over from torch: reached and version-checked in backward, but with unknown gradients.
+
+        ``lazy``: its backward is the program's own code, and what it saved is checked only when that code asks for it.
+        """
         node = self.graph.new_node(name, tuple(next))
-        node.mirrored = True
+        node.mirrored, node.lazy = True, lazy
+        self.graph.has_guests |= lazy
         node.keep(*saved)
         return node
 
     def saved(self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False) -> Saved:
-        """A saved tensor for :meth:`node`, at its present version."""
-        return Saved(name, tensor, is_output=is_output, own=own)
+        """A saved tensor for :meth:`node`, at its present version; ``is_output``: ``tensor`` looks at what the node itself has made."""
+        saved = Saved(name, tensor, own=own)
+        if is_output:
+            saved.is_output = saved.has_node = True
+            saved.tensor = None
+        return saved
 
     def accumulate_grad(self, leaf: ShadowTensor) -> Node:
         """The leaf's AccumulateGrad node, for the edges of a mirrored node."""

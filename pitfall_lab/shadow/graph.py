@@ -50,7 +50,7 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "facade", "freed", "hooks", "inner", "leaf", "mark", "mirrored", "multiple", "name", "next", "opaque", "outputs",
+        "__weakref__", "facade", "freed", "hooks", "inner", "lazy", "leaf", "mark", "mirrored", "multiple", "name", "next", "outputs",
         "retains", "saved", "sequence", "twin", "vjp",
     )  # fmt: skip
 
@@ -64,13 +64,13 @@ class Node:
         self.multiple = False
         self.freed = False
         self.mirrored = False
-        self.opaque = False
+        self.lazy = False
         self.leaf: ShadowTensor | None = None
         self.inner: Node | None = None
         self.facade: Any = None
         self.mark = 0
         self.twin: Any = None
-        self.hooks: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
+        self.hooks: tuple[tuple[int, Callable[[Any], Any] | None], ...] = ()
         self.retains: tuple[tuple[int, ref[ShadowTensor]], ...] = ()
 
     def keep(self, *saved: Saved) -> None:
@@ -112,14 +112,15 @@ class Saved:
     ``own`` means a private copy: the program cannot invalidate it (``drawn``: of random numbers, which are torch's in lockstep).
     An input is kept as the very object (so ``p.data = t`` changes what backward reads); an output as a detached window, so that
     node and output do not keep each other alive.
-    ``original`` holds the numbers as they were, once the memory has been written: the base of the *meant* gradient.
+    ``packed`` means that hooks of the program's (``saved_tensors_hooks``) keep it: what they give back is theirs to know, and no
+    version is checked. ``original`` holds the numbers as they were, once the memory has been written: the base of the *meant* gradient.
 
     In torch: ``SavedVariable`` in ``torch/csrc/autograd/saved_variable.cpp``, which keeps no numbers and no way back from the counter.
     """
 
     __slots__ = (
-        "__weakref__", "counter", "drawn", "dtype", "freed", "has_node", "is_output", "name", "offset", "original", "own", "owner", "shape",
-        "stale", "storage", "stride", "tensor", "version", "view_node",
+        "__weakref__", "counter", "drawn", "dtype", "freed", "has_node", "is_output", "name", "offset", "original", "own", "owner",
+        "packed", "shape", "stale", "storage", "stride", "tensor", "version", "view_node",
     )  # fmt: skip
 
     def __init__(
@@ -145,12 +146,13 @@ class Saved:
         self.version = 0 if tensor.counter is None else tensor.counter.version
         self.own = own or drawn
         self.drawn = drawn
+        self.packed = tensor.graph.packs
         self.freed = False
         self.stale = False
         self.original: np.ndarray | None = None
         self.owner: ref[Node] | None = None
         if not self.own:
-            if tensor.counter is not None:
+            if tensor.counter is not None and not self.packed:
                 tensor.counter.watch(self)
             if tensor.graph.follows_values:
                 self.storage.watch(self)
@@ -190,7 +192,7 @@ class Saved:
         """Do what torch does on unpacking: refuse freed, detached and modified tensors, in torch's words."""
         if owner.freed:
             raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
-        if self.own:
+        if self.own or self.packed:
             return
         made_by = None
         if self.view_node is not None:
@@ -251,6 +253,11 @@ class Graph:
         self.stale: list[tuple[Node, Saved]] = []
         self.sequence = 0
         self.follows_values = True
+        self.packs = False
+        """Whether saved-tensor hooks of the program's are on."""
+        self.has_packed = False
+        self.has_guests = False
+        """Whether code of the program's may run in a backward: hooks, its own nodes, what it keeps saved tensors with."""
         self.gradients: WeakSet[ShadowTensor] = WeakSet()
 
     # -- nodes and edges

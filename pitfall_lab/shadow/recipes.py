@@ -69,7 +69,7 @@ class Made:
     ``(slot, name of the tensor, is_output)``.
     """
 
-    __slots__ = ("edges", "multiple", "name", "opaque", "outputs", "saved", "vjp")
+    __slots__ = ("edges", "multiple", "name", "outputs", "saved", "vjp")
 
     def __init__(self, node: Node, parts: Parts) -> None:
         if node.mirrored or node.inner is not None or node.hooks or node.retains:
@@ -79,7 +79,6 @@ class Made:
         self.outputs: list[Meta] = list(node.outputs)
         self.saved = tuple(_kept(s, node, parts) for s in node.saved)
         self.multiple = node.multiple
-        self.opaque = node.opaque
 
 
 class Window:
@@ -237,7 +236,7 @@ class Recipe:
             edges = "".join(f"{_edge_text(edge)}, " for edge in made.edges)
             constants |= {f"n{k}_name": made.name, f"n{k}_vjp": made.vjp, f"n{k}_outputs": made.outputs}
             lines += [f"n{k} = Node(n{k}_name, ({edges}), graph.sequence, n{k}_vjp)", "graph.sequence += 1", f"n{k}.outputs = n{k}_outputs"]
-            lines += [f"n{k}.multiple = True"] * made.multiple + [f"n{k}.opaque = True"] * made.opaque
+            lines += [f"n{k}.multiple = True"] * made.multiple
         known: set[str] = set()
         for name, _, window in parts.tensors:
             lines += window.written(name, constants, known)

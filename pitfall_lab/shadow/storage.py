@@ -180,7 +180,7 @@ class ShadowTensor:
         self.gradient: ShadowTensor | None = None
         self.view: ViewOf | None = None
         self.accumulator: ref[Node] | None = None
-        self.hooks: list[Any] | None = None
+        self.hooks: tuple[tuple[int, Any], ...] | None = None
         self.retains_grad = False
         self.inference = False
         self.number = False

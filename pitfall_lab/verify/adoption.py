@@ -9,7 +9,7 @@ import numpy as np
 
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
-from pitfall_lab.shadow import Node, Saved, ShadowTensor
+from pitfall_lab.shadow import DType, Node, Saved, ShadowTensor
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
@@ -136,7 +136,8 @@ class Adoption:
         else:
             behind = facts.next_nodes(item)
             edges = [(None if child is None else self._records.nodes.get(facts.node_key(child)), index) for child, index in behind]
-            mirrored = self._engine.node(facts.node_name(item), edges, self._mirror_saved(item))
+            mirrored = self._engine.node(facts.node_name(item), edges, self._mirror_saved(item), lazy=facts.is_custom(item))
+            mirrored.outputs = [(shape, DType(dtype)) for shape, dtype in facts.outputs_of(item)]
         self._records.label_node(mirrored)
         effects += self._describe.node(mirrored, "observed")
         return mirrored
@@ -154,7 +155,9 @@ class Adoption:
             elif storage is not None:
                 twin = self._twin(storage, seen)
                 if twin is not None:
-                    found.append(self._engine.saved(slot, twin, is_output=True))
+                    made_by = facts.node_of(tensor)
+                    own_output = made_by is not None and facts.node_key(made_by) == facts.node_key(item)
+                    found.append(self._engine.saved(slot, twin, is_output=own_output))
         return found
 
     def _twin(self, storage: StorageRecord, seen: Facts) -> ShadowTensor | None:

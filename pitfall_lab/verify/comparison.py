@@ -11,18 +11,16 @@ import numpy as np
 from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.observe.recorder import Call
-from pitfall_lab.shadow import Applied, Device, Node, ShadowTensor
+from pitfall_lab.shadow import Applied, Device, ShadowTensor
 from pitfall_lab.trace import By, Effect
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.cells import equal
+from pitfall_lab.verify.cells import cells, equal
 from pitfall_lab.verify.description import Description, quiet_grad_fn
 from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.pairing import Pairing
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
 from pitfall_lab.verify.world import World
-
-HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_accumulate_grad_hook"})
 
 
 class Comparison:
@@ -33,7 +31,6 @@ class Comparison:
     ) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
         self._describe, self._memory, self._pairing, self._adoption, self._meeting = describe, memory, pairing, adoption, meeting
-        self._hooked = False
 
     def compare(self, call: Call, step: int, applied: Applied, result: Any) -> tuple[list[str], bool, list[Effect]]:
         """Return the labels of the results, whether the engines agree, and the effects of the call."""
@@ -54,13 +51,8 @@ class Comparison:
             self._compare_plain(step, applied.result, result)
         for array in values.arrays(result):
             results += self._adoption.meet_array(array, call.frame, effects)
-        effects += self._gradients(step, [run.node for run in applied.ran])
+        effects += self._gradients(step, applied)
         return results, len(self._writer.disagreements) == before, effects
-
-    def note_hook(self, call: Call) -> None:
-        """Hooks may change gradients: from now on their numbers are torch's, not ours."""
-        if call.name in HOOKS:
-            self._hooked = True
 
     def _touched(self, call: Call, applied: Applied, reals: list[Any]) -> list[Any]:
         """The results and what the call may have changed, with the bases of both."""
@@ -124,6 +116,15 @@ class Comparison:
         if seen.device != shadow.device:
             shadow.device = shadow.storage.device = Device(seen.device)
         return self._records.enter(real, shadow, seen.kind, step, storage).label, []
+
+    def bind(self, step: int, real: Any, shadow: ShadowTensor) -> list[Effect]:
+        """Let ``shadow`` stand for a tensor that is no call's result, and describe it."""
+        _, effects = self._bind(step, real, shadow)
+        record = self._records.find(real)
+        if record is None:
+            return effects
+        described = self._describe.storage(record.storage, "agreed") if record.storage is not None else []
+        return effects + described + self._describe.tensor(record, facts.read(real), "agreed")
 
     def _adopt(self, real: Any) -> tuple[str, list[Effect]]:
         record, effects = self._adoption.adopt(real, None)
@@ -203,26 +204,25 @@ class Comparison:
 
     # ------------------------------------------------------------------ gradients
 
-    def _gradients(self, step: int, ran: list[Node]) -> list[Effect]:
+    def _gradients(self, step: int, applied: Applied) -> list[Effect]:
         """After a backward: compare the gradients it left on leaves (and on tensors that retain theirs)."""
         effects: list[Effect] = []
-        for node in ran:
-            if node.leaf is not None:
-                record = self._records.modelled_by(node.leaf)
-                real = record() if record is not None else None
-                if record is not None and real is not None:
-                    effects += self._gradient(step, record, real)
+        for leaf in (run.node.leaf for run in applied.ran if run.node.leaf is not None):
+            record = self._records.modelled_by(leaf)
+            real = record() if record is not None else None
+            if record is not None and real is not None:
+                effects += self._gradient(step, record, real, asked=applied.asked)
         return effects
 
-    def _gradient(self, step: int, record: TensorRecord, real: Any) -> list[Effect]:
+    def _gradient(self, step: int, record: TensorRecord, real: Any, *, asked: bool) -> list[Effect]:
         observed = facts.grad_of(real)
         modelled = record.shadow.grad if record.shadow is not None else None
         effects: list[Effect] = []
         if observed is not None:
-            known, effects = self._meet_gradient(step, observed, modelled)
+            known, effects = self._meet_gradient(step, observed, modelled, asked=asked)
+            if asked and known is not None and record.shadow is not None:
+                self._engine.set_grad(record.shadow, known.shadow)
             if known is not None and known.shadow is not None:
-                if self._hooked and known.storage is not None:
-                    self._memory.fill(known.storage, observed)
                 effects += self._check(step, known, observed)
                 if record.shadow is not None and record.shadow.grad is not known.shadow:
                     mine = self._records.shadow_label(record.shadow.grad)
@@ -233,19 +233,40 @@ class Comparison:
             self._engine.set_grad(record.shadow, None)
         return effects + self._describe.tensor(record, facts.read(real), "agreed")
 
-    def _meet_gradient(self, step: int, observed: Any, modelled: ShadowTensor | None) -> tuple[TensorRecord | None, list[Effect]]:
-        """The record of a gradient; a new one is bound to the shadow's."""
+    def _meet_gradient(
+        self, step: int, observed: Any, modelled: ShadowTensor | None, *, asked: bool
+    ) -> tuple[TensorRecord | None, list[Effect]]:
+        """The record of a gradient; a new one is bound to the shadow's.
+
+        Whether torch takes a gradient over or copies it depends on who holds it, which shows in its memory and version: of a
+        gradient that is unknown, or has been in the hands of the program's code (``asked``), that is unknown as well.
+        """
         known = self._records.find(observed)
         if known is not None:
             return known, []
         if modelled is None or self._records.shadow_label(modelled) is not None:
             return self._adoption.adopt(observed, None)
-        unknown = modelled.storage.data is None or self._hooked
+        if asked and not self._lies_alike(observed, modelled):
+            return self._take_over(step, observed, modelled)
+        unknown = asked or modelled.storage.data is None
         _, effects = self._bind(step, observed, modelled)
         if unknown and modelled.counter is not None:
-            # Whether torch takes an unknown gradient over or copies it shows in its version: that is unknown as well.
             modelled.counter.version = observed._version
         return self._records.find(observed), effects
+
+
+    def _lies_alike(self, real: Any, shadow: ShadowTensor) -> bool:
+        """Whether both lie on memory of the same name, or both on new memory."""
+        storage = self._records.storage_of(facts.read(real))
+        return (storage.label if storage else None) == self._records.storage_label(shadow.storage)
+
+    def _take_over(self, step: int, observed: Any, modelled: ShadowTensor) -> tuple[TensorRecord, list[Effect]]:
+        """Take over a gradient that torch has copied (or has not), when its numbers are what the shadow says."""
+        record, effects = self._adoption.adopt(observed, None)
+        theirs, mine = facts.window_values(observed, self._memory.limit), modelled.window()
+        if theirs is not None and mine is not None and not equal(theirs, mine, str(modelled.dtype)):
+            self._writer.disagree(step, f"tensors.{record.label}.cells", cells(theirs), cells(mine))
+        return record, effects
 
 
 def _take_layout(real: Any, gradient: ShadowTensor) -> None:

@@ -23,6 +23,7 @@ from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.express import Express
 from pitfall_lab.verify.forecasts import Forecasts
+from pitfall_lab.verify.listening import Listening
 from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.mirroring import Mirroring
@@ -30,15 +31,13 @@ from pitfall_lab.verify.naming import Naming
 from pitfall_lab.verify.outcomes import Outcomes, is_as_predicted, is_same_error
 from pitfall_lab.verify.pairing import Pairing
 from pitfall_lab.verify.passing import Passing
-from pitfall_lab.verify.prediction import predict
+from pitfall_lab.verify.prediction import HOOKS, predict
 from pitfall_lab.verify.unseen import Unseen
 from pitfall_lab.verify.world import World
 from pitfall_lab.verify.writer import METADATA_LIMIT, TooLong
 
 #: Python functions of torch's that are one step for the learner even when the shadow has no entry for them.
-ATOMIC = frozenset({
-    "torch.Tensor.__array__", "torch.Tensor.__deepcopy__", "torch.Tensor.register_hook", "torch.Tensor.register_post_accumulate_grad_hook",
-})  # fmt: skip
+ATOMIC = HOOKS | {"torch.Tensor.__array__", "torch.Tensor.__deepcopy__"}
 
 
 class Lockstep:
@@ -68,6 +67,8 @@ class Lockstep:
         )
         self._mirroring = Mirroring(world, describe, adoption, self._meeting)
         self._outcomes, self._forecasts, self._naming = Outcomes(world, describe), Forecasts(world, describe), Naming(world, describe)
+        self._engine.asks = True
+        self._inside: list[Listening] = []
         self._parents: list[int] = []
         self._pending: list[Effect] = []
         self.lane = Express(world, self._naming, self._is_free, self) if value_limit < 0 else None
@@ -79,6 +80,9 @@ class Lockstep:
     def expect_unseen(self, program: str) -> None:
         """Prepare for a program that makes tensors in ways that no mode can see."""
         self._unseen.expect(program)
+        # Nothing tells of hooks that are put on nodes, or on what a node saved.
+        on_nodes = "register_hook(" in program and ("grad_fn" in program or "next_functions" in program)
+        self._engine.suspicious = on_nodes or "register_prehook(" in program or "_raw_saved" in program
 
     def line_done(self, frame: FrameType, span: Span | None) -> None:
         """A line of the learner's has run."""
@@ -95,14 +99,18 @@ class Lockstep:
         lane = self.lane
         if lane is not None:
             lane.epoch += 1
-        self._engine.grad_enabled, self._engine.inference = call.grad, call.inference
+        engine = self._engine
+        engine.grad_enabled, engine.inference = call.grad, call.inference
+        engine.packs = not facts.may_read_saved()
+        if call.name in BACKWARD:
+            engine.checks_nan = facts.checks_nan()
         self._passing.leave(call.frame, (call.args, call.kwargs), parent=self._parents[-1] if self._parents else None)
         self._note_mode(call)
         self._memory.look_for_writes(None)
         step = self._writer.reserve()
         effects: list[Effect] = []
         for real in values.tensors((call.args, call.kwargs)):
-            effects += self._meeting.meet(real, call.frame)
+            effects += self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
         call.memory.update(step=step, effects=effects, parent=self._parents[-1] if self._parents else None)
         if lane is not None:
             lane.study(call)
@@ -115,13 +123,17 @@ class Lockstep:
             return Verdict.OPEN
         call.memory["reason"] = reason
         if call.name in BACKWARD:
+            applied: Applied | None = call.memory.get("applied")
+            if applied is not None and applied.waiting is not None:
+                call.memory["listening"] = Listening(self._world, call, applied.waiting)
+                self._inside.append(call.memory["listening"])
             self._parents.append(step)
             return Verdict.INSIDE
         return Verdict.RUN
 
     def after(self, call: Call, result: Any) -> None:
         """Compare what torch did with what the shadow said."""
-        step, effects = self._resume(call)
+        step, effects = self._resume(call, failed=False)
         applied: Applied | None = call.memory.get("applied")
         predicted: ShadowError | None = call.memory.get("predicted")
         if predicted is not None:
@@ -141,7 +153,6 @@ class Lockstep:
             results, more = self._mirroring.mirror(call, result)
             reason = call.memory["reason"]
         effects += more
-        self._comparison.note_hook(call)
         self._count(call, agrees=ok)
         effects += self._naming.name_results(call, results, step)
         writes = self._memory.written(step, applied, call.memory.get("wrote", ()))
@@ -161,11 +172,11 @@ class Lockstep:
 
     def failed(self, call: Call, error: BaseException) -> None:
         """Torch (or the learner's hook) raised: was it what the shadow said?"""
-        step, effects = self._resume(call)
+        step, effects = self._resume(call, failed=True)
         if self.lane is not None:
             self.lane.epoch += 1
-        predicted: ShadowError | None = call.memory.get("predicted")
         message = str(error)
+        predicted: ShadowError | None = self._expected(call, error, message)
         if predicted is None and not call.memory["reason"] and any(run.node.mirrored for run in self._engine.ran):
             call.memory["reason"] = "backward went through a node without a model"
         right = is_as_predicted(predicted, error, message)
@@ -175,7 +186,7 @@ class Lockstep:
             self._writer.disagree(step, "outcome", f"{type(error).__name__}: {message}", said)
         explained = predicted if right or is_same_error(predicted, error, message) else None
         failure = self._outcomes.failure(error, message, explained, step, call.span)
-        ran = tuple(self._engine.ran) if right and call.name in BACKWARD else ()
+        ran = self._ran(call) if right and call.name in BACKWARD else ()
         for real in values.tensors((call.args, call.kwargs)):
             effects += self._meeting.catch_up(real)
         self._put(call, effects, "agreed" if right else "observed", call.memory["reason"], error=failure)
@@ -191,6 +202,8 @@ class Lockstep:
         """Note that the recording ended early; the program goes on without us."""
         self.lines.stop()
         self._parents.clear()
+        for listening in self._inside:
+            listening.finish(failed=True)
         en, zh = f"Observation stopped here, because {reason}.", f"从这里起停止观察,原因:{reason}。"
         self._writer.notes.append(Note("stopped", en, zh, max(len(self._writer.events) - 1, 0)))
 
@@ -202,13 +215,37 @@ class Lockstep:
 
     # ------------------------------------------------------------------ what the listener's methods share
 
-    def _resume(self, call: Call) -> tuple[int, list[Effect]]:
+    def _resume(self, call: Call, *, failed: bool) -> tuple[int, list[Effect]]:
         """Take a call up again that has just ended: its step, and the effects that were found before it ran."""
         if call.name in BACKWARD:
             self._parents.pop()
+        listening: Listening | None = call.memory.get("listening")
+        if listening is not None:
+            self._inside.remove(listening)
+            call.memory["applied"] = listening.finish(failed=failed)
         effects: list[Effect] = self._pending + call.memory["effects"]
         self._pending = []
         return call.memory["step"], effects
+
+    def _expected(self, call: Call, error: BaseException, message: str) -> ShadowError | None:
+        """The error that the shadow named: as certain, or as what the program's own code would get if it asked."""
+        predicted: ShadowError | None = call.memory.get("predicted")
+        listening: Listening | None = call.memory.get("listening")
+        if predicted is None and self._engine.packs:
+            call.memory["reason"] = call.memory["reason"] or "a saved-tensor hook of the program's raised it"
+        if predicted is not None or listening is None or listening.waiting.stop is None:
+            return predicted
+        if is_as_predicted(listening.refusal, error, message):
+            return listening.refusal
+        call.memory["reason"] = "code of the program's own, or of a node without a model, raised it"
+        return None
+
+    def _gradient_in_hand(self, step: int, real: Any) -> list[Effect]:
+        """Inside a hook an unknown tensor may be the gradient that the shadow waits with."""
+        if not self._inside or self._records.find(real) is not None:
+            return []
+        shadow = self._inside[-1].recognise(real)
+        return [] if shadow is None else self._comparison.bind(step, real, shadow)
 
     def _note_mode(self, call: Call) -> None:
         if not self._writer.known("mode"):
@@ -228,6 +265,11 @@ class Lockstep:
     def _forecast(self, call: Call, step: int, applied: Applied | None) -> tuple[Forecast, ...]:
         modelled = applied.stale if applied is not None else ()
         return self._forecasts.forecast(step, itertools.chain(modelled, call.memory.get("stale", ())))
+
+    def _ran(self, call: Call) -> tuple[Any, ...]:
+        """The nodes that a failing backward ran."""
+        applied: Applied | None = call.memory.get("applied")
+        return tuple(self._engine.ran) if applied is None else applied.ran
 
     def _put(self, call: Call, effects: list[Effect], by: By, reason: str, **ending: Any) -> None:
         """Write the call's event; ``ending`` is what only calls that returned, or only calls that failed, have."""

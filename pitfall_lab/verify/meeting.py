@@ -75,6 +75,8 @@ class Meeting:
             shadow.node, shadow.output_nr, shadow.flag = self._adoption.mirror_node(node, effects), real.output_nr, False
             if shadow.view is not None:
                 shadow.view.version = shadow._version
+                if shadow.node is not None and shadow.node.lazy:
+                    shadow.view.creation = "custom"
         return effects
 
     def replace(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:

@@ -21,7 +21,7 @@ class Memory:
 
     def __init__(self, world: World, describe: Description) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
-        self._limit, self._writes = world.limit, world.writes
+        self.limit, self._writes = world.limit, world.writes
         self._describe = describe
         self._silently: list[StorageRecord] = []
         self._operands: list[np.ndarray] = []
@@ -39,7 +39,7 @@ class Memory:
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
         """Compare the numbers and go on with torch's, which differ by rounding at most."""
-        observed = facts.flat_values(real, self._limit)
+        observed = facts.flat_values(real, self.limit)
         modelled = storage.shadow.data
         if observed is None:
             return True
@@ -61,7 +61,7 @@ class Memory:
 
     def fill(self, storage: StorageRecord, real: Any) -> None:
         """Give the shadow numbers that it could not compute."""
-        flat = facts.flat_values(real, self._limit)
+        flat = facts.flat_values(real, self.limit)
         if flat is not None and flat.size == storage.shadow.size:
             self._engine.fill(storage.shadow, flat)
 
@@ -89,7 +89,7 @@ class Memory:
 
     def catch_up(self, storage: StorageRecord, real: Any, span: Span | None = None, *, announce: bool) -> list[Effect]:
         """Compare the memory with what it was after the last event; a difference is a write that no version counted."""
-        observed = facts.flat_values(real, self._limit)
+        observed = facts.flat_values(real, self.limit)
         modelled = storage.shadow.data
         if observed is None or modelled is None or observed.dtype != modelled.dtype or observed.size != modelled.size:
             return []

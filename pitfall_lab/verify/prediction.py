@@ -9,6 +9,8 @@ from pitfall_lab.observe.recorder import BACKWARD, Call
 from pitfall_lab.shadow import Device, DType, ShadowError, ShadowTensor, Unmodelled
 from pitfall_lab.verify.world import World
 
+HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_accumulate_grad_hook"})
+
 
 def predict(world: World, call: Call) -> str:
     """Run the call in the shadow. Returns why it cannot, or an empty string.
@@ -29,8 +31,9 @@ def predict(world: World, call: Call) -> str:
         return record.shadow
 
     devices: list[Device] = []
+    call_args = (call.args[0], None) if call.name in HOOKS and len(call.args) == 2 else call.args  # what a hook does is torch's to tell
     try:
-        args, kwargs = (values.convert(part, shadow, DType, Device) for part in (call.args, call.kwargs))
+        args, kwargs = (values.convert(part, shadow, DType, Device) for part in (call_args, call.kwargs))
         call.memory["applied"] = world.engine.call(call.name, args, kwargs)
     except values.Unconvertible as unknown:
         return str(unknown)
@@ -48,8 +51,6 @@ def _unsuitable(call: Call) -> str:
         return "the program changed torch's default dtype"
     if facts.autocasting():
         return "autocast decides the types of operands"
-    if not facts.may_read_saved() and call.name not in BACKWARD:
-        return "saved-tensor hooks of the program's decide what is saved"
     if call.name in BACKWARD and facts.distributed():
         return "torch.distributed may change gradients on their way"
     return ""

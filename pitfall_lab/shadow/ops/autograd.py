@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.backward import Gradient, Pass, compare, element_strides, stolen, wrongly_read
+from pitfall_lab.shadow.backward import Gradient, Pass, compare, in_memory, wrongly_read
 from pitfall_lab.shadow.engine import Engine, Harm
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Edge
+from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
 from pitfall_lab.shadow.ops.kit import new, tensor_only
 from pitfall_lab.shadow.ops.registry import ENTRIES, op
@@ -47,7 +49,7 @@ def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) ->
                 )
                 raise runtime(text, "shape", tensor=output)
             fitting = g if g.dtype == output.dtype else ENTRIES["torch.Tensor.to"].run(e, g, output.dtype)
-            gradient = Gradient(fitting.values(), output.shape, tensor=fitting)
+            gradient = Gradient(fitting.window(), output.shape, tensor=fitting)
         gradient.hold(2)  # the pass, and the caller who still has it
         result.append(gradient)
     return result
@@ -85,32 +87,28 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
     return again, causes
 
 
-def execute(the_pass: Pass) -> None:
-    """Run, and note where a silently changed saved tensor made a leaf's gradient wrong."""
+def execute(the_pass: Pass, finish: Callable[[], Any]) -> Any:
+    """Run, then ``finish``: at once, or as a call that waits where the program's own code runs."""
     e = the_pass.engine
-    if the_pass.targets is None:
-        if type(the_pass) is Pass and not e.graph.follows_values and not e.policy.inplace_never_breaks_backward:
-            the_pass.run_without_numbers()
-            return
-        the_pass.plan()
-    rehearsal = rehearse(the_pass)
-    before = {id(n.leaf): n.leaf.gradient.values() for n in the_pass.nodes.values() if n.leaf is not None and n.leaf.gradient is not None}
+    if e.asks and the_pass.stops():
+        if isinstance(the_pass, RecordedPass):
+            raise Unmodelled("create_graph: a hook or a node without a model is on the way")
+        return Suspended(e, the_pass, finish)
     the_pass.run()
-    if rehearsal is not None:
-        e.harms += compare(before, rehearsal[0], the_pass, rehearsal[1])
+    return finish()
 
 
 @op(".backward", kind="other")
 def backward(
     e: Engine, self: Any, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
-) -> None:
+) -> Any:
     tensor_only(self)
-    backward_all(e, [self], [gradient], retain_graph, create_graph, None, inputs)
+    return backward_all(e, [self], [gradient], retain_graph, create_graph, None, inputs)
 
 
 @op("torch.autograd.backward", kind="other")
 def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-                 grad_variables: Any = None, inputs: Any = None) -> None:  # fmt: skip
+                 grad_variables: Any = None, inputs: Any = None) -> Any:  # fmt: skip
     if grad_variables is not None:
         raise Unmodelled("grad_variables")
     outputs = as_list(tensors)
@@ -127,12 +125,24 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
         for x in wanted:
             retain_grad(e, x)
         the_pass.restrict({id(e.graph.edge(x)[0]) for x in wanted})
-    execute(the_pass)
+    elif not (create_graph or e.graph.follows_values or e.graph.has_guests or e.suspicious or e.policy.inplace_never_breaks_backward):
+        return the_pass.run_without_numbers()
+    else:
+        the_pass.plan()
+    rehearsal = rehearse(the_pass)
+    leaves = [node.leaf for node in the_pass.nodes.values() if node.leaf is not None]
+    before = {id(leaf): leaf.gradient.values() for leaf in leaves if leaf.gradient is not None}
+
+    def finish() -> None:
+        if rehearsal is not None:
+            e.harms += compare(before, rehearsal[0], the_pass, rehearsal[1])
+
+    return execute(the_pass, finish)
 
 
 @op("torch.autograd.grad", kind="other")
 def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-         only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Any, ...]:  # fmt: skip
+         only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False) -> Any:  # fmt: skip
     if is_grads_batched:
         raise Unmodelled("is_grads_batched: the backward runs under vmap")
     if materialize_grads and allow_unused is not None and not allow_unused:
@@ -148,11 +158,15 @@ def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_
         the_pass.captures.setdefault(place, []).append(position)
     the_pass.restrict({node for node, _ in places})
     rehearsal = rehearse(the_pass)
-    the_pass.run()
-    results = tuple(_captured(e, the_pass, k, x, bool(allow_unused) or materialize_grads, materialize_grads) for k, x in enumerate(wanted))
-    if rehearsal is not None:
-        _harms(e, the_pass, rehearsal, wanted)
-    return results
+    unused_ok = bool(allow_unused) or materialize_grads
+
+    def finish() -> tuple[Any, ...]:
+        results = tuple(_captured(e, the_pass, k, x, unused_ok, materialize_grads) for k, x in enumerate(wanted))
+        if rehearsal is not None:
+            _harms(e, the_pass, rehearsal, wanted)
+        return results
+
+    return execute(the_pass, finish)
 
 
 def _place(e: Engine, x: ShadowTensor) -> tuple[int, int]:
@@ -177,7 +191,7 @@ def detached(e: Engine, gradient: Gradient, like: ShadowTensor) -> ShadowTensor:
     """A gradient as a plain tensor, on its own memory as it arrived (sums hand out stride-0 windows); the same one every time."""
     if gradient.tensor is None:
         unknown = gradient.array is None
-        gradient.tensor = new(e, gradient.shape, like.dtype, None) if unknown else in_memory(gradient, like)
+        gradient.tensor = new(e, gradient.shape, like.dtype, None) if unknown else in_memory(gradient, like.graph, like.dtype)
         gradient.tensor.counter = gradient.held.counter
     return gradient.tensor
 
@@ -194,13 +208,6 @@ def _harms(e: Engine, the_pass: Pass, rehearsal: tuple[Pass, list[Any]], wanted:
 # -- hooks
 
 
-def in_memory(gradient: Gradient, like: ShadowTensor) -> ShadowTensor:
-    """The gradient as the tensor a hook receives: the very memory that becomes ``.grad`` if nobody keeps it."""
-    storage, offset = stolen(gradient, like)
-    assert gradient.array is not None
-    return ShadowTensor(like.graph, storage, gradient.shape, element_strides(gradient.array), offset, like.dtype, gradient.held.counter)
-
-
 @op(".retain_grad", kind="other")
 def retain_grad(e: Engine, self: Any) -> None:
     tensor_only(self)
@@ -214,19 +221,19 @@ def retain_grad(e: Engine, self: Any) -> None:
 
 
 @op(".register_hook", kind="other")
-def register_hook(e: Engine, self: Any, hook: Any) -> None:
-    """A stand-alone engine calls the hook; in lockstep what it returns is torch's to know, so the gradient becomes unknown."""
+def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
+    """A stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None."""
     tensor_only(self)
     if not self.requires_grad:
         raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)
 
     def call(gradient: Gradient) -> Gradient:
-        if not e.standalone or gradient.array is None:
+        if gradient.array is None:
             return Gradient(None, gradient.shape)
         if isinstance(gradient, Recorded):
             answer = hook(gradient.tensor)
             return gradient if answer is None else Recorded(e, answer)
-        shown = in_memory(gradient, self)
+        shown = in_memory(gradient, self.graph, self.dtype)
         kept = ref(shown)
         returned = hook(shown)
         del shown
@@ -235,8 +242,17 @@ def register_hook(e: Engine, self: Any, hook: Any) -> None:
             gradient.hold()  # the hook has put it somewhere: it can no longer be stolen
         return gradient if returned is None or returned is seen else Gradient(returned.values(), gradient.shape)
 
-    node = self.grad_fn
-    if node is not None:
-        node.hooks += ((self.output_nr, call),)
-    else:
-        self.hooks = [*(self.hooks or ()), call]
+    e.graph.has_guests = True
+    return Handle(self.grad_fn or self, (self.output_nr, None if hook is None else call))
+
+
+@op(".register_post_accumulate_grad_hook", kind="other")
+def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handle:
+    """Runs when the leaf has its gradient. Only its effects count; what it returns is ignored."""
+    tensor_only(self)
+    if not self.requires_grad:
+        raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)
+    if self.grad_fn is not None:
+        raise runtime("post accumulate grad hooks cannot be registered on non-leaf tensors", tensor=self)
+    e.graph.has_guests = True
+    return Handle(self, (AFTER, hook))
