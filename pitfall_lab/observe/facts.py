@@ -158,12 +158,21 @@ def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
 
 
 def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
-    """The numbers of ``tensor`` alone, with its strides, or None (see :func:`flat_values`)."""
-    flat = flat_values(tensor, limit)
-    if flat is None:
+    """The numbers of ``tensor`` alone, with its strides, or None (see :func:`flat_values`).
+
+    The storage is not asked for: torch does not add in place into a gradient whose storage Python has seen.
+    """
+    dtype = None if is_opaque(tensor) or tensor.device.type != "cpu" else _numpy_dtype(tensor.dtype)
+    shape, stride, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
+    extent = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+    if dtype is None or extent > limit or (tensor.numel() and not tensor.data_ptr()):
         return None
-    steps = tuple(step * flat.itemsize for step in tensor.stride())
-    return np.ndarray(tuple(tensor.shape), flat.dtype, flat, tensor.storage_offset() * flat.itemsize, steps)
+    if not tensor.numel():
+        return np.empty(shape, dtype)
+    flat = np.frombuffer(ctypes.string_at(tensor.data_ptr(), extent * item), dtype).copy()
+    if tensor.dtype == torch.bfloat16:
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+    return np.ndarray(shape, flat.dtype, flat, 0, tuple(step * flat.itemsize for step in stride))
 
 
 @cache
