@@ -301,7 +301,6 @@ c = Mul.apply(a * 1, b)
 b.mul_(2)
 c.sum().backward()
 """,
-    "gradcheck": {"backward went through a node without a model"},
     "fn once": """
 from torch.autograd.function import once_differentiable
 class S(torch.autograd.Function):
@@ -722,6 +721,7 @@ REASONS = {
     "gradient edge": {"an argument of type GradientEdge"},
     "hook raises": {"code of the program's own, or of a node without a model, raised it"},
     "hook inplace": {"code of the program's own, or of a node without a model, raised it"},
+    "gradcheck": {"backward went through a node without a model"},
     "fn once": {"create_graph: a hook or a node without a model is on the way"},
     "fn double": {"create_graph: a hook or a node without a model is on the way"},
 }
