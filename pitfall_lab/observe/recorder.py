@@ -104,6 +104,10 @@ class Lane(Protocol):
         """The call raised."""
 
 
+ENOUGH_RECOMPUTED = "_StopRecomputationError"
+"""What ``torch.utils.checkpoint`` ends a recomputation with when it has all it needs. No program sees it."""
+
+
 class Listener(Protocol):
     """What the recorder tells, one call at a time."""
 
@@ -123,6 +127,9 @@ class Listener(Protocol):
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
         """Calls inside a region are not told; this is, once or more often, while it runs."""
+
+    def cut_short(self, call: Call, error: BaseException) -> None:
+        """Torch itself ended the call: a recomputation needs no result of it."""
 
     def stopped(self, reason: str) -> None:
         """An internal failure ended the recording; the program runs on unobserved."""
@@ -179,7 +186,8 @@ class Recorder(TorchFunctionMode):
             result = self._inside(func, run, call, args, kwargs) if verdict is Verdict.INSIDE else run(func, args, kwargs)
         except BaseException as error:
             if verdict is not Verdict.OPEN:
-                self._guarded(self._listener.failed, call, error)
+                stopped = type(error).__name__ == ENOUGH_RECOMPUTED
+                self._guarded(self._listener.cut_short if stopped else self._listener.failed, call, error)
             # The traceback keeps this frame: it must not keep the call's tensors alive as well.
             call = func = args = kwargs = run = _types = None  # type: ignore[assignment]
             raise

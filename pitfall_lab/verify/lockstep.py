@@ -198,6 +198,13 @@ class Lockstep:
         """Torch is inside a function that it runs as one thing: one step, whatever happens in there."""
         self._passing.enter(region, span, scope)
 
+    def cut_short(self, call: Call, _error: BaseException) -> None:
+        """Tell of a call that was recomputed only for what it saves."""
+        _, effects = self._resume(call, failed=True)
+        call.memory["reason"] = "torch ended the recomputation here: it has all that backward needs"
+        self._count(call, agrees=False)
+        self._put(call, effects, "observed", call.memory["reason"])
+
     def stopped(self, reason: str) -> None:
         """Note that the recording ended early; the program goes on without us."""
         self.lines.stop()

@@ -726,7 +726,7 @@ REASONS = {
     "fn double": {"create_graph: a hook or a node without a model is on the way"},
 }
 PASSES_UNSEEN = "torch.autograd.Function.apply passes no torch function; its result was read after the line"
-FROM_HOOKS = {"a saved-tensor hook of the program's raised it", "code of the program's own, or of a node without a model, raised it"}
+FROM_HOOKS = {"torch ended the recomputation here: it has all that backward needs", "code of the program's own, or of a node without a model, raised it"}
 
 
 @pytest.mark.parametrize("title", PROGRAMS)

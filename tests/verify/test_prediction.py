@@ -83,6 +83,8 @@ def watch(source: str, monkeypatch: pytest.MonkeyPatch) -> Watched:
             verdict = super().before(call)
             if verdict is not Verdict.OPEN:
                 found: ShadowError | None = call.memory.get("predicted")
+                if found is None and "listening" in call.memory:  # what a custom Function gets when it asks for what it saved
+                    found = call.memory["listening"].refusal
                 error = (found.type_name, sentence(found.message)) if found else None
                 said = Said(call.name, error, (found.expected, found.found) if found else (None, None))
                 call.memory["said"] = said
