@@ -96,8 +96,7 @@ def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[
     kept, notes = without_ignored(asked, script.text, wanted=wanted, complete=trace.outcome.kind == "finished")
     kept = tried(shop, subject, trace, kept) if fixes else [finding.with_fixes(()) for finding in kept]
     findings = sorted([*kept, *notes], key=lambda f: f.severity == "info")
-    problem = stopped_early(script, trace, everything, printed)
-    return Checked(script.name, script, trace, tuple(findings), problem, printed)
+    return Checked(script.name, script, trace, tuple(findings), stopped_early(script, trace, everything, printed), printed)
 
 
 def stopped_early(script: Script, trace: Trace, findings: Sequence[Finding], printed: str = "") -> Unchecked | None:

@@ -107,7 +107,8 @@ class Script:
             text = edit.text if last < len(lines) or (lines and lines[-1].endswith("\n")) else edit.text.removesuffix("\n")
             lines[first:last] = [text] if text else []
             notebook.cells[cell.index].source = "".join(lines)
-        return (nbformat.writes(notebook, version=nbformat.NO_CONVERT).rstrip("\n") + "\n").encode("utf-8")
+        written: str = nbformat.writes(notebook, version=nbformat.NO_CONVERT)
+        return (written.rstrip("\n") + "\n").encode("utf-8")
 
 
 # --- finding files ---------------------------------------------------------------------------------------------------

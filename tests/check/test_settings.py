@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,13 @@ def test_settings_come_from_the_nearest_pyproject_that_has_some(tmp_path: Path) 
     (inner / "pyproject.toml").write_text('[project]\nname = "x"\n')
     found = near(inner / "x.py")
     assert found == Settings(tmp_path.resolve(), ("PL1", "PL401"), ("PL101",), ("old",), (("tests/*", ("PL",)),), 5.0, 100)
+
+
+def test_the_settings_in_the_readme_are_settings(tmp_path: Path) -> None:
+    readme = (Path(settings_.__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    block = readme.partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "pyproject.toml").write_text(textwrap.dedent(block))
+    assert near(tmp_path).select == ("PL1", "PL3", "PL401")
 
 
 MISTAKES = {
