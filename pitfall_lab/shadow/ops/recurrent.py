@@ -1,0 +1,274 @@
+"""Recurrent layers: what torch builds of them on the CPU, step by step.
+
+RNN and GRU (and every cell) are composed of linear maps, activations and products, one set of nodes a time step; an LSTM in float32
+is one ``MkldnnRnnLayerBackward0`` for each layer and direction, which recomputes its gates in backward.
+Source: ``aten/src/ATen/native/RNN.cpp`` and ``mkldnn/RNN.cpp``.
+"""
+
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: A001, A002, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.shadow.dtypes import FLOAT32
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.graph import Saved
+from pitfall_lab.shadow.ops import pointwise, reduce, views
+from pitfall_lab.shadow.ops.activation import sigmoid
+from pitfall_lab.shadow.ops.dropout import drop
+from pitfall_lab.shadow.ops.indexing import getitem
+from pitfall_lab.shadow.ops.kit import arrays, edges, new, own, private, records, tensor_only
+from pitfall_lab.shadow.ops.matmul import linear, matmul
+from pitfall_lab.shadow.ops.registry import add
+from pitfall_lab.shadow.storage import ShadowTensor
+
+State = tuple[ShadowTensor, ...]
+"""The hidden state: ``(h,)``, or ``(h, c)`` of an LSTM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The parameters of one layer in one direction."""
+
+    ih: ShadowTensor
+    hh: ShadowTensor
+    bias_ih: ShadowTensor | None = None
+    bias_hh: ShadowTensor | None = None
+    hr: ShadowTensor | None = None
+    """The projection of an LSTM's output."""
+
+    def of_input(self, e: Engine, x: ShadowTensor) -> ShadowTensor:
+        """The part of the gates that comes from the input."""
+        return linear(e, x, self.ih, self.bias_ih)
+
+    def of_hidden(self, e: Engine, h: ShadowTensor) -> ShadowTensor:
+        """The part of the gates that comes from the hidden state."""
+        return linear(e, h, self.hh, self.bias_hh)
+
+
+Cell = Callable[[Engine, ShadowTensor, State, Weights], State]
+"""One step: the input's part of the gates, the state and the weights to the next state."""
+
+
+def _act(name: str, *, inplace: bool) -> Callable[[Engine, ShadowTensor], ShadowTensor]:
+    return pointwise.RUNS[name][int(inplace)]
+
+
+def _simple(nonlinearity: str) -> Cell:
+    def cell(e: Engine, gates: ShadowTensor, state: State, weights: Weights) -> State:
+        return (_act(nonlinearity, inplace=False)(e, pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates)),)
+
+    return cell
+
+
+def _lstm(e: Engine, gates: ShadowTensor, state: State, weights: Weights) -> State:
+    together = pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates)
+    pieces = views.unsafe_chunk(e, together, 4, 1)
+    kinds = ("sigmoid", "sigmoid", "tanh", "sigmoid")
+    enter, forget, fresh, leave = (_act(kind, inplace=True)(e, piece) for kind, piece in zip(kinds, pieces, strict=True))
+    c = pointwise.add_in_place(e, pointwise.mul(e, forget, state[1]), pointwise.mul(e, enter, fresh))
+    h = pointwise.mul(e, leave, _act("tanh", inplace=False)(e, c))
+    return (h if weights.hr is None else matmul(e, h, views.t(e, weights.hr)), c)
+
+
+def _gru(e: Engine, gates: ShadowTensor, state: State, weights: Weights) -> State:
+    of_input = views.unsafe_chunk(e, gates, 3, 1)
+    of_hidden = views.unsafe_chunk(e, weights.of_hidden(e, state[0]), 3, 1)
+    reset, update = (_act("sigmoid", inplace=True)(e, pointwise.add_in_place(e, of_hidden[k], of_input[k])) for k in (0, 1))
+    fresh = _act("tanh", inplace=True)(e, pointwise.add_(e, of_input[2], pointwise.mul_in_place(e, of_hidden[2], reset)))
+    return (pointwise.add_in_place(e, pointwise.mul_in_place(e, pointwise.sub(e, state[0], fresh), update), fresh),)
+
+
+CELLS: dict[str, Cell] = {"rnn_tanh": _simple("tanh"), "rnn_relu": _simple("relu"), "lstm": _lstm, "gru": _gru}
+GATES = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 3}
+
+
+# -- one step
+
+
+def _register_cell(name: str) -> None:
+    def run(e: Engine, input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+        state = tuple(hx) if name == "lstm" else (hx,)
+        tensor_only(input, *state, w_ih, w_hh, *(x for x in (b_ih, b_hh) if x is not None))
+        if input.ndim != 2 or w_hh.shape != (GATES[name] * state[0].shape[-1], state[0].shape[-1]) or w_ih.shape != (w_hh.shape[0], input.shape[1]):
+            raise Unmodelled(f"{name}_cell of operands that do not fit")
+        if any(x.shape != (input.shape[0], state[0].shape[-1]) for x in state):
+            raise Unmodelled(f"{name}_cell with a state that does not fit")
+        weights = Weights(w_ih, w_hh, b_ih, b_hh)
+        following = CELLS[name](e, weights.of_input(e, input), state, weights)
+        return following if name == "lstm" else following[0]
+
+    rows = 3 * GATES[name]
+    state = "(waves(4, 3), waves(4, 3) * 2)" if name == "lstm" else "waves(4, 3)"
+    weights = f"(waves({rows}, 6) * 0.25).requires_grad_(), (waves({rows}, 3) * 0.25).requires_grad_()"
+    samples = (f"torch.{name}_cell(seq[0], {state}, {weights})", f"torch.{name}_cell(seq[0], {state}, {weights}, waves({rows}).requires_grad_(), waves({rows}))")
+    add(f"torch.{name}_cell", run, "pure", "as the parts", samples)
+
+
+# -- all steps
+
+
+def _steps(e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool = False) -> tuple[ShadowTensor, State]:
+    """(T, N, I) to (T, N, H), and the last state."""
+    gates = list(views.unbind(e, weights.of_input(e, input), 0))
+    outputs = []
+    for step in reversed(gates) if backwards else gates:
+        state = cell(e, step, state, weights)
+        outputs.append(state[0])
+    return reduce.stack(e, outputs[::-1] if backwards else outputs, 0), state
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The options of a recurrent layer, and its parameters: one entry a layer, of one or two directions."""
+
+    layers: tuple[tuple[Weights, ...], ...]
+    dropout: float
+    batch_first: bool
+
+    def run(self, e: Engine, input: ShadowTensor, states: Sequence[State], layer: Callable[..., tuple[ShadowTensor, State]]) -> tuple[ShadowTensor, list[State]]:
+        """Layer on layer, with dropout in between; ``states`` and the result's have one entry for each layer and direction."""
+        last: list[State] = []
+        for number, directions in enumerate(self.layers):
+            outputs = []
+            for direction, weights in enumerate(directions):
+                output, state = layer(input, states[len(last)], weights, backwards=bool(direction))
+                outputs.append(output)
+                last.append(state)
+            input = outputs[0] if len(outputs) == 1 else reduce.cat(e, outputs, input.ndim - 1)
+            if self.dropout and number < len(self.layers) - 1:
+                input = drop(e, input, self.dropout, training=True, inplace=False)
+        return input, last
+
+
+def _plan(parameters: Any, has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool, per: int) -> Plan:
+    directions = 2 if bidirectional else 1
+    given = list(parameters)
+    tensor_only(*given)
+    if len(given) != per * num_layers * directions:
+        raise Unmodelled("parameters that do not fit")
+    each = [given[k : k + per] for k in range(0, len(given), per)]
+    weights = [Weights(*(g[:4] if has_biases else (*g[:2], None, None)), *(g[4 if has_biases else 2 :])) for g in each]
+    return Plan(tuple(tuple(weights[k : k + directions]) for k in range(0, len(weights), directions)), dropout if train else 0.0, batch_first)
+
+
+def _register(name: str) -> None:
+    cell = CELLS[name]
+
+    def run(e: Engine, input: Any, hx: Any, params: Any, has_biases: Any = None, num_layers: Any = None, dropout: Any = None, train: Any = None,
+            bidirectional: Any = None, batch_first: Any = None) -> Any:  # fmt: skip
+        if not isinstance(params, tuple | list) or not isinstance(batch_first, bool):
+            raise Unmodelled("a packed sequence")
+        states = tuple(hx) if name == "lstm" else (hx,)
+        tensor_only(input, *states, *params)
+        projected = name == "lstm" and states[0].shape[-1] != states[1].shape[-1]
+        per = (4 if has_biases else 2) + projected
+        plan = _plan(params, has_biases, num_layers, dropout, train, bidirectional, batch_first, per)
+        if input.ndim != 3 or 0 in input.shape or any(s.ndim != 3 or s.shape[0] != len(params) // per for s in states):
+            raise Unmodelled(f"{name} of operands that do not fit")
+        if name == "lstm" and input.dtype == FLOAT32 and not projected:
+            return _mkldnn_lstm(e, plan, input, states)
+        source = views.transpose(e, input, 0, 1) if batch_first else input
+        each = list(zip(*(views.unbind(e, s, 0) for s in states), strict=True))
+        output, last = plan.run(e, source, each, lambda x, s, w, *, backwards: _steps(e, cell, x, s, w, backwards=backwards))
+        ends = [reduce.stack(e, column, 0) for column in zip(*last, strict=True)]
+        return (views.transpose_in_place(e, output, 0, 1) if batch_first else output, *ends)
+
+    rows = 3 * GATES[name]
+    state = "(waves(1, 4, 3), waves(1, 4, 3) * 2)" if name == "lstm" else "waves(1, 4, 3)"
+    two = "(waves(2, 2, 3), waves(2, 2, 3) * 2)" if name == "lstm" else "waves(2, 2, 3)"
+    weights = f"(waves({rows}, 6) * 0.25).requires_grad_(), (waves({rows}, 3) * 0.25).requires_grad_()"
+    samples = (
+        f"torch.{name}(seq, {state}, [{weights}, waves({rows}).requires_grad_(), waves({rows}).requires_grad_()], True, 1, 0.0, True, False, False)",
+        f"torch.{name}(seq, {two}, [{weights}, {weights}], False, 1, 0.0, False, True, True)",
+        f"torch.{name}(seq.detach(), {state}, [{weights.replace('.requires_grad_()', '')}], False, 1, 0.0, False, False, False)",
+    )
+    add(f"torch.{name}", run, "pure", "as the parts; cx, hx, input, weights and results of a float32 LSTM", samples)
+
+
+# -- LSTM in float32
+
+
+def _mkldnn_lstm(e: Engine, plan: Plan, input: ShadowTensor, states: State) -> tuple[ShadowTensor, ...]:
+    source = views.contiguous(e, views.transpose(e, input, 0, 1) if plan.batch_first else input)
+    h, c = (views.contiguous(e, s) for s in states)
+    each = [(getitem(e, h, k), getitem(e, c, k)) for k in range(h.shape[0])]
+    output, last = plan.run(e, source, each, lambda x, s, w, *, backwards: _mkldnn_layer(e, x, s, w, backwards=backwards))
+    ends = [reduce.stack(e, column, 0) for column in zip(*last, strict=True)]
+    return (views.transpose(e, output, 0, 1) if plan.batch_first else output, *ends)
+
+
+def _lstm_forward(x: np.ndarray, h: np.ndarray, c: np.ndarray, w: Sequence[np.ndarray], order: Sequence[int]) -> tuple[list[Any], list[Any]]:
+    """The gates of every step, and the states from the first to the last."""
+    gates, states = [], [(h.astype(np.float64), c.astype(np.float64))]
+    for t in order:
+        before, memory = states[-1]
+        enter, forget, fresh, leave = np.split(x[t] @ w[0].T + before @ w[1].T + (w[2] + w[3] if len(w) == 4 else 0), 4, 1)
+        enter, forget, fresh, leave = sigmoid(enter), sigmoid(forget), np.tanh(fresh), sigmoid(leave)
+        memory = forget * memory + enter * fresh
+        gates.append((enter, forget, fresh, leave))
+        states.append((leave * np.tanh(memory), memory))
+    return gates, states
+
+
+def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool) -> tuple[ShadowTensor, State]:
+    """(T, N, I) to (T, N, H) in one node."""
+    biases = [b for b in (weights.bias_ih, weights.bias_hh) if b is not None]
+    matrices = [weights.ih, weights.hh, *biases]
+    length, count, hidden = input.shape[0], *state[0].shape
+    order = range(length - 1, -1, -1) if backwards else range(length)
+
+    def vjp(gs: list[Any], s: Any) -> tuple[Any, ...]:
+        w = [s.weight0, s.weight1, s.weight2, s.weight3][: len(matrices)]
+        gates, states = _lstm_forward(s.input, s.hx_, s.cx_, w, order)
+        to_input, to_ih, to_hh = np.zeros(s.input.shape), np.zeros(s.weight0.shape), np.zeros(s.weight1.shape)
+        to_bias = np.zeros(4 * hidden)
+        to_h, to_c = (np.zeros((count, hidden)) if g is None else g.astype(np.float64) for g in gs[1:3])
+        for k in reversed(range(length)):
+            (enter, forget, fresh, leave), (before, memory), after = gates[k], states[k], np.tanh(states[k + 1][1])
+            flow = to_h + (0 if gs[0] is None else gs[0][order[k]])
+            through = to_c + flow * leave * (1 - after * after)
+            d = np.concatenate([
+                through * fresh * enter * (1 - enter), through * memory * forget * (1 - forget), through * enter * (1 - fresh * fresh),
+                flow * after * leave * (1 - leave),
+            ], 1)  # fmt: skip
+            to_bias += d.sum(0)
+            to_input[order[k]] = d @ w[0]
+            to_ih += d.T @ s.input[order[k]]
+            to_hh += d.T @ before
+            to_h, to_c = d @ w[1], through * forget
+        return to_input, to_ih, to_hh, to_bias, to_bias.copy(), to_h, to_c
+
+    operands = [input, *matrices, *[None] * (4 - len(matrices)), *state]
+    node = None
+    if records(e, *operands):
+        node = e.graph.new_node("MkldnnRnnLayerBackward0", edges(e, operands), vjp)
+        node.multiple = True
+        node.keep(Saved("cx_", state[1]), Saved("hx_", state[0]), Saved("input", input))
+        node.keep(*(Saved(f"weight{k}", x) for k, x in enumerate(matrices)))
+        node.keep(*(Saved(f"weight{k}", private(e, np.zeros(0, np.float32), FLOAT32), own=True) for k in range(len(matrices), 4)))
+    found = arrays(e, (input, *state, *matrices))
+    shapes = ((length, count, hidden), (count, hidden), (count, hidden))
+    values: Sequence[Any] = (None, None, None)
+    if found is not None:
+        _, reached = _lstm_forward(found[0], found[1], found[2], found[3:], order)
+        seen = [h for h, _ in reached[1:]]
+        values = (np.stack(seen[::-1] if backwards else seen), *reached[-1])
+    results = [new(e, shape, FLOAT32, x) for shape, x in zip(shapes, values, strict=True)]
+    if node is not None:
+        own(node, *results)
+        node.keep(*(Saved(f"result{k}", x, is_output=True) for k, x in enumerate(results)))
+        node.keep(Saved("result3", private(e, np.zeros(0, np.uint8), FLOAT32), own=True))
+    return results[0], (results[1], results[2])
+
+
+for _name in CELLS:
+    _register(_name)
+    _register_cell(_name)
