@@ -15,10 +15,11 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.ops import scatter, views
+from pitfall_lab.shadow.ops import views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, pure, tensor_only
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.ops.resample import pad
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
@@ -216,7 +217,7 @@ def _same(e: Engine, input: ShadowTensor, kernel: Shape, stride: Shape, dilation
     total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
     extra = [n % 2 for n in total]
     if any(extra):
-        input = scatter.pad(e, input, tuple(x for n in reversed(extra) for x in (0, n)))
+        input = pad(e, input, tuple(x for n in reversed(extra) for x in (0, n)))
     return input, tuple(n // 2 for n in total)
 
 

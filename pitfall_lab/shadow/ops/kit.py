@@ -32,11 +32,11 @@ NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """One saved tensor: ``name``, which operand (an index, or ``"result"``), the edge that must be needed for it, whether it is random."""
+    """One saved tensor: ``name``, which operand (or ``"result"``), the edges one of which must be needed for it, whether it is random."""
 
     name: str
     what: int | str
-    when: int | None = None
+    when: int | tuple[int, ...] | None = None
     drawn: bool = False
 
 
@@ -266,7 +266,8 @@ def edges(e: Engine, operands: Sequence[Operand | None], count: int | None = Non
 def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | None], *, copies_self: bool = False) -> None:
     """Save the operands that the rule asks for and whose edge is needed."""
     for k in rule.keeps:
-        if not isinstance(k.what, int) or (k.when is not None and node.next[k.when][0] is None):
+        needed = (k.when,) if isinstance(k.when, int) else k.when
+        if not isinstance(k.what, int) or (needed is not None and all(node.next[edge][0] is None for edge in needed)):
             continue
         operand = operands[k.what]
         if operand is None:

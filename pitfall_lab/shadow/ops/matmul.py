@@ -266,20 +266,22 @@ def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTen
 # -- distances
 
 
-def _norm(e: Engine, input: ShadowTensor, order: float, keepdim: bool) -> ShadowTensor:
-    """The norm of the last dimension, by the node that C++ code makes."""
+def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepdim: bool = False) -> ShadowTensor:
+    """The norm over one dimension or all, by the node that C++ code makes."""
+    axes = tuple(range(input.ndim)) if dim is None else (dim % input.ndim,)
 
     def forward(x: Any) -> Any:
         wide = np.abs(x.astype(np.float64))
-        return np.power(np.power(wide, order).sum(-1, keepdims=keepdim), 1 / order)
+        return np.power(np.power(wide, order).sum(axis=axes, keepdims=keepdim), 1 / order)
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
-        length, flow = (s.result, g) if keepdim else (s.result[..., None], g[..., None])
+        length, flow = (s.result, g) if keepdim or dim is None else (np.expand_dims(s.result, axes), np.expand_dims(g, axes))
         slope = s.self * np.power(np.abs(s.self), order - 2) / np.power(length, order - 1)
         return (flow * np.where(length == 0, 0, np.where(s.self == 0, 0, slope)),)
 
-    shape = (*input.shape[:-1], 1) if keepdim else input.shape[:-1]
-    return pure(e, Rule("NormBackward1", forward, (Keep("self", 0), Keep("result", "result")), vjp), (input,), shape, input.dtype)
+    shape = tuple(1 if d in axes else n for d, n in enumerate(input.shape) if keepdim or d not in axes)
+    name = f"NormBackward{0 if dim is None else 1}"
+    return pure(e, Rule(name, forward, (Keep("self", 0), Keep("result", "result")), vjp), (input,), shape, input.dtype)
 
 
 @op("F.pairwise_distance", "torch.pairwise_distance", saves="as sub, add and norm", samples=("F.pairwise_distance(a, b)", "F.pairwise_distance(a, c, p=1.0, keepdim=True)", "F.pairwise_distance(a, b, 3.0)"))
@@ -287,4 +289,4 @@ def pairwise_distance(e: Engine, x1: Any, x2: Any, p: float = 2.0, eps: float = 
     tensor_only(x1, x2)
     if p < 1 or p == float("inf") or not x1.ndim:
         raise Unmodelled(f"distance of order {p}")
-    return _norm(e, pointwise.add_number(e, pointwise.sub(e, x1, x2), eps), p, keepdim)
+    return norm_of(e, pointwise.add_number(e, pointwise.sub(e, x1, x2), eps), p, -1, keepdim)

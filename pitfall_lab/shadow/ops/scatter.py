@@ -354,16 +354,4 @@ def tile(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
     return repeat(e, input, *(1,) * (input.ndim - len(times)), *times)
 
 
-@op("F.pad", "torch._C._nn.pad", samples=("F.pad(a, (1, 0))", "F.pad(a, (0, 1, 2, 0), value=1.5)", "F.pad(p, (0, 0))"))
-def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = None) -> ShadowTensor:
-    tensor_only(input)
-    if mode != "constant" or any(n < 0 for n in pad) or len(pad) % 2 or len(pad) > 2 * input.ndim:
-        raise Unmodelled("pad other than constant")
-    widths = [(0, 0)] * (input.ndim - len(pad) // 2) + [(pad[2 * k], pad[2 * k + 1]) for k in reversed(range(len(pad) // 2))]
-    inner = tuple(slice(before, before + n) for (before, _), n in zip(widths, input.shape, strict=True))
-    shape = tuple(n + x + y for n, (x, y) in zip(input.shape, widths, strict=True))
-    rule = Rule("ConstantPadNdBackward0", lambda x: np.pad(x, widths, constant_values=value or 0), (), lambda g, s: (g[inner].copy(),))
-    return pure(e, rule, (input,), shape, input.dtype)
-
-
 __all__ = ["math", "views"]
