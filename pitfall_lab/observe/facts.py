@@ -52,7 +52,8 @@ def read(tensor: torch.Tensor) -> Facts:
     device = tensor.device
     first = dtype_name(tensor.dtype), device_name(device), tensor.requires_grad, _is_leaf(tensor), kind
     if is_opaque(tensor):
-        return Facts(() if tensor.is_nested else tuple(int(n) for n in tensor.shape), *first)
+        shapeless = tensor.is_nested or isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
+        return Facts(() if shapeless else tuple(int(n) for n in tensor.shape), *first)
     storage = tensor.untyped_storage()
     inference = tensor.is_inference()
     return Facts(
@@ -76,6 +77,8 @@ def is_at_version(tensor: torch.Tensor, version: int) -> bool:
 
 def is_opaque(tensor: torch.Tensor) -> bool:
     """Whether the tensor has no strided memory of its own to look at."""
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        return True  # a parameter of a lazy module: it has no shape yet
     if tensor.layout is not torch.strided or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return True
     kind = type(tensor)
@@ -89,6 +92,8 @@ def opacity(tensor: torch.Tensor) -> str:
     """Why the tensor's memory cannot be looked at; empty where it can."""
     if not is_opaque(tensor):
         return ""
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        return "a parameter without a shape yet"
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return "a tensor that a function transform has wrapped"
     if tensor.is_nested:

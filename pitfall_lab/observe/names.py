@@ -22,8 +22,8 @@ QUIET_GETTERS = frozenset({
 QUIET_METHODS = frozenset({
     "dim", "size", "numel", "stride", "storage_offset", "data_ptr", "untyped_storage", "storage", "_typed_storage", "element_size",
     "is_contiguous", "is_complex", "is_floating_point", "is_signed", "is_inference", "is_shared", "is_pinned", "is_same_size",
-    "get_device", "nelement", "ndimension", "has_names", "type_as_", "__len__", "__repr__", "__format__", "__hash__", "__dir__",
-    "__reduce_ex__", "__reduce__", "__dlpack_device__", "is_set_to", "_is_view", "_nnz", "is_conj", "is_neg", "is_coalesced",
+    "get_device", "nelement", "_parse_to", "ndimension", "type_as_", "__len__", "__repr__", "__format__", "__hash__", "__dir__",
+    "has_names", "__reduce_ex__", "__reduce__", "__dlpack_device__", "is_set_to", "_is_view", "_nnz", "is_conj", "is_neg", "is_coalesced",
     "is_distributed", "is_nonzero_", "dim_order", "is_tensor", "is_storage", "result_type", "promote_types", "can_cast",
     "get_default_dtype", "is_grad_enabled", "is_inference_mode_enabled", "_has_compatible_shallow_copy_type", "_is_all_true",
     "_assert_async", "is_autocast_enabled", "_record_function_enter_new", "_record_function_exit", "_set_grad_enabled",

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode, handle_torch_function
@@ -199,8 +199,14 @@ class Recorder(TorchFunctionMode):
         self._outside = (frame, () if frame is None else self._sources.scope(frame))
         self._scopes.clear()
 
+    def start(self) -> Self:
+        """Become the mode of this thread."""
+        torch.overrides.has_torch_function = _unaware_of_us
+        return self.__enter__()
+
     def leave(self) -> None:
         """Stop being the mode of this thread, also when the program entered another one since and left it on (``set_default_device``)."""
+        torch.overrides.has_torch_function = _HAS_TORCH_FUNCTION
         above: list[Any] = []
         while torch._C._len_torch_function_stack():
             mode = _pop_mode()
@@ -338,6 +344,29 @@ def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs)  # type: 
 
 
 _run = _pitfall_lab_run
+
+
+FAST_PATHS = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
+_HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
+
+
+def _unaware_of_us(relevant_args: Any) -> bool:
+    """What ``torch.overrides.has_torch_function`` would say if nobody watched, for those who ask because they do something else then.
+
+    Attention and the transformer's layers ask before they take their fast path, which gives other numbers for padded positions.
+    """
+    if sys._getframe(1).f_globals.get("__name__") not in FAST_PATHS:
+        return bool(_HAS_TORCH_FUNCTION(relevant_args))
+    above: list[Any] = []
+    while depth := torch._C._len_torch_function_stack():
+        if not isinstance(torch._C._get_function_stack_at(depth - 1), Recorder):
+            break
+        above.append(_pop_mode())
+    try:
+        return bool(_HAS_TORCH_FUNCTION(relevant_args))
+    finally:
+        for mode in reversed(above):
+            _push_mode(mode)
 
 
 def _caller(frame: FrameType) -> FrameType:

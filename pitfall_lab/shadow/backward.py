@@ -73,9 +73,13 @@ class Gradient:
 
 
 def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``a + b``; of two contiguous arrays it has plain strides, also where a dimension of size 1 had others."""
+    """``a + b``, laid out like ``a``; of two contiguous arrays it has plain strides, also where a dimension of size 1 had others."""
     if all(is_contiguous(x.shape, element_strides(x)) for x in (a, b)):
         total = np.empty(a.shape, a.dtype)
+        np.add(a, b, out=total)
+        return total
+    if dense_array(a) and a.shape == b.shape:
+        total = np.empty_like(a, order="K")
         np.add(a, b, out=total)
         return total
     return np.asarray(a + b)

@@ -38,6 +38,8 @@ from pitfall_lab.verify.writer import METADATA_LIMIT, TooLong
 
 #: Python functions of torch's that are one step for the learner even when the shadow has no entry for them.
 ATOMIC = HOOKS | {"torch.Tensor.__array__", "torch.Tensor.__deepcopy__"}
+#: A loss that calls a function of the learner's.
+CALLS_BACK = frozenset({"torch.nn.functional.triplet_margin_with_distance_loss"})
 
 
 class Lockstep:
@@ -298,7 +300,7 @@ class Lockstep:
 
 def _is_one_step(name: str) -> bool:
     """Whether a Python function of torch's stays whole in the trace even when it has no model. A loss is one thing to a learner."""
-    return name in ATOMIC or name in BACKWARD or name.endswith("_loss")
+    return name in ATOMIC or name in BACKWARD or (name.endswith("_loss") and name not in CALLS_BACK)
 
 
 __all__ = ["Lockstep"]

@@ -42,7 +42,8 @@ class Meeting:
         """Take over what happened to a known tensor: versions, history, memory. ``announce`` tells of a write nobody saw."""
         record = self._records.find(real)
         if record is None or record.shadow is None or record.storage is None:
-            return []
+            # a lazy module's parameter becomes an ordinary one when its shape is known
+            return [] if record is None or facts.is_opaque(real) else self.replace(record, real, facts.read(real))
         seen, shadow = facts.read(real), record.shadow
         if seen.shape != shadow.shape or seen.dtype != shadow.dtype or self._records.storage_of(seen) is not record.storage:
             return self.replace(record, real, seen)

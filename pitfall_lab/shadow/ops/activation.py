@@ -27,7 +27,6 @@ from pitfall_lab.shadow.ops.kit import (
     layout,
     new,
     own,
-    preserved,
     pure,
     records,
     tensor_only,
@@ -118,7 +117,10 @@ def _mish_slope(x: Any) -> Any:
 
 
 _kernel("mish", "Mish", lambda x: x * np.tanh(np.log1p(np.exp(x))), _mish_slope)
-_kernel("hardsigmoid", "Hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, lambda x: np.where((x > -3) & (x < 3), 1 / 6, 0))
+SIXTH = float(np.float32(1) / np.float32(6))
+"""In torch: a float32 number, also for float64."""
+
+_kernel("hardsigmoid", "Hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, lambda x: np.where((x > -3) & (x < 3), SIXTH, 0))
 _kernel("hardswish", "Hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6, lambda x: np.where(x <= -3, 0, np.where(x < 3, x / 3 + 0.5, 1)))
 
 
@@ -170,7 +172,7 @@ def logsigmoid(e: Engine, input: Any) -> ShadowTensor:
     return pure(e, rule, (input,), input.shape, input.dtype, hidden=("buffer",))
 
 
-@op("F.glu", saves="self", samples=("F.glu(w)", "F.glu(w, 1)", "F.glu(a, 0)", "F.glu(a)"))
+@op("F.glu", saves="self", samples=("F.glu(w)", "F.glu(w, 1)", "F.glu(a, 0)", "F.glu(img.mT)", "F.glu(a)"))
 def glu(e: Engine, input: Any, dim: int = -1) -> ShadowTensor:
     tensor_only(input)
     if not input.ndim:
@@ -183,13 +185,14 @@ def glu(e: Engine, input: Any, dim: int = -1) -> ShadowTensor:
     def vjp(g: Any, s: Any) -> tuple[Any]:
         x, y = np.split(s.self, 2, at)
         gate = sigmoid(y)
-        return (np.concatenate([g * gate, g * x * gate * (1 - gate)], at),)
+        return (np.ascontiguousarray(np.concatenate([g * gate, g * x * gate * (1 - gate)], at)),)
 
     def forward(x: Any) -> Any:
         first, second = np.split(x, 2, at)
         return first * sigmoid(second)
 
-    return pure(e, Rule("GluBackward0", forward, SELF, vjp), (input,), shape, input.dtype)
+    half = ShadowTensor(e.graph, input.storage, shape, input.stride, input.offset, input.dtype)
+    return pure(e, Rule("GluBackward0", forward, SELF, vjp), (input,), shape, input.dtype, stride=layout(shape, (half,)))
 
 
 PRELU = Rule(
@@ -214,7 +217,7 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
 
 
 @op("F.rrelu", "torch.rrelu", saves="self, the slopes drawn (private); result instead of self when in place",
-    samples=("F.rrelu(a)", "F.rrelu(h, inplace=True)", "F.rrelu(a, 0.2, 0.2)"))  # fmt: skip
+    samples=("F.rrelu(a)", "F.rrelu(h, inplace=True)", "F.rrelu(a, 0.2, 0.2)", "F.rrelu(a.t())"))  # fmt: skip
 def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False) -> ShadowTensor:
     """Slopes for negative numbers drawn from [lower, upper] in training; their mean in evaluation."""
     tensor_only(input)
@@ -229,7 +232,8 @@ def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, tra
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
         kept = s.result if inplace else s.self
-        return (g * s.noise if random else np.where(kept > 0, g, g * mean),)
+        slope = s.noise if random else np.where(kept > 0, g.dtype.type(1), g.dtype.type(mean))
+        return (np.multiply(g, slope, out=np.empty_like(g if random else kept, order="K")),)
 
     node = None
     if records(e, input):
@@ -243,7 +247,7 @@ def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, tra
         e.write(input, values)
         finish_write(e, input, node, Rule("", np.asarray, RESULT))
         return input
-    result = new(e, input.shape, input.dtype, values, layout(input.shape, (input,)))
+    result = new(e, input.shape, input.dtype, values)
     if node is not None:
         own(node, result)
     return result
@@ -251,7 +255,7 @@ def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, tra
 
 def _slopes(e: Engine, input: ShadowTensor, lower: float, upper: float) -> ShadowTensor:
     seen = input.window()
-    return drawn(e, input.shape, input.dtype, lambda r: np.where(np.zeros(()) if seen is None else seen > 0, 1, r.uniform(lower, upper, input.shape)), preserved(input))
+    return drawn(e, input.shape, input.dtype, lambda r: np.where(np.zeros(()) if seen is None else seen > 0, 1, r.uniform(lower, upper, input.shape)))
 
 
 @op("F.rrelu_", kind="inplace", saves="result, the slopes drawn (private)", samples=("F.rrelu_(h)",))

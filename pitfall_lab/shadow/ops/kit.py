@@ -230,12 +230,8 @@ def drawn(
 
 
 def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
-    """A private clone."""
-    copy = ShadowTensor(
-        e.graph, Storage(tensor.numel, tensor.dtype), tensor.shape, contiguous_strides(tensor.shape), 0, tensor.dtype, Counter()
-    )
-    seen = tensor.values()
-    copy.storage.data = None if seen is None else np.ascontiguousarray(seen).reshape(-1)
+    """A private clone, laid out alike."""
+    copy = new(e, tensor.shape, tensor.dtype, tensor.window(), preserved(tensor))
     if records(e, tensor):  # torch's clone is an operation like any other
         copy.node = e.graph.new_node("CloneBackward0", (e.graph.edge(tensor),), lambda g, _: (g,))
         copy.node.outputs.append((copy.shape, copy.dtype))

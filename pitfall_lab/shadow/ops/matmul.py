@@ -140,7 +140,9 @@ def bmm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
 
 
 @op("matmul", ".__matmul__", "torch.linalg.matmul", saves="as mm, mv, dot or bmm", samples=(
-    "a @ w", "a @ c", "c @ c", "c @ w", "torch.matmul(a, w)", "a[None] @ w", "a[None] @ w[None]", "p @ w", "a[None].expand(2, 2, 3) @ w[None].expand(2, 3, 2)", "a @ a.t()"))  # fmt: skip
+    "a @ w", "a @ c", "c @ c", "c @ w", "torch.matmul(a, w)", "a[None] @ w", "a[None] @ w[None]", "p @ w", "a[None].expand(2, 2, 3) @ w[None].expand(2, 3, 2)", "a @ a.t()",
+    "seq @ waves(6, 2)", "seq.transpose(0, 1) @ waves(6, 2)", "seq.transpose(0, 1) @ a[0].repeat(2)", "seq @ c6", "seq @ waves(6)", "seq.mT @ waves(4)", "waves(5, 4) @ seq", "k1[0].mT @ seq", "c4 @ seq", "waves(4) @ seq", "waves(4) @ seq.mT.contiguous().mT",
+    "img @ seq.mT[:, None, :, :3]", "seq @ a"))  # fmt: skip
 def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, other)
@@ -155,11 +157,26 @@ def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTenso
         return views.squeeze_(e, mm(e, views.unsqueeze(e, input, 0), other), 0)
     if (i, j) == (2, 2):
         return mm(e, input, other)
-    if i >= 3 and j == 2:
+    if j <= 2 and _folds(other, input.shape, input.stride):
         return _folded(e, input, other)
-    if i >= 3 and j >= 3:
-        return _batched(e, input, other)
-    raise Unmodelled(f"matmul of {i} and {j} dimensions")
+    if i <= 2 and (input.requires_grad or (i == 1 and _folds(input, *_turned(other)))):
+        output = _folded(e, views.matrix_t(e, other), views.t(e, input) if i == 2 else input)
+        return views.contiguous(e, views.matrix_t(e, output)) if i == 2 else output
+    return _batched(e, input, other)
+
+
+def _turned(tensor: ShadowTensor) -> tuple[Shape, Shape]:
+    """Shape and strides with the last two dimensions exchanged."""
+    return tuple((*x[:-2], x[-1], x[-2]) for x in (tensor.shape, tensor.stride))  # type: ignore[return-value]
+
+
+def _folds(small: ShadowTensor, shape: Shape, stride: Shape) -> bool:
+    """Whether torch folds the batch of the larger factor into the rows of one product.
+
+    Always for the sake of the smaller one's gradient, else when that is a view (``should_fold`` in ``LinearAlgebra.cpp``).
+    """
+    rows = zip(shape[1:-1], stride[:-2], stride[1:-1], strict=True)
+    return small.requires_grad or 0 in shape or all(outer == inner * n for n, outer, inner in rows)
 
 
 def unsafe_view(e: Engine, self: ShadowTensor, shape: Shape) -> ShadowTensor:
@@ -173,27 +190,33 @@ def unsafe_view(e: Engine, self: ShadowTensor, shape: Shape) -> ShadowTensor:
     return result
 
 
-def _folded(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTensor:
-    """(B, N, K) @ (K, M): fold the batch into the rows."""
-    if input.shape[-1] != other.shape[0]:
-        raise runtime(
-            f"mat1 and mat2 shapes cannot be multiplied ({int(np.prod(input.shape[:-1]))}x{input.shape[-1]} and {other.shape[0]}x{other.shape[1]})",
-            "shape",
-        )
-    flat = views.reshape(e, input, -1, input.shape[-1])
-    return unsafe_view(e, mm(e, flat, other), (*input.shape[:-1], other.shape[1]))
+def _folded(e: Engine, large: ShadowTensor, small: ShadowTensor) -> ShadowTensor:
+    """(B, N, K) @ (K, M) or (K,): fold the batch into the rows."""
+    if large.shape[-1] != small.shape[0]:
+        if small.ndim == 1:
+            raise Unmodelled("matmul of operands that do not fit")
+        rows = int(np.prod(large.shape[:-1]))
+        raise runtime(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{large.shape[-1]} and {small.shape[0]}x{small.shape[1]})", "shape")
+    flat = views.reshape(e, large, -1, large.shape[-1])
+    product = mm(e, flat, small) if small.ndim == 2 else mv(e, flat, small)
+    return unsafe_view(e, product, (*large.shape[:-1], *small.shape[1:]))
 
 
 def _batched(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTensor:
-    """Both with batches: expand, flatten the batch, bmm."""
+    """Expand both to one batch, flatten it, bmm; a vector is a matrix of one row or one column."""
     batch = broadcast(input.shape[:-2], other.shape[:-2])
     count = int(np.prod(batch))
-    n, k, m = input.shape[-2], input.shape[-1], other.shape[-1]
-    if other.shape[-2] != k:
+    n, k = input.shape[-2:] if input.ndim > 1 else (1, input.shape[0])
+    inner, m = other.shape[-2:] if other.ndim > 1 else (other.shape[0], 1)
+    if inner != k:
         raise Unmodelled("matmul of operands that do not fit")
     left = views.reshape(e, views.expand(e, input, *batch, n, k), count, n, k)
+    shape = (*batch, *((n,) if input.ndim > 1 else ()), *((m,) if other.ndim > 1 else ()))
+    if other.ndim == 1:
+        right = views.unsqueeze(e, views.reshape(e, views.expand(e, other, *batch, k), count, k), 2)
+        return unsafe_view(e, views.squeeze(e, bmm(e, left, right), -1), shape)
     right = views.reshape(e, views.expand(e, other, *batch, k, m), count, k, m)
-    return unsafe_view(e, bmm(e, left, right), (*batch, n, m))
+    return unsafe_view(e, bmm(e, left, right), shape)
 
 
 def _addmm_rule(mat1: ShadowTensor, mat2: ShadowTensor, beta: float, alpha: float) -> Rule:

@@ -89,6 +89,9 @@ def _random_fill(name: str, draw: Any) -> None:
 
 _random_fill("normal_", lambda r, shape, mean=0.0, std=1.0: r.normal(mean, std, shape))
 _random_fill("uniform_", lambda r, shape, low=0.0, high=1.0: r.uniform(low, high, shape))
+_random_fill("exponential_", lambda r, shape, rate=1.0: r.exponential(1 / rate, shape))
+_random_fill("cauchy_", lambda r, shape, median=0.0, sigma=1.0: median + sigma * r.standard_cauchy(shape))
+_random_fill("geometric_", lambda r, shape, p: r.geometric(p, shape))
 
 
 def _init(name: str, value: Any = None) -> None:
@@ -330,6 +333,8 @@ def to(e: Engine, self: Any, *args: Any, dtype: Any = None, device: Any = None, 
             dtype = a.dtype
         elif isinstance(a, str):
             device = a
+        elif isinstance(a, bool) or a is None:
+            continue  # non_blocking, or nothing: as Module.to calls it
         else:
             raise Unmodelled(f"to({a!r})")
     if device is not None and str(device).split(":")[0] != "cpu":

@@ -192,7 +192,7 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
     return views.view_(e, result, *input.shape)
 
 
-@op("F.rms_norm", "torch.rms_norm", saves="as pow, mean, rsqrt and mul", samples=("F.rms_norm(img, (6,))", "F.rms_norm(a, (3,), c)", "F.rms_norm(a, (2, 3), eps=0.1)"))
+@op("F.rms_norm", "torch.rms_norm", saves="as pow, mean, rsqrt and mul", samples=("F.rms_norm(img, (6,))", "F.rms_norm(a, (3,), c)", "F.rms_norm(a, (2, 3), eps=0.1)", "F.rms_norm(img.mT, (4,))", "F.rms_norm(w.t(), (3,), c)"))
 def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> ShadowTensor:
     """``input / sqrt(mean(input ** 2) + eps)``, composed of other operations."""
     tensor_only(input, *(() if weight is None else (weight,)))
@@ -203,7 +203,7 @@ def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, e
     mean = reduce.mean(e, pointwise.pow(e, input, 2), tuple(range(input.ndim - len(shape), input.ndim)), keepdim=True)
     scale = pointwise.RUNS["rsqrt"][0](e, pointwise.add_number_(e, mean, room))
     result = pointwise.mul(e, input, scale)
-    return result if weight is None else pointwise.mul(e, result, weight)
+    return views.contiguous(e, result if weight is None else pointwise.mul(e, result, weight))
 
 
 @op("F.normalize", saves="as norm, clamp_min and div", samples=("F.normalize(a)", "F.normalize(a, p=1, dim=0)", "F.normalize(img)"))

@@ -1,7 +1,7 @@
 """Products of more than two matrices or vectors: batched sums of products, einsum, bilinear maps, distances, and weight norm."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A001, A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
+# ruff: noqa: A002, ARG001, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _register(name: str) -> None:
 
     def run(e: Engine, input: Any, hx: Any, params: Any, has_biases: Any = None, num_layers: Any = None, dropout: Any = None, train: Any = None,
             bidirectional: Any = None, batch_first: Any = None) -> Any:  # fmt: skip
-        if not isinstance(params, tuple | list) or not isinstance(batch_first, bool):
+        if isinstance(has_biases, tuple | list):
             raise Unmodelled("a packed sequence")
         states = tuple(hx) if name == "lstm" else (hx,)
         tensor_only(input, *states, *params)
@@ -179,7 +179,8 @@ def _register(name: str) -> None:
         each = list(zip(*(views.unbind(e, s, 0) for s in states), strict=True))
         output, last = plan.run(e, source, each, lambda x, s, w, *, backwards: _steps(e, cell, x, s, w, backwards=backwards))
         ends = [reduce.stack(e, column, 0) for column in zip(*last, strict=True)]
-        return (views.transpose_in_place(e, output, 0, 1) if batch_first else output, *ends)
+        turn = views.transpose if name == "lstm" else views.transpose_in_place
+        return (turn(e, output, 0, 1) if batch_first else output, *ends)
 
     rows = 3 * GATES[name]
     state = "(waves(1, 4, 3), waves(1, 4, 3) * 2)" if name == "lstm" else "waves(1, 4, 3)"
