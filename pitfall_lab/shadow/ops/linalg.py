@@ -23,16 +23,6 @@ from pitfall_lab.shadow.storage import ShadowTensor
 # -- products
 
 
-@op(
-    "outer", "torch.ger", ".ger", saves="other if self needs grad; self if other needs grad", samples=("torch.outer(c, c)", "c.outer(a[0])")
-)
-def outer(e: Engine, input: Any, vec2: Any) -> ShadowTensor:
-    tensor_only(input, vec2)
-    if input.ndim != 1 or vec2.ndim != 1:
-        raise Unmodelled("outer of no vectors")
-    return do(e, "mul", do(e, "Tensor.view", input, input.shape[0], 1), vec2)
-
-
 @op("vdot", saves="other, self", samples=("torch.vdot(p[0], p[1])",))
 def vdot(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
@@ -94,48 +84,8 @@ def _sum_rule(node: str, names: tuple[str, str], product: Callable[..., Any], ba
     return Rule(node, forward, (Keep(names[0], 1, 2), Keep(names[1], 2, 1)), vjp)
 
 
-def _mv_back(g: Any, mat: Any, vec: Any) -> tuple[Any, Any]:
-    return None if vec is None else np.outer(g, vec), None if mat is None else mat.T @ g
-
-
-def _outer_back(g: Any, one: Any, two: Any) -> tuple[Any, Any]:
-    return None if two is None else g @ two, None if one is None else g.T @ one
-
-
 def _bmm_back(g: Any, one: Any, two: Any) -> tuple[Any, Any]:
     return None if two is None else g @ np.swapaxes(two, -1, -2), None if one is None else np.swapaxes(one, -1, -2) @ g
-
-
-_SUMS: dict[str, tuple[str, tuple[str, str], Any, Any, tuple[int, int], str]] = {
-    "addmv": ("AddmvBackward0", ("mat", "vec"), np.matmul, _mv_back, (2, 1), "c[:2], a, c"),
-    "addr": ("AddrBackward0", ("vec1", "vec2"), np.outer, _outer_back, (1, 1), "a, c[:2], c"),
-    "baddbmm": ("BaddbmmBackward0", ("batch1", "batch2"), np.matmul, _bmm_back, (3, 3), "a[None], a[None], torch.eye(3)[None]"),
-}
-
-
-def _register_sum(name: str) -> None:
-    node, names, product, back, dims, operands = _SUMS[name]
-
-    def run(e: Engine, input: Any, one: Any, two: Any, *, beta: float = 1, alpha: float = 1) -> ShadowTensor:
-        _matrices(input, one, two)
-        if (one.ndim, two.ndim) != dims:
-            raise Unmodelled(f"{name} of other dimensions")
-        shape = product(np.empty(one.shape), np.empty(two.shape)).shape
-        if input.shape != shape:
-            raise Unmodelled(f"{name} that broadcasts")
-        return pure(e, _sum_rule(node, names, product, back, beta, alpha), (input, one, two), shape, input.dtype)
-
-    add(
-        name,
-        run,
-        "pure",
-        f"{names[0]} if {names[1]} needs grad; {names[1]} if {names[0]} needs grad",
-        (f"torch.{name}({operands})", f"torch.{name}({operands}, beta=0.5, alpha=2)"),
-    )
-
-
-for _name in _SUMS:
-    _register_sum(_name)
 
 
 @op(

@@ -74,7 +74,7 @@ _register_sum(
 )  # fmt: skip
 _register_sum(
     "addr", ("vec1", "vec2"), np.outer, lambda g, x, y: (None if y is None else g @ y, None if x is None else x @ g), (1, 1),
-    lambda x, y: (x[0], y[0]), ("torch.addr(a, a[:, 0], c)",),
+    lambda x, y: (x[0], y[0]), ("torch.addr(a, a[:, 0], c)", "torch.addr(c, c[:2], c, beta=0.5, alpha=2)"),
 )  # fmt: skip
 
 
