@@ -41,12 +41,8 @@ class Session:
 
     def __enter__(self) -> Self:
         self._lockstep.expect_unseen(self._text)
-<<<<<<< HEAD
         self._recorder.within(sys._getframe(1))
-        self._recorder.__enter__()
-=======
         self._recorder.start()
->>>>>>> b35df0b (Layers in lockstep: a program for each of torch.nn; attention keeps its fast path under observation; lazy modules)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
