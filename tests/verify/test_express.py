@@ -55,3 +55,142 @@ def test_the_express_lane_tells_the_same_as_the_full_lane(program: Path) -> None
     assert fast.disagreements == ()
     assert [note for note in fast.notes if note.kind == "stopped"] == []
     assert Trace.from_json(fast.to_json()) == fast
+
+
+LOOP = """\
+import torch
+w = torch.ones(8, 8, requires_grad=True)
+for step in range(6):
+    h = torch.ones(4, 8)
+    for layer in range(3):
+        h = torch.relu(torch.nn.functional.linear(h, w)).exp().t().reshape(4, 8)
+    loss = h.mean()
+    loss.backward()
+    w.grad = None
+"""
+
+
+def test_most_calls_of_a_loop_take_the_express_lane() -> None:
+    trace, rows = recorded(LOOP, lane=True)
+    calls = [event for event in trace.events if event.kind == "call"]
+    assert rows > len(calls) * 0.6
+    assert trace.agreement.agreed == trace.agreement.checked == len(calls)
+
+
+def test_a_result_that_differs_from_the_plan_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan is told another stride than torch gives: the call must be compared in full and counted as what it is."""
+    session = Session("<program>", "program.py", LOOP, values=False)
+    lane = session._lockstep.lane
+    assert lane is not None
+    monkeypatch.setattr(lane, "_is_as_expected", lambda *_: False)
+    with session:
+        exec(compile(LOOP, "<program>", "exec"), {"__name__": "__main__"})
+    trace = session.finish()
+    slow, _ = recorded(LOOP, lane=False)
+    assert [event.op for event in trace.events] == [event.op for event in slow.events]
+    assert trace.agreement == slow.agreement
+
+
+def test_a_call_that_torch_refuses_although_the_shadow_did_it_is_a_disagreement() -> None:
+    source = "import torch\nx = torch.ones(2)\ny = x * 2\ntry:\n    y = x * 2\nexcept RuntimeError:\n    print('refused')\n"
+    session = Session("<program>", "program.py", source, values=False)
+    run = session._recorder._guarded
+
+    def guarded(tell, *told):
+        if getattr(tell, "__name__", "") == "after" and type(told[0]) is tuple:
+            session._lockstep.lane.failed(told[0], RuntimeError("no"))
+        else:
+            run(tell, *told)
+
+    session._recorder._guarded = guarded
+    with session, contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(source, "<program>", "exec"), {"__name__": "__main__"})
+    trace = session.finish()
+    assert [d.path for d in trace.disagreements] == ["outcome"]
+    assert trace.events[-1].error is not None
+
+
+KEEPING = """\
+import torch, weakref
+from torch.multiprocessing.reductions import StorageWeakRef
+w = torch.ones(8, requires_grad=True)
+gone, memory = [], []
+for step in range(5):
+    a = w * 2
+    b = a.exp()
+    c = b.view(2, 4)
+    gone += [weakref.ref(a), weakref.ref(b), weakref.ref(c)]
+    memory += [StorageWeakRef(t.untyped_storage()) for t in (a, b)]
+    del a, b, c
+alive = [ref() is not None for ref in gone], [not ref.expired() for ref in memory]
+"""
+
+
+def test_no_tensor_and_no_memory_is_kept_alive_by_the_recorder() -> None:
+    plain: dict = {}
+    exec(KEEPING, plain)
+    scope: dict = {}
+    session = Session("<program>", "program.py", KEEPING, values=False)
+    with session:
+        exec(compile(KEEPING, "<program>", "exec"), scope)
+    session.finish()
+    assert len(session._lockstep._writer.row_steps) > 5
+    assert scope["alive"] == plain["alive"] == ([False] * 15, [False] * 10)
+
+
+def test_a_deep_graph_is_kept_by_its_result_alone() -> None:
+    session = Session("<program>", "program.py", "", values=False)
+    x = torch.ones(2, requires_grad=True)
+    with session:
+        h = x
+        for _ in range(50):
+            h = (h * 2).exp()
+    nodes = session._lockstep._world.engine.graph.created
+    assert nodes == [] or len(nodes) < 5
+    record = session._lockstep._records.find(h)
+    assert record is not None
+    del h
+    session._lockstep._records.bury()
+    gc.collect()
+    assert session._lockstep._records.find(x) is not None
+    assert len(session._lockstep._records.by_mark) == 1
+
+
+def test_a_metadata_trace_has_no_numbers_and_no_harms() -> None:
+    source = "import torch\nx = torch.ones(3, requires_grad=True)\ny = x.exp()\ny.data.mul_(2)\ny.sum().backward()\n"
+    trace, _ = recorded(source, lane=True)
+    cells = [e.value["cells"] for event in trace.events for e in event.effects if e.path.count(".") == 1 and e.path.startswith("storages.")]
+    assert cells
+    assert set(map(str, cells)) == {"None"}
+    assert trace.harms == ()
+
+
+def test_canary_the_functions_behind_weak_storage_references() -> None:
+    t = torch.ones(3)
+    impl = t.untyped_storage()._weak_ref()
+    assert impl == t.untyped_storage()._cdata
+    found = torch.UntypedStorage._new_with_weak_ptr(impl)
+    assert found.data_ptr() == t.data_ptr()
+    del found, t
+    assert torch.UntypedStorage._expired(impl)
+    torch.UntypedStorage._free_weak_ref(impl)
+
+
+def test_canary_the_settings_that_plans_depend_on_can_be_asked_for() -> None:
+    assert torch._C._is_any_autocast_enabled() is False
+    with torch.autocast("cpu"):
+        assert torch._C._is_any_autocast_enabled() is True
+    assert torch._C._functorch.peek_interpreter_stack() is None
+    torch.func.vmap(lambda x: None if torch._C._functorch.peek_interpreter_stack() is None else x)(torch.ones(2))
+
+
+@pytest.mark.parametrize("mode", ["torch.autocast('cpu')", "torch.no_grad()", "torch.inference_mode()"])
+def test_plans_are_not_followed_under_other_settings(mode: str) -> None:
+    source = (
+        "import torch\nw = torch.ones(4, 4, requires_grad=True)\nx = torch.ones(4, 4)\nfor _ in range(3):\n    y = x @ w\n"
+        f"with {mode}:\n    for _ in range(3):\n        y = x @ w\ny = x @ w\n"
+    )
+    fast, _ = recorded(source, lane=True)
+    slow, _ = recorded(source, lane=False)
+    assert fast == slow
+    assert fast.disagreements == ()

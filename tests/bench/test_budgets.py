@@ -1,0 +1,59 @@
+"""What recording may cost, with room for a busy machine; ``python -m tests.bench.overhead`` measures it properly."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from pitfall_lab.verify import Session
+
+TEXT = Path(__file__).read_text(encoding="utf-8")
+#: Measured on a quiet machine: 4.0 without numbers, about 40 with them.
+MOST = {False: 6.0, True: 90.0}
+
+
+def chain(length: int) -> None:
+    h = torch.ones(64, requires_grad=True)
+    for _ in range(length // 2):
+        h = h * 1.0001
+        h = h + 0.0001
+    h.sum().backward()
+
+
+def spent(program: Callable[[], None]) -> float:
+    """Seconds of this thread (others may keep the machine busy)."""
+    gc.collect()
+    started = time.thread_time()
+    program()
+    return time.thread_time() - started
+
+
+def recorded(length: int, *, values: bool) -> float:
+    def program() -> None:
+        session = Session(__file__, "chain.py", TEXT, values=values)
+        with session:
+            chain(length)
+        session.finish()
+
+    return spent(program)
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_recording_a_chain_costs_a_known_factor(values: bool) -> None:
+    recorded(200, values=values)
+    rounds = 3 if values else 7
+    eager = min(spent(lambda: chain(1000)) for _ in range(rounds * 2))
+    mine = min(recorded(1000, values=values) for _ in range(rounds))
+    assert mine / eager < MOST[values], f"{mine / eager:.1f} times eager"
+
+
+def test_an_operation_costs_the_same_in_a_long_trace() -> None:
+    recorded(200, values=False)
+    short = min(recorded(1_000, values=False) for _ in range(5)) / 1_000
+    long = min(recorded(20_000, values=False) for _ in range(2)) / 20_000
+    assert long < 2 * short, f"{short * 1e6:.1f} us an operation in a trace of 1,000, {long * 1e6:.1f} us in one of 20,000"
