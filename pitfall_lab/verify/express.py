@@ -139,7 +139,7 @@ class Express:
 
     def after(self, ahead: Ahead, result: Any) -> None:
         """Compare with torch and write the row; where something differs, the full lane takes over."""
-        if not self._agrees(ahead, result):
+        if not (self._agrees(ahead, result) if ahead[0].simple is None else self._is_as_expected(ahead, result)):
             self._long_way.after(self._as_call(ahead), result)
 
     def failed(self, ahead: Ahead, error: BaseException) -> None:
@@ -151,9 +151,6 @@ class Express:
         plan, operands, shadows, nodes, place, _, _, insides = ahead
         if plan.leaves:
             self._graph.created.clear()
-        simple = plan.simple
-        if simple is not None:
-            return self._is_as_expected(plan, simple, operands, shadows[0], nodes, place, result)
         reals = (result,) if type(result) in _TENSORS else result
         if type(reals) not in (tuple, list) or len(reals) != len(plan.results):
             return False
@@ -182,10 +179,10 @@ class Express:
         self._write(plan, place, births, marks, entered[0] if len(entered) == 1 else None, step)
         return True
 
-    def _is_as_expected(  # noqa: PLR0917 - one call instead of an object: this runs after every call
-        self, plan: Plan, expected: Expected, operands: list[TensorRecord], shadow: ShadowTensor, nodes: Any, place: Place, real: Any
-    ) -> bool:
+    def _is_as_expected(self, ahead: Ahead, real: Any) -> bool:
         """The same for the plans that most calls have: one tensor with memory of its own and at most one node."""
+        plan, operands, (shadow,), nodes, place, _, _, _ = ahead
+        expected: Any = plan.simple
         if (
             type(real) is not torch.Tensor
             or real.shape != expected.shape
@@ -212,6 +209,7 @@ class Express:
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
         t, storages, counters, nodes_before = births
         if plan.leaves:
+            self._graph.created.clear()
             self._label_leaves(plan, operands)
         if node is not None:
             own = nodes[0]

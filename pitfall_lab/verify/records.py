@@ -309,6 +309,13 @@ class Records:
         ones that waited longest first, but only a few of them: what a call costs must not grow with what a program has made.
         """
         died, self.died = self.died, []
+        if len(died) == 1 and not self.left:  # the usual case: a name was bound to something else
+            record = died[0]
+            place = record.storage
+            if place is not None and place.members == {record.mark} and len(place.impls) == 1 and facts.is_gone(place.impls[0]):
+                place.members.clear()
+                self._drop(place)
+                return (record.mark,), (place.mark,)
         gone = []
         for record in died:
             place = record.storage
