@@ -171,11 +171,7 @@ class Recorder(TorchFunctionMode):
                     self._guarded(self._lane.failed, ahead, error)
                     ahead = caller = func = args = kwargs = run = _types = None  # type: ignore[assignment]
                     raise
-                if not self._stopped:
-                    try:
-                        self._lane.after(ahead, result)
-                    except Exception as error:  # as in _guarded; this runs after every call
-                        self.stop(_reason(error))
+                self._guarded(self._lane.after, ahead, result)
                 return result
         call, verdict = self._begin(func, args, kwargs, caller)
         caller = None

@@ -309,13 +309,8 @@ class Records:
         ones that waited longest first, but only a few of them: what a call costs must not grow with what a program has made.
         """
         died, self.died = self.died, []
-        if len(died) == 1 and not self.left:  # the usual case: a name was bound to something else
-            record = died[0]
-            place = record.storage
-            if place is not None and place.members == {record.mark} and len(place.impls) == 1 and facts.is_gone(place.impls[0]):
-                place.members.clear()
-                self._drop(place)
-                return (record.mark,), (place.mark,)
+        if len(died) == 1 and not self.left and self._goes_with(died[0]):
+            return (died[0].mark,), (died[0].storage.mark,)  # type: ignore[union-attr]
         gone = []
         for record in died:
             place = record.storage
@@ -338,6 +333,15 @@ class Records:
         if len(gone) > 1:
             gone.sort()
         return tuple([record.mark for record in died]), tuple(gone)
+
+    def _goes_with(self, record: TensorRecord) -> bool:
+        """The usual case, when a name is bound to something else: memory that has gone with its only tensor. It is forgotten."""
+        place = record.storage
+        if place is None or place.members != {record.mark} or len(place.impls) != 1 or not facts.is_gone(place.impls[0]):
+            return False
+        place.members.clear()
+        self._drop(place)
+        return True
 
     def _drop(self, record: StorageRecord) -> None:
         del self.storages[record.mark]
