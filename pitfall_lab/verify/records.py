@@ -330,9 +330,7 @@ class Records:
                 else:
                     gone.append(mark)
                     self._drop(left)
-        if len(gone) > 1:
-            gone.sort()
-        return tuple([record.mark for record in died]), tuple(gone)
+        return tuple([record.mark for record in died]), tuple(sorted(gone))
 
     def _goes_with(self, record: TensorRecord) -> bool:
         """The usual case, when a name is bound to something else: memory that has gone with its only tensor. It is forgotten."""
