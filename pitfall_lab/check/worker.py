@@ -47,7 +47,8 @@ def _serve() -> None:
     _adopt_orphans()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import pitfall_lab.verify  # noqa: F401 - so that forks find it imported
+        import pitfall_lab.rules
+        import pitfall_lab.verify  # noqa: F401 - so that forks find them imported
         from pitfall_lab.verify.witness import prepare
     gc.collect()
     gc.freeze()  # torch's own objects stay: no run has to look at them again
