@@ -669,6 +669,130 @@ f = torch.sigmoid(A @ x).log().sum()
 v = torch.randn(3)
 (hv,) = torch.autograd.grad(g @ v, x)
 """,
+    "hook keep": """
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+kept = []
+h = x * 3
+h.register_hook(kept.append)
+x.register_hook(lambda g: kept.append(g))
+(h * h).sum().backward()
+(x * 2).sum().backward()
+print(x.grad._version, [k.tolist() for k in kept])
+""",
+    "hook two paths": """
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+h = x * 3
+h.register_hook(lambda g: g * 10)
+((h * h).sum() + (x * 2).sum()).backward()
+""",
+    "nested backward in hook": """
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+w = torch.tensor([1.0, 2.0], requires_grad=True)
+h = x * 3
+def hook(g):
+    with torch.enable_grad():
+        (w * 2).sum().backward()
+h.register_hook(hook)
+h.sum().backward()
+""",
+    "grad with hooks": """
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+h = x * 3
+h.register_hook(lambda g: g * 10)
+y = (h * h).sum()
+a = torch.autograd.grad(y, [h, x], retain_graph=True)
+b = torch.autograd.grad(y, h, retain_graph=True)
+c = torch.autograd.grad(y, x)
+print(a, b, c)
+""",
+    "fn large": """
+class Sq(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): ctx.save_for_backward(x); return x * x
+    @staticmethod
+    def backward(ctx, g): (x,) = ctx.saved_tensors; return 2 * x * g
+x = torch.ones(100, 100, requires_grad=True)
+Sq.apply(x).sum().backward()
+(Sq.apply(x * 2) * 3).mean().backward()
+""",
+    "fn no ask": """
+class S(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): ctx.save_for_backward(x); return x * 1
+    @staticmethod
+    def backward(ctx, g): return g
+x = torch.ones(2, requires_grad=True); h = x * 1
+y = S.apply(h); h.add_(1)
+y.sum().backward()
+""",
+    "train hooks": """
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+norms = []
+for p in net.parameters(): p.register_hook(lambda g: norms.append(g.norm().item()))
+net[0].weight.register_hook(lambda g: g.clamp(-0.1, 0.1))
+opt = torch.optim.Adam(net.parameters())
+for _ in range(4):
+    opt.zero_grad()
+    F.mse_loss(net(torch.randn(8, 3)), torch.randn(8, 1)).backward()
+    opt.step()
+""",
+    "opt in backward": """
+torch.manual_seed(0)
+net = nn.Linear(3, 1)
+opts = {p: torch.optim.SGD([p], lr=0.1) for p in net.parameters()}
+def step(p):
+    opts[p].step(); opts[p].zero_grad()
+for p in net.parameters(): p.register_post_accumulate_grad_hook(step)
+for _ in range(3): net(torch.randn(4, 3)).pow(2).mean().backward()
+""",
+    "pack numpy": """
+import numpy as np
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().numpy().copy(), lambda a: torch.from_numpy(a)):
+    y = (x.exp() * x).sin()
+y.sum().backward()
+""",
+    "pack raises": """
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+def bad(t): raise ValueError('no')
+try:
+    with torch.autograd.graph.saved_tensors_hooks(bad, lambda t: t): y = x.exp()
+except ValueError as e: print(e)
+with torch.autograd.graph.saved_tensors_hooks(lambda t: t, bad): y = x.exp()
+try: y.sum().backward()
+except ValueError as e: print(e)
+y2 = x.exp().sum(); y2.backward()
+""",
+    "dropout relu ckpt": """
+torch.manual_seed(0)
+blk = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Dropout(0.1), nn.LayerNorm(4))
+x = torch.randn(2, 4)
+for _ in range(2):
+    y = checkpoint(blk, x, use_reentrant=False)
+    y.sum().backward()
+print(blk[0].weight.grad.sum())
+""",
+    "lstm": """
+torch.manual_seed(0)
+m = nn.LSTM(3, 4); o, _ = m(torch.randn(5, 2, 3)); o.sum().backward()
+c = nn.Conv2d(1, 2, 3); c(torch.randn(1, 1, 5, 5)).relu().sum().backward()
+""",
+    "third": """
+x = torch.tensor(2.0, requires_grad=True)
+y = x ** 4
+for _ in range(3):
+    (y,) = torch.autograd.grad(y, x, create_graph=True)
+print(y)
+z = torch.sigmoid(x)
+for _ in range(3):
+    (z,) = torch.autograd.grad(z, x, create_graph=True)
+""",
+    "embedding hook": """
+torch.manual_seed(0)
+e = nn.Embedding(5, 3); e.weight.register_hook(lambda g: g / 2)
+e(torch.tensor([1, 2, 1])).sum().backward()
+""",
 }  # fmt: skip
 
 
@@ -721,6 +845,9 @@ REASONS = {
     "gradient edge": {"an argument of type GradientEdge"},
     "hook raises": {"code of the program's own, or of a node without a model, raised it"},
     "hook inplace": {"code of the program's own, or of a node without a model, raised it"},
+    "pack raises": {"a saved-tensor hook of the program's raised it", "code of the program's own, or of a node without a model, raised it"},
+    "third": {"create_graph: the second derivative of SigmoidBackwardBackward0 is not modelled", "create_graph: a hook or a node without a model is on the way"},
+    "lstm": {"no entry for torch.lstm"},
     "gradcheck": {"backward went through a node without a model"},
     "fn once": {"create_graph: a hook or a node without a model is on the way"},
     "fn double": {"create_graph: a hook or a node without a model is on the way"},
