@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from pitfall_lab.rules import find
 from pitfall_lab.trace import Trace
-from pitfall_lab.verify import Session
+from pitfall_lab.verify import Session, trace_program
 from tests.corpus import PROGRAMS
 
 #: They end the recording or the process in ways of their own, or take long.
@@ -188,3 +189,11 @@ def test_plans_are_not_followed_under_other_settings(mode: str) -> None:
     slow, _ = recorded(source, lane=False)
     assert fast == slow
     assert fast.disagreements == ()
+
+
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.stem.startswith(("silent", "error"))], ids=lambda p: p.stem)
+def test_rules_say_no_more_about_a_trace_without_numbers(program: Path) -> None:
+    source = program.read_text(encoding="utf-8")
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings(action="ignore"):
+        bare, full = trace_program(source, values=False), trace_program(source)
+    assert {finding.rule for finding in find(bare)} <= {finding.rule for finding in find(full)}
