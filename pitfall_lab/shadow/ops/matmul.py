@@ -15,7 +15,7 @@ from pitfall_lab.shadow.ops import pointwise, views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_history, own, pure, records, tensor_only
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides, is_contiguous
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, contiguous_strides, is_contiguous
 
 
 def _column_major(t: ShadowTensor) -> bool:
@@ -180,9 +180,10 @@ def _folds(small: ShadowTensor, shape: Shape, stride: Shape) -> bool:
 
 
 def unsafe_view(e: Engine, self: ShadowTensor, shape: Shape) -> ShadowTensor:
-    """A fresh result under another shape; it owns its memory."""
+    """The same memory under another shape, with a counter of its own: writes to the one are not counted on the other."""
     before = self.shape
-    result = ShadowTensor(e.graph, self.storage, shape, contiguous_strides(shape), 0, self.dtype, self.counter)
+    counter = None if self.counter is None else Counter()
+    result = ShadowTensor(e.graph, self.storage, shape, contiguous_strides(shape), self.offset, self.dtype, counter)
     result.inference = self.inference
     if records(e, self):
         node = e.graph.new_node("UnsafeViewBackward0", (e.graph.edge(self),), lambda g, s: (g.reshape(before),))
