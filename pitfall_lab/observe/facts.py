@@ -205,9 +205,9 @@ def checks_nan() -> bool:
     return torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()
 
 
-def plain_defaults() -> bool:
-    """Whether new floats are float32, as they are unless the program says otherwise."""
-    return torch.get_default_dtype() is torch.float32
+def default_dtype() -> str:
+    """The type of new floats."""
+    return dtype_name(torch.get_default_dtype())
 
 
 def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -87,7 +87,18 @@ _SCALAR = {
     "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
 }  # fmt: skip
 _TYPED = {"Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double"}
-CATEGORY_DEFAULT = (BOOL, INT64, FLOAT32, DType("complex64"))
+_default = FLOAT32
+
+
+def default_float() -> DType:
+    """The type of new floats; each engine sets its own before a call (``torch.set_default_dtype``)."""
+    return _default
+
+
+def set_default_float(dtype: DType) -> None:
+    """Make ``dtype`` the type of new floats."""
+    global _default  # noqa: PLW0603 - torch's own is one for the whole process
+    _default = dtype
 
 
 def type_name(dtype: DType) -> str:
@@ -109,7 +120,9 @@ def of_number(value: complex) -> DType:
         return BOOL
     if isinstance(value, int | np.integer):
         return INT64
-    return FLOAT32 if isinstance(value, float | np.floating) else DType("complex64")
+    if isinstance(value, float | np.floating):
+        return _default
+    return DType("complex128" if _default == FLOAT64 else "complex64")
 
 
 def promote(a: DType, b: DType) -> DType:

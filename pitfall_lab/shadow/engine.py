@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from pitfall_lab.shadow.dtypes import Device, DType
+from pitfall_lab.shadow.dtypes import FLOAT32, Device, DType, set_default_float
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
 from pitfall_lab.shadow.hooks import Suspended
@@ -87,6 +87,7 @@ class Engine:
         self.strict = False
         self.anomaly = False
         """Whether a stand-alone program has switched anomaly mode on."""
+        self.default_float = FLOAT32
         self.random: np.random.Generator | None = np.random.default_rng(0) if standalone else None
         self.graph = Graph(policy)
         self.graph.follows_values = value_limit >= 0
@@ -169,6 +170,7 @@ class Engine:
 
     def begin(self) -> None:
         """Start a new record of what is about to happen."""
+        set_default_float(self.default_float)
         self.graph.created = []
         self.graph.stale = []
         self.writes, self.ran, self.harms, self.warnings = [], [], [], []

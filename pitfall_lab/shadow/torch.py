@@ -72,6 +72,16 @@ def __getattr__(name: str) -> Any:
     return found
 
 
+def set_default_dtype(dtype: DType) -> None:
+    """Make ``dtype`` the type of new floats."""
+    engine().default_float = DType(dtype)
+
+
+def get_default_dtype() -> DType:
+    """The type of new floats."""
+    return engine().default_float
+
+
 def modules() -> dict[str, Any]:
     """What ``sys.modules`` must hold for ``import torch`` to mean this module."""
     return {
@@ -90,6 +100,7 @@ __all__ = [
     "device",
     "enable_grad",
     "engine",
+    "get_default_dtype",
     "inference_mode",
     "is_grad_enabled",
     "is_tensor",
@@ -98,6 +109,7 @@ __all__ = [
     "no_grad",
     "optim",
     "reset",
+    "set_default_dtype",
     "set_grad_enabled",
     "set_printoptions",
 ]  # fmt: skip

@@ -32,6 +32,7 @@ def predict(world: World, call: Call) -> str:
 
     devices: list[Device] = []
     call_args = (call.args[0], None) if call.name in HOOKS and len(call.args) == 2 else call.args  # what a hook does is torch's to tell
+    world.engine.default_float = DType(facts.default_dtype())
     try:
         args, kwargs = (values.convert(part, shadow, DType, Device) for part in (call_args, call.kwargs))
         call.memory["applied"] = world.engine.call(call.name, args, kwargs)
@@ -47,8 +48,6 @@ def predict(world: World, call: Call) -> str:
 
 def _unsuitable(call: Call) -> str:
     """Why the program's settings make torch do something else than the shadow would, if they do."""
-    if not facts.plain_defaults():
-        return "the program changed torch's default dtype"
     if facts.autocasting():
         return "autocast decides the types of operands"
     if call.name in BACKWARD and facts.distributed():

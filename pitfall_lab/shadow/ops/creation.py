@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, from_numpy, of_number, promote
+from pitfall_lab.shadow.dtypes import INT64, DType, default_float, from_numpy, of_number, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops.kit import NUMBERS, as_shape, copied, new, preserved, tensor_only
@@ -57,7 +57,7 @@ def _filled(name: str, value: Any) -> None:
         if out is not None or names is not None:
             raise Unmodelled("out= and names= are not modelled")
         shape = as_shape(size)
-        return made(e, shape, dtype or FLOAT32, None if value is None and e.random is None else np.full((), value or 0), requires_grad)
+        return made(e, shape, dtype or default_float(), None if value is None and e.random is None else np.full((), value or 0), requires_grad)
 
     def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
              memory_format: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
@@ -113,7 +113,7 @@ def arange(e: Engine, *bounds: Any, dtype: Any = None, requires_grad: bool = Fal
     if given or out is not None or not all(isinstance(x, NUMBERS) for x in bounds):
         raise Unmodelled("arange with keywords or tensors")
     first, last, by = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-    kind = DType(dtype) if dtype else (FLOAT32 if any(isinstance(x, float | np.floating) for x in bounds) else INT64)
+    kind = DType(dtype) if dtype else (default_float() if any(isinstance(x, float | np.floating) for x in bounds) else INT64)
     count = max(int(np.ceil((last - first) / by)), 0)
     return made(e, (count,), kind, first + np.arange(count, dtype=np.float64 if kind.category > 1 else np.int64) * by, requires_grad)
 
@@ -122,14 +122,14 @@ def arange(e: Engine, *bounds: Any, dtype: Any = None, requires_grad: bool = Fal
 def linspace(e: Engine, start: Any, end: Any, steps: int, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
              layout: Any = None, pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
-    return made(e, (steps,), dtype or FLOAT32, np.linspace(start, end, steps), requires_grad)
+    return made(e, (steps,), dtype or default_float(), np.linspace(start, end, steps), requires_grad)
 
 
 @op("torch.eye", samples=("torch.eye(3)", "torch.eye(2, 3)"))
 def eye(e: Engine, n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
         pin_memory: Any = None, out: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
-    return made(e, (n, n if m is None else m), dtype or FLOAT32, np.eye(n, m), requires_grad)
+    return made(e, (n, n if m is None else m), dtype or default_float(), np.eye(n, m), requires_grad)
 
 
 # -- random numbers: unknown in lockstep, NumPy's own when stand-alone
@@ -145,8 +145,8 @@ def _random(name: str, kernel: str, draw: Callable[[np.random.Generator, Shape],
             layout: Any = None, pin_memory: Any = None, out: Any = None, names: Any = None) -> ShadowTensor:  # fmt: skip
         plain(device, layout, pin_memory)
         shape = as_shape(size)
-        _check_random(kernel, DType(dtype or FLOAT32))
-        return made(e, shape, dtype or FLOAT32, None if e.random is None else draw(e.random, shape), requires_grad)
+        _check_random(kernel, DType(dtype or default_float()))
+        return made(e, shape, dtype or default_float(), None if e.random is None else draw(e.random, shape), requires_grad)
 
     def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
              memory_format: Any = None, pin_memory: Any = None, generator: Any = None) -> ShadowTensor:  # fmt: skip
@@ -242,7 +242,7 @@ def tensor(
     plain(device, None, pin_memory)
     if e.policy.torch_tensor_shares_memory and isinstance(data, ShadowTensor | np.ndarray):
         return alias(e, data, data.counter) if isinstance(data, ShadowTensor) else from_array(e, data)
-    kind = DType(dtype) if dtype else (_python_dtype(data) or FLOAT32)
+    kind = DType(dtype) if dtype else (_python_dtype(data) or default_float())
     values = _python_values(data)
     if isinstance(data, ShadowTensor):
         e.warnings.append(COPY_CONSTRUCT)

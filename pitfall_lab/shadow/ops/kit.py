@@ -19,7 +19,7 @@ from weakref import ref
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.dtypes import BOOL, CATEGORY_DEFAULT, DType, can_cast, from_numpy, of_number, result_type
+from pitfall_lab.shadow.dtypes import BOOL, DType, can_cast, default_float, from_numpy, of_number, result_type
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Edge, Node, Saved, Vjp, positions
@@ -194,7 +194,7 @@ def promoted(*operands: Operand) -> DType:
 
 def as_float(dtype: DType) -> DType:
     """Integers become the default float where a function has no integer result."""
-    return CATEGORY_DEFAULT[2] if dtype.category < 2 else dtype
+    return default_float() if dtype.category < 2 else dtype
 
 
 def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride: Shape | None = None) -> ShadowTensor:
