@@ -55,7 +55,7 @@ class DType(str):
     def itemsize(self) -> int:
         """Bytes per element."""
         twin = self.numpy
-        return twin.itemsize if twin is not None else 2
+        return twin.itemsize if twin is not None else 4 if self == "complex32" else 1 if self.startswith("float8") else 2
 
     @property
     def scalar_name(self) -> str:
@@ -80,13 +80,20 @@ FLOAT32, FLOAT64, INT64, BOOL = DType("float32"), DType("float64"), DType("int64
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COMPLEX = ("complex64", "complex128")
-_CATEGORY = {"bool": 0} | dict.fromkeys(_INTEGERS, 1) | dict.fromkeys(_FLOATS, 2) | dict.fromkeys(_COMPLEX, 3)
+_CATEGORY = {"bool": 0} | dict.fromkeys(_INTEGERS, 1) | dict.fromkeys(_FLOATS, 2) | dict.fromkeys((*_COMPLEX, "complex32"), 3)
 _NUMPY = {name: np.dtype(name) for name in ("bool", *_INTEGERS, "float16", "float32", "float64", *_COMPLEX)}
 _SCALAR = {
     "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",
     "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+    "complex32": "ComplexHalf", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64", "float8_e4m3fn": "Float8_e4m3fn",
+    "float8_e5m2": "Float8_e5m2",
 }  # fmt: skip
 _TYPED = {"Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double"}
+_COMPLEX_OF = {
+    "float16": DType("complex32"), "bfloat16": DType("complex64"), "float32": DType("complex64"), "float64": DType("complex128"),
+}  # fmt: skip
+_ALONE = frozenset({"uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2"})
+"""Types that torch promotes with few others: left to torch."""
 _default = FLOAT32
 
 
@@ -122,7 +129,7 @@ def of_number(value: complex) -> DType:
         return INT64
     if isinstance(value, float | np.floating):
         return _default
-    return DType("complex128" if _default == FLOAT64 else "complex64")
+    return _COMPLEX_OF[_default[:]]
 
 
 def promote(a: DType, b: DType) -> DType:
@@ -153,6 +160,9 @@ def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
     >>> result_type([(INT64, 1, False), (FLOAT32, 0, True)]), result_type([(INT64, 1, False), (FLOAT64, 0, False)])
     (torch.float32, torch.float64)
     """
+    operands = list(operands)
+    if len({dtype for dtype, _, _ in operands}) > 1 and any(dtype[:] in _ALONE for dtype, _, number in operands if not number):
+        raise ValueError("types that torch hardly promotes")
     found: list[DType | None] = [None, None, None]
     for dtype, ndim, number in operands:
         rank = 2 if number else (1 if ndim == 0 else 0)
@@ -165,8 +175,8 @@ def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
         if result is None:
             result = kept
         elif kept.category > result.category:
-            # a complex number beside float64 gives complex128, not complex64
-            result = promote(result, kept) if kept.category == 3 else kept
+            # a complex number beside floats gives the complex type of their precision
+            result = _COMPLEX_OF.get(result[:], kept) if kept.category == 3 else kept
     if result is None:
         raise ValueError("result_type needs an operand")
     return result

@@ -142,6 +142,7 @@ class Engine:
         """
         from pitfall_lab.shadow.ops import ENTRIES
         from pitfall_lab.shadow.ops.out import run_into
+        from pitfall_lab.shadow.ops.types import check_types
 
         entry = ENTRIES.get(name)
         if entry is None:
@@ -149,6 +150,8 @@ class Engine:
         self.begin()
         try:
             with np.errstate(all="ignore"):
+                if entry.refuses:
+                    check_types(entry, args)
                 kwargs = kwargs or {}
                 if "axis" in kwargs or "keepdims" in kwargs:
                     kwargs = {NUMPY_NAMES.get(key, key): value for key, value in kwargs.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import pytest
@@ -17,6 +18,13 @@ NAMES = (
     "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
     "uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2",
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "ComplexHalf support is experimental"
+        yield
 
 
 def operand(name: str, ndim: int) -> torch.Tensor:
@@ -40,12 +48,21 @@ def test_two_tensors_promote_as_in_torch(first: int, second: int):
     assert wrong == []
 
 
+NUMBERS = """\
+import torch
+torch.set_default_dtype(torch.{default})
+try:
+    kinds = [str((torch.ones(1, dtype=getattr(torch, n)) * {number}).dtype) for n in {names}]
+finally:
+    torch.set_default_dtype(torch.float32)
+"""
+
+
 @pytest.mark.parametrize("number", [True, 2, 1.5, 1j], ids=str)
 @pytest.mark.parametrize("default", ["float32", "float64"])
 def test_a_tensor_and_a_number_promote_as_in_torch(number: complex, default: str):
-    source = "import torch\ntorch.set_default_dtype(torch.{default})\ntry:\n    kinds = [str((torch.ones(1, dtype=getattr(torch, n)) * {number}).dtype) for n in {names}]\nfinally:\n    torch.set_default_dtype(torch.float32)\n"
     names = [n for n in NAMES[:12] if n != "bfloat16"]
-    text = source.format(default=default, number=number, names=names)
+    text = NUMBERS.format(default=default, number=number, names=names)
     real: dict[str, Any] = {}
     exec(text, real)
     ours, error, _ = run(text.replace("getattr(torch, n)", "torch.dtypes.DType(n)"))
@@ -77,14 +94,15 @@ REFUSED = (
 @pytest.mark.parametrize("sample", REFUSED)
 def test_mixed_types_give_torchs_result_or_torchs_words(sample: str):
     ours = attempt(world("shadow", sample), sample)
-    if isinstance(ours, NotImplementedError):
+    if isinstance(ours, NotImplementedError) and "not implemented for" not in str(ours):
         assert sample in UNMODELLED, ours
         return
     assert sample not in UNMODELLED
     compare_results(attempt(world("torch", sample), sample), ours, sample)
 
 
-UNMODELLED: set[str] = set()
+UNMODELLED = {"n.lerp(n, 0.5)", "a.gather(0, p)"}
+"""Refused by torch in words that the shadow does not have."""
 
 
 DEFAULTS = """\

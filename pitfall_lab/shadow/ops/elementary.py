@@ -231,6 +231,8 @@ def _cleaned(nan: Any, posinf: Any, neginf: Any) -> Rule:
 @op("nan_to_num", saves="self", samples=("torch.nan_to_num(a)", "(a / 0).nan_to_num(1.0, 2.0)"))
 def nan_to_num(e: Engine, input: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> ShadowTensor:
     tensor_only(input)
+    if input.dtype == "float16":
+        raise Unmodelled("the limits of half precision")
     return pointwise(e, _cleaned(nan, posinf, neginf), (input,), input.dtype, input.dtype)
 
 
@@ -266,8 +268,10 @@ def binary(name: str, rule: Rule, samples: tuple[str, ...], *, floats: bool = Fa
         pair = operand(input), operand(other)
         check(e, *pair)
         kind = as_float(promoted(*pair)) if floats else promoted(*pair)
-        if kind.is_complex:
-            raise Unmodelled(f"{name} of complex numbers")
+        if name.endswith("_shift") and kind.category != 1:
+            raise ShadowError("NotImplementedError", f'"{name[8]}shift_cpu" not implemented for \'{kind.scalar_name}\'', "dtype")
+        if kind.is_complex or (name == "nextafter" and kind == "float16"):
+            raise Unmodelled(f"{name} of complex numbers or in half precision")
         return pointwise(e, rule, pair, dtype or kind, kind)
 
     def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:

@@ -168,6 +168,11 @@ def tensor_only(*values: Any) -> None:
             raise Unmodelled(f"expected a tensor, got {type(value).__name__}")
 
 
+def computed_in(dtype: DType) -> Any:
+    """NumPy's type for computing: half precision is computed in float32 and rounded once, as torch's kernels do."""
+    return np.float32 if dtype == "float16" else dtype.numpy
+
+
 def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = None) -> list[Any] | None:
     """The operands' numbers, cast to ``dtype``; None when one is not modelled. An operand left out (None) stays None."""
     found: list[Any] = []
@@ -178,9 +183,10 @@ def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = 
             seen = x.window()
             if seen is None:
                 return None
-            found.append(seen if dtype is None or x.dtype == dtype else seen.astype(dtype.numpy))
+            kind = computed_in(x.dtype if dtype is None else dtype)
+            found.append(seen if seen.dtype == kind else seen.astype(x.dtype.numpy if dtype is None else dtype.numpy).astype(kind))
         else:
-            found.append(np.asarray(x).astype(dtype.numpy) if dtype is not None else np.asarray(x))
+            found.append(np.asarray(x).astype(computed_in(dtype)) if dtype is not None else np.asarray(x))
     return found
 
 

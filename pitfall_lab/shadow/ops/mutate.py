@@ -13,7 +13,7 @@ import numpy as np
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops.kit import NUMBERS, Rule, as_shape, broadcast, check_overlap, in_place, preserved, pure, tensor_only
 from pitfall_lab.shadow.ops.memory_format import follows, strides
 from pitfall_lab.shadow.ops.registry import add, op
@@ -72,12 +72,17 @@ def _fits(self: ShadowTensor, src: ShadowTensor) -> None:
         raise runtime(f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(shape)}", "shape", tensor=self)
 
 
-def _random_fill(name: str, draw: Any) -> None:
+def _random_fill(name: str, node: str, kernel: str | None, draw: Any) -> None:
     def run(e: Engine, self: Any, *parameters: Any, generator: Any = None, **named: Any) -> ShadowTensor:
         tensor_only(self)
+        if any(isinstance(p, ShadowTensor) for p in parameters):
+            raise Unmodelled(f"{name} with a tensor of parameters")
+        if kernel is None and self.dtype.category < 2:
+            raise Unmodelled(f"{name} of whole numbers")
+        if kernel and self.dtype.category < 2:
+            raise ShadowError("NotImplementedError", f'"{kernel}" not implemented for \'{self.dtype.scalar_name}\'', "dtype")
         values = None if e.random is None or named else draw(e.random, self.shape, *parameters)
-        title = name.rstrip("_").capitalize()
-        rule = Rule(f"{title}Backward0", lambda a: values if values is not None else a, (), lambda g, s: (np.zeros_like(g),))
+        rule = Rule(node, lambda a: values if values is not None else a, (), lambda g, s: (np.zeros_like(g),))
         check_overlap(self) if not (self.requires_grad and e.grad_enabled) else None
         result = in_place(e, rule, (self,), elementwise=False, overwrites=True)
         if values is None:
@@ -87,11 +92,13 @@ def _random_fill(name: str, draw: Any) -> None:
     add(f".{name}", run, "inplace")
 
 
-_random_fill("normal_", lambda r, shape, mean=0.0, std=1.0: r.normal(mean, std, shape))
-_random_fill("uniform_", lambda r, shape, low=0.0, high=1.0: r.uniform(low, high, shape))
-_random_fill("exponential_", lambda r, shape, rate=1.0: r.exponential(1 / rate, shape))
-_random_fill("cauchy_", lambda r, shape, median=0.0, sigma=1.0: median + sigma * r.standard_cauchy(shape))
-_random_fill("geometric_", lambda r, shape, p: r.geometric(p, shape))
+_random_fill("normal_", "NormalBackward0", "normal_kernel_cpu", lambda r, shape, mean=0.0, std=1.0: r.normal(mean, std, shape))
+_random_fill("uniform_", "UniformBackward0", "check_uniform_bounds", lambda r, shape, low=0.0, high=1.0: r.uniform(low, high, shape))
+_random_fill("bernoulli_", "BernoulliBackward2", "", lambda r, shape, p=0.5: r.random(shape) < p)
+_random_fill("exponential_", "ExponentialBackward0", None, lambda r, shape, lambd=1.0: r.exponential(1 / lambd, shape))
+_random_fill("geometric_", "GeometricBackward0", "", lambda r, shape, p: r.geometric(p, shape))
+_random_fill("log_normal_", "LogNormalBackward0", "log_normal_cpu", lambda r, shape, mean=1.0, std=2.0: r.lognormal(mean, std, shape))
+_random_fill("cauchy_", "CauchyBackward0", None, lambda r, shape, median=0.0, sigma=1.0: median + sigma * r.standard_cauchy(shape))
 
 
 def _init(name: str, value: Any = None) -> None:
@@ -216,6 +223,8 @@ def delete_grad(e: Engine, self: Any) -> None:
 def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     """Look at other memory, under the old counter."""
     tensor_only(self, source)
+    if self.dtype != source.dtype:
+        raise Unmodelled("set_ to memory of another type")
     recording = e.grad_enabled and (self.requires_grad or source.requires_grad)
     e.graph.check_inplace(self, recording)
     if recording or self.view is not None:

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType
+from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType, can_cast
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
@@ -90,8 +90,18 @@ DIV = Rule("DivBackward0", np.true_divide, (Keep("other", 1), Keep("self", 0, 1)
 
 
 def _check_bool_sub(*operands: Operand) -> None:
-    if any(isinstance(x, ShadowTensor) and x.dtype == BOOL for x in operands):
-        raise Unmodelled("subtraction of bool tensors")
+    """Refuse to subtract truth values, in torch's words."""
+    truths = [x.dtype == BOOL if isinstance(x, ShadowTensor) else isinstance(x, bool) for x in operands]
+    if len(operands) == 2 and all(truths):
+        text = "with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
+    elif any(truths):
+        text = f"with a bool tensor is not supported. {INVERT}"
+    else:
+        return
+    raise runtime(f"Subtraction, the `-` operator, {text}", "dtype")
+
+
+INVERT = "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
 
 
 @op("add", samples=("a + b", "a + 2", "2.5 + a", "a + c", "torch.add(a, b, alpha=3)", "n + 1.5", "n + n"))
@@ -189,6 +199,8 @@ def _power(base: Any, exponent: Any) -> Any:
 
 def _integer_power(base: Any, exponent: Any) -> Any:
     if np.any(np.asarray(exponent) < 0):
+        if np.ndim(exponent):
+            raise Unmodelled("negative powers of whole numbers")
         raise runtime("Integers to negative integer powers are not allowed.", "dtype")
     return np.power(base, exponent)
 
@@ -241,7 +253,7 @@ def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
     dtype = promoted(self, other)
     log = math.log(other) if other > 0 else (0.0 if other == 0 else math.nan)
     keeps = (Keep("exponent", 0), Keep("result", "result"))
-    rule = Rule("PowBackward2", lambda x: np.power(np.asarray(other).astype(x.dtype), x), keeps, lambda g, s: (g * (s.result * log),))
+    rule = Rule("PowBackward2", lambda x: _power(np.asarray(other).astype(x.dtype), x), keeps, lambda g, s: (g * (s.result * log),))
     return pointwise(e, rule, (self,), dtype, dtype)
 
 
@@ -318,7 +330,9 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
 
 
 def _real(tensor: ShadowTensor, name: str) -> None:
-    """Complex derivatives are conjugated in ways that are not modelled, and some functions leave the complex plane."""
+    """Refuse to negate truth values. Complex derivatives are conjugated in ways that are not modelled, and some functions leave the complex plane."""
+    if name == "neg" and tensor.dtype == BOOL:
+        raise runtime(f"Negation, the `-` operator, on a bool tensor is not supported. {INVERT}", "dtype")
     if tensor.dtype.is_complex and (name not in ("neg", "exp") or tensor.requires_grad):
         raise Unmodelled(f"{name} of complex numbers")
 
@@ -535,7 +549,17 @@ def clamp(e: Engine, input: Any, min: Any = None, max: Any = None, *, out: Any =
 @op(".clamp_", "torch.clamp_", ".clip_", kind="inplace", saves="a clone of self", samples=("h.clamp_(0, 1)", "h.clamp_(min=0)"))
 def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> ShadowTensor:
     dtype = _clamp_arguments(self, min, max)
+    check_number_fits(self, dtype)
     return in_place(e, _clamp_rule(min, max), (self,), dtype)
+
+
+def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
+    """Refuse a bound of a higher category; torch names the target's type as C++ does here."""
+    if not can_cast(dtype, self.dtype):
+        from pitfall_lab.shadow.ops.matmul import C_TYPES
+
+        text = f"result type {dtype.scalar_name} can't be cast to the desired output type {C_TYPES[self.dtype]}"
+        raise runtime(text, "dtype", tensor=self)
 
 
 def _register_bound(name: str, forward: Any, inside: Any) -> tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]:
@@ -652,7 +676,8 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
         raise Unmodelled("where with one argument")
     tensor_only(condition)
     if condition.dtype != BOOL:
-        raise Unmodelled("where with a condition that is not bool")
+        text = f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype.scalar_name}"
+        raise runtime(text, "dtype") if condition.dtype != "uint8" else Unmodelled("where with a condition of bytes")
     x, y = operand(input), operand(other)
     dtype = promoted(x, y)
 
@@ -759,11 +784,20 @@ compare_equal = _compare(("eq", ".__eq__"), np.equal, "a == b")
 compare_different = _compare(("ne", "torch.not_equal", ".not_equal", ".__ne__"), np.not_equal, "a != b")
 
 
+def _refuse_bits(name: str, dtype: DType) -> None:
+    """Floats have no bits to speak of."""
+    if name == "bitwise_not":
+        raise ShadowError("TypeError", "~ (operator.invert) is only implemented on integer and Boolean-type tensors", "dtype")
+    raise ShadowError("NotImplementedError", f'"{name}_cpu" not implemented for \'{dtype.scalar_name}\'', "dtype")
+
+
 def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: str) -> Callable[..., ShadowTensor]:
     def run(e: Engine, input: Any, *others: Any) -> ShadowTensor:
         tensor_only(input)
         operands = (input, *(operand(x) for x in others))
         dtype = promoted(*operands)
+        if dtype.category > 1 and names[0].startswith("bitwise"):
+            _refuse_bits(names[0], dtype)
         return pointwise(e, Rule("", forward), operands, result or dtype, dtype)
 
     add(names, run, "pure", "", (sample,))

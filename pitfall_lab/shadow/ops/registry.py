@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 Kind = Literal["pure", "view", "inplace", "other"]
@@ -28,6 +28,8 @@ class Op:
     saves: str = ""
     samples: tuple[str, ...] = ()
     source: str = ""
+    refuses: Mapping[int, str] = field(default_factory=dict)
+    """Categories of operand types that torch's kernel of this name lacks (see :mod:`pitfall_lab.shadow.ops.types`)."""
 
 
 def add(

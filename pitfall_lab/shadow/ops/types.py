@@ -1,0 +1,108 @@
+"""Which operations refuse whole numbers or truth values, in torch's words, and which of these the shadow declines.
+
+In torch each kernel lists the types it was compiled for (``AT_DISPATCH_*`` in ``aten/src/ATen/native/cpu``); what is missing there is found
+here. The rest of the table are operations whose own checks or promotions for such types are not modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled
+from pitfall_lab.shadow.ops.registry import ENTRIES, Op
+from pitfall_lab.shadow.storage import ShadowTensor
+
+WHOLE = {
+    "GeluKernelImpl": "F.gelu",
+    "LayerNormKernelImpl": "F.layer_norm",
+    "elu_cpu": "F.elu F.elu_",
+    "frac_cpu": "torch.frac .frac_",
+    "hypot_cpu": "torch.hypot .hypot_",
+    "leaky_relu_cpu": "F.leaky_relu F.leaky_relu_",
+    "lerp_kernel_scalar": ".lerp_",
+    "logaddexp2_cpu": "torch.logaddexp2",
+    "logaddexp_cpu": "torch.logaddexp",
+    "multi_margin_loss_cpu_kernel": "F.multi_margin_loss",
+    "multilabel_margin_loss_forward_out_frame": "F.multilabel_margin_loss",
+    "nextafter_cpu": "torch.nextafter",
+    "prelu_cpu": "F.prelu",
+    "silu_cpu": "F.silu",
+    "softplus_cpu": "F.softplus",
+}
+"""For each kernel that refuses whole numbers its operations: ``F.`` stands for torch.nn.functional, a dot for methods."""
+TRUTH = {
+    "GeluKernelImpl": "F.gelu",
+    "LayerNormKernelImpl": "F.layer_norm",
+    "abs_cpu": "torch.abs .abs_ torch.absolute F.softsign",
+    "addcmul_cpu_out": "torch.addcmul .addcmul_",
+    "addmm_impl_cpu_": "torch.mm torch.addmm F.linear",
+    "addmv_impl_cpu": "torch.mv",
+    "bmm": "torch.bmm",
+    "ceil_vml_cpu": "torch.ceil .ceil_",
+    "cross": "torch.cross",
+    "cumprod_out_cpu": ".cumprod_",
+    "cumsum_out_cpu": ".cumsum_",
+    "dot": "torch.vdot torch.dot",
+    "elu_cpu": "F.elu F.elu_",
+    "floor_vml_cpu": "torch.floor .floor_",
+    "frac_cpu": "torch.frac .frac_",
+    "hypot_cpu": "torch.hypot .hypot_",
+    "kthvalue_cpu": "torch.kthvalue",
+    "leaky_relu_cpu": "F.leaky_relu F.leaky_relu_",
+    "lerp_kernel_scalar": ".lerp_",
+    "logaddexp2_cpu": "torch.logaddexp2",
+    "logaddexp_cpu": "torch.logaddexp",
+    "median_cpu": "torch.nanmedian",
+    "multi_margin_loss_cpu_kernel": "F.multi_margin_loss",
+    "multilabel_margin_loss_forward_out_frame": "F.multilabel_margin_loss",
+    "nextafter_cpu": "torch.nextafter",
+    "prelu_cpu": "F.prelu",
+    "round_vml_cpu": "torch.round .round_",
+    "silu_cpu": "F.silu",
+    "softplus_cpu": "F.softplus",
+    "trace": "torch.trace",
+    "trunc_vml_cpu": "torch.trunc .trunc_",
+}
+"""The same for truth values."""
+WHOLE_DECLINED = """
+    F.batch_norm F.glu F.nll_loss F.embedding
+    F.hardtanh F.relu6 .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.var torch.std
+    torch.logsumexp F.hardtanh_ torch.embedding_renorm_ F.embedding_bag torch.linalg.vecdot torch.std_mean torch.var_mean
+    torch.dist F.pairwise_distance F.soft_margin_loss F.kl_div F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss
+    F.cosine_embedding_loss F.triplet_margin_loss F.triplet_margin_with_distance_loss torch.quantile
+"""
+"""Operations of which the shadow knows nothing for whole numbers."""
+TRUTH_DECLINED = """
+    torch.pow torch.fmod .fmod_ torch.remainder .remainder_ F.batch_norm F.glu F.nll_loss F.kl_div
+    torch.relu .relu_ torch.sign .sign_ torch.square .square_ F.relu F.hardtanh F.relu6 .clamp_
+    .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.where torch.argmax torch.argmin torch.var torch.std
+    torch.logsumexp torch.functional.meshgrid torch.positive F.hardtanh_ F.softmin torch.topk torch.median torch.sgn
+    torch.embedding_renorm_ F.embedding F.embedding_bag torch.linalg.vecdot torch.std_mean torch.var_mean torch.dist torch.matmul
+    F.soft_margin_loss F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss F.cosine_embedding_loss torch.quantile
+"""
+"""Operations of which the shadow knows nothing for truth values."""
+
+
+def check_types(entry: Op, args: Sequence[Any]) -> None:
+    """Raise what torch raises for operands of a type that its kernel was not compiled for, or decline."""
+    tensors = [x for x in args if isinstance(x, ShadowTensor)]
+    if not tensors or tensors[0].dtype.category not in entry.refuses:
+        return
+    kernel = entry.refuses[tensors[0].dtype.category]
+    if not kernel or any(x.dtype != tensors[0].dtype for x in tensors):
+        raise Unmodelled(f"{entry.names[0]} of type {tensors[0].dtype[:]}")
+    raise ShadowError("NotImplementedError", f'"{kernel}" not implemented for \'{tensors[0].dtype.scalar_name}\'', "dtype")
+
+
+def apply() -> None:
+    """Write the table into the entries; called once all families are registered."""
+    for category, kernels, declined in ((1, WHOLE, WHOLE_DECLINED), (0, TRUTH, TRUTH_DECLINED)):
+        words = {name: kernel for kernel, names in kernels.items() for name in names.split()} | dict.fromkeys(declined.split(), "")
+        for name, kernel in words.items():
+            full = f"torch.nn.functional.{name[2:]}" if name.startswith("F.") else f"torch.Tensor{name}" if name.startswith(".") else name
+            entry = ENTRIES[full]
+            narrowed = replace(entry, refuses={**entry.refuses, category: kernel})
+            for spelled in entry.names:
+                ENTRIES[spelled] = narrowed
