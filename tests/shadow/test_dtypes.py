@@ -1,5 +1,7 @@
 """Element types: promotion, the default type, what in-place operations and bool arithmetic refuse: shadow against torch."""
 
+# ruff: noqa: E501 - programs and tables in one row each
+
 from __future__ import annotations
 
 import itertools
