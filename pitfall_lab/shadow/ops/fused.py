@@ -4,7 +4,7 @@ No version counter moves: a step between forward and backward goes unnoticed, an
 Source in torch: ``aten/src/ATen/native/cpu/FusedAdamKernel.cpp``, ``FusedSGDKernel.cpp``, ``FusedAdagradKernel.cpp``.
 """
 
-# ruff: noqa: PLR0917 - signatures and names are torch's
+# ruff: noqa: A002, PLR0917 - signatures and names are torch's
 
 from __future__ import annotations
 
@@ -116,3 +116,34 @@ def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_ste
 
     for k, p in enumerate(params):
         _update(e, [p, state_sums[k]], [grads[k], state_steps[k]], compute)
+
+
+# -- the gradient scaler's kernels
+
+
+@op("torch._amp_foreach_non_finite_check_and_unscale_", kind="inplace")
+def unscale(e: Engine, tensors: Any, found_inf: Any, inv_scale: Any) -> None:
+    """Multiply all gradients by ``inv_scale`` (a tensor of one number) and note whether one of them is not finite; uncounted."""
+
+    def compute(noted: Array, *rest: Array) -> tuple[Array, ...]:
+        *gradients, factor = rest
+        infinite = any(not np.isfinite(g).all() for g in gradients)
+        return np.where(infinite, 1, noted), *(g * factor for g in gradients)
+
+    _update(e, [found_inf, *tensors], [inv_scale], compute)
+
+
+@op("torch._amp_update_scale_", kind="inplace")
+def update_scale(e: Engine, input: ShadowTensor, growth_tracker: Any, found_inf: Any, scale_growth_factor: float,
+                 scale_backoff_factor: float, growth_interval: int) -> ShadowTensor:  # fmt: skip
+    """Halve the scale after an overflow, double it after ``growth_interval`` steps without one. The scale's change is counted."""
+
+    def compute(scale: Array, steps: Array, infinite: Array) -> tuple[Array, Array]:
+        if infinite.any():
+            return scale * scale_backoff_factor, steps * 0
+        grown = int(steps) + 1 == growth_interval
+        return (scale * scale_growth_factor, steps * 0) if grown else (scale, steps + 1)
+
+    _update(e, [input, growth_tracker], [found_inf], compute)
+    e.graph.bump(input.counter)
+    return input
