@@ -207,7 +207,7 @@ def checks_nan() -> bool:
 
 def default_dtype() -> str:
     """The type of new floats."""
-    return dtype_name(torch.get_default_dtype())
+    return str(torch.get_default_dtype()).removeprefix("torch.")
 
 
 def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
