@@ -67,6 +67,7 @@ TRUTH = {
 }
 """The same for truth values."""
 WHOLE_DECLINED = """
+    torch._weight_norm torch.functional.cdist torch.norm_except_dim
     F.batch_norm F.glu F.nll_loss F.embedding
     F.hardtanh F.relu6 .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.var torch.std
     torch.logsumexp F.hardtanh_ torch.embedding_renorm_ F.embedding_bag torch.linalg.vecdot torch.std_mean torch.var_mean
@@ -75,6 +76,7 @@ WHOLE_DECLINED = """
 """
 """Operations of which the shadow knows nothing for whole numbers."""
 TRUTH_DECLINED = """
+    torch._weight_norm torch.functional.cdist torch.norm_except_dim torch.functional.einsum torch.functional.tensordot torch.inner F.pad
     torch.pow torch.fmod .fmod_ torch.remainder .remainder_ F.batch_norm F.glu F.nll_loss F.kl_div
     torch.relu .relu_ torch.sign .sign_ torch.square .square_ F.relu F.hardtanh F.relu6 .clamp_
     .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.where torch.argmax torch.argmin torch.var torch.std
