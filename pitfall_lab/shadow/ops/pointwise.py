@@ -674,6 +674,8 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
         condition, input = input, condition  # a.where(mask, b)
     if input is None or other is None:
         raise Unmodelled("where with one argument")
+    if all(isinstance(x, ShadowTensor) and x.dtype == BOOL for x in (condition, input)):
+        raise Unmodelled("where of truth values: function and method have their mask at different places")
     tensor_only(condition)
     if condition.dtype != BOOL:
         text = f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype.scalar_name}"

@@ -79,7 +79,7 @@ TRUTH_DECLINED = """
     torch._weight_norm torch.functional.cdist torch.norm_except_dim torch.functional.einsum torch.functional.tensordot torch.inner F.pad
     torch.pow torch.fmod .fmod_ torch.remainder .remainder_ F.batch_norm F.glu F.nll_loss F.kl_div
     torch.relu .relu_ torch.sign .sign_ torch.square .square_ F.relu F.hardtanh F.relu6 .clamp_
-    .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.where torch.argmax torch.argmin torch.var torch.std
+    .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.argmax torch.argmin torch.var torch.std
     torch.logsumexp torch.functional.meshgrid torch.positive F.hardtanh_ F.softmin torch.topk torch.median torch.sgn
     torch.embedding_renorm_ F.embedding F.embedding_bag torch.linalg.vecdot torch.std_mean torch.var_mean torch.dist torch.matmul
     F.soft_margin_loss F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss F.cosine_embedding_loss torch.quantile
