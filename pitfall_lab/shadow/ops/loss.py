@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Written
@@ -34,6 +36,13 @@ def _check(reduction: str, *legacy: Any) -> None:
         raise Unmodelled("size_average and reduce")
     if reduction not in REDUCTIONS:
         raise value_error(f"{reduction} is not a valid value for reduction")
+
+
+def _lost(e: Engine, rule: Rule, operands: Sequence[Any], reduction: str, dtype: DType) -> ShadowTensor:
+    """A loss: a number, or with ``reduction="none"`` one element each, laid out as TensorIterator lays them out."""
+    x, y = operands[:2]
+    stride = layout(x.shape, [x, y]) if reduction == "none" else None
+    return pure(e, rule, operands, x.shape if reduction == "none" else (), dtype, dtype, stride)
 
 
 def _reduce(values: Any, reduction: str) -> Any:
@@ -79,7 +88,7 @@ def _elementwise(e: Engine, node: str, x: ShadowTensor, y: ShadowTensor, reducti
         return d, -d
 
     rule = Rule(node, lambda a, b: _reduce(forward(a, b), reduction), (Keep("self", 0), Keep("target", 1)), vjp)
-    return pure(e, rule, (x, y), x.shape if reduction == "none" else (), dtype, dtype)
+    return _lost(e, rule, (x, y), reduction, dtype)
 
 
 def _same_size_weight(input: ShadowTensor, weight: Any) -> None:
@@ -169,7 +178,7 @@ def soft_margin_loss(e: Engine, input: Any, target: Any, size_average: Any = Non
     rule = Rule(
         "SoftMarginLossBackward0", lambda x, y: _reduce(np.log1p(np.exp(-y * x)), reduction), (Keep("self", 0), Keep("target", 1)), vjp, edges=1
     )  # fmt: skip
-    return pure(e, rule, (input, target), input.shape if reduction == "none" else (), input.dtype)
+    return _lost(e, rule, (input, target), reduction, input.dtype)
 
 
 # -- classification
@@ -373,7 +382,7 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
         return flow * (s.self - s.target) / np.maximum((1 - s.self) * s.self, 1e-12), flow * (np.log(1 - s.self) - np.log(s.self))
 
     rule = Rule("BinaryCrossEntropyBackward0", forward, _bce_keeps("self", "target", "weight"), vjp, edges=2)
-    return pure(e, rule, (input, target, weight), input.shape if reduction == "none" else (), input.dtype)
+    return _lost(e, rule, (input, target, weight), reduction, input.dtype)
 
 
 @op("F.binary_cross_entropy_with_logits", saves="self, target, weight, pos_weight", samples=(
@@ -410,7 +419,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
         return Written(flow * d / count, times), Written(flow * slope / count, times - 2)
 
     rule = Rule("BinaryCrossEntropyWithLogitsBackward0", forward, _bce_keeps("self", "target", "weight", "pos_weight"), vjp, edges=2)
-    return pure(e, rule, (input, target, weight, pos_weight), input.shape if reduction == "none" else (), input.dtype)
+    return _lost(e, rule, (input, target, weight, pos_weight), reduction, input.dtype)
 
 
 # -- composed of other operations

@@ -228,8 +228,8 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
         raise Unmodelled("set_ to memory of another type")
     recording = e.grad_enabled and (self.requires_grad or source.requires_grad)
     e.graph.check_inplace(self, recording)
-    if recording or self.view is not None:
-        raise Unmodelled("set_ of a tensor with history")
+    if recording or self.view is not None or self.dtype != source.dtype:
+        raise Unmodelled("set_ of a tensor with history, or of another type")
     self.storage, self.offset, self.shape, self.stride = source.storage, source.offset, source.shape, source.stride
     e.graph.bump(self.counter)
     return self

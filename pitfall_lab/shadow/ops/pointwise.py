@@ -254,7 +254,8 @@ def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
     log = math.log(other) if other > 0 else (0.0 if other == 0 else math.nan)
     keeps = (Keep("exponent", 0), Keep("result", "result"))
     rule = Rule("PowBackward2", lambda x: _power(np.asarray(other).astype(x.dtype), x), keeps, lambda g, s: (g * (s.result * log),))
-    return pointwise(e, rule, (self,), dtype, dtype)
+    check_history(e, self)
+    return pure(e, rule, (self,), self.shape, dtype, dtype)  # row by row: the base, a number, is broadcast to a tensor first
 
 
 @op(".__floordiv__", "torch.floor_divide", ".floor_divide", samples=("n // 2", "p // 2"))

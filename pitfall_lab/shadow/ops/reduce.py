@@ -40,7 +40,8 @@ def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...]:
     """The dimensions to reduce, counted from the front; all of them for None and for ()."""
     if dim is None or dim in ((), []):
         return tuple(range(ndim))
-    return tuple(wrap_dim(d, ndim) for d in ((dim,) if isinstance(dim, int) else dim)) if ndim else ()
+    dims = tuple(wrap_dim(d, ndim) for d in ((dim,) if isinstance(dim, int) else dim))
+    return dims if ndim else ()
 
 
 def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:

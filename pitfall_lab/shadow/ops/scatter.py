@@ -106,7 +106,7 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
 
     def run(e: Engine, input: Any, dim: int, index: Any, source: Any) -> ShadowTensor:
         at = check(input, dim, index, source)
-        return pure(e, make(at, index), (input, source, index), input.shape, input.dtype, stride=preserved(input))
+        return pure(e, make(at, index), (input, source, index), input.shape, input.dtype)
 
     def run_in_place(e: Engine, self: Any, dim: int, index: Any, source: Any) -> ShadowTensor:
         at = check(self, dim, index, source)
@@ -210,7 +210,7 @@ def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: b
     operands = (self, src, index) if is_tensor else (self, index)
     if inplace:
         return in_place(e, rule, operands, elementwise=False)
-    return pure(e, rule, operands, self.shape, self.dtype, stride=preserved(self))
+    return pure(e, rule, operands, self.shape, self.dtype)
 
 
 @op("scatter", saves="index", samples=("a.scatter(0, torch.tensor([[0, 1, 0]]), b[:1])", "a.scatter(1, torch.tensor([[0], [1]]), 2.0)"))
@@ -284,7 +284,8 @@ def _ordered(e: Engine, name: str, input: ShadowTensor, at: int, index: Callable
     found = arrays(e, (input,))
     places = None if found is None else index(found[0])
     values = None if found is None or places is None else np.take_along_axis(found[0], places, at)
-    pair = Pair((new(e, shape, input.dtype, values), new(e, shape, INT64, places)))
+    stride = preserved(input) if name == "SortBackward0" else None
+    pair = Pair((new(e, shape, input.dtype, values, stride), new(e, shape, INT64, places, stride)))
     if node is not None:
         own(node, pair[0])
         node.outputs.append((shape, INT64))
@@ -305,7 +306,7 @@ def sort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable:
 def argsort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> ShadowTensor:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
-    return pure(e, Rule("", lambda x: _order(x, at, descending)), (input,), input.shape, INT64)
+    return pure(e, Rule("", lambda x: _order(x, at, descending)), (input,), input.shape, INT64, stride=preserved(input))
 
 
 @op("topk", saves="indices", samples=("a.topk(2)", "torch.topk(a, 1, dim=0, largest=False)"))

@@ -1,0 +1,149 @@
+"""The samples once more, on other operands: other memory, other types, other sizes. The shadow agrees with torch, or declines."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pitfall_lab.shadow import torch as shadow_torch
+from pitfall_lab.shadow.ops import ENTRIES
+from pitfall_lab.shadow.ops.operands import MORE, OPERANDS, WAVES
+from tests.shadow.twins import attempt, compare_results, compare_worlds, flatten, is_tensor
+
+Make = Callable[[Any, str, Any], Any]
+
+
+def again(t: Any, old: Any) -> Any:
+    """``t`` as a leaf that requires grad when ``old`` does."""
+    return t.requires_grad_(old.requires_grad)
+
+
+def transposed(t: Any, name: str, x: Any) -> Any:
+    """The same numbers in column order."""
+    return again(x.detach().t().contiguous().t(), x) if x.dim() == 2 else x
+
+
+def sliced(t: Any, name: str, x: Any) -> Any:
+    """Every second element of larger memory."""
+    return again(t.stack([x.detach()] * 2, -1)[..., 1], x)
+
+
+def expanded(t: Any, name: str, x: Any) -> Any:
+    """One row, shown twice."""
+    return again(x.detach()[:1].clone().expand(*x.shape), x) if x.dim() == 2 else x
+
+
+def empty(t: Any, name: str, x: Any) -> Any:
+    """No rows (of ``w``: no columns)."""
+    return x if name == "c" else again((x.detach()[:, :0] if name == "w" else x.detach()[:0]).clone(), x)
+
+
+def single(t: Any, name: str, x: Any) -> Any:
+    """One element, in as many dimensions."""
+    return again((x.detach()[:1, :1] if x.dim() == 2 else x.detach()[:1]).clone(), x)
+
+
+def scalars(t: Any, name: str, x: Any) -> Any:
+    """Numbers as 0-dim tensors."""
+    return again((x.detach()[0, 0] if x.dim() == 2 else x.detach()[0]).clone(), x)
+
+
+def float64(t: Any, name: str, x: Any) -> Any:
+    """Doubles."""
+    return again(x.detach().double(), x) if x.is_floating_point() else x
+
+
+def mixed(t: Any, name: str, x: Any) -> Any:
+    """Some doubles among the floats."""
+    return float64(t, name, x) if name in "bp" else x
+
+
+def integers(t: Any, name: str, x: Any) -> Any:
+    """Integers where there were floats."""
+    return x.detach().long() if x.is_floating_point() else x
+
+
+def plain(t: Any, name: str, x: Any) -> Any:
+    """Nothing requires grad."""
+    return x.detach().clone()
+
+
+VARIANTS: dict[str, Make] = {
+    make.__name__: make for make in (transposed, sliced, expanded, empty, single, scalars, float64, mixed, integers, plain)
+}
+#: Variants whose leaves are laid out row by row: for the others see ``compare_worlds``.
+ROW_BY_ROW = {"float64", "mixed", "integers", "plain"}
+SAMPLES: dict[str, list[str]] = {}
+for _entry in ENTRIES.values():
+    small = [sample for sample in _entry.samples if not MORE.keys() & set(re.findall(r"\w+", sample))]
+    if small and _entry.names[0] not in SAMPLES:
+        SAMPLES[_entry.names[0]] = small
+
+#: ``variant | sample``: where the shadow is wrong today, instead of right or silent. Each line is a bug: fix it, then remove the line.
+WRONG = set(Path(__file__).with_name("variants_wrong.txt").read_text("utf-8").splitlines())
+TOTAL = "sum((t * t).sum() if t.dtype.is_floating_point and t.requires_grad else 0 for t in results)"
+
+
+def world(t: Any, functional: Any, make: Make) -> dict[str, Any]:
+    """The operands of the samples, each made anew by ``make``."""
+    names: dict[str, Any] = {"torch": t, "F": functional, "np": np}
+    exec(OPERANDS + WAVES, names)
+    for name in "abcwpnim":
+        names[name] = make(t, name, names[name])
+    names["h"] = names["a"] * 1
+    return names
+
+
+def place(result: Any, names: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Which operands a result is, and whose memory it has."""
+    pointer = result.untyped_storage().data_ptr()
+    tensors = {name: t for name, t in names.items() if is_tensor(t)}
+    shared = [name for name, t in tensors.items() if pointer and t.untyped_storage().data_ptr() == pointer]
+    return [name for name, t in tensors.items() if t is result], shared
+
+
+def compare(sample: str, variant: str) -> bool:
+    """Run a sample on both engines and compare everything; False when the shadow declined."""
+    shadow_torch.reset()
+    real = world(torch, torch.nn.functional, VARIANTS[variant])
+    shadow = world(shadow_torch, shadow_torch.nn.functional, VARIANTS[variant])
+    x, y = attempt(real, sample), attempt(shadow, sample)
+    if isinstance(y, NotImplementedError) and not hasattr(y, "shadow"):
+        return False
+    compare_results(x, y, sample)
+    compare_worlds(real, shadow, sample)
+    if isinstance(x, Exception):
+        return True
+    pairs = [(u, v) for u, v in zip(flatten(x), flatten(y), strict=True) if is_tensor(u)]
+    assert [place(u, real) for u, _ in pairs] == [place(v, shadow) for _, v in pairs]
+    real["results"], shadow["results"] = [u for u, _ in pairs], [v for _, v in pairs]
+    loss, twin = attempt(real, TOTAL), attempt(shadow, TOTAL)
+    if is_tensor(loss):
+        real["loss"], shadow["loss"] = loss, twin
+        compare_results(attempt(real, "loss.backward()"), attempt(shadow, "loss.backward()"), f"backward of {sample}")
+        names = {name: t for name, t in real.items() if name not in ("h", "loss", "results")}
+        compare_worlds(names, shadow, f"after backward of {sample}", layouts=variant in ROW_BY_ROW)
+    return True
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_entry_agrees_with_torch_on_other_operands_or_declines(name: str, variant: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for sample in SAMPLES[name]:
+            if f"{variant} | {sample}" not in WRONG:
+                compare(sample, variant)
+
+
+def test_what_is_known_to_be_wrong_is_little_and_about_samples_that_exist() -> None:
+    known = {f"{variant} | {sample}" for samples in SAMPLES.values() for sample in samples for variant in VARIANTS}
+    assert known | {""} >= WRONG
+    assert len(WRONG) < len(known) * 0.03
