@@ -43,3 +43,24 @@ def test_the_entry_does_what_torch_does(name: str, sample: str) -> None:
         compare_results(attempt(real, "loss.backward()"), attempt(shadow, "loss.backward()"), f"backward of {sample}")
         del real["loss"], shadow["loss"], real["results"], shadow["results"]
         compare_worlds({k: v for k, v in real.items() if k != "h"}, shadow, f"after backward of {sample}")
+
+
+#: Entries without samples, by what their names begin with, and why.
+WITHOUT_SAMPLES = {
+    "torch._foreach_ torch._fused_": "lists of tensors: test_optimizers.py",
+    "torch.nn.init. torch.Tensor.normal_ torch.Tensor.uniform_ torch.rand": "random numbers",
+    "torch.dropout torch.alpha_dropout torch.feature_": "random masks",
+    "torch.empty torch.Tensor.new_empty": "numbers that nobody may rely on",
+    "torch.Tensor.backward torch.autograd. torch.Tensor.retain_grad torch.Tensor.register_ torch.Tensor.grad.": "facts F, A, K",
+    "torch.Tensor.data. torch.Tensor.requires_grad torch.Tensor.detach_": "facts V, H and A",
+    "torch.nn.parameter. torch.Tensor.share_memory_": "facts V and B",
+    "torch.from_numpy torch.Tensor.numpy": "NumPy: facts V04, P01 and P02",
+    "torch.Tensor.__ torch.equal torch.allclose": "they give plain values: every program that decides by one",
+    "torch.nn.functional.max_pool torch.nn.functional.adaptive_max_pool": "the inner halves of entries with samples",
+    "torch.Tensor.nextafter_ torch.Tensor.gcd_ torch.Tensor.lcm_ torch.Tensor.bitwise_": "in-place twins of entries with samples",
+}
+
+
+@pytest.mark.parametrize("name", sorted({entry.names[0] for entry in ENTRIES.values() if not entry.samples}))
+def test_an_entry_has_samples_or_a_reason_to_have_none(name: str) -> None:
+    assert name.startswith(tuple(prefix for prefixes in WITHOUT_SAMPLES for prefix in prefixes.split()))
