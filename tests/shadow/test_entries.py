@@ -47,7 +47,7 @@ def test_the_entry_does_what_torch_does(name: str, sample: str) -> None:
 
 #: Entries without samples, by what their names begin with, and why.
 WITHOUT_SAMPLES = {
-    "torch._foreach_ torch._fused_": "lists of tensors: test_optimizers.py",
+    "torch._foreach_ torch._fused_ torch._amp_": "lists of tensors: test_optimizers.py",
     "torch.nn.init. torch.Tensor.normal_ torch.Tensor.uniform_ torch.rand": "random numbers",
     "torch.Tensor.cauchy_ torch.Tensor.exponential_ torch.Tensor.log_normal_ torch.Tensor.geometric_": "random numbers",
     "torch.Tensor.random_ torch.Tensor.bernoulli_ torch.bernoulli torch.normal torch.multinomial torch.poisson": "random numbers",

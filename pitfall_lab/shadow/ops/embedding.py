@@ -91,6 +91,8 @@ def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None
     tensor_only(weight, input)
     if weight.ndim != 2 or sparse:
         raise Unmodelled("a table of other dimensions, or sparse gradients")
+    if weight.dtype.category < 2:
+        raise Unmodelled("a table of whole numbers")
     if max_norm is not None:
         input = views.contiguous(e, input)
         renormalise(e, views.detach(e, weight), input, max_norm, norm_type)
@@ -113,6 +115,8 @@ def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_n
         raise Unmodelled("embedding_bag with sparse gradients or other options")
     if (input.ndim == 2) != (offsets is None) or input.ndim not in (1, 2) or (per_sample_weights is not None and mode != "sum"):
         raise Unmodelled("embedding_bag of operands that do not fit")
+    if weight.dtype.category < 2:
+        raise Unmodelled("a table of whole numbers")
     if input.ndim == 2:
         offsets = made(e, (input.shape[0],), INT64, np.arange(input.shape[0]) * input.shape[1])
         input = views.reshape(e, input, -1)

@@ -6,10 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from typing import Any, Literal, TypeVar
-
-from pitfall_lab.shadow.errors import Unmodelled
 
 Kind = Literal["pure", "view", "inplace", "other"]
 
@@ -49,8 +46,6 @@ def add(
     the method, ``F.relu`` is ``torch.nn.functional.relu``.
     """
     spelled = tuple(full for name in ((names,) if isinstance(names, str) else names) for full in spell(name))
-    if spelled[0].startswith("torch.nn.functional.") and spelled[0].rsplit(".", 1)[1] not in TAKES_INTEGERS:
-        run = _floats(run)
     entry = Op(spelled, run, kind, saves, samples, source)
     for full in spelled:
         if full in ENTRIES:
@@ -72,23 +67,6 @@ def also(known: str, *names: str) -> None:
 def do(e: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Run another operation, a part of a composite: ``do(e, "cat", parts)`` is ``torch.cat``."""
     return ENTRIES[f"torch.{name}"].run(e, *args, **kwargs)
-
-
-TAKES_INTEGERS = {"embedding", "embedding_bag", "one_hot", "pad", "relu", "relu_", "dropout", "unfold", "fold", "pixel_shuffle"}
-"""Functions of ``torch.nn.functional`` that are modelled for integers too."""
-
-
-def _floats(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Decline integers: most kernels of ``torch.nn.functional`` refuse them, each in its own words."""
-
-    @wraps(run)
-    def checked(e: Any, *args: Any, **kwargs: Any) -> Any:
-        dtype = getattr(args[0], "dtype", None) if args else None
-        if dtype is not None and getattr(dtype, "category", 2) < 2:
-            raise Unmodelled("integers")
-        return run(e, *args, **kwargs)
-
-    return checked
 
 
 def spell(name: str) -> tuple[str, ...]:

@@ -68,9 +68,9 @@ TRUTH = {
 """The same for truth values."""
 WHOLE_DECLINED = """
     torch._weight_norm torch.functional.cdist torch.norm_except_dim
-    F.batch_norm F.glu F.nll_loss F.embedding
+    F.batch_norm F.glu F.nll_loss
     F.hardtanh F.relu6 .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.var torch.std
-    torch.logsumexp F.hardtanh_ torch.embedding_renorm_ F.embedding_bag torch.linalg.vecdot torch.std_mean torch.var_mean
+    torch.logsumexp F.hardtanh_ torch.embedding_renorm_ torch.linalg.vecdot torch.std_mean torch.var_mean
     torch.dist F.pairwise_distance F.soft_margin_loss F.kl_div F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss
     F.cosine_embedding_loss F.triplet_margin_loss F.triplet_margin_with_distance_loss torch.quantile
 """
