@@ -367,6 +367,12 @@ class Pass:
             given = arrays[0]
         with np.errstate(all="ignore"):
             results = node.vjp(given, saved)
+        for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
+            # only a tensor that was given other memory (``h.data = …``) can get a gradient of a shape that is not its own
+            array = result.array if isinstance(result, Written) else result
+            if meta is not None and array is not None and not _reducible(np.shape(array), meta[0]):
+                text = f"Function {node.name} returned an invalid gradient at index {k} - got {list(np.shape(array))} but expected shape "
+                raise runtime(f"{text}compatible with {list(meta[0])}", "shape", node=node)
         return [self.wrap(r, meta, incoming) for r, meta in zip(results, metas, strict=False)]
 
     def wrap(self, array: Any, meta: Meta | None, incoming: list[Gradient | None]) -> Gradient | None:
@@ -477,6 +483,11 @@ def _edges_to(roots: list[Node]) -> dict[Node, int]:
     return count
 
 
+def _reducible(shape: Shape, wanted: Shape) -> bool:
+    """Whether a gradient of ``shape`` can be summed down to ``wanted``."""
+    return len(shape) >= len(wanted) and all(m in {1, n} for n, m in zip(reversed(shape), reversed(wanted), strict=False))
+
+
 def meta_of(edge: Edge) -> Meta | None:
     """Shape and type of what an edge leads to, which its gradient must have; None for an edge that leads nowhere."""
     node, index = edge
@@ -510,7 +521,7 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
     array = gradient.array
     if gradient.holders <= 1 and (array is None or _same_layout(array, leaf, stride)):
         storage, offset = stolen(gradient, leaf.dtype)
-        own = stride if gradient.array is None else element_strides(gradient.array)
+        own = stride if gradient.array is None or not leaf.numel else element_strides(gradient.array)
         result = ShadowTensor(leaf.graph, storage, leaf.shape, own, offset, leaf.dtype, gradient.held.counter)
     else:
         # The copy is made by writing into fresh memory, which counts as a change.
@@ -541,7 +552,9 @@ def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
     """The gradient as a tensor, on the very memory that becomes ``.grad`` if nobody keeps it."""
     assert gradient.array is not None
     storage, offset = stolen(gradient, dtype)
-    return ShadowTensor(graph, storage, gradient.shape, element_strides(gradient.array), offset, dtype, gradient.held.counter)
+    made = not gradient.array.size and gradient.array.flags.owndata  # NumPy's strides say nothing of an array without elements
+    stride = contiguous_strides(gradient.shape) if made else element_strides(gradient.array)
+    return ShadowTensor(graph, storage, gradient.shape, stride, offset, dtype, gradient.held.counter)
 
 
 def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
@@ -564,6 +577,8 @@ def in_memory_order(array: np.ndarray) -> np.ndarray:
 
 
 def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
+    if not array.size:
+        return array.flags.owndata  # an expanded gradient of nothing is copied all the same; NumPy's strides say nothing here
     own = element_strides(array)
     if is_dense(leaf.shape, leaf.stride):
         # A stride of 0 betrays an expanded gradient, also where the dimension has one element only: torch copies that.

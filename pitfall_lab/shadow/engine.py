@@ -30,6 +30,14 @@ from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, Vi
 
 Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list["Harm"], list[str]]
 
+UNCOUNTED = frozenset({
+    "add", "sub", "mul", "div", "pow", "exp", "log", "sqrt", "sin", "cos", "tanh", "sigmoid", "relu", "neg", "square", "maximum", "minimum",
+    "where", "clamp",
+    "gt", "lt", "ge", "le", "eq", "ne", "softmax", "log_softmax", "cumsum", "mm", "clone", "__rsub__", "__rdiv__", "__eq__", "__gt__",
+})  # fmt: skip
+"""Operations that write their result without being counted even when nothing hides it: their result of inference tensors is at version 0
+(a clone's at 1). Inside others torch calls counted operations."""
+
 
 class NodeRun(NamedTuple):
     """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape."""
@@ -88,6 +96,8 @@ class Engine:
         self.anomaly = False
         """Whether a stand-alone program has switched anomaly mode on."""
         self.default_float = FLOAT32
+        self.met_inference = False
+        """Whether a tensor was made in inference mode."""
         self.random: np.random.Generator | None = np.random.default_rng(0) if standalone else None
         self.graph = Graph(policy)
         self.graph.follows_values = value_limit >= 0
@@ -169,6 +179,10 @@ class Engine:
                 raise
             # A slip of ours must not become a claim about torch.
             raise Unmodelled(f"{name}: {type(problem).__name__}: {problem}") from problem
+        if self.met_inference and not self.inference and entry.kind == "pure" and name.rpartition(".")[2] not in UNCOUNTED:
+            operands = [x for x in args if isinstance(x, ShadowTensor)]
+            if operands and all(x.inference for x in operands):
+                raise Unmodelled("how often torch counts inside an operation on inference tensors alone, outside of inference mode")
         return self.applied(result)
 
     def begin(self) -> None:

@@ -123,6 +123,10 @@ DETACH_VIEW = (
     "gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on these gradients. "
     "To fix this error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
 )
+DEEPCOPY = (
+    "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to "
+    "deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
+)
 NONLEAF_FLAG = "you can only change requires_grad flags of leaf variables."
 NO_GRAPH = "element {index} of tensors does not require grad and does not have a grad_fn"
 UNUSED = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn, Self
@@ -18,16 +19,17 @@ from weakref import ref
 
 import numpy as np
 
+from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import Device
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ANOMALY_HINT, HINT, ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Node, Saved
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.creation import parameter
-from pitfall_lab.shadow.ops.kit import open_window
+from pitfall_lab.shadow.ops.kit import view
 from pitfall_lab.shadow.ops.reduce import Pair
 from pitfall_lab.shadow.policy import TORCH, Policy
-from pitfall_lab.shadow.storage import ShadowTensor, Storage
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage
 
 _ERRORS = {"RuntimeError": RuntimeError, "IndexError": IndexError, "ValueError": ValueError, "TypeError": TypeError, "NotImplementedError": NotImplementedError}
 _engine = Engine(TORCH, value_limit=1 << 20, standalone=True)
@@ -58,12 +60,6 @@ REVERSED = (
     "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error in a future release. "
     "Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
 )
-DEEPCOPY = (
-    "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy "
-    "a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
-)
-
-
 class Size(tuple[int, ...]):
     """A shape."""
 
@@ -80,16 +76,25 @@ class Size(tuple[int, ...]):
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
     """Call an operation by torch's full name, with torch's exceptions."""
     shadow_kwargs = {k: unwrap(v) for k, v in kwargs.items()}
-    try:
+    with speaking():
         result = _engine.call(name, [unwrap(a) for a in args], shadow_kwargs).result
-        for text in _engine.warnings:
-            warnings.warn(text, UserWarning, stacklevel=3)
-        return wrap(result)
+    for text in _engine.warnings:
+        warnings.warn(text, UserWarning, stacklevel=3)
+    return wrap(result)
+
+
+@contextmanager
+def speaking() -> Iterator[None]:
+    """What the engine raises becomes torch's exceptions."""
+    try:
+        yield
     except ShadowError as error:
         raised = as_raised(error)
     except Unmodelled as error:
         raised = NotImplementedError(error.reason)
         raised.__cause__ = error.__cause__
+    else:
+        return
     raise raised
 
 
@@ -218,7 +223,9 @@ class Tensor:
 
     def __init__(self, data: Any = ()) -> None:
         if isinstance(data, Tensor):
-            self.shadow = open_window(_engine, data.shadow, data.shadow.shape, data.shadow.stride, data.shadow.offset)
+            given = data.shadow
+            with speaking():
+                self.shadow = view(_engine, "AliasBackward0", given, given.shape, given.stride, given.offset, lambda g, _: (g,))
         else:
             self.shadow = call("torch.tensor", data).shadow
 
@@ -241,7 +248,7 @@ class Tensor:
     dtype = property(lambda self: self.shadow.dtype)
     device = property(lambda self: self.shadow.device)
     ndim = property(lambda self: self.shadow.ndim)
-    is_leaf = property(lambda self: self.shadow.is_leaf)
+    is_leaf = property(lambda self: self.grad_fn is None)
     _base = property(lambda self: wrap(self.shadow.base))
     retains_grad = property(lambda self: self.shadow.retains_grad)
 
@@ -346,17 +353,6 @@ class Tensor:
         mine, other = self.shadow, tensor.shadow
         return mine.storage is other.storage and (mine.offset, mine.shape, mine.stride) == (other.offset, other.shape, other.stride)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if not self.is_leaf:
-            raise RuntimeError(DEEPCOPY)
-        if id(self) not in memo:
-            # The copy is made by writing into fresh memory, which counts as a change.
-            copy = call("torch.Tensor.detach", self).clone()
-            copy.shadow.counter.version = 1
-            memo[id(self)] = Parameter(copy, self.requires_grad) if isinstance(self, Parameter) else copy.requires_grad_(self.requires_grad)
-            memo[id(self)].grad = None if self.grad is None else self.grad.__deepcopy__(memo)
-        return memo[id(self)]
-
     def is_contiguous(self) -> bool:
         """Whether the elements lie in row-major order."""
         from pitfall_lab.shadow.storage import is_contiguous
@@ -392,6 +388,29 @@ class Tensor:
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A leaf on new memory, with its gradient; names for one memory stay names for one memory."""
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError(errors.DEEPCOPY)
+        old = self.shadow
+        with speaking():
+            if old.inference or _engine.inference:
+                raise Unmodelled("a deep copy of an inference tensor, or in inference mode")
+        storage = memo.get(id(old.storage))
+        if storage is None:
+            data = old.storage.data
+            storage = memo[id(old.storage)] = Storage(old.storage.size, old.storage.dtype, data=None if data is None else data.copy())
+        # in torch the copy is made by set_, which counts; a parameter is made of a clone instead
+        copy = ShadowTensor(_engine.graph, storage, old.shape, old.stride, old.offset, old.dtype, Counter(int(old.kind != "parameter")))
+        copy.flag, copy.kind = old.requires_grad, old.kind
+        result = memo[id(self)] = wrap(copy)
+        memo[-id(copy)] = result  # torch keeps the copy alive as long as the memo
+        if old.gradient is not None:
+            copy.gradient = wrap(old.gradient).__deepcopy__(memo).shadow
+        return result
+
     def __repr__(self) -> str:
         from pitfall_lab.shadow.display import show
 
@@ -409,7 +428,8 @@ class Parameter(Tensor):
     """A tensor that modules and optimizers recognise; shares memory and counter with its data."""
 
     def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
-        self.shadow = parameter(_engine, data.shadow, requires_grad)
+        with speaking():
+            self.shadow = parameter(_engine, data.shadow, requires_grad)
         self.shadow.facade = ref(self)
 
     def __repr__(self) -> str:
@@ -499,11 +519,15 @@ def operation(full: str) -> Callable[..., Any] | None:
 class _Mode:
     """A grad mode, as a context manager and a decorator."""
 
-    grad, inference = True, False
+    grad = True
+    inference: bool | None = None
+    """None: as it is around the block."""
 
     def __enter__(self) -> Self:
         self.before = _engine.grad_enabled, _engine.inference
-        _engine.grad_enabled, _engine.inference = self.grad, self.inference
+        _engine.grad_enabled = self.grad
+        if self.inference is not None:
+            _engine.inference = self.inference
         if not self.grad and _engine.policy.no_grad_zeroes_grads:
             _engine.zero_gradients()
         return self

@@ -17,7 +17,7 @@ import numpy as np
 
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import DType, type_name
-from pitfall_lab.shadow.errors import runtime
+from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, window
 
@@ -304,6 +304,7 @@ class Graph:
             base = view.base
             node = self.new_node("AsStridedBackward0", (self.edge(base),), _as_strided_vjp(base, tensor))
             node.outputs = [(tensor.shape, tensor.dtype)]
+            self.move_retained(tensor, node)
             tensor.node, tensor.output_nr = node, 0
             view.version = version
         return tensor.node
@@ -340,10 +341,12 @@ class Graph:
 
         In torch: ``check_inplace`` in ``torch/csrc/autograd/VariableTypeUtils.h``.
         """
-        if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed:
+        if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed or tensor.inference:
             return
         if self.policy.inplace_always_refused:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
+        if tensor.received:
+            raise Unmodelled("whether this gradient is a view of another one, which may not get a history")
         if tensor.view is not None:
             self.check_creation(tensor, indirect=False)
             if tensor.requires_grad and tensor.view.base.is_leaf:

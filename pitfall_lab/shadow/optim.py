@@ -47,7 +47,7 @@ class Optimizer:
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         for p in params:
-            if not p.is_leaf:
+            if not (p.is_leaf or p.retains_grad):
                 raise ValueError("can't optimize a non-leaf Tensor")
         if any(p is q for p in params for group in self.param_groups for q in group["params"]):
             raise ValueError("some parameters appear in more than one parameter group")

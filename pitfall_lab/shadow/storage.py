@@ -153,7 +153,7 @@ class ShadowTensor:
 
     __slots__ = (
         "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooks", "inference", "kind",
-        "mark", "node", "number", "offset", "output_nr", "retains_grad", "shape", "storage", "stride", "view",
+        "mark", "node", "number", "offset", "output_nr", "received", "retains_grad", "shape", "storage", "stride", "view",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - the window's parts, in the order everyone thinks of them
@@ -182,6 +182,8 @@ class ShadowTensor:
         self.accumulator: ref[Node] | None = None
         self.hooks: tuple[tuple[int, Any], ...] | None = None
         self.retains_grad = False
+        self.received = False
+        """Handed out by ``autograd.grad``: whether it is a view of another gradient is not modelled."""
         self.inference = False
         self.number = False
         self.kind = "tensor"

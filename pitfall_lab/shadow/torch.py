@@ -62,6 +62,9 @@ for _place in (autograd, sys.modules[__name__]):
 autograd._unsafe_preserve_version_counter = _unsafe_preserve_version_counter  # type: ignore[attr-defined]  # noqa: SLF001
 autograd.no_grad, autograd.enable_grad = no_grad, enable_grad  # type: ignore[attr-defined]
 autograd.grad_mode = Namespace(f"{__name__}.autograd.grad_mode", "torch.autograd.grad_mode")  # type: ignore[attr-defined]
+for _mode in (no_grad, enable_grad, inference_mode, set_grad_enabled):
+    for _place in (autograd, autograd.grad_mode):
+        setattr(_place, _mode.__name__, _mode)
 
 
 def __getattr__(name: str) -> Any:

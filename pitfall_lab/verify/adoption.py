@@ -54,9 +54,12 @@ class Adoption:
             requires_grad=seen.requires_grad and node is None, grad_fn=None if node is None else self.mirror_node(node, effects),
             output_nr=real.output_nr, base=base, kind=seen.kind,
         )  # fmt: skip
-        shadow.inference = seen.inference
+        if seen.inference:
+            shadow.inference = self._engine.met_inference = True
         if base is not None:
             shadow.counter = base.counter
+            if seen.version is not None and base.counter is not None and seen.version > base.counter.version:
+                self._engine.bump(base.counter, seen.version - base.counter.version)  # written in a way that nobody saw
             # requires_grad_() on a view of a plain tensor makes the view a leaf of its own.
             shadow.flag = seen.requires_grad and node is None and not base.requires_grad
         return shadow, storage, effects

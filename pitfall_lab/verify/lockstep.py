@@ -179,9 +179,9 @@ class Lockstep:
             self.lane.epoch += 1
         message = str(error)
         predicted: ShadowError | None = self._expected(call, error, message)
-        if predicted is None and not call.memory["reason"] and any(run.node.mirrored for run in self._engine.ran):
-            call.memory["reason"] = "backward went through a node without a model"
         right = is_as_predicted(predicted, error, message)
+        if not right and not call.memory["reason"] and any(run.node.mirrored for run in self._engine.ran):
+            call.memory["reason"] = "backward went through a node without a model"
         self._count(call, agrees=right)
         if not call.memory["reason"] and not right:
             said = "returned" if predicted is None else f"{predicted.type_name}: {predicted.message}"

@@ -288,6 +288,8 @@ def masked_scatter_(e: Engine, self: Any, mask: Any, source: Any) -> ShadowTenso
     _check_masked(self, mask, source)
     if records(e, source):
         raise Unmodelled("the source's gradient")
+    if source.storage is self.storage:
+        raise Unmodelled("masked_scatter_ from its own memory")
     return in_place(e, _masked_scatter_rule(source.shape), (self, source, mask), elementwise=False)
 
 

@@ -20,7 +20,7 @@ from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
 from pitfall_lab.shadow.ops.kit import new, tensor_only
 from pitfall_lab.shadow.ops.registry import ENTRIES, op
-from pitfall_lab.shadow.storage import ShadowTensor
+from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def as_list(x: Any) -> list[Any]:
@@ -39,7 +39,7 @@ def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) ->
             if output.numel != 1:
                 raise runtime("grad can be implicitly created only for scalar outputs", "nonscalar-backward", tensor=output)
             ones = new(e, output.shape, output.dtype, np.ones(()))
-            gradient = Gradient(ones.values(), output.shape, tensor=ones)
+            gradient = _given(ones, output.shape)
         else:
             tensor_only(g)
             if g.shape != output.shape:
@@ -49,10 +49,19 @@ def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) ->
                 )
                 raise runtime(text, "shape", tensor=output)
             fitting = g if g.dtype == output.dtype else ENTRIES["torch.Tensor.to"].run(e, g, output.dtype)
-            gradient = Gradient(fitting.window(), output.shape, tensor=fitting)
+            gradient = _given(fitting, output.shape)
         gradient.hold(2)  # the pass, and the caller who still has it
         result.append(gradient)
     return result
+
+
+def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
+    """A tensor as a gradient: a view of it, on its way through a reshape, may become ``.grad`` in the tensor's own memory."""
+    gradient = Gradient(tensor.window(), shape, tensor=tensor)
+    gradient.held.storage = tensor.storage
+    if tensor.counter is not None:
+        gradient.held.counter = tensor.counter
+    return gradient
 
 
 def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool) -> Pass:
@@ -193,6 +202,7 @@ def detached(e: Engine, gradient: Gradient, like: ShadowTensor) -> ShadowTensor:
         unknown = gradient.array is None
         gradient.tensor = new(e, gradient.shape, like.dtype, None) if unknown else in_memory(gradient, like.graph, like.dtype)
         gradient.tensor.counter = gradient.held.counter
+        gradient.tensor.received = True
     return gradient.tensor
 
 

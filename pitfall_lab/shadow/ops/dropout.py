@@ -50,6 +50,8 @@ def drop(e: Engine, input: Any, p: float, training: bool, inplace: bool, *, feat
         raise Unmodelled("dropout of such an input")
     if p == 1:
         zero = new(e, (), input.dtype, np.zeros(()))
+        if zero.counter is not None:
+            zero.counter.version = 1  # it is made by a write
         return pointwise.mul_in_place(e, input, zero) if inplace else pointwise.mul(e, input, zero)
     noise, shift = _noise(e, input, p, feature=feature, alpha=alpha)
     result = in_place(e, NOISE, (input, noise), input.dtype) if inplace else broadcasting(e, NOISE, (input, noise), input.dtype, input.dtype)

@@ -25,6 +25,7 @@ from pitfall_lab.shadow.ops.kit import (
     Rule,
     bool_of,
     broadcast,
+    check_no_overlap,
     check_overlap,
     edges,
     finish_write,
@@ -186,6 +187,8 @@ def _places(rest: list[ShadowTensor | None], ndim: int) -> tuple[Any, ...]:
 
 
 def _check_range(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
+    """Masks must fit, and numbers must be in range; of several that are not, the first element's is named, as torch's loop meets it."""
+    found: list[tuple[int, int, int]] = []
     for dim, item in enumerate(rest):
         if item is None:
             continue
@@ -198,9 +201,15 @@ def _check_range(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
                     )
             continue
         seen = item.window()
-        bad = [] if seen is None else seen[(seen < -self.shape[dim]) | (seen >= self.shape[dim])].reshape(-1).tolist()
-        if bad:
-            raise _index_error(f"index {bad[0]} is out of bounds for dimension {dim} with size {self.shape[dim]}")
+        if seen is not None:
+            bad = np.flatnonzero((seen < -self.shape[dim]) | (seen >= self.shape[dim]))
+            found += [(int(bad[0]), dim, int(seen.reshape(-1)[bad[0]]))] if bad.size else []
+    if found:
+        indexed = [d for d, t in enumerate(rest) if t is not None]
+        if any(self.shape[d] == 0 for d in indexed):
+            raise _index_error("index is out of bounds for dimension with size 0")
+        _, dim, value = min(found)
+        raise _index_error(f"index {value} is out of bounds for dimension {dim} with size {self.shape[dim]}")
 
 
 def index_shape(self: ShadowTensor, rest: list[ShadowTensor | None]) -> Shape:
@@ -321,7 +330,7 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
     from pitfall_lab.shadow.ops.mutate import copy_, fill_
 
     if not isinstance(value, ShadowTensor):
-        value = private(e, np.asarray(value).astype(target.dtype.numpy), target.dtype)
+        value = private(e, number_as(value, target.dtype), target.dtype)
     if value.shape == target.shape:
         copy_(e, target, value)
     elif value.ndim == 0:
@@ -331,37 +340,56 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
         copy_(e, target, seen if seen.shape == target.shape else views.expand(e, seen, *target.shape))
 
 
+def number_as(value: Any, dtype: DType) -> np.ndarray:
+    """A plain number as an element of ``dtype``; what does not fit is refused."""
+    if isinstance(value, complex) and dtype in ("float32", "float64"):
+        text = f"value cannot be converted to type {'float' if dtype == 'float32' else 'double'} without overflow"
+        if value.imag:
+            raise runtime(text, "dtype")
+    if dtype.category < 2 and dtype.category and not np.isfinite(value):
+        raise Unmodelled("an integer that is not finite")
+    if isinstance(value, complex) and dtype.category < 3:
+        raise Unmodelled("a complex number as a real one")
+    return np.asarray(value).astype(dtype.numpy)
+
+
 def _leading_ones(value: ShadowTensor) -> int:
     """How many there are: torch drops them before it broadcasts a value into its place, by a view that shows in the graph."""
     return next((d for d, n in enumerate(value.shape) if n != 1), value.ndim)
 
 
+def _check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
+    try:
+        fits = broadcast(value.shape, shape) == shape
+    except ShadowError:
+        fits = False
+    if not fits:
+        text = f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
+        raise runtime(text, "shape")
+
+
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> None:
     """``target[index tensors] = value``: IndexPutBackward0."""
-    _check_range(e, target, rest)
-    shape = index_shape(target, rest)
+    # Torch's order: first what autograd forbids, then the overlap, then the shapes.
+    recording = records(e, target, value)
+    e.graph.check_inplace(target, recording)
     if isinstance(value, ShadowTensor):
         if value.dtype != target.dtype:
             raise Unmodelled("index_put of another type")
-        try:
-            fits = broadcast(value.shape, shape) == shape
-        except ShadowError:
-            fits = False
-        if not fits:
-            raise runtime(
-                f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(shape)}",
-                "shape",
-            )
+        if not (value.numel == 1 and any(t is not None and bool_of(t.dtype) for t in rest)):
+            check_no_overlap(target, value)
+    _check_range(e, target, rest)
+    shape = index_shape(target, rest)
+    if isinstance(value, ShadowTensor):
+        _check_broadcasts(value, shape)
         first = _leading_ones(value)
         source = views.view_(e, value, value.shape[first:]) if first else value
     else:
-        source = private(e, np.asarray(value).astype(target.dtype.numpy), target.dtype)
+        source = private(e, number_as(value, target.dtype), target.dtype)
     if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):
         e.warnings.append(
             "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation."
         )
-    recording = records(e, target, source)
-    e.graph.check_inplace(target, recording)
     node = None
     if recording:
 

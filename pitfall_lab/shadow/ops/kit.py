@@ -76,19 +76,21 @@ def broadcast(*shapes: Shape) -> Shape:
     return result
 
 
-def layout(shape: Shape, operands: Sequence[ShadowTensor]) -> Shape:
+def layout(shape: Shape, operands: Sequence[ShadowTensor], *, alone: bool = True) -> Shape:
     """The strides TensorIterator gives a new result: the order of dimensions follows the operands' strides.
+
+    A plain number beside them (not ``alone``) counts as an operand of another shape.
 
     Source: ``aten/src/ATen/TensorIterator.cpp``, ``reorder_dimensions`` and ``compute_fast_setup_type``.
     """
-    if all(t.shape == shape for t in operands):
+    if alone and all(t.shape == shape for t in operands):
         if all(is_contiguous(t.shape, t.stride) for t in operands):
             return contiguous_strides(shape)
         first = operands[0].stride
         if all(t.stride == first and is_dense(t.shape, t.stride) for t in operands):
             return first
     strides = [_aligned(t, shape) for t in operands]
-    if len(shape) < 2 or all(is_contiguous(shape, s) for s in strides):
+    if len(shape) < 2 or (1 not in shape and all(is_contiguous(shape, s) for s in strides)):
         return contiguous_strides(shape)
     return _permuted(shape, _reordered(shape, strides))
 
@@ -209,7 +211,8 @@ def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride
     size = math.prod(shape)
     storage = Storage(size, dtype)
     tensor = ShadowTensor(e.graph, storage, shape, stride, 0, dtype, None if e.inference else Counter())
-    tensor.inference = e.inference
+    if e.inference:
+        tensor.inference = e.met_inference = True
     if values is not None and size <= e.value_limit and dtype.numpy is not None:
         storage.data = np.empty(size, dtype.numpy)
         if size:
@@ -249,7 +252,10 @@ def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
 
 def records(e: Engine, *operands: Any) -> bool:
     """Whether an operation on these operands makes a node."""
-    return e.grad_enabled and not e.inference and any(isinstance(x, ShadowTensor) and x.requires_grad for x in operands)
+    recording = e.grad_enabled and not e.inference and any(isinstance(x, ShadowTensor) and x.requires_grad for x in operands)
+    if recording and any(isinstance(x, ShadowTensor) and x.inference and x.flag for x in operands):
+        raise Unmodelled("a leaf made in inference mode, used outside of it")
+    return recording
 
 
 def check_history(e: Engine, *operands: Any) -> None:
@@ -338,7 +344,8 @@ def pointwise(e: Engine, rule: Rule, operands: Sequence[Operand], dtype: DType, 
     if rule.node:
         check_history(e, *tensors)
     shape = broadcast(*(t.shape for t in tensors))
-    stride = layout(shape, tensors) if all(len(t.shape) == len(shape) for t in tensors) or len(shape) > 1 else None
+    aligned = len(shape) > 1 or all(len(t.shape) == len(shape) for t in tensors)
+    stride = layout(shape, tensors, alone=len(tensors) == len(operands)) if aligned else None
     return pure(e, rule, operands, shape, dtype, compute_in, stride)
 
 
@@ -361,6 +368,7 @@ def in_place(
     assert isinstance(target, ShadowTensor)
     recording = records(e, *operands)
     e.graph.check_inplace(target, recording)
+    recording = recording and target.dtype.category >= 2  # a write into integers has no gradient, whatever is written
     node = None
     if recording:
         node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
@@ -419,7 +427,7 @@ def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[O
 
 def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: Rule | None = None) -> None:
     """After a write: count it, rewrite history, save the result."""
-    if target.inference and not e.inference:
+    if target.inference and target.counter is None and not e.inference:
         # torch finds out when it wants to count: the memory has been written by then.
         raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=target)
     e.graph.bump(target.counter)
@@ -464,6 +472,18 @@ def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
     return first[0] < second[1] and second[0] < first[1]
 
 
+def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
+    """Scatters and index writes refuse any input in the memory they write, the very tensor included (``at::assert_no_overlap``)."""
+    for other in others:
+        if isinstance(other, ShadowTensor) and (other is target or overlaps_partly(target, other) or _same_place(target, other)):
+            raise runtime(errors.OVERLAP_INPUT, "overlap", tensor=target)
+
+
+def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:
+    same = (a.offset, a.shape, a.stride) == (b.offset, b.shape, b.stride)
+    return a.storage is b.storage and a.numel > 0 and same and is_dense(a.shape, a.stride)
+
+
 # -- views
 
 
@@ -474,7 +494,7 @@ def open_window(e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, of
         counter = Counter(tensor.version)
     result = ShadowTensor(e.graph, tensor.storage, shape, stride, offset, tensor.dtype, counter)
     if tensor.inference:
-        result.inference = True
+        result.inference, result.counter = True, None
         return result
     if creation is None or creation == "multi":
         creation = "inference" if e.inference else (creation or "default") if e.grad_enabled else "no_grad"

@@ -18,7 +18,7 @@ from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, layout, new, promoted, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, layout, new, promoted, pure, records, tensor_only
 from pitfall_lab.shadow.ops.kit import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -103,6 +103,14 @@ def _weighted(e: Engine, errors: ShadowTensor, weight: ShadowTensor, reduction: 
     if reduction != "mean" or not by_weight:
         return reduced(e, scaled, reduction)
     return pointwise.div(e, reductions.sum(e, scaled), reductions.sum(e, weight))
+
+
+def _plain(e: Engine, name: str, **arguments: Any) -> None:
+    """Refuse arguments that the derivative does not know when they want one."""
+    for argument, x in arguments.items():
+        if isinstance(x, ShadowTensor) and records(e, x):
+            text = f"The function '{name}' is not differentiable with respect to argument '{argument}'. This input cannot have requires_grad True."
+            raise runtime(text, tensor=x)
 
 
 @op("F.mse_loss", saves="self, target", samples=(
@@ -242,6 +250,7 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
 
 def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
     """``nll_loss_nd``: any number of inner dimensions is seen as two."""
+    _plain(e, "nll_loss_forward" if log_probs.ndim <= 2 else "nll_loss2d_forward", weight=weight)
     if log_probs.ndim < 1:
         raise value_error("Expected 1 or more dimensions (got 0)")
     if log_probs.ndim != 1 and log_probs.shape[:1] != target.shape[:1]:
@@ -367,6 +376,7 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
         raise value_error(text)
     if weight is not None:
         weight = views.expand(e, weight, *broadcast(target.shape, weight.shape))
+    _plain(e, "binary_cross_entropy", weight=weight)
     if input.dtype != target.dtype:
         raise runtime(f"Found dtype {target.dtype.scalar_name} but expected {input.dtype.scalar_name}", "dtype")
     count = max(input.numel, 1) if reduction == "mean" else 1
@@ -394,6 +404,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
     _check(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise value_error(f"Target size ({_size(target)}) must be the same as input size ({_size(input)})")
+    _plain(e, "binary_cross_entropy_with_logits", weight=weight, pos_weight=pos_weight)
     if any(x is not None and x.dtype != input.dtype for x in (target, weight, pos_weight)) or not input.dtype.is_floating_point:
         raise Unmodelled("binary_cross_entropy_with_logits of several types")
     count = max(input.numel, 1) if reduction == "mean" else 1
@@ -514,6 +525,8 @@ def _kept_where(e: Engine, condition: ShadowTensor, values: ShadowTensor) -> Sha
 def hinge_embedding_loss(e: Engine, input: Any, target: Any, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
+    if input.shape != target.shape:
+        raise Unmodelled("hinge_embedding_loss of two shapes")
     clamped = pointwise.clamp_min_in_place(e, _from_number(e, margin, input), 0)
     outside = _kept_where(e, pointwise.compare_different(e, target, 1), clamped)
     return reduced(e, pointwise.add_(e, outside, _kept_where(e, pointwise.compare_different(e, target, -1), input)), reduction)
@@ -616,6 +629,7 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
     """(N, C) scores and N classes: every other class must be ``margin`` below."""
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
+    _plain(e, "multi_margin_loss", weight=weight)
     if p not in (1, 2):
         raise value_error("only p == 1 and p == 2 supported")
     if input.ndim != 2 or target.shape != input.shape[:1] or target.dtype != "int64" or (weight is not None and weight.shape != input.shape[1:]):

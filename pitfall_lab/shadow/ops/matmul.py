@@ -267,9 +267,11 @@ def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor
     tensor_only(input, weight)
     if bias is not None:
         tensor_only(bias)
+        if input.ndim != 2 and 0 in input.shape:
+            raise Unmodelled("linear of nothing")
         if input.ndim == 2:
             return addmm(e, bias, input, views.t(e, weight))
-        if is_contiguous(input.shape, input.stride):
+        if is_contiguous(input.shape, input.stride) and is_contiguous(bias.shape, bias.stride):
             return _linear_folded(e, input, weight, bias)
     out = matmul(e, input, views.t(e, weight))
     return out if bias is None else pointwise_add(e, out, bias)

@@ -158,6 +158,8 @@ def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
 @op(".requires_grad.__set__", kind="other")
 def set_requires_grad(e: Engine, self: Any, value: Any) -> None:
     tensor_only(self)
+    if self.grad_fn is not None and value:
+        raise runtime(errors.NONLEAF_FLAG, tensor=self)
     if value and self.dtype.category < 2:
         raise runtime("only Tensors of floating point and complex dtype can require gradients", "dtype", tensor=self)
     _set_flag(e, self, bool(value))
@@ -168,6 +170,8 @@ def detach_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if self.view is not None:
         raise runtime(errors.DETACH_VIEW, tensor=self)
+    if self.received:
+        raise Unmodelled("whether this gradient is a view of another one, which may not be detached in place")
     if e.inference:
         return self
     self.node, self.flag, self.output_nr = None, False, 0
@@ -228,8 +232,10 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
         raise Unmodelled("set_ to memory of another type")
     recording = e.grad_enabled and (self.requires_grad or source.requires_grad)
     e.graph.check_inplace(self, recording)
-    if recording or self.view is not None or self.dtype != source.dtype:
-        raise Unmodelled("set_ of a tensor with history, or of another type")
+    if recording or self.view is not None:
+        raise Unmodelled("set_ of a tensor with history")
+    if self.inference and not e.inference:
+        raise Unmodelled("set_ of an inference tensor outside of inference mode")
     self.storage, self.offset, self.shape, self.stride = source.storage, source.offset, source.shape, source.stride
     e.graph.bump(self.counter)
     return self
@@ -239,18 +245,18 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
 def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     """Another shape on the same memory; the same size changes nothing and is not counted."""
     tensor_only(self)
+    if e.inference:
+        raise Unmodelled("resize_ in inference mode")
     if self.requires_grad:
         raise runtime("cannot resize variables that require grad", tensor=self)
     wanted = as_shape(size)
     if wanted == self.shape:
         return self
     need = self.offset + math.prod(wanted)
+    if self.inference or (need > self.storage.size and (not self.ndim or self.storage.shared)):
+        raise Unmodelled("resize_ of memory that may not grow")
     if need > self.storage.size:
-        old = self.storage.data
-        self.storage.size = need
-        self.storage.data = None
-        if old is not None and e.random is not None:
-            self.storage.data = np.concatenate([old, np.zeros(need - old.size, old.dtype)])
+        self.storage.size, self.storage.data = need, None  # what lies in new memory nobody can know
     self.shape, self.stride = wanted, contiguous_strides(wanted)
     e.graph.bump(self.counter)
     return self

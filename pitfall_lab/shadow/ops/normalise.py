@@ -38,6 +38,10 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
     shape = tuple(normalized_shape)
+    if not shape:
+        raise runtime(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []", "shape"
+        )
     if input.shape[input.ndim - len(shape) :] != shape or any(x.shape != shape or x.dtype != input.dtype for x in given):
         raise Unmodelled("layer_norm of operands that do not fit")
     axes = tuple(range(input.ndim - len(shape), input.ndim))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops.registry import ENTRIES, Op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -33,7 +33,7 @@ def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) 
     if entry.kind != "pure" or not all(isinstance(t, ShadowTensor) for t in targets):
         raise Unmodelled("out= is not modelled here")
     sequence = e.graph.sequence
-    made = entry.run(e, *args, **{key: value for key, value in kwargs.items() if key != "out"})
+    made = _made(e, entry, args, kwargs, targets)
     results = list(made) if isinstance(made, tuple | list) else [made]
     short = entry.names[0].rpartition(".")[2]
     if kwargs.get("requires_grad") or short in UNREFUSED:
@@ -54,6 +54,16 @@ def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) 
         e.write(target, result.window())
         e.graph.bump(target.counter)
     return out
+
+
+def _made(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any], targets: Sequence[Any]) -> Any:
+    try:
+        return entry.run(e, *args, **{key: value for key, value in kwargs.items() if key != "out"})
+    except ShadowError as error:
+        # torch refuses gradients first, and looks at shapes and histories later
+        if e.grad_enabled and any(isinstance(x, ShadowTensor) and x.requires_grad for x in (*args, *targets)):
+            raise Unmodelled(f"out= where something else is wrong as well: {error.message}") from None
+        raise
 
 
 def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:

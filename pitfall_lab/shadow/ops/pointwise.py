@@ -143,7 +143,7 @@ def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> Shado
 def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     if isinstance(other, ShadowTensor):
         raise Unmodelled("rsub of two tensors")
-    _check_bool_sub(self)
+    _check_bool_sub(self, other)
     dtype = promoted(self, operand(other))
     rule = Rule(
         "RsubBackward1", lambda a: np.asarray(other).astype(a.dtype) - _like(a, alpha), (), lambda g, s: (-g if alpha == 1 else -g * alpha,)
@@ -334,6 +334,10 @@ def _real(tensor: ShadowTensor, name: str) -> None:
     """Refuse to negate truth values. Complex derivatives are conjugated in ways that are not modelled, and some functions leave the complex plane."""
     if name == "neg" and tensor.dtype == BOOL:
         raise runtime(f"Negation, the `-` operator, on a bool tensor is not supported. {INVERT}", "dtype")
+    if name == "abs" and tensor.dtype == BOOL:
+        raise ShadowError("NotImplementedError", "\"abs_cpu\" not implemented for 'Bool'", "dtype")
+    if name == "square" and tensor.dtype == BOOL:
+        raise Unmodelled("square of bool")
     if tensor.dtype.is_complex and (name not in ("neg", "exp") or tensor.requires_grad):
         raise Unmodelled(f"{name} of complex numbers")
 
@@ -454,6 +458,10 @@ def leaky_relu_in_place(e: Engine, input: Any, negative_slope: float = 0.01) -> 
 
 @op("F.elu", saves="self; result when in place", samples=("F.elu(a)", "F.elu(a, 0.5)", "F.elu(h, inplace=True)"))
 def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> ShadowTensor:
+    tensor_only(input)
+    if not input.dtype.is_floating_point:
+        raise Unmodelled("elu of integers")
+
     def forward(x: Any) -> Any:
         return np.where(x > 0, x, alpha * np.expm1(x))
 
@@ -773,6 +781,8 @@ def _compare(names: tuple[str, ...], forward: Any, sample: str) -> Callable[...,
         no_out(out)
         tensor_only(input)
         pair = input, operand(other)
+        if promoted(*pair).is_complex and names[0] not in ("eq", "ne"):
+            raise Unmodelled("an order of complex numbers")
         return pointwise(e, Rule("", forward), pair, BOOL, promoted(*pair))
 
     add(names, run, "pure", "", (sample, sample.replace("b", "0")))

@@ -272,7 +272,7 @@ def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepd
     if isinstance(dim, bool):
         raise Unmodelled(f"{name} with a positional flag")
     dims, before = reduced_dims(dim, input.ndim), input.shape
-    count = math.prod(before[d] for d in dims) - correction
+    count = max(math.prod(before[d] for d in dims) - correction, 0)
 
     def forward(x: np.ndarray) -> np.ndarray:
         centred = x.astype(np.float64) - np.mean(x, axis=dims, keepdims=True, dtype=np.float64)
@@ -361,6 +361,8 @@ def equal(e: Engine, input: Any, other: Any) -> bool:
 @op("torch.allclose", ".allclose", kind="other")
 def allclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     tensor_only(input, other)
+    if input.dtype != other.dtype:
+        raise runtime(f"{input.dtype.scalar_name} did not match {other.dtype.scalar_name}", "dtype")
     pair = arrays(e, (input, other))
     if pair is None:
         raise Unmodelled("numbers that are not modelled")
@@ -392,7 +394,7 @@ def softmax_values(x: np.ndarray, at: int) -> np.ndarray:
 def log_softmax_values(x: np.ndarray, at: int) -> np.ndarray:
     """X - log(sum(exp(x))), computed without overflow."""
     if not x.ndim:
-        return np.zeros_like(x)
+        return x - x  # 0, or NaN
     shifted = x - np.max(x, axis=at, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=at, keepdims=True))
 

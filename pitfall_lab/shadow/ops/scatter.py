@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.dtypes import INT64
+from pitfall_lab.shadow.dtypes import BOOL, INT64
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import indexing, views
 from pitfall_lab.shadow.ops.kit import (
     Keep,
     Rule,
     arrays,
+    check_no_overlap,
     check_overlap,
     edges,
     in_place,
@@ -109,9 +110,11 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
         return pure(e, make(at, index), (input, source, index), input.shape, input.dtype)
 
     def run_in_place(e: Engine, self: Any, dim: int, index: Any, source: Any) -> ShadowTensor:
-        at = check(self, dim, index, source)
+        tensor_only(self, source)
         e.graph.check_inplace(self, records(e, self, source))
-        check_overlap(self, (source,))
+        at = check(self, dim, index, source)
+        check_overlap(self)
+        check_no_overlap(self, index, source)
         return in_place(e, make(at, index), (self, source, index), elementwise=False)
 
     add(name, run, "pure", "index, source", (f"a.{name}{sample}",))
@@ -209,6 +212,9 @@ def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: b
     rule = _scatter_rule(wrap_dim(dim, self.ndim), src, accumulate)
     operands = (self, src, index) if is_tensor else (self, index)
     if inplace:
+        e.graph.check_inplace(self, records(e, *operands))
+        check_overlap(self)
+        check_no_overlap(self, index, src)
         return in_place(e, rule, operands, elementwise=False)
     return pure(e, rule, operands, self.shape, self.dtype)
 
@@ -313,6 +319,8 @@ def argsort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stab
 def topk(e: Engine, input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
+    if input.dtype == BOOL:
+        raise runtime("topk does not support bool dtypes on CPU", "dtype", tensor=input)
     if not input.ndim or k > input.shape[at]:
         raise Unmodelled("topk that does not fit")
     shape = (*input.shape[:at], k, *input.shape[at + 1 :])

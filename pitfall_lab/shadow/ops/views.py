@@ -22,6 +22,7 @@ from pitfall_lab.shadow.ops.kit import (
     Rule,
     as_shape,
     broadcast,
+    check_history,
     copied,
     into_window,
     new,
@@ -109,6 +110,7 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     tensor_only(self)
     if len(size) == 1 and isinstance(size[0], DType):
         return _view_dtype(e, self, size[0])
+    check_history(e, self)
     wanted = infer_size(as_shape(size), self.numel)
     result = _as_view(e, "ViewBackward0", self, wanted)
     if result is None:
@@ -213,6 +215,8 @@ def _permute(e: Engine, name: str, self: ShadowTensor, dims: Sequence[int], vjp:
 @op("permute", kind="view", samples=("a.permute(1, 0)", "torch.permute(a, (1, 0))"))
 def permute(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
     tensor_only(input)
+    if not dims:
+        raise Unmodelled("permute without dimensions")
     wanted = as_shape(dims)
     if len(wanted) != input.ndim:
         raise runtime(
@@ -509,6 +513,7 @@ def narrow(e: Engine, input: Any, dim: int, start: Any, length: int) -> ShadowTe
 @op("diagonal", kind="view", samples=("a.diagonal()", "a.diagonal(1)"))
 def diagonal(e: Engine, input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ShadowTensor:
     tensor_only(input)
+    check_history(e, input)
     i, j = wrap_dim(dim1, input.ndim), wrap_dim(dim2, input.ndim)
     rows, columns = input.shape[i], input.shape[j]
     length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
@@ -536,6 +541,10 @@ def as_strided(e: Engine, input: Any, size: Any, stride: Any, storage_offset: in
     shape, strides = as_shape((size,)), as_shape((stride,))
     offset = input.offset if storage_offset is None else storage_offset
     before, shift = (input.shape, input.stride), input.offset
+    item, held = input.dtype.itemsize, input.storage
+    need = 0 if 0 in shape else item * (offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1)
+    if need > held.size * held.dtype.itemsize:
+        raise Unmodelled("a window larger than the memory is known to be")  # a result may lie in more memory than it needs
 
     def vjp(g: np.ndarray, s: object) -> tuple[Written]:
         places, everywhere = positions(offset - shift, shape, strides), positions(0, *before)
@@ -667,6 +676,8 @@ def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) 
 @op("hsplit", kind="view", samples=("a.hsplit(3)[1]",))
 def hsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTensor, ...]:
     tensor_only(input)
+    if not input.ndim:
+        raise runtime("torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!", "shape", tensor=input)
     return tensor_split(e, input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
@@ -720,6 +731,8 @@ def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, str
     """``t_``, ``squeeze_`` ...: counted as a change, although no memory is written."""
     if self.view is not None and records(e, self):
         raise Unmodelled("an in-place change of a view's shape")
+    if self.inference and not e.inference:
+        raise Unmodelled("an in-place change of the shape of an inference tensor outside of inference mode")
     recording = records(e, self)
     e.graph.check_inplace(self, recording)
     node = e.graph.new_node(name, (e.graph.edge(self),), vjp) if recording else None
@@ -777,9 +790,9 @@ def transpose_in_place(e: Engine, self: Any, dim0: int, dim1: int) -> ShadowTens
 def alias(e: Engine, tensor: ShadowTensor, counter: Counter | None) -> ShadowTensor:
     """The same memory without history."""
     result = ShadowTensor(e.graph, tensor.storage, tensor.shape, tensor.stride, tensor.offset, tensor.dtype, counter)
-    result.inference = tensor.inference and e.inference
-    if tensor.inference and not e.inference:
-        result.counter = Counter()
+    if tensor.inference:
+        # Outside of inference mode the alias may be written (it has a counter that nobody can read), views of it may not.
+        result.inference, result.counter = True, None if e.inference else Counter()
     return result
 
 

@@ -1,0 +1,153 @@
+"""Programs on which the engines once differed, made small: what was learnt from each stays true."""
+
+# Each entry: what it shows, and the program. All run stand-alone and in lockstep.
+FOUND: dict[str, str] = {
+    "deepcopy makes a leaf that was written once, on new memory": """
+import copy
+t1 = torch.tensor([-2.0, 1.0, 2.0], requires_grad=True)
+t2 = copy.deepcopy(t1)
+""",
+    "deepcopy refuses what has a history": """
+import copy
+t1 = torch.tensor([3.0, -0.5, 0.5], requires_grad=True)
+t3 = torch.cat([t1, t1])
+t4 = copy.deepcopy(t3)
+""",
+    "is_leaf of a view whose history is forbidden raises": """
+t1 = torch.tensor([-0.5, 0.5, -0.75], requires_grad=True) * 1
+with torch.no_grad():
+    t3 = t1.tensor_split(2, -1)[0]
+t1.view(-1).add_(2)
+opt1 = torch.optim.Adam([t3], lr=0.1, fused=True)
+""",
+    "set_ does not change the type": """
+t2 = torch.tensor([1.0, 2.0])
+t2.set_(t2 > 1)
+""",
+    "torch.Tensor(t) is a view with a history": """
+t1 = torch.tensor([-1.5, 1.5, -2.0], requires_grad=True)
+t2 = torch.Tensor(t1)
+t2.sum().backward()
+""",
+    "abs of bool": """
+t1 = torch.tensor([3.0, -0.5, 0.5]) > 0
+t2 = t1.abs()
+""",
+    "autograd forbids before the shapes are looked at": """
+t4 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t4[t4 > 5] = t4
+""",
+    "an index write refuses its own memory before it looks at shapes": """
+t8 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]).t()
+t8[torch.tensor([[0, 1], [1, 0]])] = t8
+""",
+    "memory exchanged under a history gives a gradient of the wrong shape": """
+t1 = torch.tensor([3.0, -0.5, 0.5], requires_grad=True)
+t6 = t1 * 2
+t6.data = torch.tensor(1.0)
+t6.sum().backward()
+""",
+    "a complex number is no element of a real tensor": """
+t2 = torch.zeros(2, 2, dtype=torch.float64)
+t2[..., 0:1] = 2j
+""",
+    "a captured gradient has passed the hooks": """
+t4 = torch.tensor([4.0, -1.0, 3.0], requires_grad=True) * 1
+t4.register_hook(lambda g: g * 2)
+g1 = torch.autograd.grad(t4.sum(), t4)[0]
+""",
+    "inputs= retains the gradient of a computed tensor for later passes as well": """
+t1 = torch.tensor([1.25, -1.5, 1.5], requires_grad=True)
+t2 = -t1
+t2.sum().backward(inputs=[t2])
+g1 = torch.autograd.grad(t2.sum(), t2, materialize_grads=True)[0]
+""",
+    "retain_grad follows a view whose history is made anew": """
+t2 = torch.tensor([1.25, -1.5, 1.5], requires_grad=True) * 1
+t3 = t2[0]
+t3.retain_grad()
+t2.detach().add_(0.5)
+t3.sum().backward()
+""",
+    "requires_grad = True of a computed tensor": """
+t1 = torch.tensor([1.25, -1.5, 1.5], requires_grad=True) * 1
+t1.requires_grad = True
+""",
+    "a number beside a tensor with a dimension of size 1 changes the layout": """
+t1 = torch.tensor([[[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]]).as_strided((1, 2, 3), (3, 3, 1))
+t2 = t1 * 2
+t3 = t1 * t1
+t4 = t1 > 0
+""",
+    "index_add refuses a source in its own memory": """
+t3 = torch.tensor([-1.0])
+t3.index_add_(0, torch.tensor([0]), t3.narrow(0, 0, 1))
+""",
+    "a weight of a loss has no derivative": """
+t2 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t3 = F.binary_cross_entropy(torch.sigmoid(t2), torch.ones(2, 3), weight=t2[0])
+t4 = F.cross_entropy(t2, torch.tensor([1, 0]), weight=t2[0])
+t5 = F.multi_margin_loss(t2, torch.tensor([1, 0]), weight=t2[0])
+""",
+    "no_grad inside inference_mode is still inference": """
+with torch.inference_mode():
+    t1 = torch.ones(3)
+    with torch.no_grad():
+        t1.mul_(2)
+        t2 = t1 + 1
+""",
+    "of several indices out of range the first element's is named": """
+t6 = torch.tensor([[3.0]])
+t7 = t6[[0, 1], [1, 0]]
+""",
+    "an index into nothing": """
+t5 = torch.zeros(0, 3)
+t5[[-1]] *= 0.5
+""",
+    "log_softmax of one NaN": """
+t5 = torch.tensor(-1.0).log().log_softmax(0)
+""",
+    "a bool is no subtrahend": """
+t1 = torch.tensor([1.0])
+t2 = True - t1
+t3 = t1 - True
+""",
+    "sort keeps the layout": """
+t6 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]).t()[None]
+t9 = t6.sort(2)[0]
+""",
+    "a view's history is looked at before its shape": """
+t6 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True) * 1
+with torch.no_grad():
+    t8 = t6.as_strided((2, 2), (1, 1))
+t6.sub_(t6)
+t13 = t8.view(-1)
+""",
+    "out= refuses gradients before anything else": """
+t1 = torch.tensor([-2.0, 1.0, 2.0], requires_grad=True)
+t6 = torch.ones(2, 3) * t1
+torch.add(t6, t1[:2], out=t6)
+""",
+    "the gradient of nothing is not added in place": """
+t1 = torch.tensor([], dtype=torch.float32, requires_grad=True)
+(t1.sum() + t1.sum()).backward()
+""",
+    "how often torch counts inside an operation on inference tensors is not modelled": """
+with torch.inference_mode():
+    t5 = torch.ones(3)
+t9 = t5.sum()
+t10 = t5.abs() + t5.double()
+""",
+    "a leaf made in inference mode": """
+with torch.inference_mode():
+    t1 = torch.tensor([1.5, -2.0, 1.0], requires_grad=True)
+t1.copy_(t1)
+t2 = t1.mean()
+""",
+    "a gradient that may be a view of another one gets no history": """
+t1 = torch.tensor([1.5, -2.0, 1.0], requires_grad=True)
+g1 = torch.autograd.grad(t1.sum(), t1)[0]
+g1 += t1
+g1.detach_()
+""",
+}

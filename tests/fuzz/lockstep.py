@@ -1,0 +1,288 @@
+"""Lockstep: one program under observation, beside the same program unobserved and the same program with every saved tensor cloned.
+
+The trace must hold no disagreement, the recording must not have stopped, the program must not have noticed it, every error must
+have been named before torch raised it, and every gradient that a silent write made wrong must be told, with both numbers.
+"""
+
+# ruff: noqa: E501 - programs and tables in one row each
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import re
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from pitfall_lab.trace import Event, Trace
+from pitfall_lab.verify import trace_program
+from pitfall_lab.verify.cells import cells, equal
+
+ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+@dataclass
+class Result:
+    """What was found out about one program: ``problems`` (none, one hopes) and counts of what was looked at."""
+
+    problems: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    trace: Trace | None = None
+
+
+@dataclass
+class Plain:
+    """How a program ran without us: what it printed, how it ended, its names, and the gradients after each line."""
+
+    printed: str
+    error: str
+    names: dict[str, Any]
+    gradients: list[tuple[int, dict[str, Any]]]
+
+
+def check(text: str) -> Result:
+    """Run a program in lockstep and look at everything."""
+    result = Result()
+    printed, names = io.StringIO(), {"__name__": "__main__"}
+    with quiet(printed):
+        trace = trace_program(text, "program.py", names)
+    result.trace = trace
+    plain = run(text)
+    for d in trace.disagreements[:4]:
+        result.problems.append(f"{line_of(trace, d.step)}: {d.path}: torch {d.observed!r}, shadow {d.modelled!r}")
+    result.problems += [f"note: {n.en}" for n in trace.notes if n.kind == "stopped"]
+    result.problems += noticed(trace, printed.getvalue(), names, plain)
+    a = trace.agreement
+    result.counts.update(programs=1, calls=a.checked + a.mirrored, modelled=a.checked, mirrored=a.mirrored, statements=len(plain.gradients))
+    if not result.problems:
+        result.problems += audit_errors(trace, plain, result.counts)
+        result.problems += audit_silence(text, trace, plain, result.counts)
+    return result
+
+
+@contextlib.contextmanager
+def quiet(printed: io.StringIO) -> Any:
+    """Catch what a program prints, and leave torch as it was."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            torch.set_grad_enabled(True)
+
+
+def run(text: str, *, cloned: bool = False) -> Plain:
+    """Run a program without us; ``cloned`` saves a clone of every tensor that is saved, so that no later write can reach it."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    seen: list[tuple[int, dict[str, Any]]] = []
+
+    def look(line: int) -> None:
+        seen.append((line, {name: gradient_of(value) for name, value in names.items() if isinstance(value, torch.Tensor)}))
+
+    names["__look__"] = look
+    printed, error = io.StringIO(), ""
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t) if cloned else contextlib.nullcontext()
+    code = compile(ast.fix_missing_locations(Looks().visit(ast.parse(text))), "program.py", "exec")
+    with quiet(printed), hooks:
+        try:
+            exec(code, names)
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+    del names["__look__"]
+    return Plain(printed.getvalue(), error, names, seen)
+
+
+class Looks(ast.NodeTransformer):
+    """Adds a look at the gradients after every statement outside of functions and loops."""
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        node.body = self.watched(node.body)
+        return node
+
+    def watched(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for statement in body:
+            if isinstance(statement, ast.With | ast.Try):
+                statement.body = self.watched(statement.body)
+                found.append(statement)
+            else:
+                line = statement.end_lineno or statement.lineno
+                found += [statement, ast.Expr(ast.Call(ast.Name("__look__", ast.Load()), [ast.Constant(line)], []))]
+        return found
+
+
+def gradient_of(tensor: torch.Tensor) -> Any:
+    """The numbers of ``.grad``, flat, or None."""
+    with contextlib.suppress(RuntimeError, NotImplementedError):
+        gradient = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+        if gradient is not None and not gradient.is_nested and gradient.layout is torch.strided and gradient.dtype is not torch.bfloat16 and not gradient.is_meta:
+            return gradient.detach().resolve_conj().numpy().reshape(-1).copy()
+    return None
+
+
+# ------------------------------------------------------------------ the program has not noticed
+
+
+def noticed(trace: Trace, printed: str, names: dict[str, Any], plain: Plain) -> list[str]:
+    """Differences between the run under observation and the plain one."""
+    failure = trace.outcome.failure
+    error = f"{failure.type}: {failure.message}" if failure is not None else ""
+    found = []
+    if anonymous(printed) != anonymous(plain.printed):
+        found.append(f"observed, it prints {first_difference(printed, plain.printed)}")
+    if anonymous(error) != anonymous(plain.error):
+        found.append(f"observed, it ends with {error!r}, otherwise with {plain.error!r}")
+    for name in plain.names:
+        one, other = facts(names.get(name)), facts(plain.names[name])
+        if one != other:
+            found.append(f"observed, {name} is {one}, otherwise {other}")
+    return found[:3]
+
+
+def anonymous(text: str) -> str:
+    """A text without addresses."""
+    return ADDRESS.sub("0x", text)
+
+
+def first_difference(one: str, other: str) -> str:
+    """The first line in which two texts differ."""
+    pairs = zip([*one.splitlines(), ""], [*other.splitlines(), ""], strict=False)
+    return next((f"{a!r} instead of {b!r}" for a, b in pairs if anonymous(a) != anonymous(b)), "")
+
+
+def facts(value: Any) -> Any:
+    """What a program can see of a value, in a form that compares."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    if isinstance(value, torch.nn.Module):
+        return [facts(p) for p in value.state_dict().values()]
+    if not isinstance(value, torch.Tensor):
+        return value if isinstance(value, int | str) else None
+    if value.layout is not torch.strided or value.is_meta or value.is_quantized or value.is_nested:
+        return str(value.layout), value.requires_grad
+    version = -1 if value.is_inference() else value._version
+    with contextlib.suppress(RuntimeError), torch.no_grad():
+        flat = value.detach().reshape(-1)
+        numbers = flat.resolve_conj().resolve_neg().view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        graph = attempted(lambda: None if value.grad_fn is None else value.grad_fn.name())
+        return tuple(value.shape), value.stride(), str(value.dtype), version, value.requires_grad, graph, numbers
+    return tuple(value.shape), str(value.dtype), version
+
+
+def attempted(function: Any) -> Any:
+    """A value, or the text of the error it raises."""
+    try:
+        return function()
+    except RuntimeError as error:
+        return str(error)
+
+
+# ------------------------------------------------------------------ every error was named before torch raised it
+
+
+def audit_errors(trace: Trace, plain: Plain, counts: Counter[str]) -> list[str]:
+    """Count the errors that were predicted, that came from mirrored calls, and that no torch function raised."""
+    failed = [event for event in trace.events if event.error is not None and event.kind == "call"]
+    lines = [line for line in plain.printed.splitlines() if re.match(r"[A-Z]\w+(Error|Exception|Warning|StopIteration) \[", line)]
+    counts["errors"] += len(lines) + bool(plain.error)
+    counts["errors predicted"] += sum(event.by == "agreed" for event in failed)
+    counts["errors mirrored"] += sum(event.by != "agreed" and bool(event.reason) for event in failed)
+    found = [f"{where(event)}: {event.op} raised {event.error}, which was neither predicted nor mirrored" for event in failed if event.by != "agreed" and not event.reason]
+    for event in failed:
+        failure = event.error
+        if failure is None or failure.kind != "saved-tensor-modified" or event.by != "agreed":
+            continue
+        counts["version errors predicted"] += 1
+        told = [f for f in trace.forecasts if f.came_true == event.step]
+        counts["version errors forecast at the write"] += bool(told)
+        if any(f.step >= event.step for f in told):
+            found.append(f"{where(event)}: the forecast was made after the error")
+    return found
+
+
+def where(event: Event) -> str:
+    """The line of an event."""
+    return f"line {event.span.line}" if event.span else "somewhere"
+
+
+def line_of(trace: Trace, step: int) -> str:
+    """The line of a step, with its operation."""
+    event = trace.events[step]
+    return f"{where(event)} ({event.op})"
+
+
+# ------------------------------------------------------------------ every silent harm is told
+
+
+def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -> list[str]:
+    """Compare each harm with torch's own two numbers, and look for harms that were not told."""
+    if not trace.harms and not re.search(r"\.data\b|numpy|\[\.\.\.\]|set_\(|fused|BatchNorm|untyped_storage|a\d+", text):
+        return []
+    meant = run(text, cloned=True)
+    harms = {(trace.events[h.step].span.line if trace.events[h.step].span else 0, name): h for h in trace.harms for name in names_of(trace, h.leaf)}
+    counts["silent harms"] += len(trace.harms)
+    for (line, given), (other, wanted) in zip(plain.gradients, meant.gradients, strict=False):
+        if line != other:
+            return []  # with clones an error is gone, and the two runs went different ways
+        for name, value in given.items():
+            told = harms.get((line, name))
+            right = wanted.get(name)
+            if told is None and same(value, right):
+                continue
+            if told is None:
+                missed = no_excuse(trace, line)
+                counts["harms in mirrored backwards"] += not missed
+                return [f"line {line}: {name}.grad is {value}, meant was {right}, and no harm was told"] if missed else []
+            counts["silent harms compared"] += 1
+            found = [f"line {line}: the harm says torch gives {name} {told.torch}, it gives {cells(value)}"] if not close(told.torch, value) else []
+            if not close(told.meant, right):
+                found.append(f"line {line}: the harm says that {told.meant} was meant for {name}, torch with clones says {cells(right)}")
+            return found  # what follows a harm is another story: gradients add up
+    return []
+
+
+def no_excuse(trace: Trace, line: int) -> bool:
+    """Whether everything up to a line was modelled; the numbers of a mirrored backward are not known."""
+    before = [e for e in trace.events if e.span is None or e.span.line <= line]
+    return not any(e.reason for e in before)
+
+
+def names_of(trace: Trace, label: str) -> list[str]:
+    """All names a tensor has had."""
+    found: list[str] = []
+    for event in trace.events:
+        for effect in event.effects:
+            if effect.path == f"tensors.{label}" and isinstance(effect.value, dict):
+                found += effect.value.get("names") or []
+            elif effect.path == f"tensors.{label}.names":
+                found += effect.value or []
+    return found
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal numbers, or none on both sides."""
+    if one is None or other is None:
+        return one is other
+    return one.dtype == other.dtype and equal(one, other, one.dtype.name)
+
+
+def close(told: Any, value: Any) -> bool:
+    """Whether a trace's cells are those of an array."""
+    if value is None:
+        return False
+    mine = cells(value)
+    if isinstance(told, dict):
+        return isinstance(mine, dict) and told["count"] == mine["count"]
+    return isinstance(mine, list) and len(mine) == len(told) and equal(numbers(mine), numbers(told), value.dtype.name)
+
+
+def numbers(values: list[Any]) -> np.ndarray:
+    """Cells as an array."""
+    return np.array([complex(v) if isinstance(v, str) and v.endswith("j") else float(v) for v in values])
