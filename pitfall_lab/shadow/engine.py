@@ -179,11 +179,17 @@ class Engine:
                 raise
             # A slip of ours must not become a claim about torch.
             raise Unmodelled(f"{name}: {type(problem).__name__}: {problem}") from problem
-        if self.met_inference and not self.inference and entry.kind == "pure" and name.rpartition(".")[2] not in UNCOUNTED:
-            operands = [x for x in args if isinstance(x, ShadowTensor)]
-            if operands and all(x.inference for x in operands):
-                raise Unmodelled("how often torch counts inside an operation on inference tensors alone, outside of inference mode")
+        if self.met_inference:
+            self._refuse_uncounted(entry.kind, name, args)
         return self.applied(result)
+
+    def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any]) -> None:
+        """Decline a result whose version depends on how torch has put the operation together."""
+        if self.inference or kind != "pure" or name.rpartition(".")[2] in UNCOUNTED:
+            return
+        operands = [x for x in args if isinstance(x, ShadowTensor)]
+        if operands and all(x.inference for x in operands):
+            raise Unmodelled("how often torch counts inside an operation on inference tensors alone, outside of inference mode")
 
     def begin(self) -> None:
         """Start a new record of what is about to happen."""
