@@ -398,6 +398,8 @@ class Tensor:
         with speaking():
             if old.inference or _engine.inference:
                 raise Unmodelled("a deep copy of an inference tensor, or in inference mode")
+            if old.gradient is not None and (old.gradient.dtype != old.dtype or old.gradient.shape != old.shape):
+                raise Unmodelled("a deep copy of a leaf whose gradient does not fit it any more")
         storage = memo.get(id(old.storage))
         if storage is None:
             data = old.storage.data
