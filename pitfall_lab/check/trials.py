@@ -85,7 +85,7 @@ class Trial:
                 dearer = self.shop.witness(replace(self.subject, source=apply(self.subject.source, fix.reference)))
                 same = ends_alike(dearer, after)
             else:
-                same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding))
+                same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding, fix.meaning))
             if same and before is not None and finding.severity == "error" and fix.meaning == "same":
                 same = same_names(before, after, read_later(self.subject.source, fix))
             trace = self.shop.trace(repaired, whole=False) if same else None
@@ -154,9 +154,9 @@ def _text_key(trace: Trace, finding: Finding) -> tuple[str, ...]:
     return (finding.rule, *places)
 
 
-def backwards_before(trace: Trace, finding: Finding) -> int | None:
-    """How many backwards ran before the one that the finding is about; ``None`` when it is about none."""
-    step = next((r.step for r in finding.related if r.role == "backward"), None)
+def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> int | None:
+    """How many backwards ran before the one that the finding is about, or before its own step; ``None`` when it is about none."""
+    step = finding.step if meaning == "later" else next((r.step for r in finding.related if r.role == "backward"), None)
     if step is None:
         return None
     names = ("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad")
@@ -173,6 +173,9 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
         return False
     if meaning == "shape":
         return after["error"] == before["error"] and _shapes(before) == _shapes(after)[: len(_shapes(before))]
+    if meaning == "later":
+        pairs = list(zip(before["backwards"], after["backwards"], strict=False))[: number or 0]
+        return (after["error"] is None or before["error"] is not None) and all(_same_backward(was, now) for was, now in pairs)
     if meaning == "recompute" and after["error"] is not None and before["error"] is None:
         return False
     return _same_history(before, after, number if meaning == "recompute" else None)

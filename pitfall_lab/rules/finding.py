@@ -72,7 +72,8 @@ class Fix:
 
     - ``same``: every value that was right stays the same, and gradients become the meant ones;
     - ``recompute``: what follows the failing backward is computed again from the values of that moment;
-    - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same.
+    - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same;
+    - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same.
 
     Where the program stopped before it had computed what was meant, ``reference`` may say how to get there in a way that is right but
     not good (``retain_graph=True``): the fix must then end with the same leaves and gradients as that program does.
@@ -81,7 +82,7 @@ class Fix:
     title: T
     edits: tuple[Edit, ...]
     verified: bool = False
-    meaning: Literal["same", "recompute", "shape"] = "same"
+    meaning: Literal["same", "recompute", "shape", "later"] = "same"
     reference: tuple[Edit, ...] = ()
 
     def as_verified(self) -> Fix:
