@@ -149,8 +149,9 @@ def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
         new = f"{text} {METHOD_OPERATORS[name]}= {given}"
     else:
         new = f"{text} = {program.segment(call)}"
-    return Fix(T(en=f"Write into `{program.segment(root(target))}` itself: `{new}`", zh=f"直接写入 `{program.segment(root(target))}`：`{new}`"),
-               program.replace((statement, new)), meaning="later")  # fmt: skip
+    source = program.segment(root(target))
+    title = T(en=f"Write into `{source}` itself: `{new}`", zh=f"直接写入 `{source}`：`{new}`")
+    return Fix(title, program.replace((statement, new)), meaning="later")
 
 
 def written_back(lost: LostWrite, target: str) -> Fix | None:
