@@ -1,4 +1,4 @@
-"""``check`` names the save, the change and the backward of each program under ``programs/``, with a verified fix.
+"""``check`` names the lines (for clashes: the save, the change and the backward) of each program under ``programs/``, with a verified fix.
 
 The programs say themselves which lines these are: comments like ``# PL101 changed`` (:mod:`pitfall_lab.rules.marks`).
 """
@@ -36,11 +36,15 @@ def test_check_names_the_lines_and_gives_a_fix_that_works(path: Path, shop: Work
     subject, trace, findings = examined(path, shop)
     assert trace.disagreements == ()
     (finding,) = findings
-    assert {role for role, _ in expected(subject.source)[1]} == set(ROLES)
     assert met(findings, subject.source) == ""
-    silent = path.stem.startswith("numpy")
-    assert (finding.rule, finding.severity) == (("PL301", "warning") if silent else ("PL101", "error"))
-    assert finding.predicted is not silent
+    roles = {role for role, _ in expected(subject.source)[1]}
+    if finding.rule in ("PL101", "PL301"):
+        silent = path.stem.startswith("numpy")
+        assert roles == set(ROLES)
+        assert (finding.rule, finding.severity) == (("PL301", "warning") if silent else ("PL101", "error"))
+        assert finding.predicted is not silent
+    else:
+        assert roles
     assert finding.fixes
     assert all(fix.verified for fix in finding.fixes)
     repaired = Subject(apply(subject.source, finding.fixes[0].edits), subject.name, subject.path)

@@ -1,0 +1,196 @@
+"""PL802: numbers with a fraction were written into a tensor of whole numbers. Torch drops the fraction and says nothing."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.source import Program
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as method
+from pitfall_lab.rules.syntax import torch_name
+from pitfall_lab.rules.wording import at_line, called, capital, flat, number, statement_text
+from pitfall_lab.trace import Event, T
+
+CONVERTING = ("__setitem__", "fill_", "copy_", "masked_fill_", "index_fill_")
+"""The writes that convert what they are given; arithmetic (``n *= 0.5``) is refused by torch instead."""
+WHOLE = {"int64", "int32", "int16"}
+SMALL = {"uint8", "int8"}
+"""Types of pictures and of quantised numbers: there the fraction is often dropped on purpose."""
+FACTORIES = {"tensor", "arange", "ones", "zeros", "full", "randint", "empty", "ones_like", "zeros_like", "full_like", "empty_like",
+             "as_tensor", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One write that lost a fraction: ``value`` was given, ``target`` is the tensor on whose memory it was put."""
+
+    event: Event
+    target: str
+    dtype: str
+    value: float
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each place that writes a fraction into whole numbers."""
+    told = set()
+    for event in story.calls(*CONVERTING):
+        span = story.span(event.step)
+        if span not in told and (loss := _loss(story, event)) is not None:
+            told.add(span)
+            yield _finding(story, loss)
+
+
+def _loss(story: Story, event: Event) -> Loss | None:
+    if event.error is not None or len(event.operands) < 2 or event.operands[0].label is None:
+        return None
+    target, given = event.operands[0].label, event.operands[-1]
+    if event.name == "copy_":  # its last argument may be ``non_blocking``
+        given = event.operands[1]
+    dtype = (story.tensor(target, event.step) or {}).get("dtype")
+    if dtype not in WHOLE | SMALL:
+        return None
+    values = [given.text] if given.label is None else [value for _, value in _cells(story, given.label, event.step)]
+    for value in values:
+        with contextlib.suppress(ValueError, TypeError):
+            exact = float(value)
+            if math.isfinite(exact) and exact != math.trunc(exact):
+                return Loss(event, target, dtype, exact)
+    return None
+
+
+def _cells(story: Story, label: str, step: int) -> list[tuple[int, float]]:
+    """The numbers of a tensor that covers its memory, in the order of the memory; of others nothing is said."""
+    record = story.tensor(label, step) or {}
+    if not str(record.get("dtype")).startswith(("float", "bfloat")):
+        return []
+    memory = story.record("storages", record.get("storage"), step) or {}
+    cells = flat(memory.get("cells"))
+    offset, shape, stride = record.get("offset") or 0, record.get("shape") or [], record.get("stride") or []
+    places = {offset}
+    for length, skip in zip(shape, stride, strict=True):
+        if len(places) * length > 4096:
+            return []
+        places = {place + skip * index for place in places for index in range(length)}
+    return [(index, value) for index, value in cells if index in places]
+
+
+def _finding(story: Story, loss: Loss) -> Finding:
+    step = loss.event.step
+    span = story.span(step)
+    storage = (story.tensor(loss.target) or {}).get("storage")
+    what = called(story, loss.target, storage, step)
+    maker, record = next(iter(story.tensors_on(storage)))
+    born = record.get("born")
+    here, given, kept = at_line(story, span), number(loss.value), str(math.trunc(loss.value))
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} puts {given} into {what.en}, which holds only whole numbers: it becomes {kept}.",
+            zh=f"{here.zh}把 {given} 放进只能存整数的 {what.zh}：它变成了 {kept}。",
+        ),
+        T(
+            en=f"The numbers of {what.en} have the type `{loss.dtype}`, chosen when it was made. `{statement_text(story, span)}` does not "
+            "change the type; it converts what it is given, and everything behind the decimal point is cut off without a word.",
+            zh=f"{what.zh} 中数的类型是 `{loss.dtype}`，在创建时就定下了。`{statement_text(story, span)}` 不会改变类型，而是转换给它的数，"
+            "小数点之后的部分被悄悄去掉。",
+        ),
+        related=[
+            story.related("made", born, T(en=f"the type `{loss.dtype}` is chosen here", zh=f"类型 `{loss.dtype}` 在这里定下")),
+            story.related("changed", step, T(en=f"{given} becomes {kept} here", zh=f"{given} 在这里变成 {kept}")),
+        ],
+        fixes=_fixes(story, born),
+        facts=[Fact("dtype", loss.dtype, story.by(step)), Fact("given", loss.value, story.by(step)), Fact("tensor", maker, story.by(step))],
+        severity="info" if loss.dtype in SMALL else None,
+    )  # fmt: skip
+
+
+def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
+    program = story.program
+    name = torch_name(program) if program.tree else None
+    node = program.at(story.span(born)) if program.tree else None
+    if isinstance(node, ast.Assign):
+        node = node.value
+    if not isinstance(node, ast.expr) or name is None:
+        return ()
+    return unique(program.text, _candidates(program, node, name))
+
+
+def _candidates(program: Program, node: ast.expr, torch: str) -> list[Fix]:
+    title = T(en="Make a tensor of floating point numbers", zh="创建浮点数张量")
+    found = []
+    if isinstance(node, ast.Call) and method(node) in FACTORIES:
+        kind = next((k.value for k in node.keywords if k.arg == "dtype"), None)
+        if kind is not None:
+            found.append(Fix(title, program.replace((kind, f"{torch}.float32")), meaning="later"))
+        else:
+            text = program.segment(node).removesuffix(")").rstrip().removesuffix(",")
+            found.append(Fix(title, program.replace((node, f"{text}, dtype={torch}.float32)")), meaning="later"))
+    text = program.segment(node)
+    text = text if isinstance(node, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)) else f"({text})"
+    found.append(Fix(T(en="Convert to floating point numbers first", zh="先转换成浮点数"),
+                     program.replace((node, f"{text}.float()")), meaning="later"))  # fmt: skip
+    return found
+
+
+RULE = Rule(
+    code="PL802",
+    name="integer-truncation-in-place",
+    severity="warning",
+    title=T(en="Fractions were written into whole numbers and cut off", zh="小数被写进整数张量，小数部分被去掉"),
+    what=T(
+        en="A program wrote numbers like `0.7` into a tensor that can hold only whole numbers, and `0` was stored. There is no error. Make "
+        "the tensor with floating point numbers: `torch.tensor([1.0, 2.0])`, `torch.zeros(3)`, or `dtype=torch.float32`.",
+        zh="程序把 `0.7` 这样的数写进只能存整数的张量，存下的是 `0`，没有报错。请创建浮点数张量：`torch.tensor([1.0, 2.0])`、"
+        "`torch.zeros(3)`，或加上 `dtype=torch.float32`。",
+    ),
+    why=T(
+        en="The type of a tensor's numbers (its `dtype`) is fixed when it is made: `torch.tensor([1, 2])`, `torch.arange(3)` and "
+        "`zeros_like` of such a tensor hold `int64`. A write in place keeps memory and type. An assignment (`n[0] = 0.7`, `fill_`, "
+        "`copy_`, `masked_fill_`) converts, as it does in NumPy and C: towards zero. Arithmetic in place is stricter, `n *= 0.7` "
+        "raises, and arithmetic that makes a new tensor (`n * 0.7`) chooses a type that can hold the result.",
+        zh="张量中数的类型（`dtype`）在创建时就定了：`torch.tensor([1, 2])`、`torch.arange(3)` 以及对它们用 `zeros_like` 得到的都是 "
+        "`int64`。就地写入保持内存和类型不变。赋值（`n[0] = 0.7`、`fill_`、`copy_`、`masked_fill_`）会转换，与 NumPy 和 C 一样向零取整。"
+        "就地算术更严格，`n *= 0.7` 会报错；产生新张量的算术（`n * 0.7`）则选用能存下结果的类型。",
+    ),
+    bad="""import torch
+
+scores = torch.tensor([3, 1, 2])
+weights = torch.zeros_like(scores)  # made
+for i in range(3):
+    weights[i] = scores[i] / scores.sum()  # PL802 changed
+w = torch.ones(3, requires_grad=True)
+loss = (w * weights).sum()
+loss.backward()
+print(weights, w.grad)
+""",
+    good="""import torch
+
+scores = torch.tensor([3, 1, 2])
+weights = torch.zeros_like(scores, dtype=torch.float32)
+for i in range(3):
+    weights[i] = scores[i] / scores.sum()
+w = torch.ones(3, requires_grad=True)
+loss = (w * weights).sum()
+loss.backward()
+print(weights, w.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "loss = (w * weights).sum()",
+            "loss = (w * weights.float()).sum()",
+            T(
+                en="Converting afterwards comes too late: the fractions are gone already.",
+                zh="事后再转换太迟了：小数部分早已丢失。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch-dtype",
+          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.copy_.html"),
+)
