@@ -176,9 +176,21 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
     if meaning == "later":
         pairs = list(zip(before["backwards"], after["backwards"], strict=False))[: number or 0]
         return (after["error"] is None or before["error"] is not None) and all(_same_backward(was, now) for was, now in pairs)
+    if meaning == "connect":
+        return _connected(before["backwards"], after["backwards"], number or 0)
     if meaning == "recompute" and after["error"] is not None and before["error"] is None:
         return False
     return _same_history(before, after, number if meaning == "recompute" else None)
+
+
+def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
+    """The same backwards up to ``number``; that one starts from the same values, reaches more leaves, and the old ones as before."""
+    if len(before) <= number or len(after) <= number or not all(map(_same_backward, before[:number], after[:number])):
+        return False
+    was, now = before[number], after[number]
+    if now["raised"] or not _same_list(was["roots"], now["roots"]) or len(now["leaves"]) <= len(was["leaves"]):
+        return False
+    return was["raised"] or all(any(_same(old, new) for new in now["gradients"]) for old in was["gradients"])
 
 
 def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:

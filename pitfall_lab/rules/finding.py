@@ -72,6 +72,7 @@ class Fix:
 
     - ``same``: every value that was right stays the same, and gradients become the meant ones;
     - ``recompute``: what follows the failing backward is computed again from the values of that moment;
+    - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what follows is computed with them;
     - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same;
     - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same.
 
@@ -82,7 +83,7 @@ class Fix:
     title: T
     edits: tuple[Edit, ...]
     verified: bool = False
-    meaning: Literal["same", "recompute", "shape", "later"] = "same"
+    meaning: Literal["same", "recompute", "connect", "shape", "later"] = "same"
     reference: tuple[Edit, ...] = ()
 
     def as_verified(self) -> Fix:

@@ -1,0 +1,283 @@
+"""PL504: a loss has no way back to any parameter, because a value on the way left the graph."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.calls import call_chain
+from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.flow import FACTORIES, Cut, Flow
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.reuse import indented
+from pitfall_lab.rules.source import Program
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.syntax import operand, torch_name
+from pitfall_lab.rules.wording import at_line, called, capital, snippet
+from pitfall_lab.trace import Failure, T
+
+LEAVES = {"item", "tolist", "numpy", "cpu", "detach", "float", "data"}
+OFF = ("no_grad", "inference_mode", "set_grad_enabled")
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each backward that torch refused because its start had lost its way back."""
+    flow = Flow(story)
+    for step, failure in story.failures("no-gradient"):
+        start = story.tensor(failure.tensor, step)
+        if start is None or start.get("requires_grad"):
+            continue  # an input that was not used: another rule
+        cuts = flow.cuts(failure.tensor, step)
+        if cuts and cuts[0].kind != "gradient":
+            yield _finding(story, step, failure, cuts)
+
+
+def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Finding:
+    cut = cuts[0]
+    span = story.span(cut.event.step)
+    here, back = at_line(story, span), at_line(story, story.span(step))
+    lost = called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
+    loss = called(story, failure.tensor, None, step, (story.tensor(failure.tensor) or {}).get("born"))
+    how = _how(story, cut)
+    same = _same_kind(story, cuts)
+    return RULE.finding(
+        span,
+        cut.event.step,
+        T(
+            en=f"{capital(here.en)} {how.en}, and with that the record of how {lost.en} was computed ends: from {loss.en} there is no "
+            f"way back to any parameter on {back.en}.",
+            zh=f"{here.zh}{how.zh}，{lost.zh} 的计算记录就到此为止：在{back.zh}，从 {loss.zh} 再也回不到任何参数。",
+        ),
+        _explanation(cut, lost),
+        related=[
+            *[story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断")) for at in same],
+            story.related("backward", step, T(en="the way back starts here, finds nothing, and torch raises", zh="从这里往回走，"
+                "却无路可走，torch 报错")),
+        ],
+        fixes=_fixes(story, cuts),
+        facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
+        predicted=story.predicted(failure, step),
+    )  # fmt: skip
+
+
+def _same_kind(story: Story, cuts: list[Cut]) -> list[int]:
+    """The steps of cuts of the first one's kind, one for each place."""
+    places = {story.span(cut.event.step): cut.event.step for cut in reversed(cuts) if cut.kind == cuts[0].kind}
+    return sorted(places.values())
+
+
+def _how(story: Story, cut: Cut) -> T:
+    code = snippet(story, story.span(cut.event.step))
+    shown = T(en=f" (`{code}`)", zh=f"（`{code}`）") if code else T(en="", zh="")
+    texts = {
+        "number": T(en="turns a tensor into plain Python numbers", zh="把张量变成了普通的 Python 数"),
+        "copy": T(en="copies only the numbers of a tensor into a new one", zh="只把一个张量的数值复制到新的张量里"),
+        "integer": T(en="turns a result into whole numbers or truth values", zh="把结果变成了整数或真假值"),
+        "no_grad": T(en="computes while recording is switched off", zh="在关闭记录的情况下进行计算"),
+        "detach": T(en="takes a tensor without its history", zh="取了一个不带历史的张量"),
+    }
+    text = texts[cut.kind]
+    return T(en=text.en + shown.en, zh=text.zh + shown.zh)
+
+
+def _explanation(cut: Cut, lost: T) -> T:
+    texts = {
+        "number": T(
+            en="A Python number knows nothing of where it came from. What is computed from it starts anew, as if it had been typed in.",
+            zh="Python 的数不知道自己从哪里来。由它算出的一切都重新开始，就像是手工输入的一样。",
+        ),
+        "copy": T(
+            en="`torch.tensor(...)` reads values and makes a new starting point; it never continues a computation.",
+            zh="`torch.tensor(...)` 只读取数值，创建新的起点；它从不延续之前的计算。",
+        ),
+        "integer": T(
+            en="Positions (`argmax`), comparisons and casts to whole numbers jump where they change at all: there is no small change "
+            "to follow back, so torch records nothing.",
+            zh="位置（`argmax`）、比较和转换成整数的结果要么不变，要么跳变：没有可以追溯的微小变化，所以 torch 什么也不记录。",
+        ),
+        "no_grad": T(
+            en="Inside `torch.no_grad()` (or `inference_mode()`) nothing is recorded. That is right for measuring, and not for what a "
+            "loss is computed from.",
+            zh="在 `torch.no_grad()`（或 `inference_mode()`）里什么也不记录。用来测量时这是对的，但不能用来计算损失。",
+        ),
+        "detach": T(
+            en="`detach()` and `.data` give the same numbers without their history. That is right for a target or a log, and not for "
+            "what is to be trained.",
+            zh="`detach()` 和 `.data` 给出同样的数值，但不带历史。用于目标值或日志时是对的，但不能用在要训练的部分。",
+        ),
+    }
+    text = texts[cut.kind]
+    return T(
+        en=f"{text.en} {capital(lost.en)} still had a way back to what is trained; its result does not, and everything after it inherits "
+        "that.",
+        zh=f"{text.zh}{lost.zh} 本来还能回到要训练的参数，而它的结果不能，之后的一切也都如此。",
+    )
+
+
+def _fixes(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
+    program = story.program
+    if program.tree is None:
+        return ()
+    candidates: list[Fix | None] = []
+    for cut in cuts[:3]:
+        if cut.kind == "no_grad":
+            candidates += _recorded(story, cut)
+        else:
+            candidates += _kept_as_tensor(story, cut)
+    return unique(program.text, candidates)
+
+
+def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
+    """Take what switched recording off away: the ``with`` around the call, or the decorator of its function."""
+    program = story.program
+    title = T(en="Let torch record this computation", zh="让 torch 记录这段计算")
+    for statement in call_chain(story, cut.event):
+        for around in program.ancestors(statement):
+            if isinstance(around, ast.With) and len(around.items) == 1 and _switch(around.items[0].context_expr):
+                text = "".join(indented(program, inner, program.indent(around)) for inner in around.body)
+                yield Fix(title, (Edit(around.lineno, around.end_lineno or around.lineno, text),), meaning="connect")
+            elif isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
+                for decorator in filter(_switch, around.decorator_list):
+                    yield Fix(title, (Edit(decorator.lineno, decorator.end_lineno or decorator.lineno, ""),), meaning="connect")
+
+
+def _switch(node: ast.expr) -> bool:
+    function = node.func if isinstance(node, ast.Call) else node
+    name = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return name in OFF
+
+
+def _kept_as_tensor(story: Story, cut: Cut) -> Iterator[Fix]:
+    """Go on with the tensor itself: without ``.item()``, ``.detach()``, ``torch.tensor(…)`` around it."""
+    program = story.program
+    node = program.at(story.span(cut.event.step))
+    torch = torch_name(program)
+    if not isinstance(node, ast.expr):
+        return
+    inner = _bare(node)
+    maker = program.at(story.span(cut.user.step)) if cut.user is not None else node
+    if isinstance(maker, ast.Call) and maker.args and call_name(maker) in FACTORIES and torch:
+        argument = maker.args[0]
+        within = argument is node or node in ast.walk(argument) or maker is node
+        if isinstance(argument, ast.List | ast.ListComp):
+            edits = program.replace((maker.func, f"{torch}.stack"), *[(n, operand(program, _bare(n))) for n in _wrapped(argument)])
+            yield _fix(f"{torch}.stack", edits)
+        elif maker is node or (within and _bare(argument) is not argument):
+            yield _fix(program.segment(_bare(argument)), program.replace((maker, operand(program, _bare(argument)))))
+        elif inner is not node:
+            rest = program.segment(inner)
+            yield _fix(rest, program.replace((node, rest), (maker, program.segment(argument))))
+            yield _fix(f"{torch}.stack", program.replace((node, rest), (maker, f"{torch}.stack({program.segment(argument)})")))
+    if inner is not node:
+        outer = _outermost(program, node)
+        if outer is not node:
+            yield _fix(program.segment(inner), program.replace((outer, operand(program, inner))))
+        yield _fix(program.segment(inner), program.replace((node, operand(program, inner))))
+
+
+def _fix(shown: str, edits: tuple[Edit, ...]) -> Fix:
+    shown = " ".join(shown.split())
+    if shown.endswith(".stack"):
+        return Fix(T(en=f"Keep the tensors and join them with `{shown}`", zh=f"保留张量，用 `{shown}` 合并"), edits, meaning="connect")
+    return Fix(T(en=f"Go on with the tensor itself: `{shown}`", zh=f"继续使用张量本身：`{shown}`"), edits, meaning="connect")
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    """``x`` in ``x.detach().numpy()``, ``x.item()``, ``x.data``, ``float(x)``, ``x.long()``."""
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEAVES | {"long", "int"}:
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr == "data":
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "float" and len(node.args) == 1:
+            node = node.args[0]
+        else:
+            return node
+
+
+def _wrapped(node: ast.AST) -> Iterator[ast.expr]:
+    """The outermost expressions under ``node`` that take a tensor out of the graph."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr) and _bare(child) is not child:
+            yield child
+        else:
+            yield from _wrapped(child)
+
+
+def _outermost(program: Program, node: ast.expr) -> ast.expr:
+    """The longest chain of such calls around ``node``, with the call that makes a tensor of it again."""
+    while True:
+        parent = program.parents.get(node)
+        above = program.parents.get(parent) if parent is not None else None
+        if isinstance(parent, ast.Attribute) and isinstance(above, ast.Call) and above.func is parent and parent.attr in LEAVES:
+            node = above
+        elif isinstance(parent, ast.Call) and node in parent.args[:1] and call_name(parent) in FACTORIES | {"float"}:
+            node = parent
+        else:
+            return node
+
+
+RULE = Rule(
+    code="PL504",
+    name="graph-cut",
+    severity="error",
+    title=T(en="The way back from the loss to the parameters is cut", zh="从损失回到参数的路被切断"),
+    what=T(
+        en="A value on the way to the loss was turned into plain numbers, so torch cannot tell any more which parameters it came from. "
+        "Stay with tensors from the parameters to the loss, and take numbers out only for printing.",
+        zh="通往损失的某个值变成了普通的数，torch 因此再也不知道它来自哪些参数。从参数到损失之间请一直使用张量，只在打印时才取出数值。",
+    ),
+    why=T(
+        en="While your program computes, every result remembers the operation and the inputs it came from: this is the *graph*, and "
+        "`backward()` walks it from the loss to the parameters. Some calls answer with numbers only. `item()`, `tolist()`, `float()` and "
+        "`numpy()` leave torch; `torch.tensor(x)` makes a new starting point; `detach()` and `.data` drop the history on purpose; "
+        "`argmax`, comparisons and integer casts have no derivative; and inside `torch.no_grad()` nothing is recorded. If such a call "
+        "stands between all parameters and the loss, torch says that the loss *does not require grad*.",
+        zh="程序计算时，每个结果都记得自己来自什么运算和哪些输入：这就是*计算图*，`backward()` 沿着它从损失走回参数。有些调用只给出数值："
+        "`item()`、`tolist()`、`float()` 和 `numpy()` 离开了 torch；`torch.tensor(x)` 创建新的起点；`detach()` 和 `.data` 有意丢掉历史；"
+        "`argmax`、比较和转换成整数没有导数；在 `torch.no_grad()` 里什么也不记录。如果这样的调用挡在所有参数与损失之间，torch 就会说损失 "
+        "*does not require grad*（不需要梯度）。",
+    ),
+    bad="""import torch
+
+x = torch.tensor([1.0, 2.0, 3.0])
+y = torch.tensor([2.0, 4.0, 6.0])
+w = torch.tensor(0.5, requires_grad=True)
+for step in range(2):
+    errors = []
+    for i in range(3):
+        error = (w * x[i] - y[i]) ** 2
+        errors.append(error.item())  # PL504 cut
+    loss = torch.tensor(errors).mean()
+    loss.backward()  # backward
+    print(w.grad)
+""",
+    good="""import torch
+
+x = torch.tensor([1.0, 2.0, 3.0])
+y = torch.tensor([2.0, 4.0, 6.0])
+w = torch.tensor(0.5, requires_grad=True)
+for step in range(2):
+    errors = []
+    for i in range(3):
+        error = (w * x[i] - y[i]) ** 2
+        errors.append(error)
+    loss = torch.stack(errors).mean()
+    loss.backward()
+    print(w.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "loss = torch.tensor(errors).mean()",
+            "loss = torch.tensor(errors, requires_grad=True).mean()",
+            T(
+                en="The error is gone, because the way back now ends at a new starting point. `w.grad` stays `None`: nothing is trained.",
+                zh="不再报错，因为往回走的路现在止于一个新的起点。`w.grad` 一直是 `None`：什么也没有训练。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/notes/autograd.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html"),
+)
