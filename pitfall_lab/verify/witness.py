@@ -93,9 +93,10 @@ class _Record:
             torch.autograd.backward, torch.autograd.grad = backward, grad
 
     def _heard(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def heard(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if len(self.backwards) >= MOST_BACKWARDS:
-                return function(tensors, *args, **kwargs)
+        def heard(*args: Any, **kwargs: Any) -> Any:
+            tensors = args[0] if args else kwargs.get("outputs", kwargs.get("tensors"))  # torch's names of the first argument
+            if len(self.backwards) >= MOST_BACKWARDS or tensors is None:
+                return function(*args, **kwargs)
             roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
             leaves = _leaves(roots)
             self.leaves += [leaf for leaf in leaves if not any(leaf is known for known in self.leaves)][: MOST_LEAVES - len(self.leaves)]
@@ -103,7 +104,7 @@ class _Record:
             self.backwards.append(entry)
             result: Any = None
             try:
-                result = function(tensors, *args, **kwargs)
+                result = function(*args, **kwargs)
                 entry["raised"] = False
             finally:
                 entry["gradients"] = [digest(leaf.grad) for leaf in leaves]

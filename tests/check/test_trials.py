@@ -152,3 +152,10 @@ def test_a_write_that_no_later_line_relies_on_may_go(shop: Workshop) -> None:
     )
     trial, finding = examined(source, shop)
     assert trial.kept(finding)[0].edits[0].text == "y = torch.nn.ReLU()(h)\n"
+
+
+def test_a_gradient_asked_for_with_keywords_is_witnessed(shop: Workshop) -> None:
+    text = "import torch\nx = torch.ones((), requires_grad=True)\ntorch.autograd.grad(outputs=x * 3, inputs=x)\n"
+    record = shop.witness(Subject(text, "program.py"))
+    assert record["error"] is None
+    assert [entry["results"][0]["numbers"][0] for entry in record["backwards"]] == [3.0]

@@ -1,0 +1,150 @@
+"""PL509: a gradient was to be differentiated again, but torch had not recorded how it was computed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.flow import Cut, Flow
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.source import merge
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.wording import at_line, called, capital
+from pitfall_lab.trace import Event, Failure, T
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each backward that torch refused because it started from a gradient without a record."""
+    flow = Flow(story)
+    for step, failure in story.failures("no-gradient"):
+        start = story.tensor(failure.tensor, step)
+        cuts = flow.cuts(failure.tensor, step) if start is not None and not start.get("requires_grad") else []
+        if cuts and cuts[0].kind == "gradient" and (maker := _maker(story, cuts[0], step)) is not None:
+            yield _finding(story, step, failure, maker)
+
+
+def _maker(story: Story, cut: Cut, step: int) -> Event | None:
+    """The backward that computed the gradient: the call itself, or the last ``backward()`` before ``.grad`` was read."""
+    if cut.event.op == "torch.autograd.grad":
+        return cut.event
+    tensor = story.tensor(cut.tensor, cut.event.step) or {}
+    born = [at for at, value in story.history("tensors", cut.tensor, "grad") if value is not None and at <= step]
+    return story.outer_call(born[-1]) if born and tensor.get("requires_grad") else None
+
+
+def _finding(story: Story, step: int, failure: Failure, maker: Event) -> Finding:
+    span = story.span(maker.step)
+    here, again = at_line(story, span), at_line(story, story.span(step))
+    start = called(story, failure.tensor, None, step, (story.tensor(failure.tensor) or {}).get("born"))
+    return RULE.finding(
+        span,
+        maker.step,
+        T(
+            en=f"{capital(here.en)} computes a gradient without keeping a record of how, but {again.en} asks for the gradient of "
+            f"{start.en}, which was computed from it.",
+            zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；而{again.zh}要对由它算出的 {start.zh} 再求梯度。",
+        ),
+        T(
+            en="A gradient is a result like any other and depends on the parameters too, but torch records its computation only when "
+            "asked with `create_graph=True`, because that costs time and memory that ordinary training does not need. Without it the "
+            "gradient is plain numbers.",
+            zh="梯度和其他结果一样，也依赖参数；但只有用 `create_graph=True` 要求时，torch 才记录它的计算，因为这要花费时间和内存，而普通"
+            "训练并不需要。没有要求时，梯度只是普通的数值。",
+        ),
+        related=[
+            story.related("made", maker.step, T(en="this gradient has no record of how it was computed", zh="这个梯度没有计算的记录")),
+            story.related("backward", step, T(en="its own gradient is asked for here, and torch raises", zh="这里要对它再求梯度，"
+                "torch 报错")),
+        ],
+        fixes=_fixes(story, maker),
+        facts=[Fact("maker", maker.op, story.by(maker.step))],
+        predicted=story.predicted(failure, step),
+    )  # fmt: skip
+
+
+def _fixes(story: Story, maker: Event) -> tuple[Fix, ...]:
+    program = story.program
+    call = program.at(story.span(maker.step)) if program.tree else None
+    if not isinstance(call, ast.Call) or call_name(call) not in ("grad", "backward"):
+        return ()
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    title = T(en="Record the first gradient: `create_graph=True`", zh="记录第一次求梯度的过程：`create_graph=True`")
+    if "create_graph" in given:
+        edits = program.replace((given["create_graph"], "True"))
+    elif "retain_graph" in given:  # the default of retain_graph is the value of create_graph
+        keyword = next(k for k in call.keywords if k.arg == "retain_graph")
+        edits = program.replace((keyword, "create_graph=True"))
+    else:
+        last = max([*call.args, *(k.value for k in call.keywords)], key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0), default=None)
+        if last is None:
+            edits = program.replace((call, f"{program.segment(call.func)}(create_graph=True)"))
+        else:
+            edits = program.replace((last, f"{program.segment(last)}, create_graph=True"))
+    return unique(program.text, [Fix(title, merge(edits) or (), meaning="connect")])
+
+
+RULE = Rule(
+    code="PL509",
+    name="missing-create-graph",
+    severity="error",
+    title=T(en="A gradient was differentiated that torch had not recorded", zh="对没有记录的梯度再求梯度"),
+    what=T(
+        en="A loss contains a gradient (a penalty on its size, or a second derivative), but torch had thrown away how that gradient was "
+        "computed. Ask for the record with `create_graph=True` where the first gradient is computed.",
+        zh="损失里含有梯度（例如对梯度大小的惩罚，或二阶导数），但 torch 没有保留这个梯度的计算过程。请在第一次求梯度的地方加上 "
+        "`create_graph=True`。",
+    ),
+    why=T(
+        en="The record of a computation is its *graph*. Backward walks the graph of the forward pass; the multiplications it does on the "
+        "way are computations too, but no graph is built for them unless `create_graph=True` asks for it. With it the gradient has a "
+        "`grad_fn` of its own and can be part of a loss. It also keeps the first graph, so `retain_graph` is not needed besides it. "
+        "Prefer `torch.autograd.grad` to `backward(create_graph=True)`: the latter ties every parameter and its `.grad` to each other "
+        "in memory.",
+        zh="计算的记录就是它的*计算图*。反向传播沿着前向计算的图走；途中做的乘法也是计算，但除非用 `create_graph=True` 要求，否则不会为它"
+        "们建图。有了它，梯度就有自己的 `grad_fn`，可以成为损失的一部分。它也会保留第一张图，所以不必再写 `retain_graph`。请优先使用 "
+        "`torch.autograd.grad`，而不是 `backward(create_graph=True)`：后者会让每个参数和它的 `.grad` 在内存中互相牵住。",
+    ),
+    bad="""import torch
+
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+w = torch.tensor([0.5, -1.0], requires_grad=True)
+score = (w * x**2).sum()
+(slope,) = torch.autograd.grad(score, x)  # PL509 made
+penalty = (slope.norm() - 1) ** 2
+penalty.backward()  # backward
+print(w.grad)
+""",
+    good="""import torch
+
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+w = torch.tensor([0.5, -1.0], requires_grad=True)
+score = (w * x**2).sum()
+(slope,) = torch.autograd.grad(score, x, create_graph=True)
+penalty = (slope.norm() - 1) ** 2
+penalty.backward()
+print(w.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "torch.autograd.grad(score, x)",
+            "torch.autograd.grad(score, x, retain_graph=True)",
+            T(
+                en="`retain_graph=True` keeps the graph of the forward pass. The gradient itself still has none.",
+                zh="`retain_graph=True` 保留的是前向计算的图，梯度本身仍然没有图。",
+            ),
+        ),
+        Trap(
+            "penalty.backward()",
+            "penalty.requires_grad_().backward()",
+            T(
+                en="The error is gone, and so is the penalty: from the new starting point nothing leads to `w`, and `w.grad` stays `None`.",
+                zh="不再报错，惩罚也随之失效：从这个新的起点走不到 `w`，`w.grad` 一直是 `None`。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html"),
+)
