@@ -1,0 +1,161 @@
+"""PL603: gradients were clipped after the update had used them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.order import meeting
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.source import merge
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.training import Moment, cells, lives
+from pitfall_lab.rules.wording import at_line, called, capital, flat, gradient_of, numbers
+from pitfall_lab.trace import T
+
+CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_", "clamp_", "clip_"}
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that clipped gradients between the update that used them and their end."""
+    told: set[object] = set()
+    for label, moments in lives(story).items():
+        for index, clip in enumerate(moments):
+            place = story.span(clip.step)
+            following = moments[index + 1].kind if index + 1 < len(moments) else "cleared"
+            if clip.kind != "changed" or place in told or following != "cleared" or not _clips(story, clip) or not _effective(story, clip):
+                continue
+            before = [m for m in moments[:index] if m.kind != "changed"]
+            if len(before) > 1 and before[-1].kind == "used" and before[-2].kind == "added":
+                told.add(place)
+                yield _finding(story, label, before[-2], before[-1], clip)
+
+
+def _clips(story: Story, clip: Moment) -> bool:
+    return story.said(clip.step) in CLIPS or clip.event.name in CLIPS
+
+
+def _effective(story: Story, clip: Moment) -> bool:
+    """Did the clipping change anything? With an infinite limit it only measures. Unknown numbers are no answer."""
+    if any(e.path == f"storages.{clip.storage}.cells" and e.value is not None for e in clip.event.effects):
+        return cells(story, clip.storage, clip.step - 1) is not None
+    factors = [
+        c for o in clip.event.operands[-1:] if (c := cells(story, (story.tensor(o.label) or {}).get("storage"), clip.step)) is not None
+    ]
+    values = [value for factor in factors for _, value in flat(factor)]
+    return len(values) == 1 and isinstance(values[0], float) and values[0] < 1
+
+
+def _finding(story: Story, label: str, added: Moment, used: Moment, clip: Moment) -> Finding:
+    gradient = gradient_of(called(story, label, None, clip.step))
+    here, update = at_line(story, story.span(clip.step)), at_line(story, story.span(used.step))
+    large, small = cells(story, clip.storage, clip.step - 1), cells(story, clip.storage, clip.step)
+    known = large is not None and small is not None
+    shown = T(
+        en=f" Here {gradient.en} is {numbers(large)} when the update uses it, and becomes {numbers(small)} afterwards." if known else "",
+        zh=f"这里更新使用时 {gradient.zh} 是 {numbers(large)}，之后才变成 {numbers(small)}。" if known else "",
+    )
+    return RULE.finding(
+        story.span(clip.step), clip.step,
+        T(
+            en=f"{capital(here.en)} makes the gradients smaller after {update.en} has used them, so the update was not limited at all.",
+            zh=f"{here.zh}缩小梯度时，{update.zh}已经用过它们了，所以这次更新完全没有受到限制。",
+        ),
+        T(
+            en=f"Clipping limits how far one update can move the weights. It changes the numbers in `.grad`, and the update reads "
+            f"them.{shown.en} It has to stand between the backward and the update.",
+            zh=f"裁剪限制一次更新能把权重移动多远。它改的是 `.grad` 里的数值，而更新读取这些数值。{shown.zh}它必须放在反向传播与更新之间。",
+        ),
+        related=[
+            story.related("backward", added.step, T(en="the gradients are computed here", zh="梯度在这里算出")),
+            story.related("step", used.step, T(en="this update uses them as they are", zh="这次更新原样使用了它们")),
+            story.related("changed", clip.step, T(en="they are clipped when nobody needs them any more", zh="已经没人需要时才裁剪它们")),
+        ],
+        fixes=_fixes(story, used, clip),
+        facts=[Fact("tensor", label, story.by(clip.step)), Fact("used", large), Fact("clipped", small)],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, used: Moment, clip: Moment) -> tuple[Fix, ...]:
+    program = story.program
+    places = [program.statement_at(story.span(m.step)) for m in (used, clip)] if program.tree is not None else [None]
+    if any(place is None for place in places):
+        return ()
+    pair = meeting(program, *([place for place in (chosen,) if place is not None] for chosen in places))
+    if pair is None or pair[0].lineno > pair[1].lineno or not program.stands_alone(pair[1]):
+        return ()
+    update, clipping = pair
+    text = program.segment(clipping).replace("\n" + program.indent(clipping), "\n" + program.indent(update))
+    edits = merge(program.delete(clipping), program.insert_before(update, text))
+    call = next((n for n in ast.walk(clipping) if isinstance(n, ast.Call) and call_name(n) in CLIPS), None)
+    shown = call_name(call) if call else "clip"
+    title = T(en=f"Clip before the update: move `{shown}` up", zh=f"在更新之前裁剪：把 `{shown}` 移到前面")
+    return unique(program.text, [Fix(title, edits, meaning="recompute")]) if edits else ()
+
+
+RULE = Rule(
+    code="PL603",
+    name="clip-after-step",
+    severity="warning",
+    title=T(en="Gradients were clipped after the update had used them", zh="梯度在更新用过之后才被裁剪"),
+    what=T(
+        en="A program limits the size of its gradients, but only when the update has already been made with the full ones. Clip after "
+        "the backward and before the update.",
+        zh="程序限制了梯度的大小，但这时已经用完整的梯度更新过了。请在反向传播之后、更新之前裁剪。",
+    ),
+    why=T(
+        en="`clip_grad_norm_` scales all gradients down together when their length is above a limit; `clip_grad_value_` cuts each number. "
+        "Both write into `.grad` and nothing else. The optimizer knows nothing about it: `step()` takes what is in `.grad` at this "
+        "moment. After the step the gradients are only waiting to be cleared. Nothing fails, and training looks normal until the one "
+        "batch with a huge gradient comes for which the clipping was written.",
+        zh="`clip_grad_norm_` 在梯度总长超过上限时把所有梯度一起缩小；`clip_grad_value_` 截断每个数值。两者都只写 `.grad`。优化器对此一无"
+        "所知：`step()` 取的是此刻 `.grad` 里的值。更新之后，梯度只是在等待清零。什么都不会报错，训练看起来也正常，直到遇上梯度巨大的那"
+        "一批数据，而裁剪正是为它写的。",
+    ),
+    bad="""import torch
+
+w = torch.tensor([1.0, -2.0], requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for target in (3.0, 300.0, 3.0):
+    opt.zero_grad()
+    loss = ((w - target) ** 2).sum()
+    loss.backward()  # backward
+    opt.step()  # step
+    torch.nn.utils.clip_grad_norm_([w], max_norm=1.0)  # PL603 changed
+    print(w.detach())
+""",
+    good="""import torch
+
+w = torch.tensor([1.0, -2.0], requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for target in (3.0, 300.0, 3.0):
+    opt.zero_grad()
+    loss = ((w - target) ** 2).sum()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_([w], max_norm=1.0)
+    opt.step()
+    print(w.detach())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "max_norm=1.0",
+            "max_norm=0.1",
+            T(en="A smaller limit, still too late: no update ever sees it.", zh="上限更小，但仍然太晚：没有一次更新会看到它。"),
+        ),
+        Trap(
+            "    loss.backward()\n    opt.step()\n    torch.nn.utils.clip_grad_norm_([w], max_norm=1.0)\n",
+            "    torch.nn.utils.clip_grad_norm_([w], max_norm=1.0)\n    loss.backward()\n    opt.step()\n",
+            T(
+                en="Too early is as bad: before the backward there is no gradient to clip.",
+                zh="太早也一样：反向传播之前还没有可裁剪的梯度。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html",
+        "https://docs.pytorch.org/docs/stable/optim.html",
+    ),
+)

@@ -1,0 +1,171 @@
+"""PL601: a backward added its gradients to those that an update had already used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.training import Moment, cells, is_nothing, lives, same_update, stepper
+from pitfall_lab.rules.wording import at_line, called, capital, gradient_of, numbers, snippet
+from pitfall_lab.trace import T
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line whose backward added to gradients that were used before, and used again after it."""
+    told: set[object] = set()
+    for label, moments in lives(story).items():
+        for first, added, second in _leftovers(story, moments):
+            if (place := story.span(added.step)) is not None and place not in told:
+                told.add(place)
+                yield _finding(story, label, first, added, second)
+
+
+def _leftovers(story: Story, moments: list[Moment]) -> Iterator[tuple[Moment, Moment, Moment]]:
+    """An update, the backward that added to what it had used, and the next update by the same line or optimizer.
+
+    The backward must be one of those that the first update had used, in its next round. Two losses in turn with one optimizer may be meant.
+    """
+    used: Moment | None = None
+    added: Moment | None = None
+    sources: set[str] = set()
+    for moment in moments:
+        if moment.kind == "used":
+            if used is not None and added is not None and same_update(story, used, moment):
+                yield used, added, moment
+            used, added = moment, None
+        elif moment.kind == "added":
+            if used is None:
+                sources.add(snippet(story, story.span(moment.step)))
+            elif added is None and moment.fresh:
+                used, sources = None, {snippet(story, story.span(moment.step))}
+            elif added is None and snippet(story, story.span(moment.step)) in sources:
+                added = None if is_nothing(story, moment.storage, moment.step - 1) else moment
+        elif moment.kind == "cleared" or added is None:  # what is only scaled down after an update is a momentum by hand
+            used, added, sources = None, None, set() if moment.kind == "cleared" else sources
+
+
+def _finding(story: Story, label: str, first: Moment, added: Moment, second: Moment) -> Finding:
+    gradient = gradient_of(called(story, label, None, added.step))
+    here, before, after = (at_line(story, story.span(m.step)) for m in (added, first, second))
+    old, new = cells(story, added.storage, added.step - 1), cells(story, first.grad and added.storage, added.step)
+    held = T(en=f"{gradient.en} still held", zh=f"{gradient.zh} 里还是")
+    shown = (
+        T(
+            en=f" {capital(held.en)} {numbers(old)}; with the new gradient added it became {numbers(new)}.",
+            zh=f"{held.zh} {numbers(old)}；加上新的梯度后变成了 {numbers(new)}。",
+        )
+        if old is not None and new is not None
+        else T(en="", zh="")
+    )
+    return RULE.finding(
+        story.span(added.step), added.step,
+        T(
+            en=f"{capital(here.en)} adds its gradients to old ones that {before.en} has already used, so {after.en} uses those again.",
+            zh=f"{here.zh}把梯度加到了{before.zh}已经用过的旧梯度上，所以{after.zh}会再用一次旧梯度。",
+        ),
+        T(
+            en=f"`backward()` never replaces a gradient, it adds to what is there.{shown.en} Every update then follows the sum of all "
+            "gradients so far and not the gradient of this moment. Clear them once for each update.",
+            zh=f"`backward()` 从不替换梯度，而是加到已有的上面。{shown.zh}这样每次更新走的都是至今所有梯度之和，而不是此刻的梯度。"
+            "每次更新都应清零一次。",
+        ),
+        related=[
+            story.related("step", first.step, T(
+                en="this update uses the gradients and leaves them there", zh="这次更新用了梯度，并把它们留在那里")),
+            story.related("backward", added.step, T(en="the next gradients are added to them", zh="下一次的梯度加到它们上面")),
+            story.related("step", second.step, T(en="this update uses the sum of old and new", zh="这次更新用的是新旧之和")),
+        ],
+        fixes=_fixes(story, added, second),
+        facts=[Fact("tensor", label, story.by(added.step)), Fact("left", old), Fact("sum", new)],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, added: Moment, second: Moment) -> tuple[Fix, ...]:
+    program = story.program
+    backward, update = (program.statement_at(story.span(m.step)) for m in (added, second))
+    if program.tree is None or backward is None or update is None:
+        return ()
+    optimizer = stepper(story, second.step)
+    lines = [f"{optimizer}.zero_grad()"] if optimizer else [f"{name}.grad = None" for name in _gradients(story, update)]
+    if not lines:
+        return ()
+    shown = "; ".join(lines)
+    before = Fix(T(en=f"Clear the gradients before the backward: `{shown}`", zh=f"在反向传播之前清零：`{shown}`"),
+                 program.insert_before(backward, *lines), meaning="recompute")  # fmt: skip
+    after = Fix(T(en=f"Clear the gradients after the update: `{shown}`", zh=f"在更新之后清零：`{shown}`"),
+                program.insert_after(update, *lines), meaning="recompute")  # fmt: skip
+    near = optimizer is not None and program.function(backward) is program.function(update) and backward in program.block(update)
+    return unique(program.text, [before, after] if near else [after])
+
+
+def _gradients(story: Story, update: ast.stmt) -> list[str]:
+    """The tensors whose gradient an update by hand reads: ``w`` in ``w -= 0.1 * w.grad``."""
+    reads = (n for n in ast.walk(update) if isinstance(n, ast.Attribute) and n.attr == "grad")
+    return list(dict.fromkeys(story.program.segment(n.value).removesuffix(".data") for n in reads))
+
+
+RULE = Rule(
+    code="PL601",
+    name="missing-zero-grad",
+    severity="warning",
+    title=T(en="Gradients of earlier rounds were never cleared", zh="之前各轮的梯度从未清零"),
+    what=T(
+        en="A training loop never throws its old gradients away: every round adds new ones to them, and the update follows the sum. "
+        "Clear them once in each round with `optimizer.zero_grad()`.",
+        zh="训练循环从不丢弃旧的梯度：每一轮都把新梯度加上去，更新走的是总和。请在每一轮里用 `optimizer.zero_grad()` 清零一次。",
+    ),
+    why=T(
+        en="`backward()` *adds* to `.grad`. This is meant: several losses, or several small batches, can build up one gradient before "
+        "one update. Torch cannot know when you begin a new one, so it never clears `.grad` by itself, and `optimizer.step()` only "
+        "reads it. Without `zero_grad()` the updates get larger and larger, point in old directions, and swing past the minimum. "
+        "Some programs still learn like this, only worse, which makes the mistake hard to see.",
+        zh="`backward()` 把梯度*累加*到 `.grad` 里。这是有意的：几个损失或几个小批次可以先累积成一个梯度，再更新一次。torch 无法知道你"
+        "何时开始新的一轮，所以从不自己清零，而 `optimizer.step()` 只是读取它。没有 `zero_grad()`，更新会越来越大，指向过去的方向，"
+        "在最小值附近来回摆动。有些程序这样也能学到东西，只是更差，所以这个错误很难发现。",
+    ),
+    bad="""import torch
+
+w = torch.tensor([1.0, -2.0], requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.2)
+for _ in range(4):
+    loss = (w ** 2).sum()
+    loss.backward()  # PL601 backward
+    opt.step()  # step
+    print(round(loss.item(), 3), w.grad)
+""",
+    good="""import torch
+
+w = torch.tensor([1.0, -2.0], requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.2)
+for _ in range(4):
+    loss = (w ** 2).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(round(loss.item(), 3), w.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    loss.backward()\n",
+            "    loss.backward()\n    opt.zero_grad()\n",
+            T(
+                en="Cleared too early: the new gradients are gone before `step()` could use them, and nothing is learned.",
+                zh="清零太早：新的梯度在 `step()` 使用之前就没了，什么也学不到。",
+            ),
+        ),
+        Trap(
+            "lr=0.2",
+            "lr=0.05",
+            T(
+                en="A smaller learning rate makes the sum of old gradients less violent; it is still the sum of all of them.",
+                zh="更小的学习率只是让旧梯度之和不那么剧烈；它仍然是所有梯度之和。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html"),
+)
