@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 import weakref
 from collections.abc import Iterator
 from types import FrameType
@@ -13,6 +14,9 @@ import torch
 
 _OPTIMIZED = 0x1
 DEPTH = 8
+NO_MODULES = frozenset({torch.Tensor, int, str, float, type, types.ModuleType, types.FunctionType, type(None), dict, list, np.ndarray})
+NO_ARRAYS = NO_MODULES - {np.ndarray}
+"""What most names stand for: it need not be asked what else it is."""
 
 
 class Namespace:
@@ -31,10 +35,12 @@ class Namespace:
             for name, value in scope:
                 if value is real and not name.startswith("_"):
                     return [name]
-                if isinstance(value, torch.nn.Module) and not name.startswith("_"):
+                if type(value) not in NO_MODULES and isinstance(value, torch.nn.Module) and not name.startswith("_"):
                     modules[id(value)] = (name, value)
         # Outer frames come last: "net.0.weight" is a better name than "self.weight".
         for name, module in modules.values():
+            if not _has(module, real):
+                continue
             for part, tensor in _parts(module):
                 self._parameters[id(tensor)] = (weakref.ref(tensor), f"{name}.{part}")
         known = self._parameters.get(id(real))
@@ -47,11 +53,33 @@ class Namespace:
         found: dict[int, tuple[np.ndarray, str]] = {}
         for scope in scopes(frame):
             for name, value in scope:
+                if type(value) in NO_ARRAYS:
+                    continue
                 if isinstance(value, np.ndarray) and value.size and not value.dtype.hasobject and id(value) not in found:
                     low, high = np.lib.array_utils.byte_bounds(value)
                     if low < pointer + nbytes and pointer < high:
                         found[id(value)] = (value, name)
         return list(found.values())
+
+
+def _has(module: torch.nn.Module, real: torch.Tensor) -> bool:
+    """Whether the tensor may be a parameter or buffer of the module's. Looking is much cheaper than naming all parts."""
+    if type(module).named_parameters is not torch.nn.Module.named_parameters:
+        return True
+    work, seen = [module], {id(module)}
+    while work:
+        inside = work.pop().__dict__
+        tables = inside.get("_parameters"), inside.get("_buffers"), inside.get("_modules")
+        if not all(type(table) is dict for table in tables):
+            return True  # something of its own (a scripted module): it must say itself
+        for value in (*tables[0].values(), *tables[1].values()):
+            if value is real:
+                return True
+        for child in tables[2].values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                work.append(child)
+    return False
 
 
 def _parts(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:

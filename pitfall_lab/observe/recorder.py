@@ -283,7 +283,7 @@ class Recorder(TorchFunctionMode):
             self._backward_frame = outer
 
     def _ahead(self, func: Any, args: Any, kwargs: Any, site: Site, caller: FrameType) -> Any:
-        if self._stopped or self._backward_frame is not None:
+        if self._stopped or self._in_region or self._backward_frame is not None:
             return None
         try:
             place = self._place(site, caller)

@@ -8,9 +8,15 @@ counter. Numbers have no part in it: recipes belong to an engine that follows no
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from types import FunctionType
 from typing import Any
 from weakref import ref
+
+import numpy as np
 
 from pitfall_lab.shadow.dtypes import Device, DType
 from pitfall_lab.shadow.engine import Applied
@@ -198,10 +204,11 @@ class Recipe:
     """How to do a call again. ``results`` are windows, or the place of an operand that was handed back.
 
     ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the
-    tensors that remain inside the graph; ``insides`` are those of the first call.
+    tensors that remain inside the graph; ``insides`` are those of the first call. ``is_timeless``: it holds nothing of the engine that
+    it was derived from, so that it will do for others.
     """
 
-    __slots__ = ("follow", "insides", "nodes", "results")
+    __slots__ = ("follow", "insides", "is_timeless", "nodes", "results")
 
     def __init__(self, applied: Applied, operands: Sequence[ShadowTensor]) -> None:
         """Derive the recipe of what was ``applied`` to ``operands``; the results must not have been marked yet.
@@ -221,6 +228,7 @@ class Recipe:
         parts = Parts(operands, made)
         names = [parts.name(x) for x in results]
         self.nodes = tuple(Made(node, parts) for node in made)
+        self.is_timeless = all(_is_timeless(node.vjp) for node in made)
         windows = {name: window for name, _, window in parts.tensors}
         self.results = [windows[name] if name in windows else int(name[2:-1]) for name in names]
         self.insides = [x for name, x, _ in parts.tensors if name not in names]
@@ -263,6 +271,20 @@ class Recipe:
         return follow
 
 
+def _is_timeless(value: Any) -> bool:
+    """Whether a vjp (or what it encloses) knows of no tensor, memory or node."""
+    if isinstance(value, FunctionType):
+        inside = [cell.cell_contents for cell in value.__closure__ or ()]
+        return all(map(_is_timeless, [*inside, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]))
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_timeless, value))
+    if isinstance(value, partial):
+        return all(map(_is_timeless, [value.func, *value.args, *value.keywords.values()]))
+    if is_dataclass(value):
+        return all(_is_timeless(getattr(value, field.name)) for field in fields(value))
+    return value is None or isinstance(value, (bool, int, float, complex, str, slice, np.ndarray, np.generic, np.vectorize, np.ufunc))
+
+
 def _edge_text(edge: tuple[bool, int | None, int]) -> str:
     own, k, detail = edge
     if own:
@@ -288,7 +310,9 @@ def _edge(edge: Edge, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -
 
 def _kept(s: Saved, node: Node, parts: Parts) -> Saved | tuple[str, str, bool]:
     if s.own:
-        return s
+        kept = copy.copy(s)
+        kept.tensor = kept.owner = None  # a recipe may outlive the program it was derived from
+        return kept
     if s.view_node is not None or (s.tensor is None and not s.is_output):
         raise Underivable
     return s.name, parts.output(s, node) if s.tensor is None else parts.name(s.tensor), s.is_output

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
 from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.facts import Facts
@@ -30,6 +31,8 @@ class Comparison:
         self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption, meeting: Meeting
     ) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
+        self.is_brief = world.limit < 0
+        """Whether gradients may take the short way (where no numbers are followed)."""
         self._describe, self._memory, self._pairing, self._adoption, self._meeting = describe, memory, pairing, adoption, meeting
 
     def compare(self, call: Call, step: int, applied: Applied, result: Any) -> tuple[list[str], bool, list[Effect]]:
@@ -212,9 +215,48 @@ class Comparison:
         for leaf in (run.node.leaf for run in applied.ran if run.node.leaf is not None):
             record = self._records.modelled_by(leaf)
             real = record() if record is not None else None
-            if record is not None and real is not None:
+            if record is None or real is None:
+                continue
+            modelled = leaf.grad if self.is_brief and not applied.asked else None
+            found = None if modelled is None else self._plain_gradient(step, record, real, modelled)
+            if found is not None:
+                effects += found
+            else:
                 effects += self._gradient(step, record, real, asked=applied.asked)
         return effects
+
+    def _plain_gradient(self, step: int, record: TensorRecord, real: Any, modelled: ShadowTensor) -> list[Effect] | None:
+        """The gradient that a leaf gets first, where no numbers are followed: new memory with nothing out of the ordinary.
+
+        The same as the long way, but for the time it takes; None, with nothing done, where it has to be taken.
+        """
+        observed, leaf, records = real.grad, record.shadow, self._records
+        if (
+            type(observed) is not torch.Tensor or modelled.mark or modelled.storage.mark or modelled.flag or modelled.node is not None
+            or leaf is None or leaf.counter is None or modelled.view is not None or modelled.counter is None or modelled.counter.mark
+            or records.find(observed) is not None or observed.requires_grad or observed.layout is not torch.strided
+            or observed.shape != modelled.shape or observed.stride() != modelled.stride or observed.storage_offset() != modelled.offset
+            or facts.dtype_name(observed.dtype) != modelled.dtype or facts.device_name(observed.device) != modelled.device
+            or observed._is_view() or observed.is_conj() or observed.is_neg() or not self._writer.remembers(f"tensors.{record.label}")
+            or real._version != leaf.counter.version or real.requires_grad is not leaf.flag or leaf.node is not None or records.shared
+        ):  # fmt: skip
+            return None
+        memory = observed.untyped_storage()
+        if not memory.resizable() or memory._cdata in records.by_impl or memory.nbytes() != modelled.storage.size * observed.element_size():
+            return None
+        return self._enter_gradient(step, record, observed, modelled, memory)
+
+    def _enter_gradient(self, step: int, record: TensorRecord, observed: Any, modelled: ShadowTensor, memory: Any) -> list[Effect]:
+        """Make the records of a gradient and describe it."""
+        records, counter = self._records, modelled.counter
+        assert counter is not None
+        counter.version = observed._version
+        records.storage_count += 1
+        nbytes, dtype = memory.nbytes(), str(modelled.dtype[:])
+        storage = StorageRecord(records.storage_count, modelled.storage, None, nbytes, dtype, observed.element_size())
+        records.add_new_storage(storage, memory._weak_ref())
+        known = records.enter(observed, modelled, "tensor", step, storage)
+        return self._describe.new_gradient(known, record, dtype, str(modelled.device[:]), counter.version)
 
     def _gradient(self, step: int, record: TensorRecord, real: Any, *, asked: bool) -> list[Effect]:
         observed = facts.grad_of(real)

@@ -56,6 +56,25 @@ class Description:
             "alive": True,
         }
 
+    def new_gradient(self, record: TensorRecord, leaf: TensorRecord, dtype: str, device: str, version: int) -> list[Effect]:
+        """Describe a gradient that is new, with new memory of its own, and that ``leaf`` has it; without numbers."""
+        shadow, storage, writer = record.shadow, record.storage, self._writer
+        assert shadow is not None
+        assert storage is not None
+        counter = self._records.counter_label(shadow.counter)
+        value = {
+            "kind": "tensor", "name": None, "names": [], "shape": list(shadow.shape), "stride": list(shadow.stride),
+            "offset": shadow.offset, "dtype": dtype,
+            "device": device, "storage": storage.label, "counter": counter, "requires_grad": False, "is_leaf": True,
+            "grad_fn": None, "base": None, "grad": None, "born": record.born, "alive": True,
+        }  # fmt: skip
+        place = {"size": shadow.storage.size, "dtype": dtype, "nbytes": storage.nbytes, "cells": None, "alive": True}
+        effects = writer.first(f"storages.{storage.label}", place, "agreed")
+        effects += writer.first(f"counters.{counter}", version, "agreed")
+        self._bumps.setdefault(counter or "", []).append((self._now(), version))
+        effects += writer.first(f"tensors.{record.label}", value, "agreed")
+        return effects + writer.changes(f"tensors.{leaf.label}", {"grad": record.label}, "agreed")
+
     def array(self, record: TensorRecord, array: np.ndarray) -> list[Effect]:
         """Describe a NumPy array in the words for tensors: it has neither a version nor a history."""
         seen, storage = array_facts(array), record.storage

@@ -9,7 +9,9 @@ Whatever differs goes to the full comparison, and everything out of the ordinary
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -20,10 +22,11 @@ from pitfall_lab.shadow import Applied, Node, ShadowTensor
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.recipes import Form, Forms, Recipe, Underivable, Window
 from pitfall_lab.trace import Effect, Operand
+from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.meeting import SEARCHES
 from pitfall_lab.verify.naming import Naming
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
-from pitfall_lab.verify.rows import Births, Labels, Saying, Unsayable
+from pitfall_lab.verify.rows import Births, Labels, Rows, Saying, Unsayable
 from pitfall_lab.verify.world import World
 
 MOST_PLANS = 20_000
@@ -33,6 +36,9 @@ ITEMS = 8
 """Longer lists among the arguments are not looked through."""
 
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+SET_GRAD = torch.Tensor.grad.__set__  # type: ignore[attr-defined]
+"""What ``zero_grad`` calls for every parameter."""
+GRAD = "grad"
 _PLAIN = frozenset({int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)})
 
 
@@ -65,13 +71,13 @@ class Plan:
     ``simple`` is the result of a plan that makes one tensor with memory of its own and at most one node.
     """
 
-    __slots__ = ("follow", "insides", "leaves", "links", "made", "marks", "nodes", "number", "op", "results", "simple")
+    __slots__ = ("follow", "insides", "leaves", "links", "made", "marks", "nodes", "number", "op", "results", "saying", "simple")
 
     def __init__(  # noqa: PLR0917 - its parts
-        self, number: int, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: Any, leaves: Any, made: Any
+        self, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: Any, leaves: Any, made: Any
     ) -> None:
         self.follow = recipe.follow
-        self.number, self.op = number, saying.op
+        self.number, self.op, self.saying = -1, saying.op, saying
         self.marks = marks_of(saying.roles)
         self.results = results
         self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
@@ -81,6 +87,47 @@ class Plan:
         self.insides: list[int] = []
         """The numbers of the labels of the counters inside the graph, or 0."""
         self.simple: Expected | None = first if alone else None  # type: ignore[assignment]
+
+    @classmethod
+    def clearing(cls, saying: Saying) -> Plan:
+        """The plan for ``x.grad = None``, which makes nothing."""
+        plan = cls.__new__(cls)
+        plan.number, plan.op, plan.saying, plan.follow = -1, saying.op, saying, _clear  # type: ignore[assignment]
+        plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
+        plan.marks, plan.simple = marks_of(()), None
+        return plan
+
+    def among(self, rows: Rows) -> Plan:
+        """The plan for a trace with these rows; ``number`` is the place of its saying there."""
+        mine = copy.copy(self)
+        mine.number = len(rows.sayings)
+        rows.sayings.append(self.saying)
+        return mine
+
+
+def _clear(_: Any, operands: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], tuple[()]]:
+    operands[0].gradient = None
+    return (), (), ()
+
+
+class Shared:
+    """What the recordings of one process share, because it is about kinds of calls only: the forms of tensors, and plans."""
+
+    def __init__(self) -> None:
+        self.forms = Forms()
+        self.plans: dict[Any, Plan] = {}
+        self.functions: set[Any] = {SET_GRAD}
+        """The functions that there may be plans for."""
+
+    def add(self, key: Any, plan: Plan) -> None:
+        """Keep a plan."""
+        if len(self.plans) >= MOST_PLANS:
+            self.plans.clear()
+            self.forms = Forms()
+        self.plans[key] = plan
+
+
+SHARED = Shared()
 
 
 _ROLES = {
@@ -103,22 +150,25 @@ Ahead = tuple[Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ..
 class Express:
     """Decides which calls take the lane, and takes them through it."""
 
-    def __init__(self, world: World, naming: Naming, is_free: Callable[[], bool], long_way: Any) -> None:
-        self._is_free, self._long_way = is_free, long_way
+    def __init__(self, world: World, naming: Naming, adoption: Adoption, long_way: Any) -> None:
+        self._is_free, self._may_meet, self._long_way, self._adoption = long_way.is_free, long_way.may_meet, long_way, adoption
         self._world, self._records, self._writer, self._naming = world, world.records, world.writer, naming
         self._graph, self._by_id = world.engine.graph, world.records.by_id
         self._plans: dict[Any, Plan | None] = {}
-        self._forms = Forms()
+        self._forms = SHARED.forms
         self._scopes: dict[tuple[str, ...], int] = {}
         self._used = 0
         self._key: Any = None
         self._operands: list[TensorRecord] = []
         self._births = Births(0, 0, 0, 0)
         self._candidate: Recipe | None = None
-        self.functions: set[Any] = set()
+        self.functions = SHARED.functions
+        self.met: dict[int, list[Effect]] = {}
+        """The tensors that the lane has met for the first time, by their id, on behalf of the call that is about to run."""
+        self._clearings: dict[bool, Plan] = {}
         self.epoch = 0
         """Raised by whatever may change a tensor's form: forms of an earlier epoch are looked at again."""
-        self.grad = self.inference = False
+        self.grad, self.inference = True, False
         """The mode that the trace has noted."""
 
     # ------------------------------------------------------------------ calls with a plan
@@ -127,15 +177,30 @@ class Express:
         """Let the shadow do the call by its plan; None if it has none."""
         key: list[Any] = [func, self.grad]
         operands: list[TensorRecord] = []
-        if not self._gather(args, key, operands) or (kwargs and not self._gather_named(kwargs, key, operands)):
+        frame = place[2]
+        if not self._gather(args, key, operands, frame) or (kwargs and not self._gather_named(kwargs, key, operands, frame)):
             return None
-        plan = self._plans.get(tuple(key))
+        whole = tuple(key)
+        plan = self._plans.get(whole)
+        if plan is None:
+            plan = self._plan_of_others(whole, func, operands, place)
         if plan is None or not self._is_usual() or not self._is_free():
             return None
         results, nodes, insides = plan.follow(self._graph, [record.shadow for record in operands])  # type: ignore[misc]
         if insides:
             return plan, operands, results, nodes, place, args, kwargs, insides
         return plan, operands, results, nodes, place, args, kwargs, ()
+
+    def _plan_of_others(self, key: Any, func: Any, operands: list[TensorRecord], place: Place) -> Plan | None:
+        """A plan that was made in an earlier recording; or one for ``x.grad = None`` where library code does it."""
+        known = SHARED.plans.get(key)
+        if known is not None:
+            mine = self._plans[key] = known.among(self._writer.rows)
+            return mine
+        # (function, mode, form, NoneType, None), and for a leaf whether it has its AccumulateGrad
+        if func == SET_GRAD and place[0] is not place[1] and key[-2:] == (type(None), None) and len(operands) == 1:
+            return self._clearing(operands[0])
+        return None
 
     def after(self, ahead: Ahead, result: Any) -> None:
         """Compare with torch and write the row; where something differs, the full lane takes over."""
@@ -149,6 +214,8 @@ class Express:
     def _agrees(self, ahead: Ahead, result: Any) -> bool:
         """Compare with torch and write the row. False, with nothing noted, if something differs."""
         plan, operands, shadows, nodes, place, _, _, insides = ahead
+        if not plan.results:
+            return self._is_cleared(ahead)
         if plan.leaves:
             self._graph.created.clear()
         reals = (result,) if type(result) in _TENSORS else result
@@ -227,6 +294,32 @@ class Express:
         self._write(plan, place, births, marks, record, step)
         return True
 
+    def _clearing(self, record: TensorRecord) -> Plan | None:
+        """The plan for ``x.grad = None``: one for tensors whose gradient the trace knows, one for the others."""
+        gradient = record.shadow.gradient  # type: ignore[union-attr]
+        knows = gradient is not None
+        if gradient is not None and not (gradient.mark and self._writer.remembers(f"tensors.{record.label}")):
+            return None
+        plan = self._clearings.get(knows)
+        if plan is None:
+            saying = Saying.clearing(f"torch.Tensor.{GRAD}.__set__", GRAD if knows else "")
+            plan = self._clearings[knows] = Plan.clearing(saying).among(self._writer.rows)
+        return plan
+
+    def _is_cleared(self, ahead: Ahead) -> bool:
+        """The same for ``x.grad = None``."""
+        plan, operands, _, _, place, _, _, _ = ahead
+        record, = operands
+        real: Any = record()
+        if real.grad is not None:
+            return False
+        records = self._records
+        births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
+        if plan is self._clearings.get(True):
+            self._writer.note(f"tensors.{record.label}", GRAD, None)
+        self._write(plan, place, births, (record.mark,), None, len(self._writer.events))
+        return True
+
     def _write(  # noqa: PLR0917 - the same
         self, plan: Plan, place: Place, births: tuple[int, int, int, int], marks: Any, result: TensorRecord | None, step: int
     ) -> None:
@@ -252,7 +345,11 @@ class Express:
             site.scope, site.scope_number = scope, self._scope_number(scope)
             around = site.scope_number
         t, storages, counters, nodes = births
-        writer.events.append((plan.number, site.number, around, t, storages, counters, nodes, marks, names, deaths))
+        met = None
+        if self.met:
+            met = tuple([effect for effects in self.met.values() for effect in effects])
+            self.met.clear()
+        writer.events.append((plan.number, site.number, around, t, storages, counters, nodes, marks, names, deaths, met))
 
     def _scope_number(self, scope: tuple[str, ...]) -> int:
         known = self._scopes.get(scope)
@@ -270,11 +367,18 @@ class Express:
         step = self._writer.reserve()
         self._world.engine.begin()
         result = shadows[0] if len(shadows) == 1 else shadows
-        call.memory.update(step=step, effects=[], parent=None, reason="", applied=Applied(result, nodes))
+        met = [effect for effects in self.met.values() for effect in effects]
+        self.met.clear()
+        call.memory.update(step=step, effects=met, parent=None, reason="", applied=Applied(result, nodes))
         return call
 
-    def _gather(self, args: Any, key: list[Any], operands: list[TensorRecord]) -> bool:  # noqa: C901, PLR0912 - runs before every call
-        """Make the key of a call's kind and find its operands. False if it cannot have a plan."""
+    def _gather(  # noqa: C901, PLR0912 - runs before every call
+        self, args: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None
+    ) -> bool:
+        """Make the key of a call's kind and find its operands. False if it cannot have a plan.
+
+        With the learner's ``frame``, operands that are seen for the first time are taken over.
+        """
         add = key.append
         for value in args:
             kind = type(value)
@@ -282,7 +386,9 @@ class Express:
                 # A record goes with its tensor: what is found by the id is the tensor's.
                 record = self._by_id.get(id(value))
                 if record is None:
-                    return False
+                    record = None if frame is None else self._adopted(value, frame)
+                    if record is None:
+                        return False
                 form = record.form if record.epoch == self.epoch else self._form_of(record)
                 if form is None:
                     return False
@@ -307,19 +413,29 @@ class Express:
             elif (kind is tuple or kind is list or kind is torch.Size) and len(value) <= ITEMS:
                 add(kind)
                 add(len(value))
-                if not self._gather(value, key, operands):
+                if not self._gather(value, key, operands, frame):
                     return False
             elif kind is slice:
                 add(kind)
-                if not self._gather((value.start, value.stop, value.step), key, operands):
+                if not self._gather((value.start, value.stop, value.step), key, operands, frame):
                     return False
             else:
                 return False
         return True
 
-    def _gather_named(self, kwargs: Any, key: list[Any], operands: list[TensorRecord]) -> bool:
+    def _gather_named(self, kwargs: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None) -> bool:
         key += kwargs
-        return self._gather(kwargs.values(), key, operands)
+        return self._gather(kwargs.values(), key, operands, frame)
+
+    def _adopted(self, real: Any, frame: FrameType) -> TensorRecord | None:
+        """Meet a tensor on behalf of the call that is about to run, if nothing else has to be told before."""
+        if not self._is_usual() or not self._may_meet():
+            return None
+        step = self._writer.reserve()
+        record, effects = self._adoption.adopt(real, frame)
+        self._writer.drop(step)
+        self.met[id(real)] = effects
+        return record
 
     def _form_of(self, record: TensorRecord) -> Form | None:
         record.epoch = self.epoch
@@ -445,7 +561,7 @@ class Express:
         key: list[Any] = [func, self.grad]
         operands: list[TensorRecord] = []
         self.functions.add(func)
-        if not self._gather(call.args, key, operands) or not self._gather_named(call.kwargs, key, operands):
+        if not self._gather(call.args, key, operands, None) or not self._gather_named(call.kwargs, key, operands, None):
             return
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
@@ -485,7 +601,10 @@ class Express:
         try:
             results = [record.label for real in reals if (record := records.find(real)) is not None]
             saying = Saying(call.name, effects, operands, results, Labels(births, after, olds))
-            self._plans[key] = self._plan(recipe, saying, applied, reals, births, after)
+            plan = self._plan(recipe, saying, applied, reals, births, after)
+            if recipe.is_timeless and self._forms is SHARED.forms:
+                SHARED.add(key, plan)
+            self._plans[key] = plan.among(self._writer.rows)
         except (Unsayable, Underivable):
             pass
         finally:
@@ -540,9 +659,7 @@ class Express:
         made = tuple(b - a for a, b in zip(births, after, strict=True))
         if not all(node.mark for node in applied.nodes) or made[3] != len(applied.nodes):
             raise Underivable
-        sayings = self._writer.rows.sayings
-        sayings.append(saying)
-        plan = Plan(len(sayings) - 1, recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), made)
+        plan = Plan(recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), made)
         plan.insides = [max(x.counter.mark - births.C, 0) for x in recipe.insides]  # type: ignore[union-attr]
         recipe.insides = []
         return plan

@@ -11,7 +11,7 @@ import itertools
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import facts, values
+from pitfall_lab.observe import facts, regions, values
 from pitfall_lab.observe.lines import LineWatch
 from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict
 from pitfall_lab.observe.regions import Region
@@ -73,11 +73,15 @@ class Lockstep:
         self._inside: list[Listening] = []
         self._parents: list[int] = []
         self._pending: list[Effect] = []
-        self.lane = Express(world, self._naming, self._is_free, self) if value_limit < 0 else None
+        self.lane = Express(world, self._naming, adoption, self) if value_limit < 0 else None
 
-    def _is_free(self) -> bool:
+    def is_free(self) -> bool:
         """Whether nothing waits to be told with the next call, and the trace has room for one."""
         return not self._parents and not self._pending and not self._writer.full
+
+    def may_meet(self) -> bool:
+        """Whether nothing is to be told, or looked for, before the operands of the next call are met."""
+        return self.is_free() and not self._passing.is_open and not self._records.shared and not regions.possible()
 
     def expect_unseen(self, program: str) -> None:
         """Prepare for a program that makes tensors in ways that no mode can see."""
@@ -111,8 +115,10 @@ class Lockstep:
         self._memory.look_for_writes(None)
         step = self._writer.reserve()
         effects: list[Effect] = []
+        met = lane.met if lane is not None else {}
         for real in values.tensors((call.args, call.kwargs)):
-            effects += self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
+            effects += met.pop(id(real)) if id(real) in met else self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
+        met.clear()
         call.memory.update(step=step, effects=effects, parent=self._parents[-1] if self._parents else None)
         if lane is not None:
             lane.study(call)

@@ -43,6 +43,11 @@ class Passing:
         self._adoption, self._meeting = adoption, meeting
         self._open: _Stretch | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a region waits to be written."""
+        return self._open is not None
+
     def enter(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
         """A call was seen inside ``region``."""
         if self._writer.full or (self._open is not None and self._open.key == region.key):

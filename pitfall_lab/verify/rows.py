@@ -23,12 +23,13 @@ class Births(NamedTuple):
     n: int
 
 
-Row = tuple[int, int, int, int, int, int, int, tuple[int, ...], Any, Any]
-"""One call that was done by a recipe: numbers and texts only, which Python's cyclic collector need not look at.
+Row = tuple[int, int, int, int, int, int, int, tuple[int, ...], Any, Any, Any]
+"""One call that was done by a recipe: numbers and texts only (as a rule), which Python's cyclic collector need not look at.
 
 The place of its saying, of its span and of its scope among the :class:`Rows`; how many tensors, storages, counters and nodes had been
 labelled before; the numbers of its operands, one for each of the saying's roles; None, or the names that the result has now and the mark of
-the tensor that lost its name with those it keeps; None, or the marks of the tensors and of the storages that have gone since.
+the tensor that lost its name with those it keeps; None, or the marks of the tensors and of the storages that have gone since; None, or the
+effects that tell of operands which were met for the first time.
 """
 BIRTHS, DEATHS = 3, 9
 """Where they are in a row."""
@@ -56,6 +57,8 @@ class Rows:
             return self._node_event(row, step)
         saying, names, deaths = self.sayings[row[0]], row[8], row[9]
         effects = [saying.effect(template, row, step) for template in saying.effects]
+        if row[10] is not None:
+            effects = [*row[10], *effects]
         results = tuple(saying.label(slot, row) for slot in saying.results)
         if names is not None:
             mine, lost = names
@@ -110,6 +113,14 @@ class Saying:
         self.operands = [(None if o.label is None else labels.slot(o.label), o) for o in operands]
         self.roles = tuple(labels.roles)
         self.made = labels.made
+
+    @classmethod
+    def clearing(cls, op: str, field: str) -> Saying:
+        """The event of an assignment of None to the ``field`` of the one operand; without a field it changes nothing that is known."""
+        labels = Labels(Births(1, 0, 0, 0), Births(1, 0, 0, 0), {"t1": (0, "t")})
+        saying = cls(op, [], (Operand("t1"),), [], labels)
+        saying.effects = [("tensors", labels.slot("t1"), f".{field}", None)] if field else []
+        return saying
 
     @staticmethod
     def _template(effect: Effect, labels: Labels) -> tuple[str, Slot, str, Any]:

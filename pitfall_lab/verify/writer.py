@@ -69,6 +69,11 @@ class Writer:
         self._last[path] = dict(value) if isinstance(value, dict) else value
         return [Effect(path, value, by)]
 
+    def first(self, path: str, value: Any, by: By) -> list[Effect]:
+        """The same for something that nothing was written of, and that no row tells of."""
+        self._last[path] = dict(value) if isinstance(value, dict) else value
+        return [Effect(path, value, by)]
+
     def known(self, path: str) -> bool:
         """Whether something was already written at ``path``."""
         return path in self._last or self._recall(path)
@@ -80,6 +85,14 @@ class Writer:
     def forget(self, path: str) -> None:
         """Stop comparing with ``path``: the thing it describes is gone."""
         self._last.pop(path, None)
+
+    def remembers(self, path: str) -> bool:
+        """Whether something was written at ``path`` by an event that is no row."""
+        return path in self._last
+
+    def note(self, path: str, field: str, value: Any) -> None:
+        """A row says this of a field of something that is remembered."""
+        self._last[path][field] = value
 
     # ------------------------------------------------------------------ rows
 

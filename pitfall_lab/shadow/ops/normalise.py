@@ -45,11 +45,11 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
     if input.shape[input.ndim - len(shape) :] != shape or any(x.shape != shape or x.dtype != input.dtype for x in given):
         raise Unmodelled("layer_norm of operands that do not fit")
     axes = tuple(range(input.ndim - len(shape), input.ndim))
+    rows = tuple(range(input.ndim - len(shape)))
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:
         normal = (s.input - s.result1) * s.result2
         scaled = g if s.weight is None else g * s.weight
-        rows = tuple(range(input.ndim - len(shape)))
         return _through_statistics(scaled, normal, s.result2, axes), (g * normal).sum(axis=rows), g.sum(axis=rows)
 
     return _normalised(e, "NativeLayerNormBackward0", input, weight, bias, axes, eps, vjp, None)
