@@ -68,8 +68,8 @@ def report(name: str, trace: Trace, findings: Sequence[Finding], style: Style | 
     return "\n".join(parts)
 
 
-def finding_text(name: str, source: str, finding: Finding, style: Style) -> str:
-    """One finding: headline, excerpt, explanation, fixes."""
+def finding_text(name: str, source: str, finding: Finding, style: Style = Style()) -> str:
+    """One finding: headline, excerpt, explanation, fixes; without a ``style`` in English and without colours."""
     place = f"{name}:{style.place(finding.span.line)}:{finding.span.column + 1}" if finding.span else name
     severity = style.paint(finding.severity, style.say(SEVERITIES[finding.severity]))
     lines = [
