@@ -178,6 +178,8 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
         return (after["error"] is None or before["error"] is not None) and all(_same_backward(was, now) for was, now in pairs)
     if meaning == "connect":
         return _connected(before["backwards"], after["backwards"], number or 0)
+    if meaning == "finite":
+        return after["error"] is None and _same_where_finite(before["backwards"][: (number or 0) + 1], after["backwards"])
     if meaning == "recompute" and after["error"] is not None and before["error"] is None:
         return False
     return _same_history(before, after, number if meaning == "recompute" else None)
@@ -248,6 +250,21 @@ def _same_backward(was: dict[str, Any], now: dict[str, Any]) -> bool:
     if not _same_list(was["roots"], now["roots"]) or not _same_list(was["results"], now["results"]):
         return False
     return _same_set(was["gradients"], now["gradients"])
+
+
+def _same_where_finite(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
+    """The same values of roots and gradients, number by number, except where there was none (NaN, infinite) before."""
+    if len(after) < len(before):
+        return False
+    for was, now in zip(before, after, strict=False):
+        for key in ("roots", "gradients", "results"):
+            digests = list(zip(was[key], now[key], strict=False))
+            if len(was[key]) != len(now[key]) or any((a is None) != (b is None) for a, b in digests):
+                return False
+            pairs = [pair for a, b in digests if a and b for pair in zip(a["numbers"], b["numbers"], strict=False)]
+            if not all(_close(a, b, 0.0) for a, b in pairs if isinstance(a, (int, float))):
+                return False
+    return True
 
 
 def _same_set(one: list[Any], other: list[Any]) -> bool:

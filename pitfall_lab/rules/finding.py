@@ -74,7 +74,8 @@ class Fix:
     - ``recompute``: what follows the failing backward is computed again from the values of that moment;
     - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what follows is computed with them;
     - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same;
-    - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same.
+    - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same;
+    - ``finite``: a gradient was NaN or infinite; what was finite up to that backward stays the same.
 
     Where the program stopped before it had computed what was meant, ``reference`` may say how to get there in a way that is right but
     not good (``retain_graph=True``): the fix must then end with the same leaves and gradients as that program does.
@@ -83,7 +84,7 @@ class Fix:
     title: T
     edits: tuple[Edit, ...]
     verified: bool = False
-    meaning: Literal["same", "recompute", "connect", "shape", "later"] = "same"
+    meaning: Literal["same", "recompute", "connect", "shape", "later", "finite"] = "same"
     reference: tuple[Edit, ...] = ()
 
     def as_verified(self) -> Fix:

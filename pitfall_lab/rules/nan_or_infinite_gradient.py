@@ -1,0 +1,253 @@
+"""PL804: a gradient became NaN or infinite: an operation has no finite slope where it was used, perhaps in a part that was masked out."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.story import Record, Story
+from pitfall_lab.rules.syntax import MODULES, operand
+from pitfall_lab.rules.syntax import called as method
+from pitfall_lab.rules.wording import at_line, called, flat, gradient_of, numbers, snippet
+from pitfall_lab.trace import Event, T
+
+SINGULAR = ("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Pow", "Acos", "Asin", "Acosh", "Atanh", "Exp", "Std",
+            "LinalgVectorNorm")  # fmt: skip
+"""Operations that have an infinite slope, or none, at some inputs."""
+CARED = ("isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where finite numbers became others on the way back: ``node`` was given ``came`` and handed on ``left``."""
+
+    story: Story
+    backward: Event
+    node: Record
+    came: Any
+    left: Any
+    consumer: Record | None
+    """The node whose operation used the result: the ``where`` or the product that hides it."""
+
+    @property
+    def hidden(self) -> bool:
+        """Was nothing asked of the result at such a place: is the gradient that came in 0 where the one that left is not finite?"""
+        came = dict(flat(self.came))
+        bad = [i for i, value in flat(self.left) if not _finite(value)]
+        return bool(bad) and all(came.get(i) == 0 for i in bad)
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each operation that made the gradient of a leaf NaN or infinite."""
+    if "GradScaler" in story.program.text or _cared_for(story):
+        return
+    for backward in story.backwards():
+        if backward.error is None and (reached := _spoiled(story, backward)) and (origin := _origin(story, backward)):
+            yield _finding(origin, reached)
+            return  # after an update with it every number is NaN: one finding tells all
+
+
+def _cared_for(story: Story) -> bool:
+    """Does the program look at its gradients, or repair them, itself?"""
+    gradients = {label for leaf in story.leaves for _, label in story.history("tensors", leaf, "grad") if label}
+    return any(event.operands and event.operands[0].label in gradients for event in story.calls(*CARED))
+
+
+def _finite(value: Any) -> bool:
+    return value not in ("nan", "inf", "-inf")
+
+
+def _broken(cells: Any) -> bool:
+    return any(not _finite(value) for _, value in flat(cells))
+
+
+def _ran(story: Story, backward: Event) -> list[tuple[str, Record]]:
+    """The nodes of one backward in the order in which they ran."""
+    labels = [effect.path.split(".")[1] for event in story.nodes_run(backward) for effect in event.effects if effect.path.endswith(".ran")]
+    return [(label, record) for label in labels if (record := story.record("nodes", label))]
+
+
+def _spoiled(story: Story, backward: Event) -> Record | None:
+    """The node that handed a gradient with NaN or infinity in it to a leaf."""
+    for _, record in _ran(story, backward):
+        if record.get("name") == "AccumulateGrad" and _broken(record.get("gradient")):
+            return record
+    return None
+
+
+def _origin(story: Story, backward: Event) -> Origin | None:
+    """The first operation that was given finite numbers and handed on others, where its inputs were not NaN already."""
+    ran = _ran(story, backward)
+    records = dict(ran)
+    for label, node in ran:
+        came = node.get("gradient")
+        if came is None or _broken(came) or not str(node.get("name")).startswith(tuple(f"{name}Backward" for name in SINGULAR)):
+            continue
+        made = story.event(node.get("born"))
+        operands = [o.label for o in made.operands if o.label] if made else []
+        if any(_has_nan(story, operand, made.step if made else None) for operand in operands):
+            continue
+        for following in node.get("next") or ():
+            left = (records.get(following) or {}).get("gradient")
+            if _broken(left):
+                consumer = next((other for _, other in ran if label in (other.get("next") or ())), None)
+                return Origin(story, backward, node, came, left, consumer)
+    return None
+
+
+def _has_nan(story: Story, label: str, step: int | None) -> bool:
+    """Were the operation's own inputs NaN, or of a type whose range is so small that infinity is common?"""
+    record = story.tensor(label, step) or {}
+    memory = story.record("storages", record.get("storage"), step) or {}
+    return record.get("dtype") == "float16" or any(value == "nan" for _, value in flat(memory.get("cells")))
+
+
+def _finding(origin: Origin, reached: Record) -> Finding:
+    story, leaf, step = origin.story, reached.get("output"), origin.node.get("born")
+    span, back = story.span(step), story.span(origin.backward.step)
+    name = called(story, leaf, None, origin.backward.step)
+    gradient, code = gradient_of(name), snippet(story, span)
+    shown = numbers(reached.get("gradient"))
+    here, later = at_line(story, span), at_line(story, back)
+    hidden = origin.hidden and origin.consumer is not None
+    related = [story.related("made", step, T(
+        en=f"`{code}` has no finite slope at some element", zh=f"`{code}` 在某个元素处没有有限的斜率",
+    ))]  # fmt: skip
+    if hidden and origin.consumer:
+        used = origin.consumer.get("born")
+        related.append(story.related("used", used, T(en="the element's result is thrown away here", zh="该元素的结果在这里被丢弃")))
+    related.append(story.related("backward", origin.backward.step, T(
+        en=f"its gradient is computed all the same: {gradient.en} is {shown}", zh=f"它的梯度仍被计算：{gradient.zh} 是 {shown}",
+    )))  # fmt: skip
+    return RULE.finding(
+        span, step, _message(here, gradient, code, shown, hidden=hidden), _explanation(code, later, hidden=hidden),
+        related=related, fixes=_fixes(origin),
+        facts=[Fact("leaf", leaf, story.by(step)), Fact("node", origin.node.get("name"), story.by(step))],
+    )  # fmt: skip
+
+
+def _message(here: T, gradient: T, code: str, shown: str, *, hidden: bool) -> T:
+    if hidden:
+        return T(
+            en=f"{gradient.en} is not a number: {shown}. `{code}` on {here.en} has no finite slope at an element whose result is not even "
+            "used.",
+            zh=f"{gradient.zh} 不是有效的数：{shown}。{here.zh}的 `{code}` 在一个元素处没有有限的斜率，而这个元素的结果根本没有用到。",
+        )
+    return T(
+        en=f"{gradient.en} is {shown}: `{code}` on {here.en} has no finite slope at one of its inputs.",
+        zh=f"{gradient.zh} 是 {shown}：{here.zh}的 `{code}` 在某个输入处没有有限的斜率。",
+    )
+
+
+def _explanation(code: str, later: T, *, hidden: bool) -> T:
+    if hidden:
+        return T(
+            en=f"A mask picks results after they were all computed. On {later.en} the unused element gets the gradient 0, and `{code}` "
+            "multiplies it by its slope. The slope there is infinite (or not defined), and 0 times infinity is NaN. Choose a harmless "
+            "input for that element before the operation, not a result after it.",
+            zh=f"掩码是在全部结果都算出之后才挑选的。在{later.zh}，没有用到的元素得到梯度 0，而 `{code}` 用自己的斜率去乘它。那里的斜率是"
+            "无穷大（或没有定义），0 乘无穷大就是 NaN。应当在运算之前为该元素选一个无害的输入，而不是在运算之后挑选结果。",
+        )
+    return T(
+        en=f"On {later.en} each operation multiplies the gradient by its slope. The slope of a square root or a logarithm grows without "
+        "bound near 0, a quotient's near a zero below the line. One step of an optimizer with such a gradient makes weights NaN.",
+        zh=f"在{later.zh}，每个运算用自己的斜率去乘梯度。平方根和对数的斜率在 0 附近无限增大，商的斜率在分母接近零时也是如此。优化器用这样"
+        "的梯度走一步，权重就会变成 NaN。",
+    )
+
+
+def _fixes(origin: Origin) -> tuple[Fix, ...]:
+    story, program = origin.story, origin.story.program
+    node = program.at(story.span(origin.node.get("born"))) if program.tree else None
+    node = node.value if isinstance(node, ast.Assign) else node
+    risky = _risky(node)
+    if node is None or risky is None:
+        return ()
+    text = program.segment(risky)
+    candidates = []
+    mask = program.at(story.span((origin.consumer or {}).get("born")))
+    mask = mask.value if isinstance(mask, ast.Assign) else mask
+    if isinstance(mask, ast.Call) and method(mask) == "where" and len(mask.args) == 3 and isinstance(mask.func, ast.Attribute):
+        condition, torch = program.segment(mask.args[0]), program.segment(mask.func.value)
+        safe = f"{torch}.where({condition}, {text}, {torch}.ones_like({text}))"
+        other = f"{torch}.where({condition}, {torch}.ones_like({text}), {text})"
+        title = T(en=f"Choose a harmless input before: where the mask drops the result, use 1 instead of `{text}`",
+                  zh=f"事先选一个无害的输入：在掩码丢弃结果的地方，用 1 代替 `{text}`")  # fmt: skip
+        candidates += [Fix(title, program.replace((risky, new)), meaning="finite") for new in (safe, other)]
+    title = T(en=f"Keep the input away from 0: `{operand(program, risky)}.clamp(min=1e-12)`",
+              zh=f"让输入远离 0：`{operand(program, risky)}.clamp(min=1e-12)`")  # fmt: skip
+    candidates.append(Fix(title, program.replace((risky, f"{operand(program, risky)}.clamp(min=1e-12)")), meaning="finite"))
+    return unique(program.text, candidates)
+
+
+def _risky(node: ast.AST | None) -> ast.expr | None:
+    """The input that has to be kept away from the bad place: what is below the line, or under the root."""
+    if isinstance(node, ast.BinOp):
+        return node.right if isinstance(node.op, ast.Div) else node.left if isinstance(node.op, ast.Pow) else None
+    if not isinstance(node, ast.Call):
+        return None
+    function = node.func
+    is_method = isinstance(function, ast.Attribute) and not (isinstance(function.value, ast.Name) and function.value.id in MODULES)
+    if method(node) in ("div", "true_divide"):
+        return node.args[-1] if node.args else None
+    if is_method and isinstance(function, ast.Attribute):
+        return function.value
+    return node.args[0] if node.args else None
+
+
+RULE = Rule(
+    code="PL804",
+    name="nan-or-infinite-gradient",
+    severity="warning",
+    title=T(en="A gradient is NaN or infinite", zh="梯度是 NaN 或无穷大"),
+    what=T(
+        en="A gradient came out as `nan` or `inf` although the result of the program looked fine. Square roots, logarithms and divisions "
+        "have no finite slope at some inputs, and masking their result afterwards does not help. Give them a harmless input instead.",
+        zh="程序的结果看起来正常，梯度却是 `nan` 或 `inf`。平方根、对数和除法在某些输入处没有有限的斜率，事后用掩码挑选结果也没有用。请事先"
+        "给它们一个无害的输入。",
+    ),
+    why=T(
+        en="`backward()` multiplies slopes along the way (the *chain rule*). `torch.where(x > 0, torch.sqrt(x), 0)` computes "
+        "`torch.sqrt(x)` everywhere; on the way back the places not chosen get the gradient 0, and `sqrt` still multiplies it by "
+        "`1 / (2 * sqrt(0))`, which is infinite: 0 · inf = NaN. Multiplying by a mask does the same. If the input is chosen before the "
+        "operation, every slope is finite. `torch.autograd.set_detect_anomaly(True)` raises at the first NaN, slowly.",
+        zh="`backward()` 沿途把斜率相乘（*链式法则*）。`torch.where(x > 0, torch.sqrt(x), 0)` 会在所有位置计算 `torch.sqrt(x)`；返回时，"
+        "未被选中的位置得到梯度 0，而 `sqrt` 仍用 `1 / (2 * sqrt(0))` 去乘它，即无穷大：0 · inf = NaN。乘以掩码也一样。如果在运算之前就"
+        "选好输入，所有斜率都是有限的。`torch.autograd.set_detect_anomaly(True)` 会在第一个 NaN 处报错，但很慢。",
+    ),
+    bad="""import torch
+
+x = torch.tensor([0.0, 1.0, 4.0], requires_grad=True)
+root = torch.sqrt(x)  # PL804 made
+y = torch.where(x > 0, root, torch.zeros_like(x))  # used
+loss = y.sum()
+loss.backward()  # backward
+print(loss.item(), x.grad)
+""",
+    good="""import torch
+
+x = torch.tensor([0.0, 1.0, 4.0], requires_grad=True)
+root = torch.sqrt(torch.where(x > 0, x, torch.ones_like(x)))
+y = torch.where(x > 0, root, torch.zeros_like(x))
+loss = y.sum()
+loss.backward()
+print(loss.item(), x.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "torch.where(x > 0, root, torch.zeros_like(x))",
+            "root * (x > 0)",
+            T(
+                en="A mask that multiplies comes after the square root too: 0 times infinity is still NaN.",
+                zh="相乘的掩码同样在平方根之后：0 乘无穷大仍是 NaN。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/notes/autograd.html#gradients-for-non-differentiable-functions",
+          "https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection"),
+)
