@@ -1,0 +1,167 @@
+"""PL703: weights were kept without copying them, trained on, and loaded back: they are copied onto themselves, and nothing is restored."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.source import Program
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as method
+from pitfall_lab.rules.wording import at_line, called, capital, statement_text
+from pitfall_lab.trace import Event, T
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each place that kept weights which were later copied onto themselves, changed in between."""
+    told = set()
+    for event in story.calls("copy_"):
+        if event.error is not None or len(event.operands) < 2:
+            continue
+        target, kept = (story.tensor(o.label, event.step) for o in event.operands[:2])
+        if target is None or kept is None or any(target.get(k) != kept.get(k) for k in ("storage", "offset", "shape", "stride")):
+            continue
+        born = kept.get("born")
+        if born is None or target.get("storage") is None or event.operands[0].label == event.operands[1].label:
+            continue
+        changed = story.bumps(target.get("counter"), born, event.step - 1)
+        place = (story.span(born), story.span(event.step))
+        if changed and place not in told and place[0] is not None and place[0] != place[1]:
+            told.add(place)
+            yield _finding(story, event, born, changed[0])
+
+
+def _finding(story: Story, load: Event, born: int, changed: int) -> Finding:
+    what = called(story, load.operands[0].label, None, load.step)
+    kept, here = at_line(story, story.span(born)), at_line(story, story.span(load.step))
+    then = at_line(story, story.span(changed))
+    code, loading = (statement_text(story, story.span(step)) for step in (born, load.step))
+    return RULE.finding(
+        story.span(born), born,
+        T(
+            en=f"{capital(kept.en)} keeps the weights themselves, not a copy: {then.en} goes on changing them, and {here.en} "
+            "restores nothing.",
+            zh=f"{kept.zh}留下的是权重本身，而不是副本：{then.zh}继续修改它们，{here.zh}什么也没有恢复。",
+        ),
+        T(
+            en=f"`{code}` gives tensors that look at the model's own memory. On {then.en} that memory is written, so what was kept changes "
+            f"with it. `{loading}` then copies {what.en} onto itself: the model keeps its last weights, and not those of the moment of "
+            f"{kept.en}.",
+            zh=f"`{code}` 给出的张量看着模型自己的内存。{then.zh}写入了这块内存，留下的东西也随之改变。于是 `{loading}` 把 {what.zh} 复制到"
+            f"它自己身上：模型保留的是最后的权重，而不是{kept.zh}那一刻的权重。",
+        ),
+        related=[
+            story.related("kept", born, T(en="the weights are kept here, without a copy", zh="权重在这里被留下，没有复制")),
+            story.related("changed", changed, T(en="the same memory is updated here", zh="同一块内存在这里被更新")),
+            story.related("used", load.step, T(en="they are loaded here, onto themselves", zh="它们在这里被载入，写到自己身上")),
+        ],
+        fixes=_fixes(story, born),
+        facts=[Fact("tensor", load.operands[0].label, story.by(load.step)), Fact("kept", load.operands[1].label, story.by(born))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, born: int) -> tuple[Fix, ...]:
+    program = story.program
+    node = program.at(story.span(born)) if program.tree else None
+    node = node.value if isinstance(node, ast.Assign) else node
+    if not isinstance(node, ast.expr):
+        return ()
+    text = program.segment(node)
+    if isinstance(node, ast.Call) and method(node) == "state_dict":
+        new = f"{{name: value.clone() for name, value in {text}.items()}}"
+        deep = T(en="Keep a deep copy", zh="保留一份深拷贝")
+        deepest = [Fix(deep, program.replace((node, f"{name}({text})")), meaning="later") for name in _deepcopy(program)]
+        title = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本")
+        return unique(program.text, [*deepest, Fix(title, program.replace((node, new)), meaning="later")])
+    title = T(en=f"Keep a copy: `{text}.clone()`", zh=f"保留副本：`{text}.clone()`")
+    return unique(program.text, [Fix(title, program.replace((node, f"{text}.clone()")), meaning="later")])
+
+
+def _deepcopy(program: Program) -> list[str]:
+    """What the program calls ``copy.deepcopy``, where it imports it."""
+    found = []
+    for node in program.nodes:
+        if isinstance(node, ast.Import):
+            found += [f"{a.asname or a.name}.deepcopy" for a in node.names if a.name == "copy"]
+        elif isinstance(node, ast.ImportFrom) and node.module == "copy":
+            found += [a.asname or a.name for a in node.names if a.name == "deepcopy"]
+    return found[:1]
+
+
+RULE = Rule(
+    code="PL703",
+    name="state-dict-by-reference",
+    severity="warning",
+    title=T(en="The best weights were kept without a copy, and lost", zh="最好的权重没有复制就留下，因而丢失"),
+    what=T(
+        en="A program kept the weights of a model at a good moment, trained on, and loaded them back at the end. But it had kept the "
+        "weights themselves, which training goes on changing, and so the last weights stay. Keep a copy: "
+        "`copy.deepcopy(model.state_dict())`.",
+        zh="程序在某个好的时刻留下了模型的权重，继续训练，最后再载入。但它留下的是权重本身，训练会继续修改它们，所以得到的仍是最后的权重。"
+        "请保留副本：`copy.deepcopy(model.state_dict())`。",
+    ),
+    why=T(
+        en="`state_dict()` makes a new dictionary of tensors, but its tensors are made by `detach()`: new objects on the *same memory*. "
+        "That makes saving to a file cheap. Optimizers update parameters in place, in this very memory. `dict(...)` and `.copy()` "
+        "copy the dictionary and not the tensors in it; `copy.deepcopy`, or `.clone()` of each, copies the numbers. `torch.save` "
+        "writes them to a file, which is a copy too.",
+        zh="`state_dict()` 会新建一个字典，但其中的张量由 `detach()` 得到：新的对象，*同一块内存*。这样保存到文件很省。优化器正是在这块内"
+        "存中就地更新参数。`dict(...)` 和 `.copy()` 复制的是字典，而不是其中的张量；`copy.deepcopy` 或对每个张量 `.clone()` 才会复制数"
+        "值。`torch.save` 把它们写进文件，也是一份副本。",
+    ),
+    bad="""import copy
+
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(model.parameters(), lr=2.0)
+best, lowest = None, float("inf")
+for _ in range(3):
+    loss = (model(torch.ones(2)) - 1).square().sum()
+    if loss.item() < lowest:
+        best, lowest = model.state_dict(), loss.item()  # PL703 kept
+    opt.zero_grad()
+    loss.backward()
+    opt.step()  # changed
+model.load_state_dict(best)  # used
+again = (model(torch.ones(2)) - 1).square().sum()
+again.backward()
+print(again.item() == lowest)
+""",
+    good="""import copy
+
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(model.parameters(), lr=2.0)
+best, lowest = None, float("inf")
+for _ in range(3):
+    loss = (model(torch.ones(2)) - 1).square().sum()
+    if loss.item() < lowest:
+        best, lowest = copy.deepcopy(model.state_dict()), loss.item()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+model.load_state_dict(best)
+again = (model(torch.ones(2)) - 1).square().sum()
+again.backward()
+print(again.item() == lowest)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "best, lowest = model.state_dict(), loss.item()",
+            "best, lowest = dict(model.state_dict()), loss.item()",
+            T(
+                en="A new dictionary of the same tensors: their memory is still that of the model.",
+                zh="只是同样张量的新字典：它们的内存仍是模型的内存。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.state_dict",
+          "https://docs.pytorch.org/docs/stable/notes/serialization.html"),
+)
