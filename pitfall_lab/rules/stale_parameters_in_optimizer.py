@@ -1,0 +1,189 @@
+"""PL606: parameters were replaced after the optimizer had been given the old ones."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.calls import call_chain
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.reuse import Loop
+from pitfall_lab.rules.source import Program, merge
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.training import Moment, lives, stepper
+from pitfall_lab.rules.wording import at_line, called, capital
+from pitfall_lab.trace import T
+
+OPTIMIZERS = {
+    "SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "RMSprop", "Rprop", "Adagrad", "Adadelta", "ASGD", "LBFGS",
+    "Adafactor",
+}  # fmt: skip
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that made parameters that get gradients and are never updated, because the optimizer holds the old ones."""
+    if story.program.tree is None:
+        return
+    made = _optimizers(story.program)
+    told: set[ast.stmt] = set()
+    for label, moments in lives(story).items() if made else ():
+        if any(m.kind in ("used", "frozen") for m in moments):
+            continue
+        born = (story.tensor(label) or {}).get("born")
+        for statement in call_chain(story, story.line_event(born)):
+            pair = _replaced(story, statement, made, moments)
+            if pair is not None and statement not in told:
+                told.add(statement)
+                yield _finding(story, label, statement, pair, moments[0])
+
+
+def _optimizers(program: Program) -> list[ast.Assign]:
+    """The assignments of a new optimizer, in the order of the text."""
+    found = [n for n in program.nodes if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and call_name(n.value) in OPTIMIZERS]
+    return sorted(found, key=lambda n: n.lineno)
+
+
+def _given(program: Program, optimizer: ast.Assign) -> set[str]:
+    """What an optimizer was made from: ``model`` of ``model.parameters()``, ``w`` of ``[w]``."""
+    names: set[str] = set()
+    first = optimizer.value.args[:1] if isinstance(optimizer.value, ast.Call) else []
+    for node in (n for arg in first for n in ast.walk(arg)):
+        if isinstance(node, ast.Call) and call_name(node) in ("parameters", "named_parameters") and isinstance(node.func, ast.Attribute):
+            names.add(program.segment(node.func.value))
+        elif isinstance(node, (ast.List, ast.Tuple)):
+            names |= {program.segment(e) for e in node.elts if isinstance(e, (ast.Name, ast.Attribute))}
+    return names
+
+
+def _replaced(story: Story, statement: ast.stmt, made: list[ast.Assign], moments: list[Moment]) -> ast.Assign | None:
+    """The optimizer that was made before ``statement`` from what ``statement`` replaces, and that is the last one made from it."""
+    program = story.program
+    if not isinstance(statement, ast.Assign) or any(isinstance(a, Loop) for a in program.ancestors(statement)):
+        return None
+    targets = [program.segment(t) for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute, ast.Subscript))]
+    holding = [
+        each for each in made if any(t == name or t.startswith((f"{name}.", f"{name}[")) for t in targets for name in _given(program, each))
+    ]
+    if not holding or holding[-1].lineno > statement.lineno or program.block(holding[-1]) is not program.block(statement):
+        return None
+    name = program.segment(holding[-1].targets[0])
+    return holding[-1] if _steps(story, name, moments) and f"{name}.add_param_group" not in program.text else None
+
+
+def _steps(story: Story, optimizer: str, moments: list[Moment]) -> bool:
+    """Did the optimizer make a step after the first backward: one that moved something, or one that stands beside that backward?"""
+    program, first = story.program, moments[0].step
+    for others in lives(story).values():
+        if any(m.kind == "used" and m.step > first and stepper(story, m.step) == optimizer for m in others):
+            return True
+    backward = program.statement_at(story.span(first))
+    block = program.block(backward) if backward is not None else []
+    calls = [s.value for s in block if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and call_name(s.value) == "step"]
+    return any(isinstance(c.func, ast.Attribute) and program.segment(c.func.value) == optimizer for c in calls)
+
+
+def _finding(story: Story, label: str, statement: ast.stmt, optimizer: ast.Assign, added: Moment) -> Finding:
+    program, born = story.program, (story.tensor(label) or {}).get("born")
+    name = called(story, label, None, added.step)
+    place, kept = program.place(statement), program.place(optimizer)
+    here, before = at_line(story, place), at_line(story, kept)
+    held = program.segment(optimizer.targets[0])
+    return RULE.finding(
+        place, born,
+        T(
+            en=f"{capital(here.en)} makes {name.en} anew, but `{held}` was given the old one on {before.en}; the new one never learns.",
+            zh=f"{here.zh}新建了 {name.zh}，但 `{held}` 在{before.zh}拿到的是旧的：新的从未被更新。",
+        ),
+        T(
+            en=f"An optimizer keeps the tensors themselves that it is given, not their names. After {here.en} the name stands for "
+            f"another tensor. It gets gradients, but `{held}.step()` goes on looking at the old one, which nobody uses any more. "
+            "Make the optimizer when the model is complete.",
+            zh=f"优化器保存的是交给它的张量本身，而不是它们的名字。{here.zh}之后，这个名字指的是另一个张量。它有梯度，但 `{held}.step()` 看的"
+            "仍是旧的那个，而它已经没人用了。请在模型完成之后再创建优化器。",
+        ),
+        related=[
+            Related("kept", kept, None, T(en="the optimizer keeps the parameters of this moment", zh="优化器保存的是此刻的参数")),
+            Related("made", place, born, T(en="new parameters take their place in the program", zh="程序里换成了新的参数")),
+            story.related("backward", added.step, T(en="they get gradients, which no update uses", zh="它们得到梯度，却没有更新使用它们")),
+        ],
+        fixes=_fixes(program, statement, optimizer),
+        facts=[Fact("tensor", label, story.by(added.step))],
+    )  # fmt: skip
+
+
+def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tuple[Fix, ...]:
+    if not program.stands_alone(optimizer):
+        return ()
+    text, name = program.segment(optimizer), program.segment(optimizer.targets[0])
+    title = T(en=f"Make `{name}` after the parameters it is for", zh=f"在参数就绪之后再创建 `{name}`")
+    edits = merge(program.delete(optimizer), program.insert_after(statement, text))
+    again = program.insert_after(statement, text)
+    return unique(program.text, [Fix(title, edits, meaning="recompute") if edits else None, Fix(title, again, meaning="recompute")])
+
+
+RULE = Rule(
+    code="PL606",
+    name="stale-parameters-in-optimizer",
+    severity="warning",
+    title=T(en="The optimizer still holds parameters that were replaced", zh="优化器还拿着已被替换的参数"),
+    what=T(
+        en="A part of a model was replaced after the optimizer had been made, so the new part is never trained. Make the optimizer when "
+        "the model is complete.",
+        zh="优化器创建之后，模型的一部分被替换了，所以新的部分从未得到训练。请在模型完成之后再创建优化器。",
+    ),
+    why=T(
+        en="`model.parameters()` hands out the parameter tensors of this moment, and the optimizer puts them into its list. Assigning "
+        "`model.head = nn.Linear(…)` later gives the model other tensors; the list does not change. `backward()` fills the `.grad` of "
+        "the new ones, `step()` walks over the old ones, whose `.grad` is `None`, and leaves them alone. Nothing fails: the rest of the "
+        "model goes on learning around a part that stays as it was made. What changes a parameter in place, such as `model.double()` "
+        "or `load_state_dict()`, keeps the tensor, and the optimizer with it.",
+        zh="`model.parameters()` 给出此刻的参数张量，优化器把它们放进自己的列表。之后赋值 `model.head = nn.Linear(…)` 会让模型用上另外的张"
+        "量，而列表不变。`backward()` 填的是新参数的 `.grad`，`step()` 走过的是旧参数，它们的 `.grad` 是 `None`，于是什么也不做。什么都不会"
+        "报错：模型的其余部分继续学习，而这一部分一直保持刚创建的样子。原地修改参数的做法，例如 `model.double()` 或 `load_state_dict()`，"
+        "会保留张量，优化器也就仍然有效。",
+    ),
+    bad="""import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)  # kept
+model[1] = nn.Linear(3, 1)  # PL606 made
+x, y = torch.randn(8, 2), torch.randn(8, 1)
+for _ in range(3):
+    opt.zero_grad()
+    loss = (model(x) - y).square().mean()
+    loss.backward()  # backward
+    opt.step()
+    print(model[1].bias.item())
+""",
+    good="""import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+model[1] = nn.Linear(3, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(8, 2), torch.randn(8, 1)
+for _ in range(3):
+    opt.zero_grad()
+    loss = (model(x) - y).square().mean()
+    loss.backward()
+    opt.step()
+    print(model[1].bias.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    opt.zero_grad()\n",
+            "    model.zero_grad()\n",
+            T(
+                en="This clears the gradients of the new part, which pile up otherwise; it is still not trained.",
+                zh="这会清掉新部分本来会堆积的梯度；但它仍然没有得到训练。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/optim.html#constructing-it",),
+)
