@@ -93,7 +93,7 @@ def _finding(story: Story, label: str, statement: ast.stmt, optimizer: ast.Assig
     return RULE.finding(
         place, born,
         T(
-            en=f"{capital(here.en)} makes {name.en} anew, but `{held}` was given the old one on {before.en}; the new one never learns.",
+            en=f"{capital(here.en)} makes a new {name.en}, but `{held}` was given the old one on {before.en}; the new never learns.",
             zh=f"{here.zh}新建了 {name.zh}，但 `{held}` 在{before.zh}拿到的是旧的：新的从未被更新。",
         ),
         T(
