@@ -100,8 +100,8 @@ def _finding(story: Story, label: str, statement: ast.stmt, optimizer: ast.Assig
             en=f"An optimizer keeps the tensors themselves that it is given, not their names. After {here.en} the name stands for "
             f"another tensor. It gets gradients, but `{held}.step()` goes on looking at the old one, which nobody uses any more. "
             "Make the optimizer when the model is complete.",
-            zh=f"优化器保存的是交给它的张量本身，而不是它们的名字。{here.zh}之后，这个名字指的是另一个张量。它有梯度，但 `{held}.step()` 看的"
-            "仍是旧的那个，而它已经没人用了。请在模型完成之后再创建优化器。",
+            zh=f"优化器保存的是交给它的张量本身，而不是它们的名字。{here.zh}之后，这个名字指的是另一个张量。它有梯度，"
+            f"但 `{held}.step()` 看的仍是旧的那个，而它已经没人用了。请在模型完成之后再创建优化器。",
         ),
         related=[
             Related("kept", kept, None, T(en="the optimizer keeps the parameters of this moment", zh="优化器保存的是此刻的参数")),
