@@ -153,7 +153,7 @@ def find(word: str) -> list[Operation]:
     short = spelled.removeprefix("torch.").removeprefix("functional.") if not spelled.startswith("torch.nn") else spelled
     hits = [known[name] for name in (spelled, f"{spelled}.__get__") if name in known]
     hits = hits or [known[n + end] for n in (p + short for p in PREFIXES) for end in ("", ".__get__") if n + end in known]
-    return list(dict.fromkeys(hits))
+    return list({id(hit): hit for hit in hits}.values())
 
 
 def is_module(word: str) -> bool:
