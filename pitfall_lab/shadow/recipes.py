@@ -40,6 +40,9 @@ class Forms:
     def __init__(self) -> None:
         self._known: dict[Any, Form] = {}
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def of(self, x: ShadowTensor) -> Form | None:
         """The form of ``x``; None where an operation's course may depend on more than that."""
         storage, view = x.storage, x.view

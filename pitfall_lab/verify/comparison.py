@@ -230,7 +230,7 @@ class Comparison:
 
         The same as the long way, but for the time it takes; None, with nothing done, where it has to be taken.
         """
-        observed, leaf, records = real.grad, record.shadow, self._records
+        observed, leaf, records = facts.grad_of(real), record.shadow, self._records
         if (
             type(observed) is not torch.Tensor or modelled.mark or modelled.storage.mark or modelled.flag or modelled.node is not None
             or leaf is None or leaf.counter is None or modelled.view is not None or modelled.counter is None or modelled.counter.mark

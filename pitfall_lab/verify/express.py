@@ -30,6 +30,8 @@ from pitfall_lab.verify.rows import Births, Labels, Rows, Saying, Unsayable
 from pitfall_lab.verify.world import World
 
 MOST_PLANS = 20_000
+MOST_SHARED, MOST_FORMS = 4_000, 50_000
+"""So much is kept from one recording to the next: a plan is some kilobytes, a form some hundred bytes."""
 PATIENCE = 256
 """So many plans are made at first sight. After that, while few of them have been of use, a call must be met twice."""
 ITEMS = 8
@@ -121,10 +123,13 @@ class Shared:
 
     def add(self, key: Any, plan: Plan) -> None:
         """Keep a plan."""
-        if len(self.plans) >= MOST_PLANS:
+        self.plans[key] = plan
+
+    def tidy(self) -> None:
+        """Forget everything when it has become too much. Recordings that run go on with what they have."""
+        if len(self.plans) > MOST_SHARED or len(self.forms) > MOST_FORMS:
             self.plans.clear()
             self.forms = Forms()
-        self.plans[key] = plan
 
 
 SHARED = Shared()
@@ -155,6 +160,7 @@ class Express:
         self._world, self._records, self._writer, self._naming = world, world.records, world.writer, naming
         self._graph, self._by_id = world.engine.graph, world.records.by_id
         self._plans: dict[Any, Plan | None] = {}
+        SHARED.tidy()
         self._forms = SHARED.forms
         self._scopes: dict[tuple[str, ...], int] = {}
         self._used = 0
@@ -311,7 +317,7 @@ class Express:
         plan, operands, _, _, place, _, _, _ = ahead
         record, = operands
         real: Any = record()
-        if real.grad is not None:
+        if facts.grad_of(real) is not None:
             return False
         records = self._records
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
@@ -602,7 +608,7 @@ class Express:
             results = [record.label for real in reals if (record := records.find(real)) is not None]
             saying = Saying(call.name, effects, operands, results, Labels(births, after, olds))
             plan = self._plan(recipe, saying, applied, reals, births, after)
-            if recipe.is_timeless and self._forms is SHARED.forms:
+            if recipe.is_timeless and self._forms is SHARED.forms and len(SHARED.plans) <= MOST_SHARED:
                 SHARED.add(key, plan)
             self._plans[key] = plan.among(self._writer.rows)
         except (Unsayable, Underivable):

@@ -123,6 +123,9 @@ class Writer:
         if series is None or not self.row_steps:
             return False
         number = int(label[1:])
+        newest: Any = self.events[self.row_steps[-1]]
+        if number > newest[BIRTHS + series] + self.rows.sayings[newest[0]].made[series]:
+            return False
         place = bisect.bisect_left(self.row_steps, number, key=lambda step: self.events[step][BIRTHS + series])  # type: ignore[index]
         row: Any = self.events[self.row_steps[place - 1]] if place else None
         if row is None or number > row[BIRTHS + series] + self.rows.sayings[row[0]].made[series]:
