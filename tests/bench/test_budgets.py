@@ -15,7 +15,6 @@ from pitfall_lab.verify import Session
 TEXT = Path(__file__).read_text(encoding="utf-8")
 #: Measured on a quiet machine: 4.0 without numbers, about 40 with them.
 MOST = {False: 6.0, True: 90.0}
-MOST_AGAIN = 5.0
 
 
 def chain(length: int) -> None:
@@ -51,26 +50,6 @@ def test_recording_a_chain_costs_a_known_factor(values: bool) -> None:
     eager = min(spent(lambda: chain(1000)) for _ in range(rounds * 2))
     mine = min(recorded(1000, values=values) for _ in range(rounds))
     assert mine / eager < MOST[values], f"{mine / eager:.1f} times eager"
-
-
-def test_a_small_model_recorded_again_costs_a_known_factor() -> None:
-    """Parameters met for the first time, ``zero_grad`` and gradients count. The bench's perceptron: 3.2 (6.9 when nothing was shared)."""
-    model = torch.nn.Sequential(*(layer for _ in range(3) for layer in (torch.nn.Linear(256, 256), torch.nn.ReLU())))
-    batch = torch.randn(128, 256)
-
-    def program() -> None:
-        model.zero_grad()
-        model(batch).sum().backward()
-
-    def again() -> None:
-        with Session(__file__, "model.py", TEXT, values=False) as session:
-            program()
-        session.finish()
-
-    spent(again)
-    eager = min(spent(program) for _ in range(20))
-    mine = min(spent(again) for _ in range(20))
-    assert mine / eager < MOST_AGAIN, f"{mine / eager:.1f} times eager"
 
 
 def test_an_operation_costs_the_same_in_a_long_trace() -> None:

@@ -88,6 +88,25 @@ def test_most_calls_of_a_loop_take_the_express_lane() -> None:
     assert trace.agreement.agreed == trace.agreement.checked == len(calls)
 
 
+MODEL = """\
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Linear(8, 3))
+model(torch.ones(2, 4)).sum().backward()
+model.zero_grad()
+torch.nn.functional.cross_entropy(model(torch.ones(2, 4)), torch.tensor([0, 2])).backward()
+"""
+
+
+def test_a_second_recording_takes_the_express_lane_from_the_first_call_on() -> None:
+    first, rows = recorded(MODEL, lane=True)
+    again, more = recorded(MODEL, lane=True)
+    calls = [event.op for event in again.events if event.kind == "call"]
+    assert again == first
+    assert more > rows
+    assert calls.count("torch.Tensor.grad.__set__") == 6
+    assert more >= sum(op.startswith(("torch.nn.functional", "torch.Tensor.grad", "torch.Tensor.sum")) for op in calls)
+
+
 def test_a_result_that_differs_from_the_plan_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan is told another stride than torch gives: the call must be compared in full and counted as what it is."""
     session = Session("<program>", "program.py", LOOP, values=False)
