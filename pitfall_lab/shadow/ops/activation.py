@@ -176,7 +176,7 @@ def logsigmoid(e: Engine, input: Any) -> ShadowTensor:
 def glu(e: Engine, input: Any, dim: int = -1) -> ShadowTensor:
     tensor_only(input)
     if not input.ndim:
-        raise runtime("glu does not support 0-dimensional tensors", "shape")
+        raise runtime("glu does not support scalars because halving size must be even", "shape")
     at = wrap_dim(dim, input.ndim)
     if input.shape[at] % 2:
         raise runtime(f"Halving dimension must be even, but dimension {at} is size {input.shape[at]}", "shape")
@@ -213,7 +213,7 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
         raise runtime(text, "shape")
     if weight.ndim != input.ndim:
         weight = views.reshape(e, weight, *(weight.numel if d == 1 else 1 for d in range(input.ndim)))
-    return broadcasting(e, PRELU, (input, weight), input.dtype, input.dtype)
+    return broadcasting(e, PRELU, (input, weight), input.dtype, input.dtype, like=input)
 
 
 @op("F.rrelu", "torch.rrelu", saves="self, the slopes drawn (private); result instead of self when in place",

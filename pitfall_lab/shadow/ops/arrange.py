@@ -13,7 +13,7 @@ import numpy as np
 
 from pitfall_lab.shadow.dtypes import INT64, DType
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, check_history, in_place, new, preserved, pure, records, tensor_only, wrap_dim
 from pitfall_lab.shadow.ops.registry import add, do, op
@@ -70,6 +70,8 @@ def trace(e: Engine, input: Any) -> ShadowTensor:
 def _triangle_in_place(name: str, forward: Callable[..., Any]) -> None:
     def run(e: Engine, self: Any, diagonal: int = 0) -> ShadowTensor:
         tensor_only(self)
+        if any(n > 1 and s == 0 for n, s in zip(self.shape, self.stride, strict=True)):
+            raise Unmodelled(f"{name}_ where elements share an address")
         rule = Rule(f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),))
         return in_place(e, rule, (self,), elementwise=False)
 
@@ -108,7 +110,7 @@ _stacked("dstack", (), 3, lambda parts: 2, ("torch.dstack((a, b))",))
 
 @op("torch.column_stack", samples=("torch.column_stack((c, c * 2))", "torch.column_stack((a, b))"))
 def column_stack(e: Engine, tensors: Any) -> ShadowTensor:
-    return do(e, "cat", [do(e, "Tensor.reshape", x, x.shape[0], 1) if x.ndim == 1 else x for x in tensors], 1)
+    return do(e, "cat", [do(e, "Tensor.reshape", x, x.numel, 1) if x.ndim <= 1 else x for x in tensors], 1)
 
 
 @op("torch.functional.block_diag", "torch.block_diag", samples=("torch.block_diag(a, c)", "torch.block_diag(w, p)"))
@@ -134,6 +136,9 @@ def block_diag(e: Engine, *tensors: Any) -> ShadowTensor:
 
 def _flipped(name: str, dim: int) -> None:
     def run(e: Engine, input: Any) -> ShadowTensor:
+        tensor_only(input)
+        if input.ndim <= dim:
+            raise runtime(f"Input must be >= {dim + 1}-d.", "shape")
         return do(e, "flip", input, (dim,))
 
     add(name, run, "pure", "", (f"a.{name}()",))
@@ -146,6 +151,8 @@ _flipped("flipud", 0)
 @op("rot90", samples=("a.rot90()", "torch.rot90(a, 2)", "a.rot90(3)"))
 def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor:
     tensor_only(input)
+    if input.ndim < 2:
+        raise runtime(f"expected total dims >= 2, but got total dims = {input.ndim}", "shape")
     axes = wrap_dim(dims[0], input.ndim), wrap_dim(dims[1], input.ndim)
     swapped = list(input.shape)
     if k % 2:
@@ -153,7 +160,7 @@ def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor
     rule = Rule("Rot90Backward0", lambda x: np.rot90(x, k, axes), (), lambda g, s: (np.rot90(g, -k, axes).copy(),))
     if input.ndim != 2 or k % 4 == 0:
         raise Unmodelled("rot90 of more than a matrix")
-    stride = (1, swapped[0]) if k % 2 else preserved(input)
+    stride = preserved(input)[::-1] if k % 2 else preserved(input)  # the transpose of a copy
     return pure(e, rule, (input,), tuple(swapped), input.dtype, stride=stride)
 
 
@@ -225,6 +232,8 @@ def _scattered(name: str, node: str, part: Callable[..., Any], samples: tuple[st
             part(kept, *where, **named)[...] = 0
             return kept, part(g, *where, **named)
 
+        if input.offset or input.numel != input.storage.size:
+            raise Unmodelled(f"{name}: torch copies all the memory that the window looks into")
         if part(np.empty(input.shape, bool), *where, **named).shape != src.shape:
             raise Unmodelled(f"{name} that does not fit")
         check_history(e, input, src)
@@ -290,7 +299,7 @@ def masked_scatter_(e: Engine, self: Any, mask: Any, source: Any) -> ShadowTenso
         raise Unmodelled("the source's gradient")
     if source.storage is self.storage:
         raise Unmodelled("masked_scatter_ from its own memory")
-    return in_place(e, _masked_scatter_rule(source.shape), (self, source, mask), elementwise=False)
+    return in_place(e, _masked_scatter_rule(source.shape), (self, source, mask), elementwise=False, separate=True)
 
 
 def _put_rule(accumulate: bool) -> Rule:
@@ -321,7 +330,7 @@ def put_(e: Engine, self: Any, index: Any, source: Any, accumulate: bool = False
     tensor_only(self, index, source)
     if index.dtype != "int64" or source.dtype != self.dtype or index.shape != source.shape:
         raise Unmodelled("put_ of operands that do not fit")
-    return in_place(e, _put_rule(accumulate), (self, source, index), elementwise=False)
+    return in_place(e, _put_rule(accumulate), (self, source, index), elementwise=False, separate=True)
 
 
 # -- combining what lands at one place
@@ -360,11 +369,11 @@ def _reduced(name: str, node: str, keep: str, places: Callable[[np.ndarray, int]
 
     def run(e: Engine, input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> ShadowTensor:
         at, how = check(e, input, dim, index, src, reduce)
-        return pure(e, make(at, how, include_self), (input, src, index), input.shape, input.dtype, stride=preserved(input))
+        return pure(e, make(at, how, include_self), (input, src, index), input.shape, input.dtype)
 
     def run_in_place(e: Engine, self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> ShadowTensor:
         at, how = check(e, self, dim, index, src, reduce)
-        return in_place(e, make(at, how, include_self), (self, src, index), elementwise=False)
+        return in_place(e, make(at, how, include_self), (self, src, index), elementwise=False, separate=True)
 
     ways = list(names)
     add(name, run, "pure", f"index, result, self, {keep}", tuple(f"p.{name}({sample}, '{way}')" for way in ways))

@@ -145,8 +145,8 @@ unary(
 )
 unary("i0", "I0Backward0", lambda x: bessel_i(0, x), SELF, lambda g, s: g * bessel_i(1, s.self))
 unary("sinc", "SincBackward0", np.sinc, SELF, lambda g, s: g * _sinc_slope(s.self))
-unary("deg2rad", "Deg2RadBackward0", np.deg2rad, (), lambda g, s: g * (math.pi / 180))
-unary("rad2deg", "Rad2DegBackward0", np.rad2deg, (), lambda g, s: g * (180 / math.pi))
+unary("deg2rad", "Deg2RadBackward0", np.deg2rad, (), lambda g, s: g * (math.pi / 180), like_self=True)
+unary("rad2deg", "Rad2DegBackward0", np.rad2deg, (), lambda g, s: g * (180 / math.pi), like_self=True)
 unary("frac", "FracBackward0", lambda x: x - np.trunc(x), (), lambda g, s: g, floats=False)
 
 
@@ -233,7 +233,7 @@ def nan_to_num(e: Engine, input: Any, nan: Any = None, posinf: Any = None, negin
     tensor_only(input)
     if input.dtype == "float16":
         raise Unmodelled("the limits of half precision")
-    return pointwise(e, _cleaned(nan, posinf, neginf), (input,), input.dtype, input.dtype)
+    return pointwise(e, _cleaned(nan, posinf, neginf), (input,), input.dtype, input.dtype, like=input)
 
 
 @op(".nan_to_num_", "torch.nan_to_num_", kind="inplace", saves="a clone of self", samples=("h.nan_to_num_()",))
@@ -434,7 +434,7 @@ def ldexp(e: Engine, input: Any, other: Any) -> ShadowTensor:
     if records(e, input, other) or other.dtype.category != 1:
         raise Unmodelled("the derivative of ldexp")
     dtype = as_float(input.dtype)
-    return pointwise(e, Rule("", lambda x, k: x * np.exp2(k)), (input, other), dtype)
+    return pointwise(e, Rule("", lambda x, k: x * np.exp2(k)), (input, other), dtype, like=input)
 
 
 @op(
@@ -453,10 +453,10 @@ def float_power(e: Engine, input: Any, exponent: Any) -> ShadowTensor:
 # -- questions
 
 
-def _question(names: str | tuple[str, ...], forward: Callable[[Any], Any], sample: str) -> None:
+def _question(names: str | tuple[str, ...], forward: Callable[[Any], Any], sample: str, *, like_self: bool = False) -> None:
     def run(e: Engine, input: Any) -> ShadowTensor:
         tensor_only(input)
-        return pointwise(e, Rule("", forward), (input,), BOOL)
+        return pointwise(e, Rule("", forward), (input,), BOOL, like=input if like_self else None)
 
     add(names, run, "pure", "", (sample,))
 
@@ -469,7 +469,7 @@ _question("isinf", np.isinf, "torch.isinf(a / 0)")
 _question("isposinf", _infinite(1), "torch.isposinf(a / 0)")
 _question("isneginf", _infinite(-1), "torch.isneginf(a / 0)")
 _question("signbit", lambda x: np.signbit(x) if x.dtype.kind == "f" else x < 0, "torch.signbit(a)")
-_question("isreal", np.isreal, "torch.isreal(a)")
+_question("isreal", np.isreal, "torch.isreal(a)", like_self=True)
 
 
 @op("isclose", samples=("torch.isclose(a, b)", "a.isclose(a + 1e-9)", "torch.isclose(n, n)"))

@@ -14,7 +14,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops import views
 from pitfall_lab.shadow.ops.creation import made
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, in_place, new, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, in_place, new, pure, records, tensor_only
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -30,6 +30,8 @@ def _check_indices(index: Any, weight: Any) -> None:
     if weight.ndim != 2:
         raise runtime("'weight' must be 2-D", "shape")
     seen = index.window()
+    if index.numel and not weight.shape[0]:
+        raise runtime("index_select(): self indexing axis dim should be positive", "shape")
     if seen is not None and seen.size and (seen.min() < 0 or seen.max() >= weight.shape[0]):
         raise ShadowError("IndexError", "index out of range in self", "shape")
 
@@ -37,6 +39,9 @@ def _check_indices(index: Any, weight: Any) -> None:
 @op("torch.embedding", saves="indices", samples=("torch.embedding(a, torch.tensor([0, 1, 1]))", "torch.embedding(w, i, 1)", "torch.embedding(w, i, -1, True)"))
 def look_up(e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> ShadowTensor:
     """(rows, size) at indices of any shape: (*indices, size). The row ``padding_idx`` gets no gradient."""
+    tensor_only(weight, indices)
+    if not weight.ndim and records(e, weight):  # backward wants to know how many rows there are, before anything is checked
+        raise ShadowError("IndexError", "Dimension specified as 0 but tensor has no dimensions", "shape")
     _check_indices(indices, weight)
     if sparse:
         raise Unmodelled("sparse gradients")
@@ -57,7 +62,13 @@ def look_up(e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_g
 @op("torch.embedding_renorm_", kind="inplace", samples=("torch.embedding_renorm_(p, i, 1.0, 2.0)", "torch.embedding_renorm_(p, i, 1.0, 1.0)"))
 def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type: float) -> ShadowTensor:
     """Shorten the rows that are looked up and too long, in place: counted as a write even when none is."""
-    _check_indices(indices, input)
+    tensor_only(indices, input)
+    if input.ndim != 2:
+        shown = f"but got {input.ndim}-dimensional tensor for argument #1 'self' (while checking arguments for embedding_renorm_)"
+        raise runtime(f"Expected 2-dimensional tensor, {shown}", "shape")
+    seen = indices.window()
+    if seen is None or (seen.size and (seen.min() < 0 or seen.max() >= input.shape[0])):
+        raise Unmodelled("embedding_renorm_ of rows that do not exist")  # it fails on the way, row after row
     if norm_type not in (1, 2):
         raise Unmodelled(f"norm of order {norm_type}")
 
@@ -77,9 +88,9 @@ def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type:
 def _row_of(padding_idx: int | None, rows: int) -> int:
     if padding_idx is None:
         return -1
-    if not -rows <= padding_idx < rows:
+    if padding_idx and not -rows <= padding_idx < rows:
         raise ShadowError("AssertionError", "Padding_idx must be within num_embeddings")
-    return padding_idx % rows
+    return padding_idx % rows if padding_idx else 0
 
 
 @op("F.embedding", saves="indices",
@@ -110,7 +121,7 @@ def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_n
                   mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False,
                   padding_idx: int | None = None) -> ShadowTensor:  # fmt: skip
     """Sum, mean or maximum of each bag of rows: (bags, size)."""
-    _check_indices(input, weight)
+    _check_bags(input, weight, per_sample_weights, padding_idx)
     if sparse or scale_grad_by_freq or include_last_offset or mode not in ("sum", "mean", "max"):
         raise Unmodelled("embedding_bag with sparse gradients or other options")
     if (input.ndim == 2) != (offsets is None) or input.ndim not in (1, 2) or (per_sample_weights is not None and mode != "sum"):
@@ -126,6 +137,22 @@ def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_n
     if max_norm is not None:
         renormalise(e, views.detach(e, weight), input, max_norm, norm_type)
     return _bags(e, weight, input, offsets, per_sample_weights, mode, _row_of(padding_idx, weight.shape[0]))
+
+
+def _check_bags(input: Any, weight: Any, factors: Any, pad: int | None) -> None:
+    tensor_only(input, weight)
+    if weight.ndim != 2:
+        raise ShadowError("ValueError", f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}", "shape")
+    if isinstance(factors, ShadowTensor) and factors.shape != input.shape:
+        shapes = [f"(torch.Size({list(x.shape)}))" for x in (factors, input)]
+        text = f"embedding_bag: If per_sample_weights {shapes[0]} is not None, then it must have the same shape as the input {shapes[1]}"
+        raise ShadowError("ValueError", text, "shape")
+    rows = weight.shape[0]
+    if pad is not None and not -rows <= pad < rows:
+        raise runtime(f"padding_idx must be within the number of embeddings, -{rows} through {rows - 1}, but got {pad}", "shape")
+    seen = input.window()
+    if seen is None or (seen.size and (seen.min() < 0 or seen.max() >= rows)):
+        raise Unmodelled("embedding_bag of rows that do not exist")  # what torch says then depends on its kernels, and on their threads
 
 
 def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowTensor, factors: Any, mode: str, pad: int) -> ShadowTensor:

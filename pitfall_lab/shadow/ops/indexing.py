@@ -22,6 +22,7 @@ from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import creation, views
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
+    OVERLAP_LIMIT,
     Rule,
     bool_of,
     broadcast,
@@ -39,7 +40,7 @@ from pitfall_lab.shadow.ops.kit import (
     wrap_dim,
 )  # fmt: skip
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
+from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides, is_contiguous
 
 
 def _index_error(text: str, kind: str = "shape") -> ShadowError:
@@ -59,6 +60,8 @@ def _expanded(self: ShadowTensor, index: Any) -> list[Any]:
     if isinstance(index, list) and any(isinstance(x, slice | tuple) or x is None or x is Ellipsis for x in index):
         raise Unmodelled("a list that means a tuple")
     items = list(index) if isinstance(index, tuple) else [index]
+    if isinstance(index, slice) and not self.ndim:
+        raise _index_error("slice() cannot be applied to a 0-dim tensor.")
     wanted = sum(_consumes(i) for i in items)
     if wanted > self.ndim and (isinstance(index, tuple) or not isinstance(index, int)):
         raise _index_error(f"too many indices for tensor of dimension {self.ndim}")
@@ -124,6 +127,8 @@ def basic(e: Engine, self: ShadowTensor, items: list[Any]) -> tuple[ShadowTensor
 
 
 def _select(e: Engine, result: ShadowTensor, dim: int, index: int, whole: ShadowTensor) -> ShadowTensor:
+    if not whole.ndim and index:
+        raise _index_error(f"index {index} is out of bounds for dimension 0 with size 0")
     if not result.ndim:
         text = "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
         raise _index_error(text)
@@ -186,30 +191,40 @@ def _places(rest: list[ShadowTensor | None], ndim: int) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _check_range(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
-    """Masks must fit, and numbers must be in range; of several that are not, the first element's is named, as torch's loop meets it."""
-    found: list[tuple[int, int, int]] = []
+def _check_masks(self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
     for dim, item in enumerate(rest):
-        if item is None:
-            continue
-        if bool_of(item.dtype):
-            for k, n in enumerate(item.shape):
-                if n != self.shape[dim + k]:
-                    raise _index_error(
-                        f"The shape of the mask {list(item.shape)} at index {k} does not match the shape of the indexed tensor "
-                        f"{list(self.shape)} at index {dim + k}"
-                    )
-            continue
-        seen = item.window()
+        for k, n in enumerate(item.shape if item is not None and bool_of(item.dtype) else ()):
+            if n != self.shape[dim + k]:  # type: ignore[operator]
+                raise _index_error(
+                    f"The shape of the mask {list(item.shape)} at index {k} does not match the shape of the indexed tensor "  # type: ignore[union-attr]
+                    f"{list(self.shape)} at index {dim + k}"
+                )
+
+
+def _out_of_range(self: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[int, ShadowError] | None:
+    """Where the first number that is out of range stands, as torch's loop meets it, and torch's error: its "dimension" counts index tensors."""
+    found: list[tuple[int, int, int]] = []
+    indexed = [d for d, t in enumerate(rest) if t is not None]
+    for dim in indexed:
+        item = rest[dim]
+        seen = None if item is None or bool_of(item.dtype) else item.window()
         if seen is not None:
             bad = np.flatnonzero((seen < -self.shape[dim]) | (seen >= self.shape[dim]))
             found += [(int(bad[0]), dim, int(seen.reshape(-1)[bad[0]]))] if bad.size else []
-    if found:
-        indexed = [d for d, t in enumerate(rest) if t is not None]
-        if any(self.shape[d] == 0 for d in indexed):
-            raise _index_error("index is out of bounds for dimension with size 0")
-        _, dim, value = min(found)
-        raise _index_error(f"index {value} is out of bounds for dimension {dim} with size {self.shape[dim]}")
+    if not found:
+        return None
+    if any(self.shape[d] == 0 for d in indexed):
+        return 0, _index_error("index is out of bounds for dimension with size 0")
+    at, dim, value = min(found)
+    return at, _index_error(f"index {value} is out of bounds for dimension {indexed.index(dim)} with size {self.shape[dim]}")
+
+
+def _check_range(self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
+    """Masks must fit, and numbers must be in range."""
+    _check_masks(self, rest)
+    outside = _out_of_range(self, rest)
+    if outside is not None:
+        raise outside[1]
 
 
 def index_shape(self: ShadowTensor, rest: list[ShadowTensor | None]) -> Shape:
@@ -229,8 +244,6 @@ def _too_large() -> Shape:
 
 def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> Shape:
     """IndexBackward's forward is a TensorIterator too; only for contiguous sources is the result plainly contiguous."""
-    from pitfall_lab.shadow.storage import is_contiguous
-
     if is_contiguous(self.shape, self.stride) and all(t is None or bool_of(t.dtype) or is_contiguous(t.shape, t.stride) for t in rest):
         return contiguous_strides(shape)
     if len(shape) < 2:
@@ -252,7 +265,7 @@ def _restrided(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape
 
 def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> ShadowTensor:
     """``self[index tensors]``: a copy, with IndexBackward0."""
-    _check_range(e, self, rest)
+    _check_range(self, rest)
     shape = index_shape(self, rest)
     before = self.shape
     node = None
@@ -378,7 +391,7 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
             raise Unmodelled("index_put of another type")
         if not (value.numel == 1 and any(t is not None and bool_of(t.dtype) for t in rest)):
             check_no_overlap(target, value)
-    _check_range(e, target, rest)
+    _check_masks(target, rest)
     shape = index_shape(target, rest)
     if isinstance(value, ShadowTensor):
         _check_broadcasts(value, shape)
@@ -386,6 +399,11 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
         source = views.view_(e, value, value.shape[first:]) if first else value
     else:
         source = private(e, number_as(value, target.dtype), target.dtype)
+    outside = _out_of_range(target, rest)
+    if outside is not None:
+        seen = source.window()
+        _write_up_to(e, target, rest, None if seen is None else np.broadcast_to(seen, shape), outside[0])
+        raise outside[1]
     if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):
         e.warnings.append(
             "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation."
@@ -408,6 +426,20 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     else:
         e.write(target, None)
     finish_write(e, target, node)
+
+
+def _write_up_to(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], values: np.ndarray | None, count: int) -> None:
+    """Torch finds a number out of range while it writes: rows before it have been written by then, and nobody counts that."""
+    if not count:
+        return
+    index = rest[0]
+    if len(rest) > 1 or index is None or index.ndim != 1 or not is_contiguous(target.shape, target.stride) or target.numel > OVERLAP_LIMIT:
+        raise Unmodelled("a write that fails on the way")
+    places = index.window()
+    if places is not None and values is not None and target.window() is not None:
+        e.write_at(target, (places[:count],), values[:count])
+    else:
+        e.write(target, None)
 
 
 # -- named functions

@@ -336,8 +336,10 @@ def _paired(e: Engine, operands: Sequence[Operand]) -> list[Operand]:
     return [reshape(e, x, first.shape) if isinstance(x, ShadowTensor) and x.numel == first.numel else x for x in operands]
 
 
-def pointwise(e: Engine, rule: Rule, operands: Sequence[Operand], dtype: DType, compute_in: DType | None = None) -> ShadowTensor:
-    """:func:`pure` with broadcasting and TensorIterator's layout."""
+def pointwise(
+    e: Engine, rule: Rule, operands: Sequence[Operand], dtype: DType, compute_in: DType | None = None, like: ShadowTensor | None = None
+) -> ShadowTensor:
+    """:func:`pure` with broadcasting and TensorIterator's layout; ``like`` is an operand whose layout ``empty_like`` gives the result."""
     if e.policy.equal_counts_pair_up:
         operands = _paired(e, operands)
     tensors = [x for x in operands if isinstance(x, ShadowTensor)]
@@ -345,6 +347,8 @@ def pointwise(e: Engine, rule: Rule, operands: Sequence[Operand], dtype: DType, 
         check_history(e, *tensors)
     shape = broadcast(*(t.shape for t in tensors))
     aligned = len(shape) > 1 or all(len(t.shape) == len(shape) for t in tensors)
+    if like is not None and like.shape == shape:
+        return pure(e, rule, operands, shape, dtype, compute_in, preserved(like))
     stride = layout(shape, tensors, alone=len(tensors) == len(operands)) if aligned else None
     return pure(e, rule, operands, shape, dtype, compute_in, stride)
 
@@ -358,10 +362,12 @@ def in_place(
     elementwise: bool = True,
     copies_self: bool = True,
     overwrites: bool = False,
+    separate: bool = False,
 ) -> ShadowTensor:
     """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
 
-    ``overwrites`` says that the old numbers do not matter (fill, copy), so that unknown memory becomes known.
+    ``overwrites`` says that the old numbers do not matter (fill, copy), so that unknown memory becomes known; ``separate``, that every
+    element must have an address of its own although the operands are of other shapes.
     """
     target = operands[0]
     tensor_only(target)
@@ -373,6 +379,8 @@ def in_place(
     if recording:
         node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
         keep_inputs(e, node, rule, operands, copies_self=copies_self)
+    if separate:
+        check_overlap(target)
     if elementwise:
         check_overlap(target, operands)
         check_fits(target, operands, compute_in)

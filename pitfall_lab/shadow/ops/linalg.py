@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved, Written
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, in_place, pointwise, private, promoted, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, in_place, private, promoted, pure, records, tensor_only, wrap_dim
 from pitfall_lab.shadow.ops.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -34,6 +34,9 @@ def vdot(e: Engine, input: Any, other: Any) -> ShadowTensor:
 @op("torch.linalg.vecdot", saves="other if self needs grad; self if other needs grad", samples=("torch.linalg.vecdot(a, b)",))
 def vecdot(e: Engine, x: Any, y: Any, *, dim: int = -1) -> ShadowTensor:
     tensor_only(x, y)
+    if x.dtype != y.dtype:
+        kinds = f"x of type {x.dtype.scalar_name} and y of type {y.dtype.scalar_name}"
+        raise runtime(f"linalg.vecdot: Expected x and y to have the same dtype, but found {kinds} instead", "dtype")
     if x.dtype.is_complex or x.ndim < 2:
         raise Unmodelled("vecdot of such tensors")
     return do(e, "sum", do(e, "mul", x, y), dim)
@@ -59,10 +62,14 @@ def cross(e: Engine, input: Any, other: Any, dim: Any = None) -> ShadowTensor:
     tensor_only(input, other)
     if input.shape != other.shape or input.dtype != other.dtype:
         raise Unmodelled("cross of two shapes or types")
+    if not input.ndim:
+        if dim is None:
+            raise Unmodelled("cross of numbers")
+        raise ShadowError("IndexError", f"Dimension specified as {dim} but tensor has no dimensions", "shape")
     at = wrap_dim(-1 if dim is None else dim, input.ndim)
     if input.shape[at] != 3 or (dim is None and input.shape.count(3) > 1):
         raise Unmodelled("cross of other than three elements")
-    return pointwise(e, _cross(at), (input, other), input.dtype)
+    return pure(e, _cross(at), (input, other), input.shape, input.dtype)
 
 
 def _matrices(*tensors: Any) -> None:
@@ -99,7 +106,7 @@ def addmm_(e: Engine, self: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
     if records(e, mat1, mat2) or (mat1.shape[0], mat2.shape[1], mat1.shape[1]) != (*self.shape, mat2.shape[0]):
         raise Unmodelled("addmm_ that broadcasts, or of factors with gradients")
     rule = _sum_rule("AddmmBackward0", ("mat1", "mat2"), np.matmul, _bmm_back, beta, alpha)
-    return in_place(e, rule, (self, mat1, mat2), elementwise=False, copies_self=False)
+    return in_place(e, rule, (self, mat1, mat2), elementwise=False, copies_self=False, separate=True)
 
 
 @op(
@@ -216,6 +223,9 @@ def cholesky(e: Engine, input: Any, *, upper: bool = False) -> ShadowTensor:
 @op("torch.linalg.norm", saves="result, self", samples=("torch.linalg.norm(a)", "torch.linalg.norm(c, 3)", "torch.linalg.norm(a, dim=1)"))
 def linalg_norm(e: Engine, A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> ShadowTensor:
     tensor_only(A)
+    if dim is None and ord is not None and A.ndim not in (1, 2):
+        text = f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D."
+        raise runtime(text, "shape")
     matrix = (isinstance(dim, tuple | list) and len(dim) == 2) or (dim is None and A.ndim == 2 and ord is not None)
     if matrix and ord not in (None, "fro"):
         raise Unmodelled("the norm of a matrix as an operator")
@@ -224,6 +234,9 @@ def linalg_norm(e: Engine, A: Any, ord: Any = None, dim: Any = None, keepdim: bo
 
 @op("torch.linalg.matrix_norm", saves="result, self", samples=("torch.linalg.matrix_norm(a)",))
 def matrix_norm(e: Engine, A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> ShadowTensor:
+    tensor_only(A)
+    if A.ndim < 2:
+        raise runtime("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.", "shape")
     if ord != "fro":
         raise Unmodelled("the norm of a matrix as an operator")
     return do(e, "linalg.vector_norm", A, 2, tuple(dim), keepdim, dtype)

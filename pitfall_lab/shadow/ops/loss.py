@@ -18,7 +18,7 @@ from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, layout, new, promoted, pure, records, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, layout, new, preserved, promoted, pure, records, tensor_only
 from pitfall_lab.shadow.ops.kit import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -38,10 +38,10 @@ def _check(reduction: str, *legacy: Any) -> None:
         raise value_error(f"{reduction} is not a valid value for reduction")
 
 
-def _lost(e: Engine, rule: Rule, operands: Sequence[Any], reduction: str, dtype: DType) -> ShadowTensor:
-    """A loss: a number, or with ``reduction="none"`` one element each, laid out as TensorIterator lays them out."""
+def _lost(e: Engine, rule: Rule, operands: Sequence[Any], reduction: str, dtype: DType, *, like: ShadowTensor | None = None) -> ShadowTensor:
+    """A loss: a number, or with ``reduction="none"`` one element each, laid out as TensorIterator does or as ``empty_like(like)``."""
     x, y = operands[:2]
-    stride = layout(x.shape, [x, y]) if reduction == "none" else None
+    stride = (layout(x.shape, [x, y]) if like is None else preserved(like)) if reduction == "none" else None
     return pure(e, rule, operands, x.shape if reduction == "none" else (), dtype, dtype, stride)
 
 
@@ -76,7 +76,9 @@ def _pair(e: Engine, input: Any, target: Any) -> tuple[ShadowTensor, ShadowTenso
     return tuple(x if x.shape == shape else views.expand(e, x, *shape) for x in (input, target))  # type: ignore[return-value]
 
 
-def _elementwise(e: Engine, node: str, x: ShadowTensor, y: ShadowTensor, reduction: str, forward: Any, slope: Any) -> ShadowTensor:
+def _elementwise(
+    e: Engine, node: str, x: ShadowTensor, y: ShadowTensor, reduction: str, forward: Any, slope: Any, *, like: ShadowTensor | None = None
+) -> ShadowTensor:
     """A loss with one node: ``forward`` of both operands, reduced; ``slope`` is its derivative in the first."""
     dtype, count = promoted(x, y), max(x.numel, 1)
     if not dtype.is_floating_point:
@@ -88,7 +90,7 @@ def _elementwise(e: Engine, node: str, x: ShadowTensor, y: ShadowTensor, reducti
         return d, -d
 
     rule = Rule(node, lambda a, b: _reduce(forward(a, b), reduction), (Keep("self", 0), Keep("target", 1)), vjp)
-    return _lost(e, rule, (x, y), reduction, dtype)
+    return _lost(e, rule, (x, y), reduction, dtype, like=like)
 
 
 def _same_size_weight(input: ShadowTensor, weight: Any) -> None:
@@ -149,6 +151,8 @@ def huber_loss(e: Engine, input: Any, target: Any, reduction: str = "mean", delt
     if weight is not None:
         _same_size_weight(input, weight)
     _check(reduction)
+    if any(t.dtype != input.dtype for t in (target, weight) if t is not None):
+        raise Unmodelled("huber_loss of several types")
     if delta <= 0:
         raise runtime("huber_loss does not support non-positive values for delta.")
 
@@ -157,7 +161,7 @@ def huber_loss(e: Engine, input: Any, target: Any, reduction: str = "mean", delt
         return np.where(d < delta, 0.5 * d * d, delta * (d - 0.5 * delta))
 
     inner = reduction if weight is None else "none"
-    loss = _elementwise(e, "HuberLossBackward0", x, y, inner, forward, lambda a, b: np.clip(a - b, -delta, delta))
+    loss = _elementwise(e, "HuberLossBackward0", x, y, inner, forward, lambda a, b: np.clip(a - b, -delta, delta), like=x)
     return loss if weight is None else _weighted(e, loss, weight, reduction, by_weight=False)
 
 
@@ -317,6 +321,8 @@ def _soft_targets(e: Engine, input: ShadowTensor, target: ShadowTensor, weight: 
     if ignore_index >= 0:
         raise runtime("ignore_index is not supported for floating point target")
     classes = input.shape[at]
+    if not input.numel:
+        raise Unmodelled("cross_entropy of nothing")
     if weight is not None and weight.shape != (classes,):
         text = f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
         raise runtime(text, "shape")
@@ -430,7 +436,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
         return Written(flow * d / count, times), Written(flow * slope / count, times - 2)
 
     rule = Rule("BinaryCrossEntropyWithLogitsBackward0", forward, _bce_keeps("self", "target", "weight", "pos_weight"), vjp, edges=2)
-    return _lost(e, rule, (input, target, weight, pos_weight), reduction, input.dtype)
+    return _lost(e, rule, (input, target, weight, pos_weight), reduction, input.dtype, like=target)  # ``1 - target``, from C++
 
 
 # -- composed of other operations
@@ -554,7 +560,7 @@ def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, marg
                           reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input1, input2, target)
     _check(reduction, size_average, reduce)
-    if target.ndim > 1 or input1.ndim != target.ndim + 1:
+    if target.ndim > 1 or input1.ndim != target.ndim + 1 or target.shape != input1.shape[: target.ndim]:
         raise Unmodelled("cosine_embedding_loss of operands that do not fit")
     at = target.ndim
     product = reduction_of(e, input1, input2, at)
@@ -634,6 +640,10 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
         raise value_error("only p == 1 and p == 2 supported")
     if input.ndim != 2 or target.shape != input.shape[:1] or target.dtype != "int64" or (weight is not None and weight.shape != input.shape[1:]):
         raise Unmodelled("multi_margin_loss of operands that do not fit")
+    if not input.numel:
+        raise Unmodelled("multi_margin_loss of nothing")  # torch leaves the memory of the result as it is
+    if weight is not None and weight.dtype != input.dtype:
+        raise runtime(f"expected scalar type {input.dtype.scalar_name} but found {weight.dtype.scalar_name}", "dtype")
     count, classes = input.shape
     rows = np.arange(count)
 

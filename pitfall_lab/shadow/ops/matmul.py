@@ -251,13 +251,10 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
         raise Unmodelled("addmm of other dimensions")
     if mat1.shape[1] != mat2.shape[0]:
         raise _cannot(mat1.shape, mat2.shape)
-    if mat1.dtype != mat2.dtype:
-        raise runtime(f"mat1 and mat2 must have the same dtype, but got {mat1.dtype.scalar_name} and {mat2.dtype.scalar_name}", "dtype")
-    if input.dtype != mat1.dtype:
-        raise Unmodelled("addmm of two types")
+    for name, x in (("self", input), ("mat1", mat1)):
+        _same_type(x, mat2, f"{name} and mat2 must have the same dtype, but got {x.dtype.scalar_name} and {mat2.dtype.scalar_name}")
     shape = (mat1.shape[0], mat2.shape[1])
-    if broadcast(input.shape, shape) != shape:
-        raise Unmodelled("an addend that does not fit")
+    views.expanded(input, shape)
     return pure(e, _addmm_rule(mat1, mat2, beta, alpha), (input, mat1, mat2), shape, mat1.dtype)
 
 
@@ -265,6 +262,8 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
     "F.linear(a, b)", "F.linear(a, b, c[:2])", "F.linear(p, b)", "F.linear(c, b)", "F.linear(c, b, c[:2])", "F.linear(a[None].transpose(0, 1), b, c[:2])", "F.linear(a[None], b, c[:2])", "F.linear(a[None], b)"))  # fmt: skip
 def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor:
     tensor_only(input, weight)
+    if not input.ndim or not weight.ndim:
+        raise runtime(f"both arguments to linear need to be at least 1D, but they are {input.ndim}D and {weight.ndim}D", "shape")
     if bias is not None:
         tensor_only(bias)
         if input.ndim != 2 and 0 in input.shape:

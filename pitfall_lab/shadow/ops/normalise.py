@@ -67,6 +67,8 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
     tensor_only(input, *running, *given)
     if input.ndim < 2 or any(x.shape != (input.shape[1],) or x.dtype != input.dtype for x in (*running, *given)) or momentum is None:
         raise Unmodelled("batch_norm of operands that do not fit")
+    if not input.numel:
+        raise Unmodelled("batch_norm of nothing")  # which is a copy, or an addition
     if len(running) == 1 or (not training and not running):
         raise Unmodelled("batch_norm without running statistics")
     if training:

@@ -12,7 +12,7 @@ import numpy as np
 
 from pitfall_lab.shadow.dtypes import INT64, DType
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import scatter
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, in_place, new, own, pure, records, tensor_only, wrap_dim
@@ -44,6 +44,8 @@ def _running(name: str, better: Callable[[Any, Any], Any]) -> None:
 
     def run(e: Engine, input: Any, dim: int) -> Pair:
         tensor_only(input)
+        if not input.ndim and dim not in (0, -1):
+            raise ShadowError("IndexError", f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}", "shape")
         at, before = wrap_dim(dim, input.ndim), input.shape
         if not before or input.dtype.category != 2:
             raise Unmodelled(f"{name} of such a tensor")
@@ -116,15 +118,16 @@ def cumprod(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTens
 @op(".cumprod_", kind="inplace", saves="result, a clone of self", samples=("h.cumprod_(1)",))
 def cumprod_(e: Engine, self: Any, dim: int) -> ShadowTensor:
     tensor_only(self)
-    return in_place(e, _cumprod_rule(wrap_dim(dim, self.ndim)), (self,), elementwise=False)
+    return in_place(e, _cumprod_rule(wrap_dim(dim, self.ndim)), (self,), elementwise=False, separate=True)
 
 
 @op(".cumsum_", kind="inplace", samples=("h.cumsum_(0)", "n.cumsum_(1)"))
 def cumsum_(e: Engine, self: Any, dim: int) -> ShadowTensor:
     tensor_only(self)
     at = wrap_dim(dim, self.ndim)
-    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, at), (), lambda g, s: (np.flip(np.cumsum(np.flip(g, at), at), at).copy(),))
-    return in_place(e, rule, (self,), elementwise=False)
+    backwards = lambda g: np.flip(np.cumsum(np.flip(g, at), at), at).copy() if g.ndim else g  # noqa: E731 - a rule in two rows
+    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, at) if x.ndim else x, (), lambda g, s: (backwards(g),))
+    return in_place(e, rule, (self,), elementwise=False, separate=True)
 
 
 @op("logcumsumexp", saves="result, self", samples=("a.logcumsumexp(1)", "torch.logcumsumexp(b, 0)"))
@@ -234,6 +237,8 @@ def quantile(e: Engine, input: Any, q: Any, dim: Any = None, keepdim: bool = Fal
     tensor_only(input)
     if records(e, input) or isinstance(q, ShadowTensor) or interpolation != "linear":
         raise Unmodelled("quantiles with gradients, or several at once")
+    if not input.numel:
+        raise runtime("quantile() input tensor must be non-empty", "shape")
 
     def forward(x: np.ndarray) -> Any:
         return np.quantile(x.astype(np.float64), q, axis=None if dim is None else wrap_dim(dim, input.ndim), keepdims=keepdim)
@@ -306,14 +311,14 @@ def argwhere(e: Engine, input: Any) -> ShadowTensor:
     [x] = _numbers(e, input)
     found = np.argwhere(x)
     # torch writes the places column after column
-    return new(e, found.shape, INT64, found, (1, max(found.shape[0], 1)) if found.ndim == 2 and x.ndim else None)
+    return new(e, found.shape, INT64, found, (1, found.shape[0]))
 
 
 @op("nonzero", samples=("m.nonzero()", "torch.nonzero(m, as_tuple=True)", "(n > 2)[0].nonzero()"))
 def nonzero(e: Engine, input: Any, *, as_tuple: bool = False) -> Any:
     tensor_only(input)
-    found = argwhere(e, input)
-    return do(e, "unbind", found, 1) if as_tuple and input.ndim else found
+    found = argwhere(e, do(e, "unsqueeze", input, 0) if as_tuple and not input.ndim else input)
+    return do(e, "unbind", found, 1) if as_tuple else found
 
 
 @op(

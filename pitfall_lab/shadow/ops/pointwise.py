@@ -301,10 +301,10 @@ def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 
 
 def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any], *,
-          floats: bool = True, arg: str = "a", functional: bool = False, source: str = "", twin: Rule | None = None) -> None:  # fmt: skip
+          floats: bool = True, arg: str = "a", functional: bool = False, source: str = "", twin: Rule | None = None, like_self: bool = False) -> None:  # fmt: skip
     """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``.
 
-    ``twin`` is the rule of ``name_`` where it is another one.
+    ``twin`` is the rule of ``name_`` where it is another one; ``like_self``: the result is made by ``empty_like``.
     """
     rule = Rule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 
@@ -313,7 +313,7 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
         tensor_only(input)
         _real(input, name)
         dtype = as_float(input.dtype) if floats else input.dtype
-        return pointwise(e, rule, (input,), dtype, dtype)
+        return pointwise(e, rule, (input,), dtype, dtype, input if like_self else None)
 
     def run_in_place(e: Engine, input: Any) -> ShadowTensor:
         tensor_only(input)
@@ -418,12 +418,12 @@ def functional_relu(e: Engine, input: Any, inplace: bool = False) -> ShadowTenso
 # -- activations with parameters
 
 
-def _activation(e: Engine, rule: Rule, twin: Rule | None, input: Any, inplace: bool) -> ShadowTensor:
+def _activation(e: Engine, rule: Rule, twin: Rule | None, input: Any, inplace: bool, *, like_self: bool = False) -> ShadowTensor:
     tensor_only(input)
     dtype = as_float(input.dtype)
     if inplace:
         return in_place(e, twin or rule, (input,), dtype)
-    return pointwise(e, rule, (input,), dtype, dtype)
+    return pointwise(e, rule, (input,), dtype, dtype, input if like_self else None)
 
 
 @op(
@@ -521,7 +521,7 @@ def hardtanh(e: Engine, input: Any, min_val: float = -1.0, max_val: float = 1.0,
         SELF,
         lambda g, s: (np.where((s.self > min_val) & (s.self < max_val), g, 0),),
     )
-    return _activation(e, rule, None, input, inplace)
+    return _activation(e, rule, None, input, inplace, like_self=True)
 
 
 @op("F.relu6", saves="self", samples=("F.relu6(a)",))
@@ -755,7 +755,10 @@ def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, val
 def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
     def vjp(g: Any, s: Any) -> tuple[Written, Written]:
         tie = np.where(s.self == s.other, 0.5, 0)
-        return Written(g * np.where(wins(s.self, s.other), 1, tie)), Written(g * np.where(wins(s.other, s.self), 1, tie))
+        pairs = ((s.self, s.other), (s.other, s.self))
+        # what has to be converted to its operand's type is new memory, in which nothing has been written
+        one, two = (Written(g * np.where(wins(x, y), 1, tie), int(x.dtype == g.dtype)) for x, y in pairs)
+        return one, two
 
     rule = Rule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)
 

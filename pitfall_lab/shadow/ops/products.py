@@ -16,7 +16,7 @@ from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops import matmul, pointwise, reduce, views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, pure, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
-from pitfall_lab.shadow.storage import ShadowTensor, Shape
+from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
 # -- an addend and a product
 
@@ -36,8 +36,9 @@ def _register_sum(name: str, names: tuple[str, str], product: Any, slopes: Any, 
         if (x.ndim, y.ndim) != ranks or not input.dtype == x.dtype == y.dtype or not input.dtype.is_floating_point:
             raise Unmodelled(f"{name} of operands that do not fit")
         result = shape(x.shape, y.shape)
-        if result is None or broadcast(input.shape, result) != result:
+        if result is None or (name == "addr" and not is_contiguous(input.shape, input.stride)):
             raise Unmodelled(f"{name} of operands that do not fit")
+        views.expanded(input, result)
 
         def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
             left, right = slopes(_scaled(g, alpha), *(getattr(s, n) for n in names))
@@ -94,10 +95,12 @@ def outer(e: Engine, input: Any, vec2: Any, *, out: Any = None) -> ShadowTensor:
 @op("kron", saves="as mul, of views", samples=("torch.kron(a, w)", "torch.kron(c, a)"))
 def kron(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
+    if not all(is_contiguous(x.shape, x.stride) for x in (input, other)):
+        raise Unmodelled("kron of strided tensors")  # it sees them as they lie, and may fail to
     rank = max(input.ndim, other.ndim)
     left, right = ((1,) * (rank - x.ndim) + x.shape for x in (input, other))
-    first = matmul.unsafe_view(e, views.contiguous(e, input), tuple(n for size in left for n in (size, 1)))
-    second = matmul.unsafe_view(e, views.contiguous(e, other), tuple(n for size in right for n in (1, size)))
+    first = matmul.unsafe_view(e, input, tuple(n for size in left for n in (size, 1)))
+    second = matmul.unsafe_view(e, other, tuple(n for size in right for n in (1, size)))
     return matmul.unsafe_view(e, pointwise.mul(e, first, second), tuple(a * b for a, b in zip(left, right, strict=True)))
 
 
@@ -110,6 +113,8 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
     """Sum over pairs of dimensions; the last ``dims`` of a and the first of b when a number is given."""
     pointwise.no_out(out)
     tensor_only(a, b)
+    if a.dtype != b.dtype:
+        raise runtime("both inputs should have same dtype", "dtype")
     if isinstance(dims, int):
         dims = (list(range(a.ndim - dims, a.ndim)), list(range(dims)))
     if isinstance(dims, ShadowTensor):
@@ -123,6 +128,8 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
     rows, columns = math.prod(a.shape[d] for d in kept), math.prod(b.shape[d] for d in other)
     inner = math.prod(a.shape[d] for d in first)
     if not kept and not other:
+        if not all(is_contiguous(x.shape, x.stride) for x in (a, b)):
+            raise Unmodelled("tensordot of strided tensors over all dimensions")  # which is mul and sum, in an order of its own
         flat = (views.flatten(e, views.permute(e, x, *order)) for x, order in ((a, first), (b, second)))
         return views.reshape(e, matmul.dot(e, *flat))
     left = views.reshape(e, views.permute(e, a, *kept, *first), rows, inner)
@@ -203,8 +210,8 @@ def _pair(e: Engine, x: ShadowTensor, y: ShadowTensor, summed: Sequence[int], ke
 def _contract(e: Engine, x: ShadowTensor, y: ShadowTensor, both: Sequence[int]) -> ShadowTensor:
     """``sumproduct_pair`` of ``aten/src/ATen/native/Linear.cpp``: one bmm between permutations."""
     rest = [d for d in range(x.ndim) if d not in both]
-    shared = [d for d in rest if x.shape[d] > 1 and y.shape[d] > 1]
-    left = [d for d in rest if d not in shared and x.shape[d] > 1]
+    shared = [d for d in rest if x.shape[d] != 1 and y.shape[d] != 1]
+    left = [d for d in rest if d not in shared and x.shape[d] != 1]
     right = [d for d in rest if d not in shared and d not in left]
     count, rows, columns = math.prod(x.shape[d] for d in shared), math.prod(x.shape[d] for d in left), math.prod(y.shape[d] for d in right)
     inner_size = math.prod(x.shape[d] for d in both)

@@ -283,7 +283,7 @@ def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepd
         centred = s.self - np.mean(s.self, axis=dims, keepdims=True)
         if root:
             g = np.where(s.result == 0, 0, g / (2 * np.where(s.result == 0, 1, s.result)))
-        return (widen(g, before, dims, keepdim) * (2 / count) * centred,)
+        return (widen(g, before, dims, keepdim) * (2 / count if count else math.inf) * centred,)
 
     keeps = (Keep("self", 0), Keep("result", "result")) if root else (Keep("self", 0),)
     return pure(e, Rule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype)
@@ -473,10 +473,10 @@ def cat(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTens
     no_out(out)
     parts = _all_tensors(tensors)
     check_history(e, *parts)
-    at = wrap_dim(dim, parts[0].ndim)
     for k, p in enumerate(parts):
         if p.ndim == 0:
             raise runtime(f"zero-dimensional tensor (at position {k}) cannot be concatenated", "shape")
+    at = wrap_dim(dim, parts[0].ndim)
     for k, p in enumerate(parts):
         _check_cat(parts[0], p, at, k)
     sizes = [p.shape[at] for p in parts]

@@ -14,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops import mutate, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, new, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, new, preserved, pure, tensor_only
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, is_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -92,7 +92,8 @@ def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = No
     rule = Rule(
         "ConstantPadNdBackward0", lambda x: np.pad(x, widths, constant_values=fill), (), lambda g, s: (laid_out(g[inner].copy(), last),)
     )  # fmt: skip
-    return pure(e, rule, (input,), shape, input.dtype, stride=suggested(shape, input))
+    stride = preserved(input) if shape == input.shape else suggested(shape, input)  # nothing to add: a clone
+    return pure(e, rule, (input,), shape, input.dtype, stride=stride)
 
 
 def _circular(e: Engine, input: ShadowTensor, pairs: Sequence[tuple[int, int]]) -> ShadowTensor:

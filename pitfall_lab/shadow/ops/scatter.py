@@ -332,11 +332,18 @@ def _median_place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarra
     return places if keepdims else np.squeeze(places, axis)
 
 
+def _unique_median_place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarray:
+    places = _median_place(x, axis, keepdims=True)
+    if ((x == np.take_along_axis(x, places, axis)).sum(axis) > 1).any():
+        raise Unmodelled("the place of one of several equal medians")  # torch only partitions the row
+    return places if keepdims else np.squeeze(places, axis)
+
+
 @op("median", saves="self, result; indices when a dim is given", samples=("a.median()", "a.median(0)", "a.median(dim=1, keepdim=True)"))
 def median(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     tensor_only(input)
     if dim is not None:
-        return along(e, "MedianBackward1", input, wrap_dim(dim, input.ndim), keepdim, _median_place)
+        return along(e, "MedianBackward1", input, wrap_dim(dim, input.ndim), keepdim, _unique_median_place)
     if input.numel == 0:
         raise Unmodelled("median of nothing")
     return pure(e, evenly_rule("MedianBackward0", lambda x: np.sort(x.reshape(-1))[(x.size - 1) // 2]), (input,), (), input.dtype)

@@ -281,8 +281,13 @@ def adjoint(e: Engine, self: Any) -> ShadowTensor:
 @op("unflatten", kind="view", samples=("a.unflatten(1, (3, 1))",))
 def unflatten(e: Engine, input: Any, dim: int, sizes: Any) -> ShadowTensor:
     tensor_only(input)
-    at = wrap_dim(dim, input.ndim)
-    return view_(e, input, *input.shape[:at], *infer_size(as_shape((sizes,)), input.shape[at]), *input.shape[at + 1 :])
+    at, wanted = wrap_dim(dim, input.ndim), as_shape((sizes,))
+    try:
+        inner = infer_size(wanted, input.shape[at])
+    except errors.ShadowError:
+        text = f"unflatten: Provided sizes {list(wanted)} don't multiply up to the size of dim {at} ({input.shape[at]}) in the input tensor"
+        raise runtime(text, "shape") from None
+    return view_(e, input, *input.shape[:at], *inner, *input.shape[at + 1 :])
 
 
 @op("torch.functional.atleast_1d", "torch.atleast_1d", kind="view", samples=("torch.atleast_1d(a)",))
@@ -396,7 +401,16 @@ def squeeze(e: Engine, input: Any, dim: Any = None) -> ShadowTensor:
 )
 def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTensor:
     tensor_only(self)
-    wanted = as_shape(size)
+    shape, stride = expanded(self, as_shape(size))
+    before = self.shape
+    result = view(e, "ExpandBackward0", self, shape, stride, self.offset, lambda g, s: (sum_to(g, before),))
+    return copied(e, result) if e.policy.expand_copies else result
+
+
+def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
+    """Shape and strides of ``self`` expanded to ``wanted``; torch's errors when it does not fit."""
+    if not self.ndim and -1 in wanted:
+        raise runtime("numel: integer multiplication overflow", "shape")
     if len(wanted) < self.ndim:
         raise runtime(
             f"expand({type_word(self)}{{{list(self.shape)}}}, size={list(wanted)}): the number of sizes provided ({len(wanted)}) must be greater or "
@@ -419,9 +433,7 @@ def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTe
                 raise expand_error(want, have, dim, wanted, self.shape)
             step = 0
         stride[dim] = step
-    before = self.shape
-    result = view(e, "ExpandBackward0", self, tuple(shape), tuple(stride), self.offset, lambda g, s: (sum_to(g, before),))
-    return copied(e, result) if e.policy.expand_copies else result
+    return tuple(shape), tuple(stride)
 
 
 def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) -> errors.ShadowError:
@@ -550,7 +562,9 @@ def as_strided(e: Engine, input: Any, size: Any, stride: Any, storage_offset: in
         places, everywhere = positions(offset - shift, shape, strides), positions(0, *before)
         flat = np.zeros(max(int(places.max(initial=0)), int(everywhere.max(initial=0))) + 1, g.dtype)
         np.add.at(flat, places.reshape(-1), g.reshape(-1))
-        return (Written(flat[everywhere]),)
+        # where several elements of the input have one address, they share its gradient evenly
+        shared = np.bincount(everywhere.reshape(-1), minlength=flat.size)
+        return (Written((flat / np.maximum(shared, 1).astype(g.dtype))[everywhere]),)
 
     return view(e, "AsStridedBackward0", input, shape, strides, offset, vjp)
 
@@ -605,9 +619,9 @@ def several(
 @op("unbind", kind="view", samples=("a.unbind()[1]", "torch.unbind(h, 1)[0]"))
 def unbind(e: Engine, input: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
     tensor_only(input)
-    if input.ndim == 0:
-        raise errors.ShadowError("IndexError", "Dimension specified as 0 but tensor has no dimensions", "shape")
     at = wrap_dim(dim, input.ndim)
+    if input.ndim == 0:
+        raise errors.ShadowError("IndexError", f"Dimension specified as {dim} but tensor has no dimensions", "shape")
     shape, stride = input.shape[:at] + input.shape[at + 1 :], input.stride[:at] + input.stride[at + 1 :]
     windows = [(shape, stride, input.offset + i * input.stride[at]) for i in range(input.shape[at])]
     return several(e, "UnbindBackward0", input, windows, [(*(slice(None),) * at, i) for i in range(input.shape[at])])
@@ -662,6 +676,8 @@ def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTenso
 def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
     """Unlike split, these are ordinary slices: they may be changed in place."""
     tensor_only(input)
+    if not input.ndim:
+        raise runtime("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims", "shape")
     at = wrap_dim(dim, input.ndim)
     length = input.shape[at]
     if isinstance(indices_or_sections, int):
@@ -678,12 +694,27 @@ def hsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTenso
     tensor_only(input)
     if not input.ndim:
         raise runtime("torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!", "shape", tensor=input)
-    return tensor_split(e, input, indices_or_sections, 0 if input.ndim == 1 else 1)
+    return _even_split(e, "hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
 @op("vsplit", kind="view", samples=("a.vsplit(2)[1]",))
 def vsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTensor, ...]:
-    return tensor_split(e, input, indices_or_sections, 0)
+    tensor_only(input)
+    if input.ndim < 2:
+        text = f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!"
+        raise runtime(text, "shape", tensor=input)
+    return _even_split(e, "vsplit", input, indices_or_sections, 0)
+
+
+def _even_split(e: Engine, name: str, input: ShadowTensor, sections: Any, at: int) -> tuple[ShadowTensor, ...]:
+    """``tensor_split`` into pieces of one size; what the message calls a dimension is its size."""
+    if isinstance(sections, int) and (not sections or input.shape[at] % sections):
+        text = (
+            f"torch.{name} attempted to split along dimension {at}, but the size of the dimension {input.shape[at]} "
+            f"is not divisible by the split_size {sections}!"
+        )
+        raise runtime(text, "shape", tensor=input)
+    return tensor_split(e, input, sections, at)
 
 
 def _unsafe(e: Engine, self: ShadowTensor, at: int, size: int) -> tuple[ShadowTensor, ...]:
@@ -840,6 +871,7 @@ def clone(e: Engine, input: Any, *, memory_format: Any = None) -> ShadowTensor:
 def contiguous(e: Engine, self: Any, memory_format: Any = None) -> ShadowTensor:
     tensor_only(self)
     wanted = memory_format or "contiguous_format"
+    memory_format_strides(self.shape, wanted)  # which refuses another number of dimensions
     if follows(self.shape, self.stride, wanted) and not e.policy.contiguous_always_copies:
         return self
     return pure(e, CLONE, (self,), self.shape, self.dtype, stride=memory_format_strides(self.shape, wanted))
