@@ -20,6 +20,8 @@ REFUSED_AS = {
 """Composites are refused under the name of the part that refuses."""
 UNREFUSED = frozenset({"softmax", "log_softmax"})
 """Their results get a node without a derivative instead."""
+UNCOUNTED = frozenset({"kron"})
+"""Written through a view that torch takes without a word to the counter (``_unsafe_view``)."""
 EXTREMA = frozenset({"maximum", "minimum"})
 """Element by element as well, though they have no in-place twin: the result may lie on an operand."""
 
@@ -52,7 +54,8 @@ def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) 
             target.storage.size, target.shape, target.stride = result.numel, result.shape, result.stride
             target.storage.data = None
         e.write(target, result.window())
-        e.graph.bump(target.counter)
+        if short not in UNCOUNTED:
+            e.graph.bump(target.counter)
     return out
 
 
