@@ -194,7 +194,7 @@ def _places(rest: list[ShadowTensor | None], ndim: int) -> tuple[Any, ...]:
 def _check_masks(self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
     for dim, item in enumerate(rest):
         for k, n in enumerate(item.shape if item is not None and bool_of(item.dtype) else ()):
-            if n != self.shape[dim + k]:  # type: ignore[operator]
+            if n != self.shape[dim + k]:
                 raise _index_error(
                     f"The shape of the mask {list(item.shape)} at index {k} does not match the shape of the indexed tensor "  # type: ignore[union-attr]
                     f"{list(self.shape)} at index {dim + k}"

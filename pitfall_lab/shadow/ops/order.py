@@ -125,8 +125,11 @@ def cumprod_(e: Engine, self: Any, dim: int) -> ShadowTensor:
 def cumsum_(e: Engine, self: Any, dim: int) -> ShadowTensor:
     tensor_only(self)
     at = wrap_dim(dim, self.ndim)
-    backwards = lambda g: np.flip(np.cumsum(np.flip(g, at), at), at).copy() if g.ndim else g  # noqa: E731 - a rule in two rows
-    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, at) if x.ndim else x, (), lambda g, s: (backwards(g),))
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        return (np.flip(np.cumsum(np.flip(g, at), at), at).copy() if g.ndim else g,)
+
+    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, at) if x.ndim else x, (), vjp)
     return in_place(e, rule, (self,), elementwise=False, separate=True)
 
 
