@@ -1,7 +1,7 @@
 """Running results, places in an order, and counting: cummax, cumprod, kthvalue, mode, quantile, unique, searchsorted, bincount."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
