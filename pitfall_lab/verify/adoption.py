@@ -9,6 +9,7 @@ import numpy as np
 
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
+from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.shadow import DType, Node, Saved, ShadowTensor
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.description import Description
@@ -109,6 +110,7 @@ class Adoption:
 
     def mirror_node(self, node: Any, effects: list[Effect]) -> Node:
         """Take over torch's node and everything behind it that is not known yet."""
+        self._tell_apart(node)
         order: list[Any] = []
         stack = [node]
         seen: set[Any] = set()
@@ -127,6 +129,17 @@ class Adoption:
         mirrored = self._records.nodes.get(facts.node_key(node))
         assert mirrored is not None
         return mirrored
+
+    def _tell_apart(self, node: Any) -> None:
+        """Torch numbers the nodes of each thread from 0: two nodes of different threads can have the same key.
+
+        Then nobody could say which of them a backward ran. It shows in a living tensor that the known node made, and that has another.
+        """
+        known = self._records.nodes.get(facts.node_key(node))
+        for record in list(self._records.by_id.values()) if known is not None else ():
+            real = record() if record.shadow is not None and record.shadow.node is known else None
+            if real is not None and facts.node_of(real) is not node:
+                raise Enough("the program builds graphs in several threads, and torch numbers their steps alike")
 
     def _mirror_one(self, item: Any, effects: list[Effect]) -> Node:
         leaf = facts.leaf_of(item)

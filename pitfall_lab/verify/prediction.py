@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pitfall_lab.observe import facts, values
-from pitfall_lab.observe.recorder import BACKWARD, Call
+from pitfall_lab.observe.recorder import BACKWARD, GRAD, Call
 from pitfall_lab.shadow import Device, DType, ShadowError, ShadowTensor, Unmodelled
 from pitfall_lab.verify.world import World
 
@@ -17,7 +17,7 @@ def predict(world: World, call: Call) -> str:
 
     What the shadow did is left in the call's memory: ``applied``, or the error that torch will raise as ``predicted``.
     """
-    reason = _unsuitable(call)
+    reason = _unsuitable(call) or _strange_gradient(world, call)
     if reason:
         return reason
 
@@ -44,6 +44,15 @@ def predict(world: World, call: Call) -> str:
         # Its traceback holds this frame, and with it the call's tensors, until the cyclic collector runs.
         call.memory["predicted"] = predicted.with_traceback(None)
     return ""
+
+
+def _strange_gradient(world: World, call: Call) -> str:
+    """Why the gradient that is asked for has no model; assigning another one ends that."""
+    strange = world.records.strange_gradients
+    record = world.records.find(call.args[0]) if strange and call.name in {GRAD, "torch.Tensor.grad.__set__"} else None
+    if record is None or record.mark not in strange:
+        return ""
+    return strange[record.mark] if call.name == GRAD else strange.pop(record.mark) and ""
 
 
 def _unsuitable(call: Call) -> str:

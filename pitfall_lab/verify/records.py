@@ -150,6 +150,8 @@ class Records:
         self.by_id: dict[int, TensorRecord] = {}
         self.by_impl: dict[int, StorageRecord] = {}
         self._by_pointer: dict[int, StorageRecord] = {}
+        self.strange_gradients: dict[int, str] = {}
+        """Marks of the tensors whose gradient has no strided memory (a sparse one), with the reason."""
         self.tensor_count = self.storage_count = self.counter_count = self.node_count = 0
 
     # ------------------------------------------------------------------ labels
