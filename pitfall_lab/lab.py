@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 START = "00-start-here.ipynb"
 DEFAULT_FOLDER = "pitfall-lab"
+NOTIFICATION = "@jupyterlab/apputils-extension:notification"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,6 +91,21 @@ def server_arguments(root: Path, *, port: int | None, browser: bool) -> list[str
     return arguments
 
 
+def provide_defaults() -> None:
+    """Let JupyterLab start without its "official news?" question, which would lie over the first notebook.
+
+    ``labconfig/default_setting_overrides.json`` in a folder on ``JUPYTER_CONFIG_PATH`` sets *defaults*: what the learner chooses in
+    JupyterLab's settings wins. Where a configuration of theirs says something of notifications already, ours stays out. Nothing is written.
+    """
+    from jupyter_server.services.config import ConfigManager
+
+    if NOTIFICATION in ConfigManager(config_dir_name="labconfig").get("default_setting_overrides"):
+        return
+    known = os.environ.get("JUPYTER_CONFIG_PATH")
+    ours = str(Path(__file__).resolve().parent / "jupyter")
+    os.environ["JUPYTER_CONFIG_PATH"] = f"{known}{os.pathsep}{ours}" if known else ours
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Find or copy the notebooks, then hand over to JupyterLab until it is stopped."""
     if arguments.port is not None and not _is_free(arguments.port):
@@ -98,6 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     if os.environ.get("HOME") == "":
         # Unset is fine (the account's home is used), empty is not: Jupyter would write into the file system's root.
         del os.environ["HOME"]
+    provide_defaults()
     from jupyterlab.labapp import LabApp
 
     words = server_arguments(root, port=arguments.port, browser=not arguments.no_browser)

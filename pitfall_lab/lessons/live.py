@@ -90,6 +90,7 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
     ("is_grad_enabled", "set_grad_enabled", True),
     ("is_anomaly_enabled", "set_anomaly_enabled", False),
     ("get_default_dtype", "set_default_dtype", "float32"),
+    ("get_deterministic_debug_mode", "set_deterministic_debug_mode", 0),
 )
 
 

@@ -195,6 +195,11 @@ def autocasting() -> bool:
     return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
+def deterministic() -> bool:
+    """Whether torch must use algorithms that give the same in every run (``torch.use_deterministic_algorithms``)."""
+    return torch.are_deterministic_algorithms_enabled()
+
+
 def distributed() -> bool:
     """Whether this process is one of several: ``DistributedDataParallel`` puts its own hooks, in C++, where gradients arrive."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()

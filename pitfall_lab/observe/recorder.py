@@ -8,6 +8,7 @@ does besides exists so that the program cannot notice: warnings keep the learner
 from __future__ import annotations
 
 import enum
+import inspect
 import sys
 import types
 from collections.abc import Callable
@@ -159,6 +160,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
         caller = sys._getframe(1)
         if caller.f_code is _DISPATCH:
+            kwargs = _all_given(func, args, kwargs, caller)
             caller = _caller(caller)
         site = self._site(caller)
         run = site.run
@@ -374,6 +376,28 @@ def _caller(frame: FrameType) -> FrameType:
     while frame.f_code is _DISPATCH and frame.f_back is not None and frame.f_back.f_back is not None:
         frame = frame.f_back.f_back
     return frame
+
+
+def _all_given(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dispatch: FrameType) -> dict[str, Any]:
+    """``kwargs`` with what the caller gave and ``func`` forgot to pass on to ``handle_torch_function``.
+
+    In torch 2.13 ``F.l1_loss`` forgets ``weight``, ``torch.chain_matmul`` ``out`` and ``Tensor.dim_order`` ``ambiguity_check``: under
+    any function mode they would be ignored. The frame that asked for dispatch still has them.
+    """
+    asking = dispatch.f_back
+    if asking is None or asking.f_code is not getattr(func, "__code__", None):
+        return kwargs
+    code = asking.f_code
+    positional, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    forgotten = [name for name in (*code.co_varnames[len(args) : positional], *code.co_varnames[positional:last]) if name not in kwargs]
+    if not forgotten:
+        return kwargs
+    given = asking.f_locals
+    return kwargs | {name: given[name] for name in forgotten if given[name] is not _default(func, name)}
+
+
+def _default(func: Any, name: str) -> Any:
+    return inspect.signature(func).parameters[name].default
 
 
 def is_composite(func: Any) -> bool:

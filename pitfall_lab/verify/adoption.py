@@ -31,7 +31,7 @@ class Adoption:
         seen = facts.read(real)
         effects: list[Effect] = []
         if seen.storage is None:
-            record = self._records.enter(real, None, seen.kind, len(self._writer.events), None)
+            record = self._records.enter(real, None, seen.kind, len(self._writer.events) - 1, None)
         else:
             shadow, storage, effects = self.shadow_of(real, seen)
             record = self._records.enter(real, shadow, seen.kind, len(self._writer.events) - 1, storage)

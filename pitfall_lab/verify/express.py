@@ -458,6 +458,7 @@ class Express:
             and torch.is_inference_mode_enabled() is self.inference is False
             and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
             and not torch._C._is_any_autocast_enabled()
+            and not torch._C._get_deterministic_algorithms()
             and torch.get_default_dtype() is torch.float32
         )
 

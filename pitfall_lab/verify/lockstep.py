@@ -197,7 +197,8 @@ class Lockstep:
         ran = self._ran(call) if right and call.name in BACKWARD else ()
         for real in values.tensors((call.args, call.kwargs)):
             effects += self._meeting.catch_up(real)
-        self._put(call, effects, "agreed" if right else "observed", call.memory["reason"], error=failure)
+        agreed = right and not call.memory["reason"]
+        self._put(call, effects, "agreed" if agreed else "observed", call.memory["reason"], error=failure)
         self._tell_nodes(step, call.span, ran, predicted if right else None, failure)
         self._forecasts.came_true(failure, step)
         self.last_failure = (type(error).__name__, message, failure)
@@ -246,10 +247,12 @@ class Lockstep:
         """The error that the shadow named: as certain, or as what the program's own code would get if it asked."""
         predicted: ShadowError | None = call.memory.get("predicted")
         listening: Listening | None = call.memory.get("listening")
-        if predicted is None and self._engine.packs:
-            call.memory["reason"] = call.memory["reason"] or "a saved-tensor hook of the program's raised it"
-        if predicted is not None or listening is None or listening.waiting.stop is None:
+        if predicted is not None:
             return predicted
+        if listening is None or listening.waiting.stop is None:
+            if self._engine.packs:
+                call.memory["reason"] = call.memory["reason"] or "a saved-tensor hook of the program's raised it"
+            return None
         if is_as_predicted(listening.refusal, error, message):
             return listening.refusal
         call.memory["reason"] = "code of the program's own, or of a node without a model, raised it"

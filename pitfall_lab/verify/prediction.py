@@ -12,6 +12,14 @@ from pitfall_lab.verify.world import World
 HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_accumulate_grad_hook"})
 
 
+#: What ``torch.use_deterministic_algorithms(True)`` changes on the CPU: fresh memory is filled, which a later resize or a composite made
+#: of ``at::empty`` counts; gradients of what gives values with indices are put in place by another kernel; some calls are refused.
+OTHERWISE_DETERMINISTIC = frozenset((
+    "resize_", "resize_as_", "put_", "copysign", "copysign_", "cummax", "cummin", "kthvalue", "max", "min", "median", "nanmedian", "mode",
+    "msort", "sort", "topk", "trace", "one_hot", "max_pool1d", "max_pool1d_with_indices", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+))  # fmt: skip
+
+
 def predict(world: World, call: Call) -> str:
     """Run the call in the shadow. Returns why it cannot, or an empty string.
 
@@ -59,6 +67,8 @@ def _unsuitable(call: Call) -> str:
     """Why the program's settings make torch do something else than the shadow would, if they do."""
     if facts.autocasting():
         return "autocast decides the types of operands"
+    if facts.deterministic() and call.name.rsplit(".", 1)[-1] in OTHERWISE_DETERMINISTIC:
+        return "torch.use_deterministic_algorithms chose another algorithm"
     if call.name in BACKWARD and facts.distributed():
         return "torch.distributed may change gradients on their way"
     return ""

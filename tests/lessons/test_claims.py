@@ -116,14 +116,17 @@ def test_running_a_claim_disturbs_nothing() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    before = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads())
+    before = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+    assert not before[-1]
     check(
         replace(
             ledger()["s1-2-h"],
-            snippet="import torch\ntorch.rand(9)\ntorch.set_grad_enabled(False)\ntorch.set_default_dtype(torch.float64)\n",
+            snippet="import torch\ntorch.rand(9)\ntorch.set_grad_enabled(False)\ntorch.set_default_dtype(torch.float64)\n"
+            "torch.use_deterministic_algorithms(True)\n",
         )
     )
-    assert (torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()) == before
+    after = (torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+    assert after == before
     assert torch.equal(torch.rand(2), expected)
 
 

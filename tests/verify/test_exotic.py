@@ -672,3 +672,25 @@ def test_the_switches_that_tell_of_regions_still_exist():
     import torch._dynamo.convert_frame as compiler
 
     assert isinstance(compiler.FRAME_COUNTER, int)
+
+
+#: Calls that deterministic algorithms change on the CPU: declined. The last two are not, and agree.
+DETERMINISTIC = {
+    "torch.ones(2).resize_(5)": True, "F.max_pool1d(y.view(1, 2, 3), 2)": True, "x.max(0)[0].sum().backward()": True, "F.one_hot(torch.tensor([1, 0]))": True,
+    "x.sort()[0].sum().backward()": True, "torch.trace(x).backward()": True, "torch.copysign(x, y).sum().backward()": True,
+    "(x * x).softmax(1)[torch.tensor([0, 0])].sum().backward()": False, "torch.nn.functional.mse_loss(x @ x.t(), y @ y.t()).backward()": False,
+}
+
+
+@pytest.mark.parametrize("limit", [4096, -1])
+@pytest.mark.parametrize("line", DETERMINISTIC)
+def test_what_deterministic_algorithms_change_is_declined(line: str, limit: int) -> None:
+    source = f"{START}import torch.nn.functional as F\n{line}\nx.grad = None\ntorch.use_deterministic_algorithms(True)\nout = {line}\n"
+    try:
+        trace = trace_program(source, value_limit=limit)
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+    reasons = [event.reason for event in trace.events if "another algorithm" in event.reason]
+    assert trace.disagreements == ()
+    assert trace.notes == ()
+    assert bool(reasons) == DETERMINISTIC[line]

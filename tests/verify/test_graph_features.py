@@ -905,3 +905,35 @@ def test_no_hook_of_ours_stays_on_a_node() -> None:
     calls: list[int] = []
     handle = names["node"].register_hook(lambda *_: calls.append(1))
     assert list(handle.hooks_dict_ref()) == [handle.id]
+
+
+def test_an_error_named_ahead_under_the_programs_own_saved_tensor_hooks_counts_as_agreed_and_is_labelled_so() -> None:
+    trace = trace_program("""\
+import torch
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * 2
+x = torch.ones(3, requires_grad=True) * 1
+y = Twice.apply(x)
+x.add_(1)
+with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+    y.sum().backward()
+""")
+    failed = next(event for event in trace.events if event.error is not None and event.kind == "call")
+    assert (failed.by, failed.reason) == ("agreed", "")
+    mirrored = [event for event in trace.events if event.kind == "call" and event.reason]
+    assert trace.agreement.mirrored == len(mirrored)
+    assert not any(event.by == "agreed" for event in mirrored)
+
+
+def test_a_tensor_without_strides_is_born_in_the_step_that_makes_it() -> None:
+    trace = trace_program("import torch\ns = torch.eye(2).to_sparse()\nu = s + s\n")
+    born = {e.path: (event.step, e.value["born"]) for event in trace.events for e in event.effects if isinstance(e.value, dict) and "born" in e.value}
+    assert set(born) >= {"tensors.t1", "tensors.t2", "tensors.t3"}
+    assert all(step == said for step, said in born.values())

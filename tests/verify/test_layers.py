@@ -233,12 +233,6 @@ def check(trace: Trace, mirrored: str = "") -> None:
     assert trace.agreement.agreed == trace.agreement.checked > 0
 
 
-@pytest.fixture(autouse=True)
-def _ordinary_memory() -> None:
-    """With deterministic algorithms torch fills fresh memory, which is counted: not what these tests are about, whoever left them on."""
-    torch.use_deterministic_algorithms(mode=False)
-
-
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} of {row[1]}")
 def test_both_engines_agree_on_a_layer(row: list[str], mode: str) -> None:

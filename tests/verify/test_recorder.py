@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -101,6 +102,79 @@ def test_the_traceback_shows_no_frame_of_ours():
             texts.append([(f.filename, f.name, f.line) for f in traceback.extract_tb(tb)][1:])
     assert texts[0] == texts[1]
     assert texts[0]
+
+
+#: What functions of torch 2.13 do not pass on to ``handle_torch_function``, so that any function mode would change them.
+FORGOTTEN = {("l1_loss", "weight"), ("chain_matmul", "out"), ("Tensor.dim_order", "ambiguity_check")}
+DISPATCHING = ("functional.py", "_tensor.py", "nn/functional.py", "nn/init.py", "_lobpcg.py", "_lowrank.py", "__init__.py")
+
+
+def _passed_on(function: ast.FunctionDef, call: ast.Call) -> tuple[str, list[str], list[str]]:
+    """What a dispatch call names, the parameters it leaves out, and the positional ones in another place than the signature's."""
+    spec = function.args
+    positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+    rest = [a.arg for a in spec.kwonlyargs] + [a.arg for a in (spec.vararg, spec.kwarg) if a]
+    words = [k.value for k in call.keywords]
+    given = {n.id for part in (*call.args[2:], *words) for n in ast.walk(part) if isinstance(n, ast.Name)}
+    plain = [part.id if isinstance(part, ast.Name) else "*" for part in call.args[2:] if not isinstance(part, ast.Starred)]
+    swapped = [k.arg for k in call.keywords if k.arg and not (isinstance(k.value, ast.Name) and k.value.id == k.arg)]
+    moved = [] if plain == positional[: len(plain)] else plain
+    return ast.unparse(call.args[0]), [name for name in positional + rest if name not in given], moved + swapped
+
+
+def _dispatch_calls():
+    for path in DISPATCHING:
+        tree = ast.parse((Path(torch.__file__).parent / path).read_text(encoding="utf-8"))
+        for function in ast.walk(tree):
+            inside = ast.walk(function) if isinstance(function, ast.FunctionDef) else ()
+            for call in inside:
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "handle_torch_function":
+                    yield function, call
+
+
+def test_canary_every_argument_that_torch_forgets_to_dispatch_is_known():
+    found, moved = set(), {}
+    for function, call in _dispatch_calls():
+        name, missing, elsewhere = _passed_on(function, call)
+        # Three pass everything on by other means: __dlpack__ its args and kwargs, einsum a re-packed list, and the wrapper of operators
+        # its inner function's.
+        if function.name not in {"__dlpack__", "einsum", "_handle_torch_function_and_wrap_type_error_to_not_implemented"}:
+            found |= {(name, parameter) for parameter in missing}
+            moved |= {name: elsewhere} if elsewhere else {}
+    assert found == FORGOTTEN
+    assert moved == {}
+
+
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated")
+def test_what_torch_forgets_to_dispatch_is_given_back():
+    source = """
+import torch
+import torch.nn.functional as F
+x, y, w = torch.ones(3, requires_grad=True), torch.zeros(3), torch.tensor([1.0, 2.0, 5.0])
+by_name = F.l1_loss(x, y * 1, weight=w)
+in_place = F.l1_loss(x, y, None, None, "sum", w)
+without = F.l1_loss(x, y)
+out = torch.empty(0)
+product = torch.chain_matmul(torch.ones(2, 3), torch.ones(3, 2), out=out)
+try:
+    torch.empty(1, 2).dim_order(ambiguity_check=True)
+    unclear = False
+except RuntimeError:
+    unclear = True
+facts = [by_name.grad_fn.name(), in_place.item(), without.grad_fn.name(), product is out, tuple(out.shape), unclear]
+"""
+    plain: dict = {}
+    exec(source, plain)
+    expected = plain["facts"]
+    assert expected == ["DivBackward0", 8.0, "MeanBackward0", True, (2, 2), True]
+    seen = {"__name__": "__main__"}
+    with Recorder(Watching(), SourceMap("<test program>", "program.py", source)):
+        exec(compile(source, "<test program>", "exec"), seen)
+    assert seen["facts"] == expected
+    seen = {"__name__": "__main__"}
+    trace = trace_program(source, namespace=seen)
+    assert seen["facts"] == expected
+    assert trace.disagreements == ()
 
 
 def test_a_private_copy_leaves_the_module_as_it_was():

@@ -175,12 +175,13 @@ def l1_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce
     return reduced(e, distance, reduction) if weight is None else _weighted(e, distance, weight, reduction)
 
 
-@op("F.soft_margin_loss", saves="self, target", samples=("F.soft_margin_loss(a, torch.sign(p))", "F.soft_margin_loss(a, torch.sign(p), reduction='none')"))
+@op("F.soft_margin_loss", saves="self, target", samples=("F.soft_margin_loss(a, torch.sign(p))", "F.soft_margin_loss(a, torch.sign(p), reduction='none')", "F.soft_margin_loss(a, b)"))
 def soft_margin_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if input.shape != target.shape or input.dtype != target.dtype:
         raise Unmodelled("soft_margin_loss of operands that do not fit")
+    _plain(e, "soft_margin_loss", target=target)
     count = input.numel if reduction == "mean" else 1
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
@@ -274,7 +275,7 @@ def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, i
 @op("F.nll_loss", saves="self, target, weight", samples=(
     "F.nll_loss(a, torch.tensor([0, 2]))", "F.nll_loss(a, torch.tensor([0, -100]), reduction='sum')", "F.nll_loss(a, i, weight=p[0])", "F.nll_loss(a, i, c.detach(), reduction='none')",
     "F.nll_loss(img, n[:, :1, None].expand(2, 4, 6) % 4)", "F.nll_loss(seq, n[:, [0, 1, 2, 0, 1, 2]] % 4, reduction='none')", "F.nll_loss(a, n)", "F.nll_loss(a, torch.tensor([0, 3]))", "F.nll_loss(a, p[:, 0])",
-    "F.nll_loss(a, torch.tensor([0, 2, 1]))", "F.nll_loss(a, i, weight=p)"))  # fmt: skip
+    "F.nll_loss(a, torch.tensor([0, 2, 1]))", "F.nll_loss(a, i, weight=p)", "F.nll_loss(a, i, weight=c)"))  # fmt: skip
 def nll_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
              reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
@@ -372,7 +373,7 @@ def _bce_keeps(*names: str) -> tuple[Keep, ...]:
 @op("F.binary_cross_entropy", saves="self, target, weight", samples=(
     "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3))", "F.binary_cross_entropy(torch.sigmoid(a), torch.sigmoid(b))", "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3), weight=p[0])",
     "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(2, 3), reduction='none')", "F.binary_cross_entropy(a, torch.ones(2, 3))", "F.binary_cross_entropy(torch.sigmoid(a), torch.ones(3))",
-    "F.binary_cross_entropy(torch.sigmoid(a), m)"))  # fmt: skip
+    "F.binary_cross_entropy(torch.sigmoid(a), m)", "F.binary_cross_entropy(torch.sigmoid(a), p, weight=c)"))  # fmt: skip
 def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
                          reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
@@ -403,7 +404,8 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
 
 @op("F.binary_cross_entropy_with_logits", saves="self, target, weight, pos_weight", samples=(
     "F.binary_cross_entropy_with_logits(a, torch.ones(2, 3))", "F.binary_cross_entropy_with_logits(a, b, weight=p[0])", "F.binary_cross_entropy_with_logits(a, b, pos_weight=p[0], reduction='sum')",
-    "F.binary_cross_entropy_with_logits(a, p, reduction='none')", "F.binary_cross_entropy_with_logits(a, i)"))  # fmt: skip
+    "F.binary_cross_entropy_with_logits(a, p, reduction='none')", "F.binary_cross_entropy_with_logits(a, i)", "F.binary_cross_entropy_with_logits(a, p, weight=c)",
+    "F.binary_cross_entropy_with_logits(a, p, pos_weight=c)"))  # fmt: skip
 def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
                                      reduction: str = "mean", pos_weight: Any = None) -> ShadowTensor:  # fmt: skip
     tensor_only(input, target, *(x for x in (weight, pos_weight) if x is not None))
@@ -629,7 +631,8 @@ def _rows(tensor: ShadowTensor) -> Shape:
     return tensor.shape[:1] if tensor.ndim == 2 else ()
 
 
-@op("F.multi_margin_loss", saves="self, target, weight", samples=("F.multi_margin_loss(a, i)", "F.multi_margin_loss(a, i, p=2, margin=0.5, weight=p[0], reduction='none')", "F.multi_margin_loss(a, i, reduction='sum')"))
+@op("F.multi_margin_loss", saves="self, target, weight", samples=("F.multi_margin_loss(a, i)", "F.multi_margin_loss(a, i, p=2, margin=0.5, weight=p[0], reduction='none')", "F.multi_margin_loss(a, i, reduction='sum')",
+    "F.multi_margin_loss(a, i, weight=c)"))
 def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, size_average: Any = None,
                       reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     """(N, C) scores and N classes: every other class must be ``margin`` below."""
