@@ -8,7 +8,6 @@ does besides exists so that the program cannot notice: warnings keep the learner
 from __future__ import annotations
 
 import enum
-import inspect
 import sys
 import types
 from collections.abc import Callable
@@ -392,12 +391,12 @@ def _all_given(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dispatc
     forgotten = [name for name in (*code.co_varnames[len(args) : positional], *code.co_varnames[positional:last]) if name not in kwargs]
     if not forgotten:
         return kwargs
-    given = asking.f_locals
-    return kwargs | {name: given[name] for name in forgotten if given[name] is not _default(func, name)}
+    named = dict(zip(code.co_varnames[positional - len(func.__defaults__ or ()) : positional], func.__defaults__ or (), strict=True))
+    defaults, given = named | (func.__kwdefaults__ or {}), asking.f_locals
+    return kwargs | {name: given[name] for name in forgotten if name in given and given[name] is not defaults.get(name, _NOTHING)}
 
 
-def _default(func: Any, name: str) -> Any:
-    return inspect.signature(func).parameters[name].default
+_NOTHING = object()
 
 
 def is_composite(func: Any) -> bool:
