@@ -161,6 +161,11 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
     verdict = listed or nothing.say(language)
     lines = [f"{shown(name)}: {style.paint('bold', verdict)} ({engines})"]
     notes = [note.en if language == "en" else note.zh for note in trace.notes[:3]]
+    if trace.disagreements:
+        how = "from pitfall_lab.verify import disagreement_report, trace_program; print(disagreement_report(trace_program(source)))"
+        en = f"The engines disagreed, which is our mistake, not the program's. For a report to paste into a bug tracker: {how}"
+        zh = f"两个引擎不一致，这是我们的错误，不是程序的错误。要得到可以贴到缺陷跟踪器的报告：{how}"
+        notes.append(T(en=en, zh=zh).say(language))
     notes += [note.say(language) for note in (style.script.notes if style.script else ())]
     lines += [style.paint("dim", shown(note)) for note in notes]
     return "\n".join(lines) + "\n"

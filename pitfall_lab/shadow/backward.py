@@ -510,8 +510,11 @@ def sum_to(g: Any, shape: Shape) -> Any:
     if not shape:
         return g.sum()
     axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1))
-    total = g.sum(axis=axes, keepdims=True) if axes else g
-    return total.reshape(shape) if extra else total
+    if not axes:
+        return g.reshape(shape) if extra else g
+    # torch makes room for a sum before it adds, in row-major order; NumPy would lay it out like ``g``.
+    total = np.empty(tuple(1 if axis in axes else n for axis, n in enumerate(g.shape)), g.dtype)
+    return g.sum(axis=axes, keepdims=True, out=total).reshape(shape)
 
 
 def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowTensor:

@@ -345,7 +345,7 @@ class Graph:
             return
         if self.policy.inplace_always_refused:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
-        if tensor.received:
+        if tensor.received or (tensor.view is not None and tensor.view.base.received):
             raise Unmodelled("whether this gradient is a view of another one, which may not get a history")
         if tensor.view is not None:
             self.check_creation(tensor, indirect=False)
@@ -403,6 +403,8 @@ class Graph:
     def move_retained(tensor: ShadowTensor, node: Node) -> None:
         """``retain_grad`` follows the newest version of a tensor (hooks stay with the old one)."""
         if tensor.retains_grad and tensor.node is not None:
+            if all(kept() is not tensor for _, kept in tensor.node.retains):
+                raise Unmodelled("torch has lost the hook that retains the gradient, and an assertion of its own fails")
             tensor.node.retains = tuple(r for r in tensor.node.retains if r[1]() is not tensor)
             node.retains += ((0, ref(tensor)),)
 

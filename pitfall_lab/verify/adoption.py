@@ -36,6 +36,13 @@ class Adoption:
             shadow, storage, effects = self.shadow_of(real, seen)
             record = self._records.enter(real, shadow, seen.kind, len(self._writer.events) - 1, storage)
         record.names = list(names) or self._world.namespace.names(real, frame)
+        gradient = facts.grad_of(real) if record.shadow is not None else None
+        if gradient is not None and gradient is not real:  # it came with one (``copy.deepcopy``)
+            known = self._records.find(gradient)
+            if known is None:
+                known, more = self.adopt(gradient, None)
+                effects += more
+            self._engine.set_grad(record.shadow, known.shadow)
         if record.storage is not None and seen.foreign:
             self._records.share(record.storage)
             self._world.lines.start(frame)
@@ -57,6 +64,7 @@ class Adoption:
         )  # fmt: skip
         if seen.inference:
             shadow.inference = self._engine.met_inference = True
+            shadow.counter = None
         if base is not None:
             shadow.counter = base.counter
             if seen.version is not None and base.counter is not None and seen.version > base.counter.version:

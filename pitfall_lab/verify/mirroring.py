@@ -19,7 +19,7 @@ class Mirroring:
     """Brings the shadow to where torch is after a call that was not modelled."""
 
     def __init__(self, world: World, describe: Description, adoption: Adoption, meeting: Meeting) -> None:
-        self._engine, self._records = world.engine, world.records
+        self._engine, self._records, self._writer = world.engine, world.records, world.writer
         self._describe, self._adoption, self._meeting = describe, adoption, meeting
 
     def mirror(self, call: Call, result: Any) -> tuple[list[str], list[Effect]]:
@@ -28,6 +28,8 @@ class Mirroring:
         for real in values.tensors((call.args, call.kwargs)):
             self._note_write(call, real)
             base = facts.base_of(real)
+            if base is not None:
+                self._meet_base(real, base)
             effects += self._meeting.catch_up(real) + (self._meeting.catch_up(base) if base is not None else [])
         results = []
         for real in values.tensors(result):
@@ -41,6 +43,13 @@ class Mirroring:
         if call.name in BACKWARD:
             effects += self._mirror_backward(call)
         return results, effects
+
+    def _meet_base(self, real: Any, base: Any) -> None:
+        """A write through a view gives its base a history too, also one that only an operation has held (``F.linear`` of a row)."""
+        known = self._records.find(real)
+        mine = None if known is None or known.shadow is None else known.shadow.base
+        if known is not None and mine is not None and self._records.find(base) is None and self._records.shadow_label(mine) is None:
+            self._records.enter(base, mine, facts.read(base).kind, len(self._writer.events) - 1, known.storage)
 
     def _note_write(self, call: Call, real: Any) -> None:
         """A version that went up tells of a write: the saved tensors that it made stale are the call's forecasts."""
@@ -56,8 +65,12 @@ class Mirroring:
     # ------------------------------------------------------------------ backward
 
     def _mirror_backward(self, call: Call) -> list[Effect]:
-        effects: list[Effect] = []
         self._release(call)
+        return self.take_gradients()
+
+    def take_gradients(self) -> list[Effect]:
+        """Take over the gradients of all leaves: a backward that nobody modelled may have filled any, also one that failed later."""
+        effects: list[Effect] = []
         for record in list(self._records.by_mark.values()):
             real = record()
             if real is not None and record.shadow is not None and record.shadow.flag:

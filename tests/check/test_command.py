@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from pitfall_lab.check import Subject, Unchecked, Workshop, check, check_file, e
 from pitfall_lab.check.settings import Settings
 from pitfall_lab.check.text import Style, columns, report, shown, wants_colours
 from pitfall_lab.cli import main
+from pitfall_lab.trace import Disagreement
+from pitfall_lab.trace.words import Language
+from pitfall_lab.verify import trace_program
 
 ROOT = Path(pitfall_lab.__file__).parent.parent
 BAD = """\
@@ -70,6 +74,19 @@ def test_what_a_program_prints_is_shown_where_that_is_wanted(tmp_path: Path) -> 
     done = command(write(tmp_path, BAD), "--show-output", "--json")
     assert json.loads(done.stdout)["findings"]
     assert done.stderr.count("printed by the program") == 1
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_trace_with_disagreements_says_how_to_get_their_report(language: Language) -> None:
+    source = "import torch\nx = torch.ones(2)\n"
+    right = trace_program(source)
+    wrong = replace(right, disagreements=(Disagreement(0, "tensors.t1.version", 0, 1),))
+    style = Style(language=language)
+    assert "disagreement_report" not in report("program.py", right, (), style)
+    said = report("program.py", wrong, (), style)
+    names: dict[str, object] = {"source": source}
+    exec(said[said.index("from pitfall_lab.verify") :], names)  # what it says can be pasted
+    assert names["disagreement_report"](wrong).startswith("# The shadow engine and torch disagree")
 
 
 def test_a_report_shows_place_story_and_a_tried_fix(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ import torch
 from hypothesis import strategies as st
 
 from pitfall_lab.shadow.ops import ENTRIES
-from tests.shadow.twins import OPERANDS
+from pitfall_lab.shadow.ops.operands import MORE, OPERANDS, WAVES
 
 DIGITS, HIGHEST = 8, 1023
-MOST_ELEMENTS, MOST_DIMENSIONS, MOST_STATEMENTS = 64, 5, 60
+MOST_ELEMENTS, MOST_DIMENSIONS, MOST_STATEMENTS = 200, 5, 60
 IMPORTS = (
     ("copy.", "import copy"),
     ("np.", "import numpy as np"),
@@ -493,7 +493,9 @@ def parsed(sample: str) -> tuple[tuple[str, int, int], ...]:
 def operands() -> dict[str, torch.Tensor]:
     """The operands that samples are written for."""
     scope: dict[str, Any] = {"torch": torch}
-    exec(OPERANDS, scope)
+    exec(OPERANDS + WAVES, scope)
+    for name, text in MORE.items():
+        scope[name] = eval(text, scope)
     return {name: value for name, value in scope.items() if isinstance(value, torch.Tensor)}
 
 
@@ -505,6 +507,8 @@ def sample(w: Writer) -> None:
         return
     chosen: dict[str, str] = {}
     free = w.chance(25)
+    if "waves(" in text:
+        waves(w)
     for letter, start, end in parsed(text):
         if letter not in chosen:
             chosen[letter] = operand(w, letter, free=free)
@@ -515,12 +519,21 @@ def sample(w: Writer) -> None:
         w.write(text)
 
 
+def waves(w: Writer) -> None:
+    """The function that larger operands are made with."""
+    if "waves" not in w.names:
+        w.write(WAVES.partition("\n\n")[2].strip())
+
+
 def operand(w: Writer, letter: str, *, free: bool) -> str:
     """A tensor of the program for one operand of a sample; one of the right shape and type, unless the choice is ``free``."""
     wanted = operands()[letter]
     found = w.kinds_of(torch.Tensor, lambda t: (t.shape == wanted.shape or (free and t.ndim == wanted.ndim)) and (t.dtype == wanted.dtype or (free and t.is_floating_point() == wanted.is_floating_point())))
     if found:
         return found[w.digit(len(found))]
+    if letter in MORE:
+        waves(w)
+        return w.make("t", MORE[letter])
     dtype = str(wanted.dtype).removeprefix("torch.")
     text = str(wanted.tolist())
     grad = ", requires_grad=True" if wanted.requires_grad and wanted.is_leaf else ""

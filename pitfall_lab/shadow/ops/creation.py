@@ -282,7 +282,11 @@ def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
     storage = e.numpy_storage(base, kind)
     item = ndarray.itemsize
     offset = (ndarray.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // item
-    return ShadowTensor(e.graph, storage, ndarray.shape, tuple(s // item for s in ndarray.strides), offset, kind, Counter())
+    counter = None if e.inference else Counter()
+    tensor = ShadowTensor(e.graph, storage, ndarray.shape, tuple(s // item for s in ndarray.strides), offset, kind, counter)
+    if e.inference:
+        tensor.inference = e.met_inference = True
+    return tensor
 
 
 def memory_of(array: np.ndarray) -> np.ndarray:

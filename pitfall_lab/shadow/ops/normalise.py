@@ -27,6 +27,20 @@ def _spread(x: np.ndarray, axes: tuple[int, ...], eps: float) -> tuple[np.ndarra
     return mean, 1 / np.sqrt(((wide - mean) ** 2).mean(axis=axes, keepdims=True) + eps)
 
 
+CONDITION = {np.dtype(np.float64): 4096.0}
+"""How many times its spread the largest number of a row may be (16 in float32). A mean is known up to one rounding of that number, and
+what is left after subtracting it is divided by the spread: beyond this, the comparison's tolerance is used up by the order in which
+torch's kernel happens to add. ``eps`` bounds the spread from below, so a row of zeros is fine and a row of ones is not."""
+SQUARED = {np.dtype(np.float64): 1e150}
+"""Larger numbers (1e18 in float32) have squares that overflow, in a kernel that squares them."""
+
+
+def _is_settled(x: np.ndarray, rstd: np.ndarray) -> bool:
+    """Whether the normalised numbers do not depend on how torch's kernel computes mean and spread."""
+    size = np.nan_to_num(np.abs(x), posinf=0)
+    return not (size * np.nan_to_num(rstd) > CONDITION.get(x.dtype, 16.0)).any() and not (size > SQUARED.get(x.dtype, 1e18)).any()
+
+
 def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """The gradient through mean and variance that were computed from the input itself."""
     return rstd * (g - g.mean(axis=axes, keepdims=True) - normal * (g * normal).mean(axis=axes, keepdims=True))
@@ -127,13 +141,15 @@ def _normalised(e: Engine, name: str, input: ShadowTensor, weight: Any, bias: An
         table = dict(zip(map(id, tensors), found, strict=True))
         statistics = _spread(found[0], axes, eps) if training else (table[id(running[0])].reshape(column), 1 / np.sqrt(table[id(running[1])].reshape(column) + eps))
         values = (found[0] - statistics[0]) * statistics[1]
+        if training and not _is_settled(found[0], statistics[1]):
+            values, statistics = None, (None, None)
         for x, combine in ((weight, np.multiply), (bias, np.add)):
-            if x is not None:
+            if x is not None and values is not None:
                 values = combine(values, table[id(x)] if column is None else table[id(x)].reshape(column))
     result = new(e, input.shape, input.dtype, values, None if batch is None else suggested(input.shape, input))
     if node is not None:
         own(node, result)
-        node.keep(*(Saved(f"result{k + 1}", private(e, s.astype(np.float64), input.dtype), own=True) for k, s in enumerate(statistics)))
+        node.keep(*(Saved(f"result{k + 1}", private(e, s if s is None else s.astype(np.float64), input.dtype), own=True) for k, s in enumerate(statistics)))
     return result
 
 
@@ -162,8 +178,10 @@ def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias:
         mean, rstd = _spread(rows, (2,), eps)
         return ((rows - mean) * rstd).reshape(x.shape), mean[..., 0], rstd[..., 0]
 
-    def forward(x: np.ndarray, w: Any, b: Any) -> tuple[Any, ...]:
+    def forward(x: np.ndarray, w: Any, b: Any) -> tuple[Any, ...] | None:
         normal, mean, rstd = spread(x)
+        if not _is_settled(x.reshape(grouped), rstd[..., None]):
+            return None
         scaled = normal if w is None else normal * w.reshape(column)
         return scaled if b is None else scaled + b.reshape(column), mean, rstd
 
@@ -205,6 +223,8 @@ def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, e
     shape = tuple(normalized_shape)
     if input.shape[input.ndim - len(shape) :] != shape or input.dtype not in ("float32", "float64") or (weight is not None and weight.dtype != input.dtype):
         raise Unmodelled("rms_norm of operands that do not fit")
+    if weight is not None and weight.shape != shape:
+        raise runtime(f"Expected weight to be of same shape as normalized_shape, but got weight of shape {list(weight.shape)} and normalized_shape = {list(shape)}", "shape")
     room = float(np.finfo(np.float32 if input.dtype == "float32" else np.float64).eps) if eps is None else eps
     mean = reduce.mean(e, pointwise.pow(e, input, 2), tuple(range(input.ndim - len(shape), input.ndim)), keepdim=True)
     scale = pointwise.RUNS["rsqrt"][0](e, pointwise.add_number_(e, mean, room))

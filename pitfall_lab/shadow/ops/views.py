@@ -771,7 +771,7 @@ def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, str
     e.graph.bump(self.counter)
     if node is not None:
         node.outputs.append((shape, self.dtype))
-        e.graph.rebase(self, node)
+        self.node, self.output_nr = node, 0  # torch does not move the hook of ``retain_grad`` here, and stumbles over that later
     return self
 
 
@@ -802,6 +802,9 @@ def unsqueeze_(e: Engine, self: Any, dim: int) -> ShadowTensor:
 @op(".t_", kind="inplace", samples=("h.t_()", "p.t_()"))
 def t_in_place(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
+    e.graph.check_inplace(self, records(e, self))
+    if self.ndim > 2:
+        raise runtime(f"t_() expects a tensor with <= 2 dimensions, but self is {self.ndim}D", "shape")
     return reshape_in_place(e, self, "TBackward1", self.shape[::-1], self.stride[::-1], lambda g, s: (g.T,))
 
 
