@@ -39,7 +39,7 @@ class Memory:
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
         """Compare the numbers and go on with torch's, which differ by rounding at most."""
-        observed = facts.flat_values(real, self.limit)
+        observed = self._observed(storage, real)
         modelled = storage.shadow.data
         if observed is None:
             return True
@@ -59,9 +59,14 @@ class Memory:
         floats = (data for data in self._operands if data.dtype.kind in "fc")
         return max((float(np.abs(data[np.isfinite(data)]).max(initial=0.0)) * max(data.size, 1) for data in floats), default=0.0)
 
+    def _observed(self, storage: StorageRecord, real: Any) -> np.ndarray | None:
+        """What lies in the memory; what torch has reserved behind it (``F.mse_loss`` adds up in the memory of the differences) is nobody's."""
+        flat = facts.flat_values(real, self.limit)
+        return flat if flat is None else flat[: storage.shadow.size]
+
     def fill(self, storage: StorageRecord, real: Any) -> None:
         """Give the shadow numbers that it could not compute."""
-        flat = facts.flat_values(real, self.limit)
+        flat = self._observed(storage, real)
         if flat is not None and flat.size == storage.shadow.size:
             self._engine.fill(storage.shadow, flat)
 
@@ -89,7 +94,7 @@ class Memory:
 
     def catch_up(self, storage: StorageRecord, real: Any, span: Span | None = None, *, announce: bool) -> list[Effect]:
         """Compare the memory with what it was after the last event; a difference is a write that no version counted."""
-        observed = facts.flat_values(real, self.limit)
+        observed = self._observed(storage, real)
         modelled = storage.shadow.data
         if observed is None or modelled is None or observed.dtype != modelled.dtype or observed.size != modelled.size:
             return []

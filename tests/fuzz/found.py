@@ -150,4 +150,80 @@ g1 = torch.autograd.grad(t1.sum(), t1)[0]
 g1 += t1
 g1.detach_()
 """,
+    "an array met in inference mode": """
+import numpy as np
+with torch.inference_mode():
+    t1 = torch.from_numpy(np.arange(6.0))
+    t2 = torch.as_tensor(np.ones(3))
+with torch.no_grad():
+    t1.mul_(2)
+""",
+    "t_ refuses three dimensions": """
+t1 = torch.zeros(2, 1, 2)
+t1.t_()
+""",
+    "a gradient summed over a stretched dimension is laid out anew": """
+t1 = torch.tensor([[1.25], [-1.5], [1.5]], requires_grad=True)
+(torch.ones(2, 3).t() * t1).sum().backward()
+""",
+    "rows of one number have a spread that is all rounding": """
+t1 = torch.full((6, 3), 0.7310586)
+t2 = F.batch_norm(t1, None, None, training=True)
+t3 = F.layer_norm(t1 * 1e20, (3,))
+t4 = F.group_norm(t1, 1)
+""",
+    "a write without a model gives the hidden base of a row's linear layer a history": """
+t1 = torch.tensor([-0.75, 0.125, 0.75], requires_grad=True)
+t2 = F.linear(t1, torch.ones(2, 3), torch.ones(2))
+t2[True] = 1
+t2.view(-1).add_(2)
+""",
+    "a copy brings its gradient along": """
+import copy
+t1 = torch.tensor([-0.75, 0.125, 0.75], requires_grad=True)
+t1.sum().backward()
+t2 = copy.deepcopy(t1)
+t2.sum().backward()
+""",
+    "squeeze_ and its like leave the hook of retain_grad behind": """
+t1 = torch.tensor([[0.5, -1.0, 2.0]], requires_grad=True).exp()
+t1.sum().backward(inputs=[t1])
+t1.squeeze_()
+t1.sub_(1)
+""",
+    "a backward that nobody modelled fails after it has filled a leaf": """
+t1 = torch.tensor([0.125, 0.75, 0.25], requires_grad=True)
+t2 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t3 = t1.norm()
+t3.masked_scatter_(t3 > 0, t1)
+(t3 * t2 + 1).as_strided((2,), (1,)).sum().backward(create_graph=True)
+t4 = t2.grad
+""",
+    "a view of a gradient from autograd.grad": """
+t1 = torch.tensor([0.0, 4.0, -1.0], requires_grad=True)
+t2 = torch.autograd.grad(t1.sum(), t1)[0].T
+t2.mul_(t1)
+""",
+    "rms_norm looks at its weight first": """
+t1 = F.rms_norm(torch.ones(2, 3), (3,), torch.ones(2))
+""",
+    "the median of a NaN": """
+t1 = torch.tensor([0.5, -1.0, 2.0]).log().median()
+t2 = torch.tensor([[0.5, -1.0, 2.0], [0.5, 1.0, 2.0]]).log().median(1)
+""",
+    "unused gradients are zeros laid out like the tensor": """
+t1 = torch.ones(2, 3, requires_grad=True)
+t2 = t1.t() * 1
+t3 = torch.autograd.grad(t1.sum(), t2, materialize_grads=True)[0]
+""",
+    "mse_loss leaves room behind its result": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True)
+t2 = F.mse_loss(t1, torch.tensor([1.0, 2.0]))
+t2[True] = 2
+t3 = t2.detach().clone()
+""",
+    "a tensor can be channels_last by its sizes of 1": """
+t1 = ~torch.tensor([True, False, True, True, True, True]).as_strided((1, 3, 1, 2), (3, 1, 6, 3))
+t2 = -torch.arange(6.0).as_strided((1, 3, 1, 2), (3, 1, 6, 3))
+""",
 }

@@ -18,7 +18,7 @@ from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Edge
 from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
-from pitfall_lab.shadow.ops.kit import new, tensor_only
+from pitfall_lab.shadow.ops.kit import new, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import ENTRIES, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -192,7 +192,7 @@ def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: boo
     if gradient is None:
         if not unused_ok:
             raise runtime(errors.UNUSED.format(index=k), "no-gradient", tensor=x)
-        return new(e, x.shape, x.dtype, np.zeros(())) if zeros else None
+        return new(e, x.shape, x.dtype, np.zeros(()), preserved(x)) if zeros else None
     return detached(e, gradient, x)
 
 

@@ -23,6 +23,7 @@ from pitfall_lab.shadow.dtypes import BOOL, DType, can_cast, default_float, from
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Edge, Node, Saved, Vjp, positions
+from pitfall_lab.shadow.ops.memory_format import channels_last_strides, follows
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf, contiguous_strides, is_contiguous, is_dense
 
 OVERLAP_LIMIT = 4096
@@ -86,6 +87,8 @@ def layout(shape: Shape, operands: Sequence[ShadowTensor], *, alone: bool = True
     if alone and all(t.shape == shape for t in operands):
         if all(is_contiguous(t.shape, t.stride) for t in operands):
             return contiguous_strides(shape)
+        if len(shape) == 4 and all(follows(t.shape, t.stride, "channels_last") for t in operands):
+            return channels_last_strides(shape)
         first = operands[0].stride
         if all(t.stride == first and is_dense(t.shape, t.stride) for t in operands):
             return first

@@ -329,6 +329,8 @@ def topk(e: Engine, input: Any, k: int, dim: int = -1, largest: bool = True, sor
 
 def _median_place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarray:
     places = np.take(np.argsort(x, axis=axis, kind="stable"), [(x.shape[axis] - 1) // 2], axis)
+    missing = np.isnan(x)
+    places = np.where(missing.any(axis, keepdims=True), missing.argmax(axis, keepdims=True), places)  # a NaN is any row's median
     return places if keepdims else np.squeeze(places, axis)
 
 
@@ -346,7 +348,7 @@ def median(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any
         return along(e, "MedianBackward1", input, wrap_dim(dim, input.ndim), keepdim, _unique_median_place)
     if input.numel == 0:
         raise Unmodelled("median of nothing")
-    return pure(e, evenly_rule("MedianBackward0", lambda x: np.sort(x.reshape(-1))[(x.size - 1) // 2]), (input,), (), input.dtype)
+    return pure(e, evenly_rule("MedianBackward0", lambda x: x.flat[_median_place(x.reshape(-1), 0)]), (input,), (), input.dtype)
 
 
 # -- moving elements
