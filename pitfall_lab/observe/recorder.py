@@ -150,6 +150,8 @@ class Recorder(TorchFunctionMode):
         self._outside: tuple[FrameType | None, tuple[str, ...]] = (None, ())
         self._backward_frame: FrameType | None = None
         self._in_region = False
+        # A composite's own part may come under the composite's name (``super().unflatten(...)``): it is not opened for ever.
+        self._opened: list[Any] = []
 
     def __torch_function__(self, func: Callable[..., Any], _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Pass one call on to torch, telling the listener before and after."""
@@ -180,8 +182,12 @@ class Recorder(TorchFunctionMode):
             return run(func, args, kwargs) if self._backward_frame is None else self._pass_on(func, run, args, kwargs)
         try:
             if verdict is Verdict.OPEN:
-                with self:
-                    result = run(private_copy(func), args, kwargs)
+                self._opened.append(func)
+                try:
+                    with self:
+                        result = run(private_copy(func), args, kwargs)
+                finally:
+                    self._opened.pop()
                 self._guarded(self._listener.composed, call, result)
                 return result
             result = self._inside(func, run, call, args, kwargs) if verdict is Verdict.INSIDE else run(func, args, kwargs)
@@ -247,7 +253,7 @@ class Recorder(TorchFunctionMode):
                 span = self._sources.statement(span)
             call = Call(
                 name, func, args, kwargs, span, self._sources.scope(frame), frame,
-                torch.is_grad_enabled(), torch.is_inference_mode_enabled(), is_composite(func), frame is caller,
+                torch.is_grad_enabled(), torch.is_inference_mode_enabled(), func not in self._opened and is_composite(func), frame is caller,
             )  # fmt: skip
             return call, self._listener.before(call)
         except Exception as error:  # whatever goes wrong in us must not reach the learner's program

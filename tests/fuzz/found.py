@@ -226,4 +226,8 @@ t3 = t2.detach().clone()
 t1 = ~torch.tensor([True, False, True, True, True, True]).as_strided((1, 3, 1, 2), (3, 1, 6, 3))
 t2 = -torch.arange(6.0).as_strided((1, 3, 1, 2), (3, 1, 6, 3))
 """,
+    "a composite whose part has its own name": """
+t1 = torch.tensor(1.0)
+t2 = t1.unflatten(0, (1, -1))
+""",
 }
