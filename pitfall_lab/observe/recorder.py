@@ -253,7 +253,8 @@ class Recorder(TorchFunctionMode):
                 span = self._sources.statement(span)
             call = Call(
                 name, func, args, kwargs, span, self._sources.scope(frame), frame,
-                torch.is_grad_enabled(), torch.is_inference_mode_enabled(), func not in self._opened and is_composite(func), frame is caller,
+                torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+                func not in self._opened and is_composite(func), frame is caller,
             )  # fmt: skip
             return call, self._listener.before(call)
         except Exception as error:  # whatever goes wrong in us must not reach the learner's program

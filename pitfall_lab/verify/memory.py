@@ -60,7 +60,7 @@ class Memory:
         return max((float(np.abs(data[np.isfinite(data)]).max(initial=0.0)) * max(data.size, 1) for data in floats), default=0.0)
 
     def _observed(self, storage: StorageRecord, real: Any) -> np.ndarray | None:
-        """What lies in the memory; what torch has reserved behind it (``F.mse_loss`` adds up in the memory of the differences) is nobody's."""
+        """What lies in the memory; what torch has reserved behind it (``F.mse_loss`` adds up in the differences) is nobody's."""
         flat = facts.flat_values(real, self.limit)
         return flat if flat is None else flat[: storage.shadow.size]
 
