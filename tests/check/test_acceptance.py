@@ -31,8 +31,12 @@ def examined(path: Path, shop: Workshop) -> tuple[Subject, Trace, list[Finding]]
     return EXAMINED[path]
 
 
+# What has to be decided by a person: which differentiable quantity stands for the one that is not, what a parameter was meant for.
+NO_FIX = {"cut_argmax", "cut_numpy_helper", "cut_threshold", "too_large_for_bias", "unused_parameter"}
+
+
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
-def test_check_names_the_lines_and_gives_a_fix_that_works(path: Path, shop: Workshop) -> None:
+def test_check_names_the_lines_and_gives_a_fix_that_works_where_there_is_one(path: Path, shop: Workshop) -> None:
     subject, trace, findings = examined(path, shop)
     assert trace.disagreements == ()
     (finding,) = findings
@@ -45,8 +49,10 @@ def test_check_names_the_lines_and_gives_a_fix_that_works(path: Path, shop: Work
         assert finding.predicted is not silent
     else:
         assert roles
-    assert finding.fixes
     assert all(fix.verified for fix in finding.fixes)
+    assert bool(finding.fixes) is (path.stem not in NO_FIX)
+    if not finding.fixes:
+        return
     repaired = Subject(apply(subject.source, finding.fixes[0].edits), subject.name, subject.path)
     assert shop.witness(repaired)["error"] is None
     assert find(shop.trace(repaired)) == []

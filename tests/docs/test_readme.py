@@ -93,9 +93,11 @@ def test_a_part_of_the_tests_can_be_run(line: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("python3 -m tests.bench.")])
 def test_a_benchmark_prints_its_figures(line: str, folder: Path) -> None:
-    done = python(ROOT, *shlex.split(line)[1:], "1")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert re.search(r"\d+\.\d (x|ms)|\d+\.\d\d s", done.stdout)
+    fewest = "--short" if line.endswith("overhead") else "1"
+    done = python(ROOT, *shlex.split(line)[1:], fewest)
+    # The figures of a short run on a busy machine may be over a budget: it says so, and tests/bench holds the limits.
+    assert done.returncode == 0 or "over budget" in done.stdout, done.stderr[-2000:]
+    assert re.search(r"\d+\.\d+ (x|ms)|\d+\.\d\d s", done.stdout)
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("python3 -m tests.check.")])

@@ -13,7 +13,7 @@ import numpy as np
 
 from pitfall_lab.shadow.dtypes import BOOL, INT64
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import indexing, views
 from pitfall_lab.shadow.ops.kit import (
@@ -51,6 +51,9 @@ def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool
     tensor_only(self, values, *indices)
     if accumulate:
         raise Unmodelled("index_put_ that accumulates")
+    if len(indices) > self.ndim:
+        text = f"too many indices for tensor of dimension {self.ndim} (got {len(indices)})"
+        raise ShadowError("IndexError", text, "shape", tensor=self)
     indexing.put(e, self, list(indices), values)
     return self
 
