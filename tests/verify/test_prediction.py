@@ -54,7 +54,7 @@ FAILING = [name for name, path in FILES.items() if raises(path)]
 SILENT = [name for name, path in FILES.items() if path.name.startswith(("silent_", "numpy_")) and path.stem != "numpy_roundtrip"]
 
 #: Of what is read from torch, all that a prediction may ask: the settings that change what every operation means.
-SETTINGS = {"autocasting", "default_dtype", "distributed", "may_read_saved"}
+SETTINGS = {"autocasting", "default_dtype", "deterministic", "distributed", "may_read_saved"}
 
 
 def sentence(message: str) -> str:

@@ -255,11 +255,11 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
 
 def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
     """``nll_loss_nd``: any number of inner dimensions is seen as two."""
-    _plain(e, "nll_loss_forward" if log_probs.ndim <= 2 else "nll_loss2d_forward", weight=weight)
     if log_probs.ndim < 1:
         raise value_error("Expected 1 or more dimensions (got 0)")
     if log_probs.ndim != 1 and log_probs.shape[:1] != target.shape[:1]:
         raise value_error(f"Expected input batch_size ({log_probs.shape[0]}) to match target batch_size ({(*target.shape, 1)[0]}).")
+    _plain(e, "nll_loss_forward" if log_probs.ndim <= 2 else "nll_loss2d_forward", weight=weight)
     if log_probs.ndim <= 2:
         return _nll(e, "NllLossBackward0", log_probs, target, weight, ignore_index, reduction)
     if log_probs.ndim == 4:
@@ -391,6 +391,8 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
     def forward(x: np.ndarray, y: np.ndarray, w: Any) -> Any:
         if np.any((x < 0) | (x > 1)):
             raise runtime("all elements of input should be between 0 and 1")
+        if np.any((y < 0) | (y > 1)):
+            raise runtime("all elements of target should be between 0 and 1")
         loss = -(y * np.maximum(np.log(x), -100) + (1 - y) * np.maximum(np.log(1 - x), -100))
         return _reduce(loss if w is None else loss * w, reduction)
 
@@ -638,9 +640,11 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
     """(N, C) scores and N classes: every other class must be ``margin`` below."""
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
-    _plain(e, "multi_margin_loss", weight=weight)
     if p not in (1, 2):
         raise value_error("only p == 1 and p == 2 supported")
+    if weight is not None and weight.ndim != 1:
+        raise value_error("weight must be one-dimensional")
+    _plain(e, "multi_margin_loss", weight=weight)
     if input.ndim != 2 or target.shape != input.shape[:1] or target.dtype != "int64" or (weight is not None and weight.shape != input.shape[1:]):
         raise Unmodelled("multi_margin_loss of operands that do not fit")
     if not input.numel:
