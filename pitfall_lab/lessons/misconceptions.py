@@ -234,3 +234,49 @@ def no_grad_hides_versions(policy: Policy) -> Policy:
 def backward_overwrites_grad(policy: Policy) -> Policy:
     """Articles 2, 3 and 4 all warn of it."""
     return replace(policy, backward_overwrites_grad=True)
+
+
+@misconception(
+    belief=T(en="I think backward() can be called on any result, whatever its size.", zh="我以为任何大小的结果都能调用 backward()。"),
+    tempting=T(en="In most programs it is called on a loss, and a loss is one number.", zh="多数程序对损失调用它，而损失是一个数。"),
+    fact=T(
+        en="Without an argument, backward() starts from exactly one number. More must be reduced first, or weighted by an argument.",
+        zh="不带参数时，backward() 只能从一个数开始。更大的结果要先归约，或用参数给出权重。",
+    ),
+    check=(
+        "w = torch.ones(2, requires_grad=True)\n"
+        "try:\n    (w * 2).backward()\n    raise AssertionError\n"
+        "except RuntimeError as e:\n    assert 'only for scalar outputs' in str(e)"
+    ),
+)
+def backward_sums_elements(policy: Policy) -> Policy:
+    """Article 0, section 1.2, calls backward on three elements."""
+    return replace(policy, backward_sums_elements=True)
+
+
+@misconception(
+    belief=T(en="I think * is the product of matrices.", zh="我以为 * 是矩阵乘积。"),
+    tempting=T(en="In algebra, two matrices beside each other are multiplied as matrices.", zh="在代数里，两个矩阵写在一起就是矩阵相乘。"),
+    fact=T(
+        en="* multiplies element by element, and so do + and /; the product of matrices is @.",
+        zh="* 逐元素相乘，+ 和 / 也是如此；矩阵乘积是 @。",
+    ),
+    check="m = torch.tensor([[1., 1.], [0., 1.]])\nassert (m * m).tolist() == [[1, 1], [0, 1]] and (m @ m).tolist() == [[1, 2], [0, 1]]",
+)
+def star_multiplies_matrices(policy: Policy) -> Policy:
+    """Articles 0, 2, 3 and 4 list * and @ side by side."""
+    return replace(policy, star_multiplies_matrices=True)
+
+
+@misconception(
+    belief=T(en="I think squeeze() never touches the batch dimension.", zh="我以为 squeeze() 不会动批次维。"),
+    tempting=T(en="With more than one sample in the batch it never does.", zh="只要批次里不止一个样本，确实如此。"),
+    fact=T(
+        en="squeeze() without an argument drops every dimension of size 1, a batch of one sample too.",
+        zh="不带参数的 squeeze() 会去掉每个长度为 1 的维度，只有一个样本的批次也不例外。",
+    ),
+    check="assert torch.zeros(4, 1).squeeze().shape == (4,) and torch.zeros(1, 1).squeeze().shape == ()",
+)
+def squeeze_keeps_batch(policy: Policy) -> Policy:
+    """Article 4, section 5."""
+    return replace(policy, squeeze_keeps_batch=True)

@@ -87,6 +87,8 @@ BELIEFS: dict[str, Belief] = {
         T(en="A parameter may be changed in place at any time.", zh="参数随时可以就地修改。"), LEAF + TRY.format("x += 1")),
     "inplace_never_breaks_backward": Belief(
         T(en="backward() remembers the values as they were.", zh="backward() 记得当时的数值。"), LEAF + "y = x.exp()\ny += 1\n" + TRY.format("y.sum().backward()")),
+    "backward_sums_elements": Belief(
+        T(en="backward() can be called on a result of any size.", zh="任何大小的结果都能调用 backward()。"), LEAF + TRY.format("(x * 3).backward()")),
     "backward_overwrites_grad": Belief(
         T(en="backward() replaces .grad.", zh="backward() 会替换 .grad。"), LEAF + "x.sum().backward()\nx.sum().backward()\nprint(x.grad.tolist())"),
     "zero_grad_leaves_zeros": Belief(
@@ -112,6 +114,10 @@ BELIEFS: dict[str, Belief] = {
     "equal_counts_pair_up": Belief(
         T(en="A column and a row of equal length are combined element by element.", zh="等长的一列和一行会逐个元素配对。"),
         "column, row = torch.ones(3, 1), torch.arange(3.)\nprint((column - row).shape)"),
+    "star_multiplies_matrices": Belief(
+        T(en="* of two matrices is their matrix product.", zh="两个矩阵的 * 就是矩阵乘积。"), "m = torch.tensor([[1, 1], [0, 1]])\nprint((m * m).tolist())"),
+    "squeeze_keeps_batch": Belief(
+        T(en="squeeze() keeps the batch dimension.", zh="squeeze() 会保留批次维。"), "print(tuple(torch.ones(1, 3, 1).squeeze().shape))"),
     "integer_division_stays_integer": Belief(
         T(en="Dividing integers gives integers.", zh="整数相除得到整数。"), "n = torch.tensor([3, 4])\nprint((n / 2).tolist())"),
     "no_grad_zeroes_grads": Belief(

@@ -60,6 +60,8 @@ class Policy:
     """A leaf may be changed in place at any time."""
     inplace_never_breaks_backward: bool = False
     """Backward uses the values as they were, no version is checked."""
+    backward_sums_elements: bool = False
+    """``backward()`` without an argument works for a result of any size, as for its sum."""
     backward_overwrites_grad: bool = False
     """``.grad`` holds the last gradient, not the sum."""
     zero_grad_leaves_zeros: bool = False
@@ -80,6 +82,10 @@ class Policy:
     """A tensor that requires grad becomes a parameter by being assigned to a module."""
     equal_counts_pair_up: bool = False
     """Operands with the same number of elements are combined one to one, whatever their shapes."""
+    star_multiplies_matrices: bool = False
+    """``*`` of two matrices is their matrix product."""
+    squeeze_keeps_batch: bool = False
+    """``squeeze()`` leaves the first dimension alone, the batch."""
     integer_division_stays_integer: bool = False
     """``/`` of two integer tensors gives integers."""
     no_grad_zeroes_grads: bool = False

@@ -36,9 +36,9 @@ def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) ->
             if not output.requires_grad:
                 result.append(None)
                 continue
-            if output.numel != 1:
+            if output.numel != 1 and not e.policy.backward_sums_elements:
                 raise runtime("grad can be implicitly created only for scalar outputs", "nonscalar-backward", tensor=output)
-            ones = new(e, output.shape, output.dtype, np.ones(()))
+            ones = new(e, output.shape, output.dtype, np.ones(output.shape))
             gradient = _given(ones, output.shape)
         else:
             tensor_only(g)

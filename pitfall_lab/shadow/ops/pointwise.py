@@ -34,7 +34,7 @@ from pitfall_lab.shadow.ops.kit import (
     pure,
     tensor_only,
 )  # fmt: skip
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.ops.registry import ENTRIES, add, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 SELF, RESULT = (Keep("self", 0),), (Keep("result", "result"),)
@@ -156,6 +156,8 @@ def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
 def mul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
+    if e.policy.star_multiplies_matrices and all(isinstance(x, ShadowTensor) and x.ndim == 2 for x in pair):
+        return ENTRIES["torch.matmul"].run(e, input, other)
     dtype = promoted(*pair)
     return pointwise(e, MUL, pair, dtype, dtype)
 

@@ -383,7 +383,7 @@ def squeeze(e: Engine, input: Any, dim: Any = None) -> ShadowTensor:
     if isinstance(dim, tuple | list):
         name, gone = "SqueezeBackward2", {wrap_dim(d, input.ndim) for d in dim}
     elif dim is None:
-        name, gone = "SqueezeBackward0", set(range(input.ndim))
+        name, gone = "SqueezeBackward0", set(range(int(e.policy.squeeze_keeps_batch), input.ndim))
     else:
         name, gone = "SqueezeBackward1", {wrap_dim(dim, input.ndim)}
     left = [d for d in range(input.ndim) if not (d in gone and input.shape[d] == 1)]
