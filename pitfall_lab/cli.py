@@ -1,4 +1,4 @@
-"""The console script ``pitfall-lab``: lab, check, explain, show, doctor.
+"""The console script ``pitfall-lab``: one command a module.
 
 Each command is one module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``. Only the module
 of the command that was asked for is imported, so that ``pitfall-lab --help`` answers at once and needs no torch.
@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("pitfall_lab.check.command", "run programs and notebooks and say where they bite, with fixes that were tried"),
     "explain": ("pitfall_lab.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
     "saves": ("pitfall_lab.saves", "print what an operation saves for backward, and which later write breaks it"),
+    "claims": ("pitfall_lab.lessons.claims.command", "run the programs that decide the chapters' claims on the installed torch"),
     "show": ("pitfall_lab.show", "write a self-contained page of a program or of a saved trace"),
     "doctor": ("pitfall_lab.doctor", "print what is installed and what to do about what is missing"),
 }
