@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("pitfall_lab.check.command", "run programs and notebooks and say where they bite, with fixes that were tried"),
     "explain": ("pitfall_lab.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
     "saves": ("pitfall_lab.saves", "print what an operation saves for backward, and which later write breaks it"),
-    "claims": ("pitfall_lab.lessons.claims.command", "run the programs that decide the chapters' claims on the installed torch"),
+    "claims": ("pitfall_lab.claims", "run the programs that decide the chapters' claims on the installed torch"),
     "show": ("pitfall_lab.show", "write a self-contained page of a program or of a saved trace"),
     "doctor": ("pitfall_lab.doctor", "print what is installed and what to do about what is missing"),
 }

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pitfall_lab import claims as command
 from pitfall_lab.cli import main
 from pitfall_lab.lessons.chapters import CHAPTERS
-from pitfall_lab.lessons.claims import command, ledger
+from pitfall_lab.lessons.claims import ledger
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
