@@ -1,5 +1,7 @@
 """``%load_ext pitfall_lab`` and ``%%pitfall``: run a cell as it is, watched, and show the Explorer under it.
 
+(``%%exercise`` comes with the extension too: see :mod:`pitfall_lab.practice`.)
+
 The cell is not run *by* the magic. The magic line is taken off the text, IPython runs the rest like any other cell (errors,
 display, ``await``, history and all), and the recording is switched on before it and off after it.
 """
@@ -13,6 +15,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pitfall_lab.practice import Practice
 from pitfall_lab.trace import Language, T, Trace
 
 if TYPE_CHECKING:
@@ -103,11 +106,12 @@ class Watcher:
         self._workshop = Bench()
 
     def install(self) -> None:
-        """Hook into the kernel: one text transformer, two events, and a magic so that ``%lsmagic`` knows it."""
+        """Hook into the kernel: one text transformer, two events, and two magics."""
         self._shell.input_transformers_cleanup.insert(0, without_magic)
         self._shell.events.register("pre_run_cell", self.before)
         self._shell.events.register("post_run_cell", self.after)
         self._shell.register_magic_function(self._as_magic, "cell", "pitfall")
+        self._shell.register_magic_function(Practice(self._shell).magic, "cell", "exercise")
         self._workshop.warm()
 
     def remove(self) -> None:
@@ -116,7 +120,8 @@ class Watcher:
             self._shell.input_transformers_cleanup.remove(without_magic)
         self._shell.events.unregister("pre_run_cell", self.before)
         self._shell.events.unregister("post_run_cell", self.after)
-        self._shell.magics_manager.magics["cell"].pop("pitfall", None)
+        for name in ("pitfall", "exercise"):
+            self._shell.magics_manager.magics["cell"].pop(name, None)
         self._workshop.close()
 
     def _as_magic(self, line: str, cell: str) -> None:

@@ -1,73 +1,560 @@
-"""Exercises: properties that the learner's own cell must have, each checked on what it really does.
+"""Exercises: what a learner's cell must do, and what decides whether it does.
 
-An unsolved exercise is no error: it shows which properties hold, which do not, and why not.
+How to write one
+    The exercises of a chapter are in one file, ``exercises/c05_copies_and_views.py``, as ``EXERCISES = (Exercise(...), ...)``; being
+    there is enough. In the notebook the cell is ``%%exercise 5.1`` and below it the text of ``given``, with the tag ``exercise``.
+    Grading runs the cell in a namespace of its own, where ``torch``, ``nn``, ``F`` and ``np`` are imported, then ``inputs`` (which make
+    what the cell is tried on, from a seed that changes), then ``drive`` (which uses what the cell defines)::
+
+        Exercise(
+            key="5.1",
+            kind="repair",
+            title=T(en="A function that keeps its argument", zh="不改动参数的函数"),
+            task=T(en="`standardise` also changes the batch it was given. Repair it.", zh="……"),
+            given="def standardise(batch):\\n    batch -= batch.mean()\\n    return batch / batch.std()\\n",
+            inputs="batch = torch.randn(6) * 3 + 1",
+            drive="result = standardise(batch)",
+            properties=(
+                Property(T(en="the result is right", zh="结果正确"), as_solved("result")),
+                Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("batch")),
+                Property(T(en="a slice handed over leaves its base unchanged", zh="……"), unchanged("batch", inputs="batch = torch.randn(9)[2:6]")),
+            ),
+            hints=(T(...), T(...), T(...)),
+            right=("def standardise(batch):\\n    return (batch - batch.mean()) / batch.std()\\n", ...),  # at least two, different
+            wrong=("def standardise(batch):\\n    return torch.zeros(6)\\n", ...),                       # at least two: constant, hard-coded, half
+        )
+
+    Tests hold every exercise to this: ``given`` and each of ``wrong`` fail, each of ``right`` passes, there are three hints, everything
+    is there in both languages, and the notebook's cell is ``given``.
+
+What decides
+    A property's check gets an :class:`Attempt` and returns ``True``, ``False``, or a :class:`T` that says why not. It sees nothing of the
+    learner's objects but what expressions evaluate to, as plain data (tensors come as arrays), so the answers are data, and the cell
+    can run in another process. Ready-made checks; ``inputs=``, ``drive=`` replace the exercise's own, ``seeds=`` are the random inputs:
+
+    =================================== ===========================================================================================
+    ``as_solved("result", "w.grad")``   the expressions are, on random inputs, what they are with the first right solution in its place
+    ``equal("belief['a']", "kind(a)")`` two expressions are alike (``tell=False``: the reason does not give the answer away)
+    ``true("loss.ndim == 0", reason)``  an expression is true
+    ``gradient_as_solved("w", "x")``    backward runs, and these leaves have the gradients that they have with the solution
+    ``runs()``                          nothing is raised
+    ``fails("saved-tensor-modified")``  it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`) or the exception's type
+    ``finds("loss-broadcast")``         a rule finds its pitfall (name or code)
+    ``finds_nothing("PL101", ...)``     none of these rules does (without arguments: no rule of severity error or warning)
+    ``shared("a", "b")``                two tensors share memory; ``not_shared("a", "b")``: they do not
+    ``unchanged("batch")``              what ``inputs`` made under this name, and all of its storage, is as it was before ``drive``
+    ``in_place("t")``                   it is the same object on the same memory, with other values
+    ``storages(1, elements=2)``         while driven, at most so many storages with at least so many elements were made
+    ``updated_once("model.weight", 3)`` the parameter was written once in each of three steps (``None``: all parameters)
+    =================================== ===========================================================================================
+
+    In expressions ``shares(a, b)``, ``memory(t)``, ``before["x"].value`` (a copy of what ``inputs`` made), ``unchanged("x")`` and
+    ``in_place("x")`` are at hand besides everything that setup, cell, inputs and drive define.
+
+    A check of your own asks in the same way: ``attempt.value("w.grad", seed=1)``, ``attempt.call("standardise", "torch.randn(4)")``,
+    ``attempt.error()``, ``attempt.trace()``, ``attempt.findings()``, ``attempt.solution`` (the same of the first right solution). It must
+    be a pure function of what it gets: it is called again when an answer has arrived.
 """
 
 from __future__ import annotations
 
-import html
 import textwrap
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from pitfall_lab.lessons import boxes
+from pitfall_lab.lessons.attempt import Observation, Opaque, Problem, Request, observe
+from pitfall_lab.trace import Language, Note, T, Trace
+from pitfall_lab.trace.replay import states
+
+SEEDS = (1, 2, 3)
+
+Kind = Literal["repair", "predict", "write", "make-it-fail", "find-and-fix"]
+Check = Callable[["Attempt"], "bool | T"]
+Runner = Callable[[Sequence[Request]], Sequence[Observation]]
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One thing that a solution must do: the ``sentence`` says it, ``check`` decides it."""
+
+    sentence: T
+    check: Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exercise:
+    """An exercise: see the module's text."""
+
+    key: str
+    kind: Kind
+    title: T
+    task: T
+    given: str
+    properties: tuple[Property, ...]
+    hints: tuple[T, T, T]
+    right: tuple[str, ...]
+    wrong: tuple[str, ...]
+    setup: str = ""
+    inputs: str = ""
+    drive: str = ""
+
+    @property
+    def chapter(self) -> str:
+        """The number of its chapter, of two digits."""
+        return self.key.partition(".")[0].zfill(2)
+
+
+class _Missing(BaseException):  # no Exception: a check's own `except` must not swallow it
+    """The answer to a request is not there yet."""
+
+
+@dataclass(slots=True)
+class _Wishes:
+    """The runs that checks have asked for, and what was seen; requests that differ in their expressions alone are one run."""
+
+    seen: dict[Request, Observation] = field(default_factory=dict)
+    wanted: dict[Request, dict[str, None]] = field(default_factory=dict)
+
+    def ask(self, run: Request, expressions: tuple[str, ...]) -> Observation:
+        known = self.seen.get(run)
+        if known is not None and all(e in known.values for e in expressions):
+            return known
+        self.wanted.setdefault(run, {}).update(dict.fromkeys(expressions))
+        raise _Missing
+
+    def fulfil(self, runner: Runner) -> None:
+        runs = list(self.wanted)
+        requests = [replace(run, expressions=(*self._known(run), *self.wanted[run])) for run in runs]
+        self.wanted.clear()
+        self.seen.update(zip(runs, runner(requests), strict=True))
+
+    def _known(self, run: Request) -> Iterator[str]:
+        known = self.seen.get(run)
+        return (e for e in (known.values if known else ()) if e not in self.wanted[run])
+
+
+class Attempt:
+    """A learner's cell, as the checks of an exercise see it. ``inputs`` and ``drive`` are the exercise's when they are ``None``."""
+
+    def __init__(self, exercise: Exercise, source: str, wishes: _Wishes, solution: Attempt | None = None) -> None:
+        self.exercise = exercise
+        self.source = source
+        self._wishes = wishes
+        self._solution = solution
+
+    @property
+    def solution(self) -> Attempt:
+        """The same exercise with the first right solution in the learner's place."""
+        return self._solution or self
+
+    def look(
+        self, *expressions: str, inputs: str | None = None, drive: str | None = None, seed: int = 0, watched: bool = False
+    ) -> Observation:
+        """Run the cell, ``inputs`` and ``drive``, and return what was seen, with the values of ``expressions``."""
+        own = self.exercise
+        run = Request(
+            self.source,
+            own.setup,
+            own.inputs if inputs is None else inputs,
+            own.drive if drive is None else drive,
+            seed,
+            watched=watched,
+        )
+        return self._wishes.ask(run, expressions)
+
+    def value(self, expression: str, **run: Any) -> Any:
+        """Return what ``expression`` is after a run (``inputs=``, ``drive=``, ``seed=``), a :class:`Problem` when evaluating it raised."""
+        return self.look(expression, **run).values[expression]
+
+    def call(self, name: str, *arguments: str, seed: int = 0) -> Any:
+        """Return what the cell's function returns for these arguments (expressions); a :class:`Problem` when it raises."""
+        return self.value(f"{name}({', '.join(arguments)})", inputs="", drive="", seed=seed)
+
+    def error(self, **run: Any) -> Problem | None:
+        """Return what ended a run."""
+        return self.look(**run).error
+
+    def trace(self, **run: Any) -> Trace:
+        """Return the trace of a run: of the cell, the inputs and the drive, one below the other."""
+        found = self.look(watched=True, **run).trace
+        return found or Trace(notes=(Note("stopped", "The cell was not observed.", "没有观察此单元格。"),))
+
+    def findings(self, **run: Any) -> frozenset[str]:
+        """Return the codes and names of the rules that find something in a run."""
+        return frozenset(word for finding in _found(self.trace(**run)) for word in (finding.rule, finding.name))
+
+
+def _found(trace: Trace) -> list[Any]:
+    from pitfall_lab.rules import find
+
+    return find(trace)
+
+
+# ---------------------------------------------------------------- ready-made checks
+
+
+def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True, **run: Any) -> Check:
+    """Check that expressions are, for each seed, what they are with the first right solution in the learner's place."""
+    seeds = tuple(seeds)
+
+    def check(attempt: Attempt) -> bool | T:
+        for seed in seeds:
+            got = attempt.look(*expressions, seed=seed, **run).values
+            meant = attempt.solution.look(*expressions, seed=seed, **run).values
+            for expression in expressions:
+                if not alike(got[expression], meant[expression]):
+                    return _differs(expression, got[expression], meant[expression] if tell else None)
+        return True
+
+    return check
+
+
+def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: bool = True, **run: Any) -> Check:
+    """Check that two expressions are alike, for each seed."""
+    seeds = tuple(seeds)
+
+    def check(attempt: Attempt) -> bool | T:
+        for seed in seeds:
+            values = attempt.look(expression, meant, seed=seed, **run).values
+            if isinstance(values[meant], Problem) or not alike(values[expression], values[meant]):
+                return _differs(expression, values[expression], values[meant] if tell else None)
+        return True
+
+    return check
+
+
+def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
+    """Check that an expression is true, for each seed; ``reason`` is said when it is not."""
+    seeds = tuple(seeds)
+
+    def check(attempt: Attempt) -> bool | T:
+        for seed in seeds:
+            value = attempt.value(expression, seed=seed, **run)
+            if isinstance(value, Problem):
+                return value.say()
+            if not (value.all() if isinstance(value, np.ndarray) else value) or isinstance(value, Opaque):
+                return reason or False
+        return True
+
+    return check
+
+
+def runs(*, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
+    """Check that nothing is raised."""
+    seeds = tuple(seeds)
+
+    def check(attempt: Attempt) -> bool | T:
+        errors = [attempt.error(seed=seed, **run) for seed in seeds]
+        return next((error.say() for error in errors if error is not None), True)
+
+    return check
+
+
+def gradient_as_solved(*leaves: str, **options: Any) -> Check:
+    """Check that nothing is raised and that these leaves have the gradients that they have with the solution."""
+    grads = tuple(f"{leaf}.grad" for leaf in leaves)
+    raised, same = runs(**options), as_solved(*grads, **options)
+
+    def check(attempt: Attempt) -> bool | T:
+        verdict = raised(attempt)
+        return same(attempt) if verdict is True else verdict
+
+    return check
+
+
+def fails(kind: str, **run: Any) -> Check:
+    """Check that the run raises: ``kind`` is the kind of failure in the trace, or the type of the exception."""
+
+    def check(attempt: Attempt) -> bool | T:
+        seen = attempt.look(watched=True, **run)
+        failure = seen.trace.outcome.failure if seen.trace else None
+        if seen.error is None or failure is None:
+            return T(en="nothing was raised", zh="没有抛出错误")
+        if kind in (failure.kind, failure.type) and not seen.in_cell:
+            return True
+        return seen.error.say()
+
+    return check
+
+
+def finds(rule: str, **run: Any) -> Check:
+    """Check that a rule (its name or code) finds its pitfall."""
+
+    def check(attempt: Attempt) -> bool | T:
+        found = attempt.findings(**run)
+        return rule in found or T(en=f"nothing of {rule} was found", zh=f"没有发现 {rule}")
+
+    return check
+
+
+def finds_nothing(*rules: str, **run: Any) -> Check:
+    """Check that nothing is raised and that none of these rules (without arguments: no rule above ``info``) finds anything."""
+
+    def check(attempt: Attempt) -> bool | T:
+        trace = attempt.trace(**run)
+        if trace.outcome.failure is not None:
+            error = attempt.look(watched=True, **run).error
+            return error.say() if error else False
+        for finding in _found(trace):
+            wanted = finding.rule in rules or finding.name in rules if rules else finding.severity != "info"
+            if wanted:
+                return finding.message if isinstance(finding.message, T) else False
+        return True
+
+    return check
+
+
+def shared(a: str, b: str, **run: Any) -> Check:
+    """Check that two tensors (expressions) stand on the same memory."""
+    return true(f"shares({a}, {b})", T(en=f"{a} and {b} share no memory", zh=f"{a} 与 {b} 不共享内存"), **run)
+
+
+def not_shared(a: str, b: str, **run: Any) -> Check:
+    """Check that two tensors (expressions) do not stand on the same memory."""
+    return true(f"not shares({a}, {b})", T(en=f"{a} and {b} share their memory", zh=f"{a} 与 {b} 共享内存"), **run)
+
+
+def unchanged(name: str, **run: Any) -> Check:
+    """Check that the drive leaves what ``inputs`` made under this name as it was, and all of its storage."""
+    return true(f"unchanged({name!r})", T(en=f"{name} (or the memory that it stands on) was changed", zh=f"{name}(或其所在的内存)被改动了"), **run)
+
+
+def in_place(name: str, **run: Any) -> Check:
+    """Check that the drive writes into what ``inputs`` made under this name: the same object, the same memory, other values."""
+    return true(f"in_place({name!r})", T(en=f"{name} was not written in place", zh=f"{name} 没有被就地写入"), **run)
+
+
+def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
+    """Check that no more than so many storages of at least so many elements come to be while the cell is driven."""
+
+    def check(attempt: Attempt) -> bool | T:
+        seen = attempt.look(watched=True, **run)
+        if seen.error is not None or seen.trace is None:
+            return seen.error.say() if seen.error else False
+        start = _begin(seen)
+        made = [
+            effect.value["size"]
+            for event in seen.trace.events
+            if event.step > start
+            for effect in event.effects
+            if effect.path.startswith("storages.") and effect.path.count(".") == 1 and effect.value["size"] >= elements
+        ]
+        return len(made) <= at_most or T(en=f"{len(made)} storages were made", zh=f"新建了 {len(made)} 块存储")
+
+    return check
+
+
+def _begin(seen: Observation) -> int:
+    """Return the last step that belongs to the cell's own run or to the inputs."""
+    assert seen.trace is not None
+    before = [
+        event.step
+        for event in seen.trace.events
+        if event.span is not None and ((event.span.line < seen.made and not event.scope) or seen.made <= event.span.line < seen.driven)
+    ]
+    return max(before, default=-1)
+
+
+def updated_once(parameter: str | None, steps: int, **run: Any) -> Check:
+    """Check that a parameter (its name in the trace; ``None``: each that backward reached) was written once in each of ``steps`` steps.
+
+    Writes before the first backward (initial values) do not count; writes by one line between two backwards are one update.
+    """
+
+    def check(attempt: Attempt) -> bool | T:
+        seen = attempt.look(watched=True, **run)
+        if seen.error is not None or seen.trace is None:
+            return seen.error.say() if seen.error else False
+        counts = {name: n for name, n in _updates(seen.trace).items() if parameter in (None, name)}
+        if not counts:
+            return T(en="no parameter was seen", zh="没有看到参数")
+        for name, count in counts.items():
+            if count != steps:
+                en = f"{name} was updated {count} times in {steps} steps"
+                return T(en=en, zh=f"{name} 在 {steps} 步中更新了 {count} 次")
+        return True
+
+    return check
+
+
+def _updates(trace: Trace) -> dict[str, int]:
+    """Return how often each leaf that wants a gradient was written after the first backward, by name."""
+    updates: dict[str, set[tuple[int, int | None]]] = {}
+    backwards = 0
+    final: dict[str, Any] = {}
+    for event, state in states(trace):
+        final = state["tensors"]
+        backwards += event.kind == "call" and event.name in ("backward", "grad") and event.parent is None
+        if backwards and event.kind == "call":
+            for label in event.writes:
+                updates.setdefault(label, set()).add((backwards, event.span.line if event.span else None))
+    leaves = {t["storage"]: t["names"][0] for t in final.values() if t["requires_grad"] and t["is_leaf"] and t["names"]}
+    return {name: len(updates.get(label, ())) for label, name in leaves.items()}
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two plain values are the same: floating numbers up to rounding, everything else exactly; problems never are.
+
+    >>> alike([0.1 + 0.2, "x"], (0.3, "x")), alike(True, 1), alike(np.ones(2), np.ones((2, 1)))
+    (True, False, False)
+    """
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape and a.dtype.kind == b.dtype.kind:
+        return bool(np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)) if a.dtype.kind in "fc" else bool(np.array_equal(a, b))
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
+    a, b = (x.item() if isinstance(x, np.ndarray) and x.shape == () else x for x in (a, b))
+    if isinstance(a, float) or isinstance(b, float):
+        numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (a, b))
+        return numbers and bool(np.isclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True))
+    return type(a) is type(b) and not isinstance(a, (Problem, Opaque, np.ndarray)) and bool(a == b)
+
+
+def _differs(expression: str, got: Any, meant: Any) -> T:
+    if isinstance(got, Problem):
+        return got.say()
+    is_ = T(en=f"{expression} is {_short(got)}", zh=f"{expression} 是 {_short(got)}")
+    if meant is None or isinstance(meant, (Problem, Opaque)):
+        return is_
+    return T(en=f"{is_.en}, not {_short(meant)}", zh=f"{is_.zh}，而不是 {_short(meant)}")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Opaque):
+        return f"a {value.kind}"
+    if isinstance(value, np.ndarray):
+        numbers = np.array2string(value, precision=4, separator=", ", threshold=6, edgeitems=1, suppress_small=True)
+        said = " ".join(numbers.split())
+        return f"{said} (shape {value.shape})" if value.size > 6 else said
+    return textwrap.shorten(f"{value:.5g}" if isinstance(value, float) else repr(value), 100, placeholder=" …")
+
+
+# ---------------------------------------------------------------- grading
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One property: the sentence that states it, whether it holds, and what went wrong if checking it raised."""
+    """One property of one attempt: whether it holds and, when not, why."""
 
-    sentence: str
+    sentence: T
     holds: bool
-    reason: str = ""
-
-    def __str__(self) -> str:
-        """Return the mark as a line: a glyph, the sentence, the reason."""
-        return f"{'✓' if self.holds else '○'} {self.sentence}" + (f" ({self.reason})" if self.reason else "")
+    reason: T | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Grade:
-    """The marks of one exercise."""
+class Result:
+    """What an attempt was worth, and the hints that it has earned."""
 
+    exercise: Exercise
     marks: tuple[Mark, ...]
+    error: Problem | None = None
+    printed: str = ""
+    warned: tuple[str, ...] = ()
+    hints: int = 0
+    language: Language = "en"
+
+    @property
+    def held(self) -> int:
+        """How many properties hold."""
+        return sum(mark.holds for mark in self.marks)
 
     @property
     def solved(self) -> bool:
         """Whether every property holds."""
-        return all(m.holds for m in self.marks)
+        return self.held == len(self.marks) > 0
 
     def __str__(self) -> str:
-        """Return the marks and a closing line."""
-        held = sum(m.holds for m in self.marks)
-        closing = "Solved." if self.solved else f"{held} of {len(self.marks)} hold. Edit the cell above and run both again."
-        return "\n".join([*map(str, self.marks), closing])
+        """Return the result as text."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> list[str]:
+        say = self.language
+        lines = [f"{_EXERCISE.say(say)} {self.exercise.key} · {self.exercise.title.say(say)}"]
+        lines += [_mark(mark, say) for mark in self.marks]
+        lines += [f"! {text}" for text in self.warned[:3]]
+        lines += self._hints()
+        closing = _SOLVED if self.solved else _PARTLY
+        return [*lines, closing.say(say).format(held=self.held, total=len(self.marks))]
+
+    def _hints(self) -> list[str]:
+        say = self.language
+        shown = self.exercise.hints[: self.hints]
+        return [f"{_HINT.say(say).format(n=n)} {hint.say(say)}" for n, hint in enumerate(shown, 1)] if not self.solved else []
 
     def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
-        """Return the marks as plain text and as HTML (escaped)."""
-        edge = "#009E73" if self.solved else "#E69F00"
-        style = f"border-left:6px solid {edge};padding:4px 14px;margin:6px 0;white-space:pre-wrap;line-height:1.6"
-        return {"text/plain": str(self), "text/html": f'<div class="pl-grade" style="{style}">{html.escape(str(self))}</div>'}
+        """Return the result as plain text and as HTML (escaped)."""
+        say = self.language
+        first, *middle, closing = self._lines()
+        rows = [boxes.line(text) for text in middle]
+        page = boxes.box("grade", say, boxes.line(first, strong=True), *rows, boxes.line(closing, strong=True))
+        return {"text/plain": str(self), "text/html": page}
 
 
-def grade(properties: Mapping[str, Callable[[], object]]) -> Grade:
-    """Check each property (a sentence and a function without arguments that returns whether it holds).
+_EXERCISE = T(en="Exercise", zh="练习")
+_SOLVED = T(en="Solved.", zh="已解决。")
+_PARTLY = T(
+    en="{held} of {total} hold. Edit the cell and run it again; with --hint after the number you get a hint.",
+    zh="{total} 项中有 {held} 项成立。修改单元格后再运行；在编号后加上 --hint 可得到提示。",
+)
+_HINT = T(en="Hint {n} of 3:", zh="提示 {n}/3：")
+_THE_SAME = T(en="the same", zh="同上")
 
-    >>> print(grade({"two is even": lambda: 2 % 2 == 0, "it divides": lambda: 1 / 0}))
-    ✓ two is even
-    ○ it divides (ZeroDivisionError: division by zero)
-    1 of 2 hold. Edit the cell above and run both again.
+
+def _mark(mark: Mark, language: Language) -> str:
+    reason = f" ({mark.reason.say(language)})" if mark.reason else ""
+    return f"{'✓' if mark.holds else '○'} {mark.sentence.say(language)}{reason}"
+
+
+def _here(requests: Sequence[Request]) -> list[Observation]:
+    return [observe(request) for request in requests]
+
+
+_SOLVED_ONCE = _Wishes()
+"""What was seen of right solutions: it does not change while a process lives."""
+
+
+def grade(exercise: Exercise, source: str, runner: Runner = _here, language: Language = "en") -> Result:
+    """Run ``source`` as the cell of ``exercise`` and say which properties hold.
+
+    ``runner`` runs requests of the learner's cell, by default in this process; the right solution always runs here.
     """
-    marks: list[Mark] = []
-    for sentence, holds in properties.items():
-        mark = _mark(sentence, holds)
-        # One broken line usually breaks every property in the same way; saying so once is enough.
-        repeated = bool(mark.reason) and any(m.reason == mark.reason for m in marks)
-        marks.append(replace(mark, reason="the same") if repeated else mark)
-    return Grade(tuple(marks))
+    wishes, solved = _Wishes(), _SOLVED_ONCE
+    attempt = Attempt(exercise, source, wishes, Attempt(exercise, exercise.right[0], solved))
+    verdicts: dict[int, bool | T] = {}
+    first: Observation | None = None
+    while first is None or len(verdicts) < len(exercise.properties):
+        for n, prop in enumerate(exercise.properties):
+            if n not in verdicts:
+                _try(prop, attempt, verdicts, n)
+        try:
+            first = attempt.look(watched=True)
+        except _Missing:
+            first = None
+        solved.fulfil(_here)
+        wishes.fulfil(runner)
+    return Result(exercise, tuple(_marks(exercise, verdicts)), first.error, first.printed, first.warned, language=language)
 
 
-def _mark(sentence: str, holds: Callable[[], object]) -> Mark:
-    """Check one property; an exception from the learner's code is a reason, not a crash."""
+def _try(prop: Property, attempt: Attempt, verdicts: dict[int, bool | T], n: int) -> None:
+    """Decide one property, as far as what was seen allows it."""
     try:
-        return Mark(sentence, bool(holds()))
-    except Exception as error:
-        return Mark(sentence, False, textwrap.shorten(f"{type(error).__name__}: {error}".rstrip(": "), 160, placeholder=" …"))
+        verdicts[n] = prop.check(attempt)
+    except _Missing:
+        return
+    except Exception as error:  # a check that meets a value it did not expect: the attempt does not have the property
+        verdicts[n] = T(en=f"{type(error).__name__}: {error}"[:160], zh=f"{type(error).__name__}: {error}"[:160])
+
+
+def _marks(exercise: Exercise, verdicts: dict[int, bool | T]) -> Iterator[Mark]:
+    """Return the marks; a reason that several properties share is given in full once."""
+    said: set[str] = set()
+    for n, prop in enumerate(exercise.properties):
+        verdict = verdicts[n]
+        reason = verdict if isinstance(verdict, T) else None
+        yield Mark(prop.sentence, verdict is True, _THE_SAME if reason and reason.en in said else reason)
+        said |= {reason.en} if reason else set()

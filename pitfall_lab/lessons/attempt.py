@@ -1,0 +1,385 @@
+"""One run of a learner's cell, and what was seen of it, as plain data.
+
+What decides an exercise never touches the learner's objects: it asks for expressions, which are evaluated where the cell ran, and gets
+arrays, numbers and texts back. So the cell may as well run in another process: a :class:`Request` and an :class:`Observation` travel
+as JSON, and :func:`observe` is what the other side does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import linecache
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pitfall_lab.lessons.live import failing_line, undisturbed
+from pitfall_lab.trace import T, Trace
+
+NAME = "<exercise>"
+SETUP = "import numpy as np\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+"""What every exercise's cell finds imported."""
+PRINTED = 20_000
+"""Characters of output that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An exception: its type's name, its message, and the line of the cell that raised it (``None``: it was raised elsewhere)."""
+
+    type: str
+    message: str
+    line: int | None = None
+
+    def say(self) -> T:
+        """Return the problem as half a sentence."""
+        what = f"{self.type}: {self.message}".rstrip(": ")
+        what = what if len(what) <= 160 else what[:158] + " …"
+        if self.line is None:
+            return T(en=what, zh=what)
+        return T(en=f"line {self.line} raises {what}", zh=f"第 {self.line} 行抛出 {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A value that is not sent: only what it is."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Run ``setup``, the ``cell``, ``inputs`` and ``drive`` one after the other in a fresh namespace and tell what ``expressions`` are.
+
+    Random numbers start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs, what the names of
+    ``inputs`` hold is written down: expressions see it as ``before``. ``watched``: cell, inputs and drive are traced.
+    """
+
+    cell: str
+    setup: str = ""
+    inputs: str = ""
+    drive: str = ""
+    seed: int = 0
+    expressions: tuple[str, ...] = ()
+    watched: bool = False
+
+    def to_json(self) -> str:
+        """Return the request as text."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Request:
+        """Read a request."""
+        values = json.loads(text)
+        return cls(**{**values, "expressions": tuple(values["expressions"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was seen: the ``error`` that ended the program, what the cell ``printed`` and ``warned``, and what the expressions are.
+
+    A value is ``None``, a bool, a number, a text, an array (tensors too: their numbers), a list, tuple or dict of values,
+    :class:`Opaque`, or the :class:`Problem` that evaluating it raised. ``in_cell``: the cell itself did not reach its end. ``driven``
+    is the first line of the traced text that belongs to ``drive``, ``made`` the first that belongs to ``inputs``.
+    """
+
+    error: Problem | None = None
+    in_cell: bool = False
+    printed: str = ""
+    warned: tuple[str, ...] = ()
+    values: dict[str, Any] = field(default_factory=dict)
+    trace: Trace | None = None
+    made: int = 0
+    driven: int = 0
+
+    def to_json(self) -> str:
+        """Return the observation as text."""
+        return json.dumps(
+            {
+                "error": _packed(self.error),
+                "in_cell": self.in_cell,
+                "printed": self.printed,
+                "warned": self.warned,
+                "values": [[key, _packed(value)] for key, value in self.values.items()],
+                "trace": self.trace.to_json() if self.trace else None,
+                "made": self.made,
+                "driven": self.driven,
+            },
+            ensure_ascii=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Observation:
+        """Read an observation; raises ``ValueError``, ``KeyError`` or ``TypeError`` when it is none (or ``TraceError``: a ``ValueError``)."""
+        read = json.loads(text)
+        return cls(
+            _unpacked(read["error"]),
+            bool(read["in_cell"]),
+            str(read["printed"]),
+            tuple(map(str, read["warned"])),
+            {str(key): _unpacked(value) for key, value in read["values"]},
+            Trace.from_json(read["trace"]) if read["trace"] else None,
+            int(read["made"]),
+            int(read["driven"]),
+        )
+
+
+def observe(request: Request) -> Observation:
+    """Run a request in this process.
+
+    Output, warnings, random streams and torch's settings of the caller stay as they are. Only KeyboardInterrupt comes out.
+
+    >>> seen = observe(Request("def double(a):\\n    return 2 * a", drive="b = double(21)", expressions=("b", "c")))
+    >>> seen.values["b"], seen.values["c"].type
+    (42, 'NameError')
+    """
+    cell = request.cell.rstrip("\n") + "\n"
+    made = cell.count("\n") + 1
+    driven = made + request.inputs.count("\n") + 1
+    text = f"{cell}{request.inputs}\n{request.drive}\n"
+    stage = _Stage(request, made, driven)
+    with undisturbed("torch"), _fresh_streams(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        # torch warns once per process of most things; what the learner sees must not depend on what ran before.
+        torch = sys.modules["torch"]
+        always = torch.is_warn_always_enabled()
+        torch.set_warn_always(True)
+        linecache.cache[NAME] = (len(text), None, text.splitlines(keepends=True), NAME)
+        try:
+            stage.run(text)
+            values = {expression: stage.value(expression) for expression in request.expressions}
+        finally:
+            torch.set_warn_always(always)
+            linecache.cache.pop(NAME, None)
+    warned = tuple(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught if w.filename == NAME))
+    return Observation(stage.error, stage.in_cell, stage.printed[:PRINTED], warned, values, stage.trace, made, driven)
+
+
+class _Stage:
+    """A namespace in which a cell and what drives it run."""
+
+    def __init__(self, request: Request, made: int, driven: int) -> None:
+        self.request = request
+        self.starts = {"inputs": made, "drive": driven}
+        self.names: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+        self.before: dict[str, _Before] = {}
+        self.error: Problem | None = None
+        self.in_cell = False
+        self.printed = ""
+        self.trace: Trace | None = None
+
+    def run(self, text: str) -> None:
+        """Run everything in order, up to the first error."""
+        _seed(self.request.seed)
+        exec(compile(SETUP + self.request.setup, "<setup>", "exec"), self.names)  # noqa: S102 - the exercise's own program
+        if not self.request.watched:
+            self._settle(self._programs())
+            return
+        from pitfall_lab.verify import Session
+
+        session = Session(NAME, "exercise", text)
+        with session:
+            failed = self._programs()
+        self._settle(failed)
+        self.trace = session.finish(failed)
+
+    def _programs(self) -> BaseException | None:
+        """Run cell, inputs and drive; return what ended them."""
+        said = io.StringIO()
+        self.in_cell = True
+        try:
+            with contextlib.redirect_stdout(said):
+                _seed(self.request.seed)
+                exec(compile(self.request.cell, NAME, "exec", dont_inherit=True), self.names)  # noqa: S102 - the learner's, on purpose
+            self.in_cell = False
+            with contextlib.redirect_stdout(io.StringIO()):
+                _seed(self.request.seed)
+                known = set(self.names)
+                self._part("inputs")
+                self.before = {name: _Before(self.names[name]) for name in self.names if name not in known}
+                self._part("drive")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # any way in which a program can end is an answer
+            return error
+        finally:
+            self.printed = said.getvalue()
+        return None
+
+    def _part(self, part: str) -> None:
+        """Run the inputs or the drive, on the lines that they have in the traced text."""
+        text = "\n" * (self.starts[part] - 1) + getattr(self.request, part)
+        exec(compile(text, NAME, "exec", dont_inherit=True), self.names)  # noqa: S102 - the exercise's own program
+
+    def _settle(self, failed: BaseException | None) -> None:
+        """Write down what ended the program."""
+        self.error = None if failed is None else self._problem(failed)
+
+    def _problem(self, error: BaseException) -> Problem:
+        line = failing_line(error, NAME)
+        try:
+            message = (error.msg or "") if isinstance(error, SyntaxError) else str(error)
+        except Exception:  # an exception class of the learner's whose own __str__ fails
+            message = ""
+        return Problem(type(error).__name__, message, line if line is not None and line < self.starts["inputs"] else None)
+
+    def value(self, expression: str) -> Any:
+        """Return what an expression is after the run, as plain data."""
+        if self.error is not None and self.in_cell:
+            return self.error
+        helpers = {"shares": shares, "memory": memory, "before": self.before, "unchanged": self._unchanged, "in_place": self._in_place}
+        try:
+            return plain(eval(expression, {**self.names, **helpers}))  # noqa: S307 - the exercise's own expression
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an expression about something that the cell did not make
+            return self.error or self._problem(error)
+
+    def _unchanged(self, name: str) -> bool:
+        return self.before[name].values == _bytes(self.names[name]) and self.before[name].storage == _bytes(_whole(self.names[name]))
+
+    def _in_place(self, name: str) -> bool:
+        was = self.before[name]
+        return was.memory == memory(self.names[name]) and was.where == id(self.names[name]) and was.values != _bytes(self.names[name])
+
+
+class _Before:
+    """What a name held before the drive: its object, its memory, its values, those of its whole storage."""
+
+    def __init__(self, value: Any) -> None:
+        self.where = id(value)
+        self.memory = memory(value)
+        self.values = _bytes(value)
+        self.storage = _bytes(_whole(value))
+        self.value = value.detach().clone() if _is_tensor(value) else value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "untyped_storage") and hasattr(value, "detach")
+
+
+def _whole(value: Any) -> Any:
+    """Return all elements of the storage that a tensor stands on; anything else as it is."""
+    if not _is_tensor(value) or str(value.layout) != "torch.strided" or value.device.type == "meta":
+        return value
+    length = value.untyped_storage().nbytes() // value.element_size()
+    return value.detach().as_strided((length,), (1,), 0)
+
+
+def _bytes(value: Any) -> Any:
+    """Return something that is equal when two values are, NaN included."""
+    seen = plain(value)
+    return (seen.shape, seen.dtype.str, seen.tobytes()) if isinstance(seen, np.ndarray) else seen
+
+
+def memory(value: Any) -> int | None:
+    """Return where a tensor's storage or an array's data begins; ``None`` for anything else. An expression of exercises."""
+    if _is_tensor(value):
+        return int(value.untyped_storage().data_ptr())
+    if isinstance(value, np.ndarray):
+        return int(value.__array_interface__["data"][0])
+    return None
+
+
+def shares(a: Any, b: Any) -> bool:
+    """Whether two tensors stand on the same storage, or a tensor and an array on the same memory. An expression of exercises."""
+    if _is_tensor(a) and _is_tensor(b):
+        return memory(a) == memory(b)
+    arrays = [_whole(x).numpy() if _is_tensor(x) else x for x in (a, b)]
+    return bool(np.shares_memory(*arrays))
+
+
+def plain(value: Any) -> Any:
+    """Return a value as plain data: see :class:`Observation`.
+
+    >>> plain({"a": (1, [2.5, None])}), plain(object()).kind
+    ({'a': (1, [2.5, None])}, 'object')
+    """
+    if value is None or isinstance(value, (bool, int, float, complex, str)):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.array(value) if value.dtype.kind in "biufc" else Opaque(type(value).__name__)
+    if _is_tensor(value):
+        return _numbers(value)
+    if isinstance(value, (list, tuple)):
+        inner = [plain(item) for item in value]
+        return inner if isinstance(value, list) else tuple(inner)
+    if isinstance(value, dict):
+        return {key if isinstance(key, (bool, int, float, str)) else str(key): plain(item) for key, item in value.items()}
+    if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device", "layout", "memory_format"):
+        return str(value)
+    return Opaque(type(value).__name__)
+
+
+def _numbers(tensor: Any) -> Any:
+    try:
+        seen = tensor.detach().resolve_conj().resolve_neg().cpu()
+        if str(seen.layout) != "torch.strided":
+            seen = seen.to_dense()
+        if str(seen.dtype) == "torch.bfloat16":
+            seen = seen.float()
+        return np.array(seen.numpy())
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        return Opaque(f"Tensor ({error})"[:80])
+
+
+def _packed(value: Any) -> Any:
+    """Return plain data as JSON has it: what JSON does not know is an object with one key."""
+    if isinstance(value, np.ndarray):
+        numbers = value.view(value.real.dtype) if value.dtype.kind == "c" else value
+        return {"array": numbers.ravel().tolist(), "shape": value.shape, "dtype": value.dtype.str}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, tuple):
+        return {"tuple": [_packed(item) for item in value]}
+    if isinstance(value, list):
+        return [_packed(item) for item in value]
+    if isinstance(value, dict):
+        return {"dict": [[key, _packed(item)] for key, item in value.items()]}
+    if isinstance(value, Problem):
+        return {"problem": [value.type, value.message, value.line]}
+    return {"opaque": value.kind} if isinstance(value, Opaque) else value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    key = next(iter(value))
+    inner = value[key]
+    if key == "array":
+        kind = np.dtype(value["dtype"])
+        numbers = np.array(inner, kind if kind.kind != "c" else kind.type(0).real.dtype)
+        return numbers.view(kind).reshape(value["shape"])
+    if key == "tuple":
+        return tuple(_unpacked(item) for item in inner)
+    if key == "dict":
+        return {name: _unpacked(item) for name, item in inner}
+    if key == "problem":
+        return Problem(*inner)
+    return complex(*inner) if key == "complex" else Opaque(str(inner))
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - the stream that learners' programs draw from
+    sys.modules["torch"].manual_seed(seed)
+
+
+@contextlib.contextmanager
+def _fresh_streams() -> Iterator[None]:
+    """Put the random streams of Python and NumPy back afterwards; torch's is put back by :func:`undisturbed`."""
+    kept = random.getstate(), np.random.get_state()  # noqa: NPY002 - as above
+    try:
+        yield
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])  # noqa: NPY002 - as above

@@ -1,0 +1,237 @@
+"""Chapter 12: saved here, changed there, needed here."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import (
+    Attempt,
+    Exercise,
+    Property,
+    as_solved,
+    equal,
+    fails,
+    finds_nothing,
+    gradient_as_solved,
+    runs,
+    true,
+    unchanged,
+)
+from pitfall_lab.trace import T
+
+_MESSAGE = """\
+t = torch.rand(16, 4, requires_grad=True) * 1
+saved = t.exp_()                        # version 1, and exp saves its result
+saved.add_(1)
+saved.add_(1)
+try:
+    saved.sum().backward()
+except RuntimeError as error:
+    message = str(error)
+"""
+
+_LOGGED = '''\
+log = []
+
+
+class Logged(nn.Sequential):
+    """A discriminator that notes each forward."""
+
+    def forward(self, points):
+        log.append("d forward")
+        return super().forward(points)
+
+
+class LoggedSGD(torch.optim.SGD):
+    """An optimizer that notes each step."""
+
+    def __init__(self, name, parameters):
+        super().__init__(parameters, lr=0.1)
+        self.name = name
+
+    def step(self, closure=None):
+        log.append(self.name)
+        return super().step(closure)
+'''
+
+_NETWORKS = """\
+g, d = nn.Linear(2, 3), Logged(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+g_step, d_step = LoggedSGD("g step", g.parameters()), LoggedSGD("d step", d.parameters())
+noise, real = torch.randn(5, 2), torch.randn(5, 3)
+"""
+
+_BEGIN = "def losses(g, d, g_step, d_step, noise, real):\n    fake = g(noise)\n    d_loss = -d(real).mean() + d(fake.detach()).mean()\n"
+
+
+def _one_write(attempt: Attempt) -> bool | T:
+    failure = attempt.trace().outcome.failure
+    if failure is None or failure.kind != "saved-tensor-modified" or failure.found is None or failure.expected is None:
+        return False
+    writes = failure.found - failure.expected
+    return writes == 1 or T(en=f"it was written {writes} times", zh=f"它被写入了 {writes} 次")
+
+
+def _reading(shape: str, operation: str, writes: object, blame: str) -> str:
+    return f'reading = {{"shape": {shape}, "operation": "{operation}", "writes": {writes}, "blame": "{blame}"}}\n'
+
+
+_BETWEEN = "a line between exp and backward"
+
+EXERCISES = (
+    Exercise(
+        key="12.1",
+        kind="predict",
+        title=T(en="Read the message", zh="读懂错误信息"),
+        task=T(en="Fill in what you can read from the message.", zh="填写你能从错误信息中读出的内容。"),
+        given='reading = {"shape": None, "operation": None, "writes": None, "blame": None}\n',
+        inputs=_MESSAGE,
+        properties=(
+            Property(T(en="the shape", zh="形状"), equal("list(reading['shape'] or ())", "list(saved.shape)", tell=False)),
+            Property(
+                T(en="the operation that made the tensor", zh="产生该张量的操作"),
+                true("f\"output 0 of {str(reading['operation']).capitalize()},\" in message", seeds=(0,)),
+            ),
+            Property(T(en="the number of writes", zh="写入的次数"), equal("reading['writes']", "saved._version - 1", tell=False)),
+            Property(T(en="where to look", zh="该去哪里找"), true(f"reading['blame'] == {_BETWEEN!r}", seeds=(0,))),
+        ),
+        hints=(
+            T(en="The brackets hold the type and the shape; “output 0 of …” names the operation.", zh="方括号里是类型和形状；“output 0 of …”给出操作名。"),
+            T(
+                en="Two versions stand in the message: the one that was saved, and the one that backward found.",
+                zh="信息里有两个版本：保存时的，和 backward 发现的。",
+            ),
+            T(
+                en="exp did nothing wrong, and backward only noticed: the writes lie between the two. 3 - 1 of them.",
+                zh="exp 没有错，backward 只是发现者：写入发生在两者之间，共 3 - 1 次。",
+            ),
+        ),
+        right=(_reading("(16, 4)", "exp", 2, _BETWEEN), _reading("[16, 4]", "Exp", "3 - 1", _BETWEEN)),
+        wrong=(
+            _reading("(16, 4)", "exp", 3, _BETWEEN),
+            _reading("(16, 4)", "exp", 2, "the line that calls backward"),
+            _reading("(4, 16)", "mul", 2, _BETWEEN),
+        ),
+    ),
+    Exercise(
+        key="12.2",
+        kind="repair",
+        title=T(en="Attention that masks in place", zh="就地掩码的注意力"),
+        task=T(
+            en="This attention block masks its scores in place. Repair it: the output must stay the same, and backward must run.",
+            zh="这个注意力模块就地掩码。请修好它：输出不变，且 backward 能运行。",
+        ),
+        given=(
+            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
+            "    scores *= mask\n    return scores / scores.sum(dim=1, keepdim=True)\n"
+        ),
+        inputs=(
+            "query, key = torch.randn(3, 2, requires_grad=True), torch.randn(4, 2, requires_grad=True)\n"
+            "mask = torch.tensor([1.0, 1.0, 0.0, 1.0])[torch.randperm(4)]"
+        ),
+        drive="out = attend(query, key, mask)\nout.square().sum().backward()",
+        properties=(
+            Property(T(en="backward runs", zh="backward 能运行"), runs()),
+            Property(T(en="the output is right", zh="输出正确"), as_solved("out")),
+            Property(T(en="the gradients are right", zh="梯度正确"), gradient_as_solved("query", "key")),
+            Property(T(en="the mask is unchanged", zh="掩码不变"), unchanged("mask")),
+            Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
+        ),
+        hints=(
+            T(en="softmax is one of the operations that save their *result*.", zh="softmax 是保存自身*结果*的操作之一。"),
+            T(en="Which two characters make the third line write into that result?", zh="第三行的哪两个字符使它写入了那个结果？"),
+            T(en="`scores = scores * mask` makes a new tensor.", zh="`scores = scores * mask` 产生新张量。"),
+        ),
+        right=(
+            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
+            "    scores = scores * mask\n    return scores / scores.sum(dim=1, keepdim=True)\n",
+            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1).clone()\n"
+            "    scores *= mask\n    return scores / scores.sum(dim=1, keepdim=True)\n",
+            "def attend(query, key, mask):\n    weights = (query @ key.t()).exp() * mask\n    return weights / weights.sum(dim=1, keepdim=True)\n",
+        ),
+        wrong=(
+            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n    return scores\n",
+            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
+            "    scores.data *= mask\n    return scores / scores.sum(dim=1, keepdim=True)\n",
+            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1).detach()\n"
+            "    scores *= mask\n    return scores / scores.sum(dim=1, keepdim=True)\n",
+            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
+            "    mask *= scores\n    return mask / mask.sum(dim=1, keepdim=True)\n",
+        ),
+    ),
+    Exercise(
+        key="12.3",
+        kind="repair",
+        title=T(en="Put it in order", zh="排好顺序"),
+        task=T(
+            en="`losses` trains a generator `g` and a discriminator `d` on one batch. Reorder it so that both are updated exactly once, and the "
+            "generator's loss is computed with the updated discriminator.",
+            zh="`losses` 在一批数据上训练生成器 `g` 和判别器 `d`。请调整顺序：两者各更新一次，且生成器的损失由更新后的判别器算出。",
+        ),
+        given=_BEGIN + "    g_loss = -d(fake).mean()\n    d_loss.backward()\n    d_step.step()\n    g_loss.backward()\n    g_step.step()\n",
+        setup=_LOGGED,
+        inputs=_NETWORKS,
+        drive="losses(g, d, g_step, d_step, noise, real)",
+        properties=(
+            Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
+            Property(
+                T(en="each network is updated exactly once", zh="每个网络恰好更新一次"),
+                true("sorted(entry for entry in log if 'step' in entry) == ['d step', 'g step']"),
+            ),
+            Property(T(en="both updates are right", zh="两次更新都正确"), as_solved("g.weight", "d[0].weight")),
+            Property(
+                T(en="the generator's loss comes from the updated discriminator", zh="生成器的损失来自更新后的判别器"),
+                true("'d forward' in log[log.index('d step'):log.index('g step')]"),
+            ),
+        ),
+        hints=(
+            T(en="Which tensors has `g_loss` saved when `d_step.step()` runs?", zh="`d_step.step()` 运行时，`g_loss` 已保存了哪些张量？"),
+            T(en="A step writes into every weight. What was computed before it has saved the old ones.", zh="一步更新会写入每个权重；之前的计算保存的是旧权重。"),
+            T(en="Move the line of `g_loss` below `d_step.step()`.", zh="把 `g_loss` 那一行移到 `d_step.step()` 之后。"),
+        ),
+        right=(
+            _BEGIN + "    d_loss.backward()\n    d_step.step()\n    g_loss = -d(fake).mean()\n    g_loss.backward()\n    g_step.step()\n",
+            _BEGIN + "    d_loss.backward()\n    d_step.step()\n    d_step.zero_grad()\n    (-d(fake).mean()).backward()\n    g_step.step()\n",
+        ),
+        wrong=(
+            _BEGIN + "    g_loss = -d(fake).mean()\n    d_loss.backward()\n    g_loss.backward()\n    d_step.step()\n    g_step.step()\n",
+            _BEGIN + "    d_loss.backward()\n    d_step.step()\n",
+            _BEGIN + "    d_loss.backward()\n    d_step.step()\n    g_loss = -d(fake.detach()).mean()\n    g_loss.backward()\n    g_step.step()\n",
+            _BEGIN + "    d_loss.backward()\n    d_step.step()\n    d_step.step()\n    g_loss = -d(fake).mean()\n    g_loss.backward()\n    g_step.step()\n",
+        ),
+    ),
+    Exercise(
+        key="12.4",
+        kind="make-it-fail",
+        title=T(en="Make it fail", zh="让它失败"),
+        task=T(
+            en="Somebody believes: “Under `no_grad` I may edit whatever I like.” Complete `counterexample` with one in-place edit under `no_grad` "
+            "so that backward raises.",
+            zh="有人认为：“在 `no_grad` 下我想改什么都行。”请在 `counterexample` 中用 `no_grad` 下的一次就地修改使 backward 报错。",
+        ),
+        given=(
+            "def counterexample():\n    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n    squares = w ** 2\n    with torch.no_grad():\n"
+            "        squares[0] = 0.0          # this edit is harmless; choose another\n    squares.sum().backward()\n"
+        ),
+        drive="counterexample()",
+        properties=(
+            Property(T(en="backward raises", zh="backward 报错"), fails("RuntimeError")),
+            Property(T(en="because a saved tensor was modified", zh="因为保存的张量被修改"), fails("saved-tensor-modified")),
+            Property(T(en="by exactly one write", zh="恰好一次写入"), _one_write),
+        ),
+        hints=(
+            T(en="Which tensor has `**` saved: its input or its result?", zh="`**` 保存的是输入还是结果？"),
+            T(en="`w ** 2` needs `w` again in backward: the gradient is `2 * w`.", zh="`w ** 2` 在 backward 中还要用 `w`：梯度是 `2 * w`。"),
+            T(en="Write into one element of `w`.", zh="写入 `w` 的一个元素。"),
+        ),
+        right=(
+            "def counterexample():\n    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n    squares = w ** 2\n"
+            "    with torch.no_grad():\n        w[0] = 0.0\n    squares.sum().backward()\n",
+            "def counterexample():\n    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n    squares = w ** 2\n"
+            "    with torch.no_grad():\n        w.mul_(2)\n    squares.sum().backward()\n",
+        ),
+        wrong=(
+            "def counterexample():\n    raise RuntimeError('modified by an inplace operation')\n",
+            "def counterexample():\n    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n    squares = w ** 2\n"
+            "    with torch.no_grad():\n        w.mul_(2)\n        w.mul_(2)\n    squares.sum().backward()\n",
+            "def counterexample():\n    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n    w += 1\n",
+        ),
+    ),
+)

@@ -1,0 +1,306 @@
+"""Every exercise tells right from wrong by what the cell does; what was seen travels as data; an unsolved exercise is no error."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from pitfall_lab import practice
+from pitfall_lab.lessons import progress
+from pitfall_lab.lessons.attempt import Observation, Opaque, Problem, Request, observe
+from pitfall_lab.lessons.exercise import (
+    Exercise,
+    Property,
+    alike,
+    equal,
+    fails,
+    finds,
+    finds_nothing,
+    grade,
+    in_place,
+    not_shared,
+    runs,
+    shared,
+    storages,
+    true,
+    unchanged,
+    updated_once,
+)
+from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.trace import T
+
+KINDS = ("repair", "predict", "write", "make-it-fail", "find-and-fix")
+
+
+# ---------------------------------------------------------------- every exercise of every chapter
+
+
+@pytest.mark.parametrize("key", exercises())
+def test_an_exercise_tells_right_from_wrong(key: str) -> None:
+    exercise = exercises()[key]
+    assert not grade(exercise, exercise.given).solved
+    for right in exercise.right:
+        assert grade(exercise, right).solved, (right, str(grade(exercise, right)))
+    for wrong in exercise.wrong:
+        assert not grade(exercise, wrong).solved, wrong
+
+
+@pytest.mark.parametrize("key", exercises())
+def test_an_exercise_is_complete(key: str) -> None:
+    exercise = exercises()[key]
+    assert exercise.kind in KINDS
+    assert key == exercise.key
+    assert len(exercise.hints) == 3
+    assert len(set(exercise.right)) >= 2
+    assert len({exercise.given, *exercise.wrong}) >= 3
+    assert not set(exercise.right) & set(exercise.wrong)
+    said = [exercise.title, exercise.task, *exercise.hints, *(p.sentence for p in exercise.properties)]
+    assert all(text.en.strip() and text.zh.strip() for text in said)
+    assert len({p.sentence.en for p in exercise.properties}) == len(exercise.properties) >= 2
+    shown = (exercise.given, *exercise.right, *exercise.wrong)
+    assert not [line for source in shown for line in source.splitlines() if len(line) > 100]
+
+
+def test_nothing_earns_by_doing_nothing() -> None:
+    # Empty cells and cells that are comments only keep no exercise's every property.
+    for exercise in exercises().values():
+        commented = "".join(f"# {line}\n" for line in exercise.right[0].splitlines())
+        assert not grade(exercise, commented).solved, exercise.key
+
+
+# ---------------------------------------------------------------- what is seen
+
+
+def test_a_run_leaves_no_trace_in_the_caller(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    random.seed(3)
+    expected = torch.rand(1), random.random()
+    torch.manual_seed(3)
+    random.seed(3)
+    seen = observe(Request("print('hello')\ntorch.set_default_dtype(torch.float64)\nx = torch.rand(2)", expressions=("x.dtype",)))
+    assert seen.values == {"x.dtype": "torch.float64"}
+    assert seen.printed == "hello\n"
+    assert capsys.readouterr().out == ""
+    assert torch.get_default_dtype() == torch.float32
+    assert (torch.rand(1), random.random()) == expected
+
+
+def test_errors_are_answers_and_name_the_cells_line() -> None:
+    assert observe(Request("x = 1\ny = = 2")).error == Problem("SyntaxError", "invalid syntax", 2)
+    assert observe(Request("raise SystemExit(3)")).error == Problem("SystemExit", "3", 1)
+    seen = observe(Request("def f(n):\n    return 1 / n\n", drive="a = 1\nb = f(0)", expressions=("a", "b")))
+    assert (seen.error, seen.in_cell) == (Problem("ZeroDivisionError", "division by zero", 2), False)
+    assert seen.values == {"a": 1, "b": seen.error}
+    assert observe(Request("def f():\n    return g()\n", drive="f(1)")).error.line is None  # type: ignore[union-attr]
+    hostile = "class E(Exception):\n    def __str__(self):\n        raise ValueError\nraise E"
+    assert observe(Request(hostile)).error == Problem("E", "", 4)
+
+
+def test_an_interrupt_comes_out() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        observe(Request("raise KeyboardInterrupt"))
+
+
+def test_the_seed_decides_the_inputs_and_nothing_the_cell_draws_moves_them() -> None:
+    first, other = (observe(Request(cell, inputs="x = torch.rand(2)", seed=1, expressions=("x",))) for cell in ("", "torch.rand(7)"))
+    assert np.array_equal(first.values["x"], other.values["x"])
+    assert not np.array_equal(observe(Request("", inputs="x = torch.rand(2)", seed=2, expressions=("x",))).values["x"], first.values["x"])
+
+
+VALUES = (
+    "(1, [2.5, None], {'a': True})", "torch.arange(6).reshape(2, 3).t()", "torch.ones(2, dtype=torch.complex64) * 1j", "torch.ones(2).bfloat16()",
+    "float('nan')", "1 + 2j", "'<b>'", "np.float32(3)", "torch.float16", "object()", "undefined", "torch.ones(2, device='meta')", "torch.eye(2).to_sparse()",
+)  # fmt: skip
+
+
+def test_what_was_seen_travels_as_text() -> None:
+    request = Request("h = torch.ones(2, requires_grad=True).exp()\n", drive="h.add_(1)\nh.sum().backward()", expressions=VALUES, watched=True)
+    assert Request.from_json(request.to_json()) == request
+    seen = observe(request)
+    back = Observation.from_json(json.dumps(json.loads(seen.to_json())))
+    assert back.trace == seen.trace
+    assert back.error == seen.error == Problem("RuntimeError", seen.error.message)  # type: ignore[union-attr]
+    assert [repr(v) for v in back.values.values()] == [repr(v) for v in seen.values.values()]
+    kinds = [type(value) for value in seen.values.values()]
+    assert kinds == [tuple, *[np.ndarray] * 3, float, complex, str, np.ndarray, str, Opaque, Problem, Opaque, np.ndarray]
+
+
+def test_alike_is_strict_but_for_rounding() -> None:
+    one = np.ones(2, np.float32)
+    assert alike({"a": [one, 0.30000001]}, {"a": (one.astype(np.float64), 0.3)})
+    assert alike(None, None)
+    assert alike(np.array(3), 3)
+    assert alike(float("nan"), float("nan"))
+    problem = Problem("E", "")
+    pairs = ((one, one.astype(int)), (one, one[:1]), (1, True), ("1", 1), (problem, problem), (Opaque("f"), Opaque("f")), (None, 0), (1.0, "1"))
+    assert not [pair for pair in pairs if alike(*pair)]
+
+
+# ---------------------------------------------------------------- ready-made checks
+
+
+def exercise(*checks: object, inputs: str = "", drive: str = "", right: str = "pass") -> Exercise:
+    text = T(en="t", zh="t")
+    properties = tuple(Property(T(en=f"p{n}", zh=f"p{n}"), check) for n, check in enumerate(checks))  # type: ignore[arg-type]
+    return Exercise(
+        key="0.1", kind="write", title=text, task=text, given="", properties=properties, hints=(text,) * 3,
+        right=(right,), wrong=(), inputs=inputs, drive=drive,
+    )  # fmt: skip
+
+
+def marks(cell: str, *checks: object, inputs: str = "x = torch.randn(4)", drive: str = "y = f(x)") -> list[bool]:
+    return [mark.holds for mark in grade(exercise(*checks, inputs=inputs, drive=drive), cell).marks]
+
+
+def test_memory_is_looked_at() -> None:
+    checks = (shared("x", "y"), not_shared("x", "y"), unchanged("x"), in_place("x"))
+    assert marks("f = lambda x: x.view(2, 2)", *checks) == [True, False, True, False]
+    assert marks("f = lambda x: x.mul_(2)", *checks) == [True, False, False, True]
+    assert marks("f = lambda x: x * 2", *checks) == [False, True, True, False]
+    assert marks("f = lambda x: x.numpy()", *checks) == [True, False, True, False]
+    around = "def f(x):\n    x.untyped_storage().fill_(0)\n"
+    assert marks(around, unchanged("x"), inputs="x = torch.randn(4)[:2]") == [False]
+
+
+def test_storages_are_counted_while_driven() -> None:
+    checks = (storages(0, elements=2), storages(1, elements=2), storages(2, elements=2))
+    cell = "big = torch.randn(9)\ndef f(x):\n    {}\n"
+    assert marks(cell.format("return x.mul_(x.mean())"), *checks) == [True, True, True]
+    assert marks(cell.format("return x - 1"), *checks) == [False, True, True]
+    assert marks(cell.format("return (x - 1) * 2"), *checks) == [False, False, True]
+    assert marks(cell.format("return 1 / 0"), *checks) == [False, False, False]
+
+
+TRAIN = """
+def train(model, optimizer, data):
+    for x in data:
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step(){}
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["SGD(model.parameters(), lr=0.1, momentum=0.9)", "AdamW(model.parameters())"])
+def test_updates_are_counted(optimizer: str) -> None:
+    inputs = f"model = nn.Linear(2, 1)\noptimizer = torch.optim.{optimizer}\ndata = torch.randn(3, 4, 2)"
+    checks, drive = (updated_once(None, 3), updated_once("model.weight", 3), updated_once("nobody", 3)), "train(model, optimizer, data)"
+    assert marks(TRAIN.format(""), *checks, inputs=inputs, drive=drive) == [True, True, False]
+    assert marks(TRAIN.format("\n        optimizer.step()"), *checks, inputs=inputs, drive=drive) == [False, False, False]
+    assert marks(TRAIN.format("\n        break"), *checks, inputs=inputs, drive=drive) == [False, False, False]
+
+
+def test_errors_and_findings_are_told_apart() -> None:
+    checks = (runs(), fails("saved-tensor-modified"), fails("RuntimeError"), finds("saved-tensor-overwritten"), finds_nothing(), finds_nothing("PL401"))
+    drive = "y = f(x)\ny.sum().backward()"
+    inputs = "x = torch.randn(4, requires_grad=True)"
+    assert marks("f = lambda x: x.exp().mul_(2)", *checks, inputs=inputs, drive=drive) == [False, True, True, True, False, False]
+    assert marks("f = lambda x: x.exp().mul(2)", *checks, inputs=inputs, drive=drive) == [True, False, False, False, True, True]
+    assert marks("raise RuntimeError", *checks, inputs=inputs, drive=drive) == [False] * 6
+
+
+def test_a_property_about_random_inputs_is_not_met_by_a_constant() -> None:
+    assert marks("f = lambda x: torch.zeros(4)", equal("y", "2 * x", seeds=(1, 2))) == [False]
+    assert marks("f = lambda x: x + x", equal("y", "2 * x", seeds=(1, 2)), true("y.ndim == 1"), true("0 * y")) == [True, True, False]
+
+
+def test_a_check_may_ask_step_by_step() -> None:
+    def own(attempt):
+        a = attempt.call("f", "torch.ones(2)")
+        b = attempt.call("f", "torch.zeros(2)", seed=int(a[0]))
+        assert attempt.solution.call("f", "2") is not None
+        return bool(b[0] == 0) or T(en="no", zh="否")
+
+    def broken(attempt):
+        return attempt.value("y")["no such key"]
+
+    done = grade(exercise(own, broken, inputs="x = 1", drive="y = f(x)", right="f = lambda x: x"), "f = lambda x: 2 * x")
+    assert [mark.holds for mark in done.marks] == [True, False]
+    assert "TypeError" in done.marks[1].reason.en  # type: ignore[union-attr]
+
+
+def test_runs_that_differ_in_what_is_asked_of_them_are_one_run() -> None:
+    calls = []
+
+    def runner(requests):
+        calls.extend(requests)
+        return [observe(request) for request in requests]
+
+    grade(exercise(true("x.ndim == 1", seeds=(0,)), true("x.sum() < 99", seeds=(0,)), inputs="x = torch.ones(2)"), "", runner)
+    assert len([r for r in calls if not r.watched]) == 1
+    assert len([r for r in calls if r.watched]) == 1
+
+
+# ---------------------------------------------------------------- what the learner sees
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    from pitfall_lab import magic
+
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(magic.Bench, "warm", lambda self: None)
+    shell.run_line_magic("load_ext", "pitfall_lab")
+    yield shell
+    magic.unload_ipython_extension(shell)
+    InteractiveShell.clear_instance()
+
+
+def test_the_magic_grades_hints_and_keeps(shell: InteractiveShell, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exercise = exercises()["5.1"]
+    cell = "%%exercise 5.1\n{}"
+    unsolved = shell.run_cell(cell.format(exercise.given)).result
+    assert (unsolved.held, unsolved.hints) == (1, 0)
+    assert progress.load(tmp_path).entries == ()
+    assert [shell.run_cell(cell.format(exercise.wrong[n])).result.hints for n in range(4)] == [1, 2, 3, 3]
+    solved = shell.run_cell(cell.format("print('I think')\n" + exercise.right[0])).result
+    assert solved.solved
+    assert "I think\n" in capsys.readouterr().out
+    assert "standardise" not in shell.user_ns
+    kept = progress.load(tmp_path).best()["05", "5.1"]
+    assert kept.solved
+    assert len(progress.load(tmp_path).entries) == 5
+
+
+def test_a_hint_can_be_asked_for_in_chinese(shell: InteractiveShell) -> None:
+    exercise = exercises()["12.4"]
+    result = shell.run_cell(f"%%exercise 12.4 --hint --language zh\n{exercise.given}").result
+    assert f"提示 1/3：{exercise.hints[0].zh}" in str(result).replace(" ：", "：").replace("： ", "：")
+    assert "3 项中有 0 项成立" in str(result)
+
+
+@pytest.mark.parametrize(("line", "said"), [("99.1", "there is no exercise 99.1"), ("", "required"), ("5.1 --colour", "unrecognized"), ("'5.1", "quotation")])
+def test_words_that_are_not_understood_get_one_sentence(shell: InteractiveShell, capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
+    assert shell.run_cell(f"%%exercise {line}\nx = 1").success
+    printed = capsys.readouterr().out
+    assert printed.startswith("This cell was not graded: ")
+    assert said in printed
+    assert len(printed.splitlines()) == 1
+
+
+def test_a_result_is_shown_escaped_and_a_shared_reason_once() -> None:
+    asked = exercise(true("x == '<b>'"), true("x.y"), true("x.z"), right="x = '<b>'")
+    done = grade(asked, "import warnings\nwarnings.warn('<i>')\nx = '<b>'\nundefined")
+    shown = done._repr_mimebundle_()
+    assert "&lt;i&gt;" in shown["text/html"]
+    assert "<i>" not in shown["text/html"]
+    assert [str(mark.reason.en) for mark in done.marks] == ["line 4 raises NameError: name 'undefined' is not defined", "the same", "the same"]  # type: ignore[union-attr]
+    assert "UserWarning: <i>" in shown["text/plain"]
+
+
+def test_a_progress_that_cannot_be_kept_is_said_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(_entry: object) -> None:
+        raise progress.ProgressError("The disk is full.")
+
+    monkeypatch.setattr(progress, "keep", refuse)
+    exercise = exercises()["5.2"]
+    assert practice.Practice(None).grade(exercise, exercise.right[0]).solved
+    assert "The disk is full." in capsys.readouterr().out
