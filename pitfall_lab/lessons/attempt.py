@@ -14,7 +14,7 @@ import linecache
 import random
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -117,7 +117,7 @@ class Observation:
 
     @classmethod
     def from_json(cls, text: str) -> Observation:
-        """Read an observation; raises ``ValueError``, ``KeyError`` or ``TypeError`` when it is none (or ``TraceError``: a ``ValueError``)."""
+        """Read an observation; raises ``ValueError``, ``KeyError``, ``TypeError`` or ``TraceError`` when it is none."""
         read = json.loads(text)
         return cls(
             _unpacked(read["error"]),
@@ -132,11 +132,11 @@ class Observation:
 
 
 def observe(request: Request) -> Observation:
-    """Run a request in this process.
+    r"""Run a request in this process.
 
     Output, warnings, random streams and torch's settings of the caller stay as they are. Only KeyboardInterrupt comes out.
 
-    >>> seen = observe(Request("def double(a):\\n    return 2 * a", drive="b = double(21)", expressions=("b", "c")))
+    >>> seen = observe(Request("def double(a):\n    return 2 * a", drive="b = double(21)", expressions=("b", "c")))
     >>> seen.values["b"], seen.values["c"].type
     (42, 'NameError')
     """
@@ -174,6 +174,7 @@ class _Stage:
         self.in_cell = False
         self.printed = ""
         self.trace: Trace | None = None
+        self.aside: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
     def run(self, text: str) -> None:
         """Run everything in order, up to the first error."""
@@ -185,6 +186,7 @@ class _Stage:
         from pitfall_lab.verify import Session
 
         session = Session(NAME, "exercise", text)
+        self.aside = session.aside
         with session:
             failed = self._programs()
         self._settle(failed)
@@ -203,7 +205,8 @@ class _Stage:
                 _seed(self.request.seed)
                 known = set(self.names)
                 self._part("inputs")
-                self.before = {name: _Before(self.names[name]) for name in self.names if name not in known}
+                with self.aside():
+                    self.before = {name: _Before(self.names[name]) for name in self.names if name not in known}
                 self._part("drive")
         except KeyboardInterrupt:
             raise
@@ -243,11 +246,11 @@ class _Stage:
             return self.error or self._problem(error)
 
     def _unchanged(self, name: str) -> bool:
-        return self.before[name].values == _bytes(self.names[name]) and self.before[name].storage == _bytes(_whole(self.names[name]))
+        return bool(self.before[name].values == _bytes(self.names[name]) and self.before[name].storage == _bytes(_whole(self.names[name])))
 
     def _in_place(self, name: str) -> bool:
         was = self.before[name]
-        return was.memory == memory(self.names[name]) and was.where == id(self.names[name]) and was.values != _bytes(self.names[name])
+        return was.memory == memory(self.names[name]) and was.where == id(self.names[name]) and bool(was.values != _bytes(self.names[name]))
 
 
 class _Before:

@@ -1,4 +1,4 @@
-"""Exercises: what a learner's cell must do, and what decides whether it does.
+r"""Exercises: what a learner's cell must do, and what decides whether it does.
 
 How to write one
     The exercises of a chapter are in one file, ``exercises/c05_copies_and_views.py``, as ``EXERCISES = (Exercise(...), ...)``; being
@@ -11,17 +11,17 @@ How to write one
             kind="repair",
             title=T(en="A function that keeps its argument", zh="不改动参数的函数"),
             task=T(en="`standardise` also changes the batch it was given. Repair it.", zh="……"),
-            given="def standardise(batch):\\n    batch -= batch.mean()\\n    return batch / batch.std()\\n",
+            given="def standardise(batch):\n    batch -= batch.mean()\n    return batch / batch.std()\n",
             inputs="batch = torch.randn(6) * 3 + 1",
             drive="result = standardise(batch)",
             properties=(
                 Property(T(en="the result is right", zh="结果正确"), as_solved("result")),
                 Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("batch")),
-                Property(T(en="a slice handed over leaves its base unchanged", zh="……"), unchanged("batch", inputs="batch = torch.randn(9)[2:6]")),
+                Property(T(en="a slice leaves its base unchanged", zh="……"), unchanged("batch", inputs="batch = torch.randn(9)[2:6]")),
             ),
             hints=(T(...), T(...), T(...)),
-            right=("def standardise(batch):\\n    return (batch - batch.mean()) / batch.std()\\n", ...),  # at least two, different
-            wrong=("def standardise(batch):\\n    return torch.zeros(6)\\n", ...),                       # at least two: constant, hard-coded, half
+            right=("def standardise(batch):\n    return (batch - batch.mean()) / batch.std()\n", ...),  # at least two, different
+            wrong=("def standardise(batch):\n    return torch.zeros(6)\n", ...),  # at least two: constant, hard-coded, half done
         )
 
     Tests hold every exercise to this: ``given`` and each of ``wrong`` fail, each of ``right`` passes, there are three hints, everything
@@ -320,7 +320,9 @@ def not_shared(a: str, b: str, **run: Any) -> Check:
 
 def unchanged(name: str, **run: Any) -> Check:
     """Check that the drive leaves what ``inputs`` made under this name as it was, and all of its storage."""
-    return true(f"unchanged({name!r})", T(en=f"{name} (or the memory that it stands on) was changed", zh=f"{name}(或其所在的内存)被改动了"), **run)
+    return true(
+        f"unchanged({name!r})", T(en=f"{name} (or the memory that it stands on) was changed", zh=f"{name}(或其所在的内存)被改动了"), **run
+    )
 
 
 def in_place(name: str, **run: Any) -> Check:

@@ -52,7 +52,7 @@ def execute(source: str, name: str = "<lesson>") -> Ran:
     return Ran(namespace, printed.getvalue(), error, failing_line(error, name))
 
 
-def failing_line(error: Exception | None, name: str) -> int | None:
+def failing_line(error: BaseException | None, name: str) -> int | None:
     """Return the innermost line of the program ``name`` in the traceback of ``error``."""
     if isinstance(error, SyntaxError):
         return error.lineno

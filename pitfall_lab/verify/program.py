@@ -7,9 +7,12 @@ import inspect
 import linecache
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, Self
+
+import torch
 
 from pitfall_lab.observe import Recorder
 from pitfall_lab.observe.spans import SourceMap
@@ -54,6 +57,11 @@ class Session:
         """Return the trace; ``error`` is what ended the program, if something did."""
         ended = None if error is None or (isinstance(error, SystemExit) and not error.code) else self._outcome(error)
         return self._lockstep.finish(ended)
+
+    @staticmethod
+    def aside() -> AbstractContextManager[Any]:
+        """Return a context whose torch calls are none of the program's: they are not recorded."""
+        return torch._C.DisableTorchFunction()
 
     @staticmethod
     def unparsable(text: str, error: BaseException) -> Trace:

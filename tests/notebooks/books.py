@@ -1,4 +1,4 @@
-"""What the tests of the notebooks share: reading them, running them in a fresh kernel, and the right answers of their exercises."""
+"""What the tests of the notebooks share: reading them, running them in a fresh kernel, and finding their exercises."""
 
 from __future__ import annotations
 
@@ -17,32 +17,7 @@ FOLDER = ROOT / "notebooks"
 NAMES = sorted(p.name for p in FOLDER.glob("*.ipynb"))
 ANNOUNCED = "raises-exception"
 
-# One right answer for each exercise cell, by cell id. The committed cells are unsolved.
-SOLUTIONS = {
-    "copies-exercise-1": "def standardise(batch):\n    batch = batch - batch.mean()\n    return batch / batch.std()\n",
-    "copies-exercise-2": (
-        'belief = {"t[:, ::2]": "view", "t[[0]]": "copy", "t.contiguous()": "same", "t.t().reshape(-1)": "copy",'
-        ' "t.unsqueeze(0)": "view", "t * 1": "copy"}\n'
-    ),
-    "copies-exercise-3": (
-        "def impostor():\n    t = torch.zeros(3)\n    object_before, memory_before = id(t), t.data_ptr()\n"
-        "    t.data = torch.ones(3)\n    return t, object_before, memory_before\n"
-    ),
-    "copies-exercise-4": "def double_positive(t):\n    t[t > 0] *= 2\n",
-    "errors-exercise-1": ('reading = {"shape": (16, 4), "operation": "exp", "writes": 2, "blame": "a line between exp and backward"}\n'),
-    "errors-exercise-2": (
-        "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
-        "    scores = scores * mask\n    return scores / scores.sum(dim=1, keepdim=True)\n"
-    ),
-    "errors-exercise-3": (
-        "def losses(g, d, g_step, d_step, noise, real):\n    fake = g(noise)\n    d_loss = -d(real).mean() + d(fake.detach()).mean()\n"
-        "    d_loss.backward()\n    d_step.step()\n    g_loss = -d(fake).mean()\n    g_loss.backward()\n    g_step.step()\n"
-    ),
-    "errors-exercise-4": (
-        "def counterexample():\n    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n    squares = w ** 2\n"
-        "    with torch.no_grad():\n        w[0] = 0.0\n    squares.sum().backward()\n"
-    ),
-}
+EXERCISE = re.compile(r"%%exercise (\d+\.\d+)\n")
 
 
 @cache
@@ -54,6 +29,12 @@ def text(name: str) -> str:
 def read(name: str) -> Any:
     """Return a committed notebook, a new copy each time."""
     return nbformat.reads(text(name), as_version=4)
+
+
+def exercises_of(book: Any) -> dict[str, str]:
+    """Return the exercise cells of a notebook: the text below the magic line by the exercise's key."""
+    cells = [c.source for c in book.cells if c.source.startswith("%%exercise")]
+    return {EXERCISE.match(source)[1]: EXERCISE.sub("", source, count=1).strip("\n") for source in cells}  # type: ignore[index]
 
 
 def tags(cell: Any) -> list[str]:

@@ -1,5 +1,6 @@
-"""The exercises of all chapters, one file each: ``c05_copies_and_views.py`` holds those of chapter 5. How to write one: see
-:mod:`pitfall_lab.lessons.exercise`.
+"""The exercises of all chapters, one file each: ``c05_copies_and_views.py`` holds those of chapter 5.
+
+How to write one is said at :mod:`pitfall_lab.lessons.exercise`.
 """
 
 from __future__ import annotations

@@ -33,9 +33,7 @@ EXERCISES = (
         inputs="batch = torch.randn(6) * 3 + 1",
         drive="result = standardise(batch)",
         properties=(
-            Property(
-                T(en="the result has mean 0 and standard deviation 1", zh="结果的均值为 0，标准差为 1"), as_solved("result")
-            ),
+            Property(T(en="the result has mean 0 and standard deviation 1", zh="结果的均值为 0，标准差为 1"), as_solved("result")),
             Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("batch")),
             Property(
                 T(en="a slice handed over leaves its base unchanged", zh="传入切片时，原张量也不变"),
@@ -48,8 +46,14 @@ EXERCISES = (
                 en="Two kinds of statements: one binds a name to a new tensor, the other writes into memory. Which are these?",
                 zh="语句有两种：一种把名字绑定到新张量，一种写入内存。这里是哪一种？",
             ),
-            T(en="`batch -= m` is `batch.sub_(m)`: it writes into the caller's memory.", zh="`batch -= m` 就是 `batch.sub_(m)`：写入调用者的内存。"),
-            T(en="Compute with `-` and `/`, which make new tensors, and return the last one.", zh="改用 `-` 和 `/`，它们产生新张量，最后返回结果。"),
+            T(
+                en="`batch -= m` is `batch.sub_(m)`: it writes into the caller's memory.",
+                zh="`batch -= m` 就是 `batch.sub_(m)`：写入调用者的内存。",
+            ),
+            T(
+                en="Compute with `-` and `/`, which make new tensors, and return the last one.",
+                zh="改用 `-` 和 `/`，它们产生新张量，最后返回结果。",
+            ),
         ),
         right=(
             "def standardise(batch):\n    batch = batch - batch.mean()\n    return batch / batch.std()\n",
@@ -79,9 +83,7 @@ EXERCISES = (
             "    shared = result.untyped_storage().data_ptr() == t.untyped_storage().data_ptr()\n"
             "    return 'same' if result is t else 'view' if shared else 'copy'\n"
         ),
-        properties=tuple(
-            Property(T(en=f"`{e}`", zh=f"`{e}`"), equal(f"belief[{e!r}]", f"kind({e!r})", tell=False)) for e in _SORTED
-        ),
+        properties=tuple(Property(T(en=f"`{e}`", zh=f"`{e}`"), equal(f"belief[{e!r}]", f"kind({e!r})", tell=False)) for e in _SORTED),
         hints=(
             T(en="Does anything have to move at all?", zh="元素到底需不需要移动？"),
             T(
@@ -128,8 +130,14 @@ EXERCISES = (
             ),
         ),
         hints=(
-            T(en="`t = …` inside a function binds the function's own name; the caller's tensor notices nothing.", zh="函数内的 `t = …` 只绑定函数自己的名字，调用者的张量毫无察觉。"),
-            T(en="A tensor can be told to stand on another storage. One of the claims in section 5 does it.", zh="可以让张量换到另一块存储上。第 5 节的一个论断就这么做。"),
+            T(
+                en="`t = …` inside a function binds the function's own name; the caller's tensor notices nothing.",
+                zh="函数内的 `t = …` 只绑定函数自己的名字，调用者的张量毫无察觉。",
+            ),
+            T(
+                en="A tensor can be told to stand on another storage. One of the claims in section 5 does it.",
+                zh="可以让张量换到另一块存储上。第 5 节的一个论断就这么做。",
+            ),
             T(en="Assign to `t.data`.", zh="给 `t.data` 赋值。"),
         ),
         right=("def move(t):\n    t.data = t.data.clone()\n", "def move(t):\n    t.set_(t.clone())\n"),
@@ -160,7 +168,10 @@ EXERCISES = (
         hints=(
             T(en="What does `t[t > 0]` return: a view, or a copy that nobody keeps?", zh="`t[t > 0]` 返回视图，还是没人留着的副本？"),
             T(en="A mask on the *left* of an assignment writes into `t`.", zh="掩码放在赋值号*左边*时会写入 `t`。"),
-            T(en="`t[t > 0] *= 2` reads through the mask, multiplies, and writes back through it.", zh="`t[t > 0] *= 2` 通过掩码读出、相乘，再通过它写回。"),
+            T(
+                en="`t[t > 0] *= 2` reads through the mask, multiplies, and writes back through it.",
+                zh="`t[t > 0] *= 2` 通过掩码读出、相乘，再通过它写回。",
+            ),
         ),
         right=(
             "def double_positive(t):\n    t[t > 0] *= 2\n",

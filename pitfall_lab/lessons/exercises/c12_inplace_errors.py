@@ -93,7 +93,10 @@ EXERCISES = (
             Property(T(en="where to look", zh="该去哪里找"), true(f"reading['blame'] == {_BETWEEN!r}", seeds=(0,))),
         ),
         hints=(
-            T(en="The brackets hold the type and the shape; “output 0 of …” names the operation.", zh="方括号里是类型和形状；“output 0 of …”给出操作名。"),
+            T(
+                en="The brackets hold the type and the shape; “output 0 of …” names the operation.",
+                zh="方括号里是类型和形状；“output 0 of …”给出操作名。",
+            ),
             T(
                 en="Two versions stand in the message: the one that was saved, and the one that backward found.",
                 zh="信息里有两个版本：保存时的，和 backward 发现的。",
@@ -183,18 +186,24 @@ EXERCISES = (
         ),
         hints=(
             T(en="Which tensors has `g_loss` saved when `d_step.step()` runs?", zh="`d_step.step()` 运行时，`g_loss` 已保存了哪些张量？"),
-            T(en="A step writes into every weight. What was computed before it has saved the old ones.", zh="一步更新会写入每个权重；之前的计算保存的是旧权重。"),
+            T(
+                en="A step writes into every weight. What was computed before it has saved the old ones.",
+                zh="一步更新会写入每个权重；之前的计算保存的是旧权重。",
+            ),
             T(en="Move the line of `g_loss` below `d_step.step()`.", zh="把 `g_loss` 那一行移到 `d_step.step()` 之后。"),
         ),
         right=(
             _BEGIN + "    d_loss.backward()\n    d_step.step()\n    g_loss = -d(fake).mean()\n    g_loss.backward()\n    g_step.step()\n",
-            _BEGIN + "    d_loss.backward()\n    d_step.step()\n    d_step.zero_grad()\n    (-d(fake).mean()).backward()\n    g_step.step()\n",
+            _BEGIN
+            + "    d_loss.backward()\n    d_step.step()\n    d_step.zero_grad()\n    (-d(fake).mean()).backward()\n    g_step.step()\n",
         ),
         wrong=(
             _BEGIN + "    g_loss = -d(fake).mean()\n    d_loss.backward()\n    g_loss.backward()\n    d_step.step()\n    g_step.step()\n",
             _BEGIN + "    d_loss.backward()\n    d_step.step()\n",
-            _BEGIN + "    d_loss.backward()\n    d_step.step()\n    g_loss = -d(fake.detach()).mean()\n    g_loss.backward()\n    g_step.step()\n",
-            _BEGIN + "    d_loss.backward()\n    d_step.step()\n    d_step.step()\n    g_loss = -d(fake).mean()\n    g_loss.backward()\n    g_step.step()\n",
+            _BEGIN
+            + "    d_loss.backward()\n    d_step.step()\n    g_loss = -d(fake.detach()).mean()\n    g_loss.backward()\n    g_step.step()\n",
+            _BEGIN
+            + "    d_loss.backward()\n    d_step.step()\n    d_step.step()\n    g_loss = -d(fake).mean()\n    g_loss.backward()\n    g_step.step()\n",
         ),
     ),
     Exercise(
@@ -218,7 +227,10 @@ EXERCISES = (
         ),
         hints=(
             T(en="Which tensor has `**` saved: its input or its result?", zh="`**` 保存的是输入还是结果？"),
-            T(en="`w ** 2` needs `w` again in backward: the gradient is `2 * w`.", zh="`w ** 2` 在 backward 中还要用 `w`：梯度是 `2 * w`。"),
+            T(
+                en="`w ** 2` needs `w` again in backward: the gradient is `2 * w`.",
+                zh="`w ** 2` 在 backward 中还要用 `w`：梯度是 `2 * w`。",
+            ),
             T(en="Write into one element of `w`.", zh="写入 `w` 的一个元素。"),
         ),
         right=(
