@@ -280,3 +280,17 @@ def star_multiplies_matrices(policy: Policy) -> Policy:
 def squeeze_keeps_batch(policy: Policy) -> Policy:
     """Article 4, section 5."""
     return replace(policy, squeeze_keeps_batch=True)
+
+
+@misconception(
+    belief=T(en="I think a column and a row of the same length are combined one to one.", zh="我以为等长的一列和一行会一一对应地运算。"),
+    tempting=T(en="They hold the same number of elements, and no error is raised.", zh="两者的元素个数相同，而且没有报错。"),
+    fact=T(
+        en="Shapes are lined up from the right and sizes of 1 are stretched: a column and a row give every pair.",
+        zh="形状从右边对齐，长度为 1 的维度会被扩展：一列和一行得到的是每一对。",
+    ),
+    check="column, row = torch.zeros(3, 1), torch.zeros(3)\nassert (column - row).shape == (3, 3)",
+)
+def equal_counts_pair_up(policy: Policy) -> Policy:
+    """Article 0, section 2.2.1, and every loss that compares (N, 1) with (N,)."""
+    return replace(policy, equal_counts_pair_up=True)

@@ -54,6 +54,7 @@ EXPOSES = {
     "backward_sums_elements": ("import torch\nw = torch.ones(2, requires_grad=True)\n(w * 3).backward()\n", "w.grad.tolist()"),
     "star_multiplies_matrices": ("import torch\nm = torch.tensor([[1.0, 1.0], [0.0, 1.0]])\np = m * m\n", "p.tolist()"),
     "squeeze_keeps_batch": ("import torch\nscores = torch.ones(1, 3, 1)\nshape = tuple(scores.squeeze().shape)\n", "shape"),
+    "equal_counts_pair_up": ("import torch\ncolumn, row = torch.ones(2, 1), torch.arange(2.0)\nd = column - row\n", "d.tolist()"),
 }
 
 
