@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pitfall_lab.rules.calls import call_chain
 from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.flow import FACTORIES, Cut, Flow
+from pitfall_lab.rules.rebinding import rebindings
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.reuse import indented
 from pitfall_lab.rules.source import Program
@@ -24,10 +25,11 @@ OFF = ("no_grad", "inference_mode", "set_grad_enabled")
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each backward that torch refused because its start had lost its way back."""
     flow = Flow(story)
+    rebound = {found.trouble for found in rebindings(story)}
     for step, failure in story.failures("no-gradient"):
         start = story.tensor(failure.tensor, step)
-        if start is None or start.get("requires_grad"):
-            continue  # an input that was not used: another rule
+        if start is None or start.get("requires_grad") or step in rebound:
+            continue  # an input that was not used, or a parameter that lost its name: other rules
         cuts = flow.cuts(failure.tensor, step)
         if cuts and cuts[0].kind != "gradient":
             yield _finding(story, step, failure, cuts)

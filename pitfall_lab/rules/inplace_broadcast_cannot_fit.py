@@ -10,7 +10,7 @@ from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import METHOD_OPERATORS, OPERATORS, operand
 from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.wording import at_line, called, capital, snippet
+from pitfall_lab.rules.wording import at_line, capital, expression
 from pitfall_lab.trace import Event, Failure, T
 
 Shape = tuple[int, ...]
@@ -45,7 +45,7 @@ def _finding(story: Story, event: Event, failure: Failure, shapes: tuple[Shape, 
     step, span = event.step, story.span(event.step)
     here = at_line(story, span)
     born = [(story.tensor(o.label, step) or {}).get("born") for o in event.operands[:2]]
-    target, other = (_called(story, o.label, step, at) for o, at in zip(event.operands[:2], born, strict=True))
+    target, other = (expression(story, o.label, step) for o in event.operands[:2])
     into, added, result = (str(shape) for shape in shapes)
     related = [story.related("read", step, T(en="torch raises here", zh="torch 在这里报错"))]
     for name, at, shape in ((other, born[1], added), (target, born[0], into)):
@@ -69,12 +69,6 @@ def _finding(story: Story, event: Event, failure: Failure, shapes: tuple[Shape, 
         facts=[Fact("shape", list(shapes[2]), story.by(step))],
         predicted=story.predicted(failure, step),
     )  # fmt: skip
-
-
-def _called(story: Story, label: str | None, step: int, born: int | None) -> T:
-    """The operand's own name, or the expression that made it: the name of its memory would have another shape."""
-    text = story.name(label, step) or snippet(story, story.span(born))
-    return T(en=f"`{text}`", zh=f"`{text}`") if text else called(story, label, None, step)
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.flow import Cut, Flow
+from pitfall_lab.rules.rebinding import rebindings
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.source import merge
 from pitfall_lab.rules.story import Story
@@ -18,7 +19,10 @@ from pitfall_lab.trace import Event, Failure, T
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each backward that torch refused because it started from a gradient without a record."""
     flow = Flow(story)
+    rebound = {found.trouble for found in rebindings(story)}  # a parameter that lost its name: another rule
     for step, failure in story.failures("no-gradient"):
+        if step in rebound:
+            continue
         start = story.tensor(failure.tensor, step)
         cuts = flow.cuts(failure.tensor, step) if start is not None and not start.get("requires_grad") else []
         if cuts and cuts[0].kind == "gradient" and (maker := _maker(story, cuts[0], step)) is not None:

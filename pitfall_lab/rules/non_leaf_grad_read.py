@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.rebinding import rebindings
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.wording import at_line, called, capital
@@ -15,7 +16,7 @@ from pitfall_lab.trace import Event, T
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each computed tensor whose gradient was read, and was not there, after a backward had passed it."""
     passed: dict[str, int] = {}
-    told: set[str | None] = set()
+    told: set[str | None] = {found.result for found in rebindings(story)}  # a lost parameter: another rule
     for event in story.events:
         if event.kind == "node":
             continue

@@ -26,6 +26,7 @@ class Program:
         self.lines = split_lines(text)
         self.tree = _parse(text)
         self.parents: dict[ast.AST, ast.AST] = {}
+        self._marked: dict[Span, ast.AST | None] = {}
         for node in ast.walk(self.tree) if self.tree else ():
             for child in ast.iter_child_nodes(node):
                 self.parents[child] = node
@@ -66,6 +67,11 @@ class Program:
         """The node that ``span`` marks: the largest one with exactly this place, else the smallest one around it."""
         if span is None or span.source != 0:
             return None
+        if span not in self._marked:
+            self._marked[span] = self._search(span)
+        return self._marked[span]
+
+    def _search(self, span: Span) -> ast.AST | None:
         wanted = (span.line, span.column, span.end_line, span.end_column)
         around: list[tuple[int, int, ast.AST]] = []
         for node in self.nodes:

@@ -194,6 +194,21 @@ class Story:
         """The calls that a tensor was given to, in order."""
         return [self.events[step] for step in self._by_operand.get(label or "", ())]
 
+    @cached_property
+    def _by_span(self) -> dict[Span, list[int]]:
+        found: dict[Span, list[int]] = defaultdict(list)
+        for event in self.calls():
+            if event.span is not None and event.span.source == 0:
+                found[event.span].append(event.step)
+        return found
+
+    def within(self, node: ast.AST) -> list[Event]:
+        """The calls that the text of ``node`` makes itself, in order; not those inside the functions that it calls."""
+        place = self.program.place(node)
+        first, last = (place.line, place.column), (place.end_line, place.end_column)
+        spans = (s for s in self._by_span if first <= (s.line, s.column) and (s.end_line, s.end_column) <= last)
+        return [self.events[step] for step in sorted(step for span in spans for step in self._by_span[span])]
+
     def said(self, step: int | None) -> str:
         """The name of the call that the program makes at ``step``: ``step`` for each ``add_`` of ``opt.step()``; empty when it is none."""
         node = self.program.at(self.span(step))

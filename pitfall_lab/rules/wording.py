@@ -36,6 +36,13 @@ def called(story: Story, tensor: str | None, storage: str | None, step: int | No
     return T(en="a tensor", zh="一个张量")
 
 
+def expression(story: Story, tensor: str | None, step: int) -> T:
+    """A tensor by its own name or by the expression that made it, not by the name of its memory, which may have another shape."""
+    record = story.tensor(tensor, step) or {}
+    text = story.name(tensor, step) or snippet(story, story.span(record.get("born")))
+    return _code(text) if text else called(story, tensor, None, step)
+
+
 def _code(name: str) -> T:
     """A name as the learner would write it: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
     text = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)

@@ -1,0 +1,238 @@
+"""PL402: numbers of each row met the columns: a reduction dropped its axis, or a bias stands the wrong way round."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.syntax import is_name, operand
+from pitfall_lab.rules.wording import at_line, capital, expression, flat, snippet
+from pitfall_lab.trace import Event, T
+
+Shape = tuple[int, ...]
+REDUCTIONS = {"mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "vector_norm", "logsumexp", "prod", "median", "nanmean",
+              "nansum"}  # fmt: skip
+ARITHMETIC = ("add", "sub", "mul", "div", "rsub", "true_divide", "subtract", "add_", "sub_", "mul_", "div_", "__rtruediv__", "__rdiv__")
+PRODUCTS = {"matmul", "mm", "mv", "addmm", "__matmul__", "__rmatmul__", "linear"}
+
+
+@dataclass(frozen=True, slots=True)
+class MixUp:
+    """``event`` combined ``full`` with ``small``, whose numbers belong to other axes than those that torch lined them up with.
+
+    ``axis`` is the one that ``made``, a reduction, has dropped; ``None`` for a bias.
+    """
+
+    event: Event
+    full: str
+    small: str
+    made: Event | None
+    axis: int | None
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each place that combines a tensor with numbers of its rows as if they were numbers of its columns."""
+    told = set()
+    for event in story.calls(*ARITHMETIC):
+        labels = [o.label for o in event.operands if o.label is not None][:2]
+        if len(labels) < 2 or (event.span, event.name) in told or (event.error is not None and event.error.kind != "shape"):
+            continue
+        for full, small in (labels, labels[::-1]):
+            found = _reduced(story, event, full, small) or _bias(story, event, full, small)
+            if found is not None:
+                told.add((event.span, event.name))
+                yield _finding(story, found)
+                break
+
+
+def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
+    """Is ``small`` a reduction of ``full`` (or of what has its shape) that lost an axis in the middle or at the end?"""
+    made = story.event((story.tensor(small, event.step) or {}).get("born"))
+    if made is None or made.name not in REDUCTIONS or not made.operands or small not in made.results:
+        return None
+    shape, source, size = (story.shape(label, event.step) for label in (full, made.operands[0].label, small))
+    if shape is None or size is None or source != shape or len(size) != len(shape) - 1:
+        return None
+    axis = _axis(made, len(shape))
+    if axis is None or axis == 0 or shape[:axis] + shape[axis + 1 :] != size or shape == (*size, 1) or math.prod(shape) == 1:
+        return None
+    if event.error is None and (not _related(story, event, full, made) or _is_symmetric(story, full, event.step)):
+        return None
+    return MixUp(event, full, small, made, axis)
+
+
+def _axis(made: Event, dimensions: int) -> int | None:
+    """The one axis that a reduction went along."""
+    for given in made.operands[1:]:
+        if given.label is None and given.name in ("dim", "axis", "") and given.text.lstrip("-").isdigit():
+            return int(given.text) % dimensions
+    return None
+
+
+def _related(story: Story, event: Event, full: str, made: Event) -> bool:
+    """Is it the reduced tensor itself, or what was computed from it or from the same as it?"""
+    source = made.operands[0].label
+    if full == source:
+        return True
+    makers = [story.event((story.tensor(label, event.step) or {}).get("born")) for label in (full, source)]
+    given = [{o.label for o in maker.operands if o.label} if maker else set() for maker in makers]
+    return source in given[0] or bool(given[0] & given[1])
+
+
+def _is_symmetric(story: Story, label: str, step: int) -> bool:
+    """Do rows and columns have the same sums? Then it does not matter which of them are meant."""
+    record = story.tensor(label, step) or {}
+    cells = flat((story.record("storages", record.get("storage"), step) or {}).get("cells"))
+    shape = tuple(record.get("shape") or ())
+    if len(shape) != 2 or len(cells) != math.prod(shape) or not all(isinstance(v, int | float) for _, v in cells):
+        return False
+    values, n = [value for _, value in cells], shape[0]
+    return all(abs(values[i * n + j] - values[j * n + i]) <= 1e-6 for i in range(n) for j in range(n))
+
+
+def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
+    """Is ``small`` a parameter that is added to a product of matrices, and stands across it?"""
+    made = story.event((story.tensor(full, event.step) or {}).get("born"))
+    leaf = story.tensor(small, event.step) or {}
+    trained = leaf.get("is_leaf") and leaf.get("requires_grad")
+    if event.name not in ("add", "add_") or made is None or made.name not in PRODUCTS or not trained:
+        return None
+    shape, size = story.shape(full, event.step), story.shape(small, event.step)
+    if shape is None or size is None or len(shape) != 2 or max(size, default=1) == 1:
+        return None
+    rows, columns = shape
+    across = size == (columns, 1) and (event.error is not None or rows == 1)  # one number for each column, standing as a column
+    along = size == (rows,) and columns == 1  # one number for each row, lying as a row
+    return MixUp(event, full, small, None, None) if across or along else None
+
+
+def _finding(story: Story, found: MixUp) -> Finding:
+    event = found.event
+    span, step = story.span(event.step), event.step
+    full, small = (expression(story, label, step) for label in (found.full, found.small))
+    shapes = [story.shape(label, step) or () for label in (found.full, found.small)]
+    here, born = at_line(story, span), (story.tensor(found.small, step) or {}).get("born")
+    raised = event.error is not None
+    happens = T(en="they do not fit, and torch raises", zh="两者对不上，torch 报错") if raised else T(
+        en="they fit by chance, and the result is wrong", zh="两者碰巧能对上，结果却是错的")  # fmt: skip
+    if found.made is not None:
+        code = snippet(story, story.span(found.made.step))
+        message = T(
+            en=f"{capital(here.en)} combines {full.en} with {small.en}, which has one number for each row, as if it had one for each "
+            "column.",
+            zh=f"{here.zh}把 {full.zh} 与 {small.zh} 相运算：后者每行有一个数，却被当成每列有一个数。",
+        )
+        why = T(
+            en=f"`{code}` takes axis {found.axis} away: from {shapes[0]} to {shapes[1]}. To combine the two, torch lines shapes up from "
+            f"the right, so that these numbers meet the last axis of {full.en}: {happens.en}. `keepdim=True` leaves the axis there with "
+            "length 1, and each number meets the row that it comes from.",
+            zh=f"`{code}` 去掉了第 {found.axis} 维：从 {shapes[0]} 变成 {shapes[1]}。两者相运算时，torch 从右边对齐形状，"
+            f"于是这些数遇到的是 {full.zh} 的最后一维：{happens.zh}。`keepdim=True` 会保留长度为 1 的这一维，"
+            "每个数就会遇到它所来自的那一行。",
+        )
+    else:
+        message = T(
+            en=f"{capital(here.en)} adds {small.en} of shape {shapes[1]} to {full.en} of shape {shapes[0]}: the numbers stand the wrong "
+            "way round.",
+            zh=f"{here.zh}把形状为 {shapes[1]} 的 {small.zh} 加到形状为 {shapes[0]} 的 {full.zh} 上：这些数的方向放错了。",
+        )
+        why = T(
+            en=f"Torch lines shapes up from the right. A column of shape (n, 1) gives each row one number, a row of shape (n,) gives each "
+            f"column one. Here {happens.en}.",
+            zh=f"torch 从右边对齐形状。形状为 (n, 1) 的列给每一行一个数，形状为 (n,) 的行给每一列一个数。这里{happens.zh}。",
+        )
+    return RULE.finding(
+        span, step, message, why,
+        related=[
+            story.related("made", born, T(en=f"{small.en} gets its shape {shapes[1]} here", zh=f"{small.zh} 在这里得到形状 {shapes[1]}")),
+            story.related("used", step, T(en=f"it meets shape {shapes[0]} here", zh=f"它在这里遇到形状 {shapes[0]}")),
+        ],
+        fixes=_fixes(story, found, shapes[0]),
+        facts=[Fact("full", list(shapes[0]), story.by(step)), Fact("small", list(shapes[1]), story.by(step))],
+        predicted=event.error is not None and story.predicted(event.error, step),
+        severity="error" if raised else "warning",
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: MixUp, shape: Shape) -> tuple[Fix, ...]:
+    program = story.program
+    candidates: list[Fix] = []
+    meaning: Literal["same", "shape"] = "same" if found.event.error is not None else "shape"
+    reduction = program.at(story.span(found.made.step)) if found.made is not None and program.tree else None
+    if isinstance(reduction, ast.Call) and found.made is not None and call_name(reduction) == found.made.name:
+        arguments = [program.segment(a) for a in [*reduction.args, *reduction.keywords]]
+        new = f"{program.segment(reduction.func)}({', '.join([*arguments, 'keepdim=True'])})"
+        title = T(en="Keep the axis: `keepdim=True`", zh="保留这一维：`keepdim=True`")
+        candidates.append(Fix(title, program.replace((reduction, new)), meaning=meaning))
+    node = program.at(story.span(found.event.step)) if program.tree else None
+    name = story.name(found.small, found.event.step)
+    used = [n for n in ast.walk(node) if isinstance(n, ast.expr) and is_name(n) and program.segment(n) == name] if node else []
+    if used:
+        turned = f"unsqueeze({found.axis})" if found.axis is not None else "unsqueeze(1)" if shape[1] == 1 else "squeeze(1)"
+        new = f"{operand(program, used[0])}.{turned}"
+        title = T(en=f"Turn it round where it is used: `{new}`", zh=f"在使用处转成正确的方向：`{new}`")
+        candidates.append(Fix(title, program.replace((used[0], new)), meaning=meaning))
+    return unique(program.text, candidates)
+
+
+RULE = Rule(
+    code="PL402",
+    name="bias-or-keepdim-mix-up",
+    severity="warning",
+    title=T(en="Numbers of the rows were combined with the columns", zh="每行的数与各列相运算"),
+    what=T(
+        en="A program took one number from each row, a sum or a mean, and combined the rows with it, but the numbers met the columns "
+        "instead. Where there are as many rows as columns nobody notices. Keep the axis: `x / x.sum(dim=1, keepdim=True)`.",
+        zh="程序从每一行取出一个数（和或平均值），再与各行相运算，但这些数遇到的却是各列。行数与列数相等时，谁也不会发现。请保留这一维："
+        "`x / x.sum(dim=1, keepdim=True)`。",
+    ),
+    why=T(
+        en="To combine tensors of different shapes torch *broadcasts*: it lines the shapes up from the right and stretches axes of "
+        "length 1. `x.sum(dim=1)` of a tensor of shape `(3, 3)` has shape `(3,)`: it lies along the last axis, and the sum of row 0 "
+        "divides column 0. With `keepdim=True` it has shape `(3, 1)`, a column, and the sum of row 0 divides row 0. Sums over the "
+        "first axis need no `keepdim`. A bias follows the same rule: one number for each output lies along the last axis, shape "
+        "`(outputs,)`; as `(outputs, 1)` it gives each *row* a number.",
+        zh="形状不同的张量相运算时，torch 会*广播*：从右边对齐形状，并拉伸长度为 1 的轴。形状为 `(3, 3)` 的张量，`x.sum(dim=1)` 的形状是 "
+        "`(3,)`：它沿最后一维排列，第 0 行的和去除第 0 列。加上 `keepdim=True`，形状就是 `(3, 1)`，即一列，第 0 行的和去除第 0 行。沿"
+        "第一维求和不需要 `keepdim`。偏置也遵循同样的规则：每个输出一个数，沿最后一维排列，形状是 `(outputs,)`；写成 `(outputs, 1)` 则"
+        "是给每一*行*一个数。",
+    ),
+    bad="""import torch
+
+x = torch.tensor([[1.0, 2.0, 1.0], [6.0, 3.0, 3.0], [1.0, 1.0, 8.0]], requires_grad=True)
+total = x.sum(dim=1)  # made
+share = x / total  # PL402 used
+loss = (share**2).sum()
+loss.backward()
+print(share.detach().sum(dim=1))
+""",
+    good="""import torch
+
+x = torch.tensor([[1.0, 2.0, 1.0], [6.0, 3.0, 3.0], [1.0, 1.0, 8.0]], requires_grad=True)
+total = x.sum(dim=1, keepdim=True)
+share = x / total
+loss = (share**2).sum()
+loss.backward()
+print(share.detach().sum(dim=1))
+""",
+    find=find,
+    traps=(
+        Trap(
+            "total = x.sum(dim=1)",
+            "total = x.sum(dim=0)",
+            T(
+                en="The columns now sum to one. The shapes always fit, but it is another question.",
+                zh="现在是每一列的和为一。形状总是合适，但这是另一个问题。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/notes/broadcasting.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.sum.html"),
+)

@@ -1,0 +1,210 @@
+"""PL511: a result was kept for later with the whole computation behind it, round after round. Nothing ever goes back through it."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called, operand, reads
+from pitfall_lab.rules.wording import at_line, capital, statement_text
+from pitfall_lab.trace import Event, T
+
+ROUNDS = 3
+"""So many rounds must be found alive together: one more than a loop keeps by itself until a name is given its next value."""
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that adds to a sum, or to a list, what still has its graph, when no backward ever goes through it."""
+    if story.trace.outcome.kind != "finished" or story.program.tree is None or not story.backwards():
+        return
+    for node in story.program.nodes:
+        if isinstance(node, ast.AugAssign | ast.Assign) and _adds(story, node):
+            yield from _summed(story, node, node.value)
+        elif isinstance(node, ast.Call) and called(node) == "append" and len(node.args) == 1:
+            yield from _collected(story, node)
+
+
+def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
+    """Is it ``total += loss``, or ``total = … total …``?"""
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Add | ast.Sub)
+    target = story.program.segment(node.targets[0])
+    return len(node.targets) == 1 and isinstance(node.value, ast.BinOp) and target in reads(story.program, node.value)
+
+
+def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Finding]:
+    """A sum whose every round hangs on the one before: the last node leads to all others, and none of them ever ran."""
+    whole = {story.program.place(statement), story.program.place(value)}
+    rounds = [event for event in story.within(statement) if event.span in whole and event.results and event.error is None]
+    nodes = {node: event for event in rounds if (node := _node(story, event.results[0], event.step))}
+    if len(nodes) < ROUNDS or any((story.record("nodes", node) or {}).get("ran") is not None for node in nodes):
+        return
+    last = max(nodes.values(), key=lambda event: event.step)
+    hanging = [nodes[node] for node in story.behind(_node(story, last.results[0], last.step)) if node in nodes]
+    lives_on = _is_number(story, last) or any(_backward_between(story, *pair) for pair in pairwise(rounds))
+    if len(hanging) >= ROUNDS and lives_on:
+        yield _finding(story, sorted(hanging, key=lambda event: event.step), statement, value)
+
+
+def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
+    """Results that stay alive in a list after the last backward that needed them."""
+    program, value = story.program, call.args[0]
+    labels: list[tuple[str, int]] = []
+    if isinstance(value, ast.Name | ast.Attribute):
+        text = program.segment(value)
+        born = [(label, record["born"]) for label, record in story.tensors.items() if _was_called(story, label, text)]
+        labels = [(label, at) for label, at in born if _in_function(story, at, program.function(call))]
+    else:
+        labels = [(event.results[0], event.step) for event in story.within(value) if event.span == program.place(value) and event.results]
+    places: dict[object, list[Event]] = defaultdict(list)
+    for label, at in labels:
+        if _node(story, label, at) is not None:
+            places[story.span(at)].append(story.events[at])
+    for events in places.values():
+        events.sort(key=lambda event: event.step)
+        if len(events) >= ROUNDS and all(_outlives(story, *pair, events[-1]) for pair in pairwise(events)):
+            yield _finding(story, events, program.statement(call) or call, value)
+
+
+def _was_called(story: Story, label: str, text: str) -> bool:
+    return any(name == text for _, name in story.history("tensors", label, "name"))
+
+
+def _in_function(story: Story, step: int, function: ast.AST | None) -> bool:
+    statement = story.program.statement_at(story.span(step))
+    return statement is not None and story.program.function(statement) is function
+
+
+def _outlives(story: Story, event: Event, following: Event, last: Event) -> bool:
+    """Is the result of ``event`` alive until the ``last`` round, though no backward goes through it after its own round?"""
+    label = event.results[0]
+    died = [step for step, alive in story.history("tensors", label, "alive") if not alive]
+    ran = [step for step, at in story.history("nodes", _node(story, label, event.step), "ran") if at is not None and step > following.step]
+    return not ran and (not died or died[0] > last.step)
+
+
+def _node(story: Story, label: str, step: int) -> str | None:
+    return (story.tensor(label, step) or {}).get("grad_fn")
+
+
+def _is_number(story: Story, event: Event) -> bool:
+    shape = story.shape(event.results[0], event.step)
+    return shape is not None and all(length == 1 for length in shape)
+
+
+def _backward_between(story: Story, one: Event, other: Event) -> bool:
+    return any(one.step < backward.step < other.step for backward in story.backwards())
+
+
+def _finding(story: Story, rounds: list[Event], statement: ast.AST, value: ast.expr) -> Finding:
+    program, last = story.program, rounds[-1]
+    span = program.place(statement)
+    text, here = " ".join(program.segment(value).split()), at_line(story, span)
+    nodes = [story.record("nodes", node) or {} for node in story.behind(_node(story, last.results[0], last.step))]
+    elsewhere = (at for node in nodes if (at := node.get("born")) is not None and (s := story.span(at)) and s.line != span.line)
+    built = next(elsewhere, None)
+    made = T(en="a step of the computation that stays with it", zh="与它一起留下的计算中的一步")
+    related = [story.related("made", built, made)] if built is not None else []
+    into = statement_text(story, span)
+    return RULE.finding(
+        span, last.step,
+        T(
+            en=f"{capital(here.en)} keeps `{text}` together with the whole computation behind it, and after {len(rounds)} rounds all of "
+            "them are still in memory.",
+            zh=f"{here.zh}把 `{text}` 连同它背后的整个计算一起留下，{len(rounds)} 轮之后它们全都还在内存里。",
+        ),
+        T(
+            en=f"A result remembers how it was computed as long as it lives. `{into}` makes something that lives on, so round after round "
+            f"hangs on it ({len(nodes)} steps of computation behind the last one), and no later backward uses them. Memory grows until "
+            "it runs out; the numbers are right.",
+            zh=f"结果只要存在，就记得自己是怎样算出来的。`{into}` 产生的东西一直存在，所以每一轮都挂在上面"
+            f"（最后一个背后有 {len(nodes)} 步计算），却没有任何后来的反向传播用到它们。内存不断增长，直到耗尽；数值本身是对的。",
+        ),
+        related=[*related, story.related("kept", last.step, T(en="kept here, in every round", zh="在这里，每一轮都被留下"))],
+        fixes=_fixes(story, statement, value, last),
+        facts=[Fact("rounds", len(rounds), story.by(last.step)), Fact("nodes", len(nodes), story.by(last.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, statement: ast.AST, value: ast.expr, last: Event) -> tuple[Fix, ...]:
+    program = story.program
+    text = operand(program, value)
+    text = f"({program.segment(value)})" if isinstance(value, ast.BinOp) and not text.startswith("(") else text
+    added = [Fix(T(en="Keep the value without its history: `.detach()`", zh="只保留数值，不带历史：`.detach()`"),
+                 program.replace((value, f"{text}.detach()")))]  # fmt: skip
+    if not isinstance(statement, ast.Assign) and _is_number(story, last):
+        title = T(en="Keep a plain Python number: `.item()`", zh="只保留 Python 数值：`.item()`")
+        added.append(Fix(title, program.replace((value, f"{text}.item()"))))
+    return unique(program.text, added)
+
+
+RULE = Rule(
+    code="PL511",
+    name="graph-kept-alive",
+    severity="info",
+    title=T(en="Results are kept with the whole computation behind them", zh="保留结果时，连同背后的整个计算一起留下"),
+    what=T(
+        en="A program adds up its losses, or collects them in a list, to print them later. Each of them still remembers how it was "
+        "computed, so the memory of all rounds stays in use. Keep the plain value: `total += loss.item()` or "
+        "`losses.append(loss.detach())`.",
+        zh="程序把每一轮的损失加起来，或者收集到列表里，以便之后打印。每个损失都还记得自己是怎样算出来的，所以所有轮次的内存都一直被占用。"
+        "只保留数值即可：`total += loss.item()` 或 `losses.append(loss.detach())`。",
+    ),
+    why=T(
+        en="Every result of a computation with parameters holds a *graph*: the steps that led to it, and the tensors that those steps "
+        "need for going back. It is freed when nobody holds the result any more, which in a training loop is the next round, when "
+        "`loss` gets its next value. A sum over rounds holds the graphs of all rounds. `backward()` frees the tensors inside a graph "
+        "but not its steps; where no backward runs, in an evaluation without `torch.no_grad()`, everything stays. `item()` gives a "
+        "Python number, `detach()` the same value without a graph.",
+        zh="凡是用参数算出来的结果都带着一个*计算图*：得到它的各个步骤，以及往回走时这些步骤需要的张量。没有人再持有这个结果时，图才被释"
+        "放；在训练循环里就是下一轮 `loss` 得到新值的时候。跨轮次的总和则持有所有轮次的图。`backward()` 会释放图中的张量，但不释放步骤"
+        "本身；没有反向传播的地方（没有 `torch.no_grad()` 的评估）一切都会留下。`item()` 给出 Python 数值，`detach()` 给出没有图的同一"
+        "个值。",
+    ),
+    bad="""import torch
+
+x = torch.tensor([1.0, 2.0, 3.0])
+w = torch.tensor(0.5, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.01)
+total = 0.0
+for step in range(5):
+    opt.zero_grad()
+    loss = ((w * x - 2 * x) ** 2).mean()  # made
+    loss.backward()
+    opt.step()
+    total += loss  # PL511 kept
+print(f"{total / 5:.4f}")
+""",
+    good="""import torch
+
+x = torch.tensor([1.0, 2.0, 3.0])
+w = torch.tensor(0.5, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.01)
+total = 0.0
+for step in range(5):
+    opt.zero_grad()
+    loss = ((w * x - 2 * x) ** 2).mean()
+    loss.backward()
+    opt.step()
+    total += loss.item()
+print(f"{total / 5:.4f}")
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    total += loss\n",
+            "    total += loss\n    del loss\n",
+            T(
+                en="`del` takes away a name. The sum still holds everything that its rounds were computed from.",
+                zh="`del` 只是去掉一个名字。总和仍然持有各轮计算的一切。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/notes/faq.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html"),
+)

@@ -1,0 +1,169 @@
+"""PL407: ``view`` or ``reshape`` was used to exchange axes. It cuts the same row of numbers anew, and mixes what belonged together."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import permutations
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.syntax import operand, receiver
+from pitfall_lab.rules.wording import at_line, called, capital, flat, snippet
+from pitfall_lab.trace import Event, T
+
+Shape = tuple[int, ...]
+LONGEST = 6
+CUTTING = ("view", "reshape", "view_as", "reshape_as")
+LOOKS = {"view", "reshape", "flatten", "shape", "size", "dim", "t", "transpose", "permute", "contiguous", "detach", "data", "item",
+         "tolist", "numpy", "clone", "to", "float", "double", "print", "stride", "numel", "grad", "requires_grad_", "backward"}  # fmt: skip
+"""What does not tell the axes of its input apart, or only passes them on."""
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each place where a reshaped tensor has the old axes in another order, and its axes then meet those of another one."""
+    trained = story.backwards()
+    for event in story.calls(*CUTTING) if trained else ():
+        if event.error is not None or not event.results or not event.operands or event.step > trained[-1].step:
+            continue
+        shapes = story.shape(event.operands[0].label, event.step), story.shape(event.results[0], event.step)
+        before, after = shapes
+        if before is None or after is None or not _exchanged(before, after) or _is_constant(story, event):
+            continue
+        met = _meets(story, event)
+        if met is not None:
+            yield _finding(story, event, before, after, met)
+
+
+def _exchanged(before: Shape, after: Shape) -> bool:
+    """Are the lengths the same, in another order? Axes of length 1 may stand anywhere."""
+    one, other = _long(before), _long(after)
+    return one != other and sorted(one) == sorted(other) and 0 not in one and len(before) <= LONGEST
+
+
+def _long(shape: Shape) -> Shape:
+    return tuple(n for n in shape if n != 1)
+
+
+def _is_constant(story: Story, event: Event) -> bool:
+    storage = (story.tensor(event.operands[0].label, event.step) or {}).get("storage")
+    cells = (story.record("storages", storage, event.step) or {}).get("cells")
+    return isinstance(cells, list) and len({value for _, value in flat(cells)}) <= 1
+
+
+def _meets(story: Story, event: Event) -> Event | None:
+    """The first call that gives the axes a meaning: it takes another tensor with more than one element beside this one."""
+    for use in story.uses(event.results[0]):
+        others = [o.label for o in use.operands if o.label is not None and o.label != event.results[0]]
+        sizes = [story.shape(label, use.step) or () for label in others]
+        if use.name not in LOOKS and any(any(n > 1 for n in shape) for shape in sizes):
+            return use
+    return None
+
+
+def _orders(before: Shape, after: Shape) -> list[Shape]:
+    """The ways of exchanging axes that give the same lengths, those that move the fewest first."""
+    found = [order for order in permutations(range(len(before))) if _long(tuple(before[i] for i in order)) == _long(after)]
+    return sorted(found, key=lambda order: sum(place != axis for place, axis in enumerate(order)))
+
+
+def _finding(story: Story, event: Event, before: Shape, after: Shape, met: Event) -> Finding:
+    span, source = story.span(event.step), event.operands[0].label
+    name = called(story, source, None, event.step, (story.tensor(source, event.step) or {}).get("born"))
+    here, code = at_line(story, span), snippet(story, span)
+    return RULE.finding(
+        span, event.step,
+        T(
+            en=f"{capital(here.en)} gives {name.en} the shape {after} instead of {before} by cutting its numbers anew: the axes are not "
+            "exchanged, and each row now mixes numbers of several old ones.",
+            zh=f"{here.zh}把 {name.zh} 的形状从 {before} 变成 {after}，但只是把它的数重新切段：轴并没有交换，"
+            "每一行都混进了原来好几行的数。",
+        ),
+        T(
+            en=f"`{code}` reads the numbers in their old order, the last axis first, and deals them out into the new shape in the same "
+            "order. Only the lengths look exchanged. `transpose` and `permute` exchange axes: element [i, j] becomes element [j, i].",
+            zh=f"`{code}` 按原来的次序（最后一维走得最快）读出各数，再按同样的次序填进新的形状。看上去交换了的只是长度。"
+            "要交换轴，请用 `transpose` 或 `permute`：元素 [i, j] 成为元素 [j, i]。",
+        ),
+        related=[
+            story.related("made", event.step, T(en="the numbers are dealt out anew here", zh="各数在这里被重新分配")),
+            story.related("used", met.step, T(en="here the mixed rows meet other numbers", zh="混在一起的行在这里与别的数相遇")),
+        ],
+        fixes=_fixes(story, event, before, after),
+        facts=[Fact("before", list(before), story.by(event.step)), Fact("after", list(after), story.by(event.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, event: Event, before: Shape, after: Shape) -> tuple[Fix, ...]:
+    program = story.program
+    node = program.at(story.span(event.step)) if program.tree else None
+    if not isinstance(node, ast.Call) or call_name(node) != event.name or (tensor := receiver(node)) is None:
+        return ()
+    fixes = []
+    for order in _orders(before, after)[:2]:
+        moved = [axis for axis, place in enumerate(order) if axis != place]
+        how = f"transpose({moved[0]}, {moved[1]})" if len(moved) == 2 else f"permute({', '.join(map(str, order))})"
+        new = f"{operand(program, tensor)}.{'t()' if len(order) == 2 else how}"
+        if tuple(before[axis] for axis in order) != after:
+            new += f".reshape({', '.join(map(str, after))})"
+        title = T(en=f"Exchange the axes: `{new}`", zh=f"交换轴：`{new}`")
+        fixes.append(Fix(title, program.replace((node, new)), meaning="shape"))
+        fixes.append(Fix(title, program.replace((node, f"{new}.contiguous()")), meaning="shape"))
+    return unique(program.text, fixes)
+
+
+RULE = Rule(
+    code="PL407",
+    name="view-scrambles-axes",
+    severity="warning",
+    title=T(en="A view was used where axes were to be exchanged, and mixed the numbers", zh="该交换轴的地方用了 view，数被混在一起"),
+    what=T(
+        en="A program needed rows and columns exchanged, and asked `view` or `reshape` for the exchanged lengths. The shape fits and "
+        "nothing complains, but the numbers were only cut into other pieces: each new row holds parts of several old ones. Use `t()`, "
+        "`transpose` or `permute`.",
+        zh="程序需要交换行和列，却用 `view` 或 `reshape` 要求交换后的长度。形状合适，也没有报错，但各数只是被切成了别的段：每个新行都含有"
+        "好几个旧行的部分。请用 `t()`、`transpose` 或 `permute`。",
+    ),
+    why=T(
+        en="The elements of a tensor have an order: the last axis runs fastest. `view` and `reshape` keep this order and only choose "
+        "other lengths; that is right for joining axes, `(N, 2, 3)` to `(N, 6)`, or splitting one. Exchanging two axes changes the order. "
+        "`transpose(i, j)` does it by exchanging two *strides*, the numbers of elements that a step along an axis skips, and copies "
+        "nothing. Images `(H, W, C)` to `(C, H, W)` and sequences `(N, T, F)` to `(T, N, F)` need `permute` and `transpose`.",
+        zh="张量的元素有一个次序：最后一维走得最快。`view` 和 `reshape` 保持这个次序，只选择别的长度；用来合并轴（`(N, 2, 3)` 变 `(N, "
+        "6)`）或拆分轴是对的。交换两个轴则会改变次序。`transpose(i, j)` 通过交换两个*步幅*（沿一个轴走一步跨过的元素个数）来做到，不复"
+        "制任何东西。图像 `(H, W, C)` 变 `(C, H, W)`、序列 `(N, T, F)` 变 `(T, N, F)` 需要 `permute` 和 `transpose`。",
+    ),
+    bad="""import torch
+
+x = torch.tensor([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]])
+w = torch.ones(2, requires_grad=True)
+turned = x.view(3, 2)  # PL407 made
+loss = (turned @ w).square().sum()  # used
+loss.backward()
+print(turned, w.grad)
+""",
+    good="""import torch
+
+x = torch.tensor([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]])
+w = torch.ones(2, requires_grad=True)
+turned = x.t()
+loss = (turned @ w).square().sum()
+loss.backward()
+print(turned, w.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "x.view(3, 2)",
+            "x.contiguous().reshape(3, 2)",
+            T(
+                en="`reshape` keeps the order just as `view` does; the two differ only in whether they may copy.",
+                zh="`reshape` 与 `view` 一样保持次序；两者的区别只在于是否可以复制。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.permute.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.reshape.html"),
+)
