@@ -49,6 +49,10 @@ def listing(language: Language) -> str:
     return "".join(rows)
 
 
+LOOKALIKES = str.maketrans("OIL", "011")
+"""Letters that are typed for digits in a code."""
+
+
 def known(word: str) -> Rule:
     """The rule of a code or a name; raises :class:`~pitfall_lab.cli.Refusal` with the nearest one when there is none."""
     from pitfall_lab.rules import RULES, rule
@@ -57,7 +61,8 @@ def known(word: str) -> Rule:
         return rule(word.upper() if word.upper().startswith("PL") else word.lower())
     except KeyError:
         words = [name for each in RULES for name in (each.code, each.name)]
-        near = difflib.get_close_matches(word.upper(), words, 1) or difflib.get_close_matches(word.lower(), words, 1)
+        digits = word[:2].upper() + word[2:].upper().translate(LOOKALIKES)
+        near = difflib.get_close_matches(digits, words, 1) or difflib.get_close_matches(word.lower(), words, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise Refusal(f"There is no rule {word!r}.{hint} `pitfall-lab explain --list` shows them all.") from None
 
