@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("pitfall_lab.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
     "saves": ("pitfall_lab.saves", "print what an operation saves for backward, and which later write breaks it"),
     "claims": ("pitfall_lab.claims", "run the programs that decide the chapters' claims on the installed torch"),
+    "book": ("pitfall_lab.book", "write the chapters as HTML pages that need no kernel and no network"),
     "show": ("pitfall_lab.show", "write a self-contained page of a program or of a saved trace"),
     "doctor": ("pitfall_lab.doctor", "print what is installed and what to do about what is missing"),
 }

@@ -22,7 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"^```bash\n(.*?)\n```$", README, flags=re.MULTILINE | re.DOTALL) for line in block.splitlines()]
 TOOL = ".venv/bin/pitfall-lab"
 RUNNER = "python3 tests/run.py"
-EXIT_CODES = {"check": {0, 1}, "explain": {0}, "show": {0}, "saves": {0}, "claims": {0, 1}, "doctor": {0, 1}}
+EXIT_CODES = {"check": {0, 1}, "explain": {0}, "show": {0}, "saves": {0}, "claims": {0, 1}, "book": {0}, "doctor": {0, 1}}
 
 
 @pytest.fixture
