@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pitfall_lab.trace import T
+
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 _SAVED: dict[type, tuple[str, ...]] = {}
 
@@ -89,23 +91,30 @@ def is_opaque(tensor: torch.Tensor) -> bool:
 
 
 def opacity(tensor: torch.Tensor) -> str:
-    """Why the tensor's memory cannot be looked at; empty where it can."""
+    """Why the tensor's memory cannot be looked at, in English; empty where it can."""
+    reason = why_opaque(tensor)
+    return reason.en if reason else ""
+
+
+def why_opaque(tensor: torch.Tensor) -> T | None:
+    """Why the tensor's memory cannot be looked at; ``None`` where it can."""
     if not is_opaque(tensor):
-        return ""
+        return None
     if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
-        return "a parameter without a shape yet"
+        return T("a parameter without a shape yet", "还没有形状的参数")
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        return "a tensor that a function transform has wrapped"
+        return T("a tensor that a function transform has wrapped", "被函数变换包裹的张量")
     if tensor.is_nested:
-        return "a nested tensor: its rows have sizes of their own"
+        return T("a nested tensor: its rows have sizes of their own", "嵌套张量，各行大小不同")
     if tensor.layout is not torch.strided:
         kind = "mkldnn" if tensor.is_mkldnn else str(tensor.layout).removeprefix("torch.")
-        return f"a tensor of layout {kind}: it has no strides"
+        return T(f"a tensor of layout {kind}: it has no strides", f"布局为 {kind} 的张量，没有步长")
     if tensor.is_quantized:
-        return "a quantized tensor: its memory holds codes, not numbers"
+        return T("a quantized tensor: its memory holds codes, not numbers", "量化张量，内存里是编码而不是数值")
     if tensor.is_conj() or tensor.is_neg():
-        return "a conjugated or negated view: its memory holds other numbers than it has"
-    return f"a tensor of class {type(tensor).__name__}, which handles operations itself"
+        return T("a conjugated or negated view: its memory holds other numbers than it has", "共轭或取负的视图，内存里的数与它的值不同")
+    kind = type(tensor).__name__
+    return T(f"a tensor of class {kind}, which handles operations itself", f"{kind} 类的张量，自行处理运算")
 
 
 @cache
@@ -151,7 +160,7 @@ def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
     storage = tensor.untyped_storage()
     nbytes, item = storage.nbytes(), max(tensor.element_size(), 1)
     address = storage.data_ptr() if nbytes else 0
-    dtype = _numpy_dtype(tensor.dtype)
+    dtype = numpy_dtype(tensor.dtype)
     if nbytes // item > limit or (nbytes and not address) or dtype is None:
         return None
     if not nbytes:
@@ -167,7 +176,7 @@ def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
 
     The storage is not asked for: torch does not add in place into a gradient whose storage Python has seen.
     """
-    dtype = None if is_opaque(tensor) or tensor.device.type != "cpu" else _numpy_dtype(tensor.dtype)
+    dtype = None if is_opaque(tensor) or tensor.device.type != "cpu" else numpy_dtype(tensor.dtype)
     shape, stride, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
     extent = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
     if dtype is None or extent > limit or (tensor.numel() and not tensor.data_ptr()):
@@ -181,9 +190,10 @@ def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
 
 
 @cache
-def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
+    """NumPy's type for the bytes of a torch type; for bfloat16, which NumPy lacks, the upper halves of float32 numbers."""
     if dtype == torch.bfloat16:
-        return np.dtype(np.uint16)  # the upper half of a float32
+        return np.dtype(np.uint16)
     try:
         return np.dtype(dtype_name(dtype))
     except TypeError:
@@ -223,6 +233,30 @@ def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor that ``tensor`` is a view of, if autograd knows one."""
     return tensor._base if not is_opaque(tensor) and not tensor.is_inference() and tensor._is_view() else None
+
+
+def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether one version counter counts the writes to both tensors.
+
+    torch does not say which counter a tensor has. So the version of one is moved, the other is watched, and the version is put back
+    before anything else can run.
+    """
+    version = one._version
+    if other._version != version:
+        return False
+    try:
+        set_version(one, version + 1)
+        return other._version == version + 1
+    finally:
+        set_version(one, version)
+
+
+def set_version(tensor: torch.Tensor, version: int) -> None:
+    """Set the tensor's version. Only for looking: whoever calls this puts the old one back."""
+    try:
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+    except TypeError:  # torch before 2.7 takes one tensor
+        torch._C._autograd._unsafe_set_version_counter(tensor, version)
 
 
 def node_of(tensor: torch.Tensor) -> Any | None:
@@ -289,6 +323,72 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
             name = slot.removeprefix("_saved_")
             found.extend((f"{name}{index}", item) for index, item in enumerate(value) if isinstance(item, torch.Tensor))
     return found + _saved_by_custom_function(node)
+
+
+class Slot(NamedTuple):
+    """One saved tensor of a node as it is now: ``state`` is ``kept``, ``stale`` (torch refuses it), ``freed`` or ``hooked``.
+
+    ``version`` is the one it was saved at, ``now`` the one its memory is at; ``None`` where that cannot be told.
+    """
+
+    name: str
+    state: str
+    tensor: torch.Tensor | None = None
+    version: int | None = None
+    now: int | None = None
+    message: str = ""
+
+
+def slots_of(node: Any) -> list[Slot]:
+    """What a node saved, and whether torch would still take it; no hook of the learner's is run."""
+    out = []
+    for raw_name in [name for name in dir(node) if name.startswith("_raw_saved_")]:
+        name = raw_name.removeprefix("_raw_saved_")
+        raw = getattr(node, raw_name)
+        for index, saved in enumerate(raw if isinstance(raw, tuple) else (raw,)):
+            slot = _slot(node, name, index if isinstance(raw, tuple) else None, saved)
+            if slot is not None:
+                out.append(slot)
+    return out
+
+
+def _slot(node: Any, name: str, index: int | None, saved: Any) -> Slot | None:
+    full = name if index is None else f"{name}{index}"
+    if getattr(saved, "unpack_hook", None) is not None:
+        return Slot(full, "hooked")
+
+    def unpack() -> Any:
+        return saved.unpack() if index is not None else getattr(node, f"_saved_{name}")
+
+    tensor = getattr(saved, "data", None)
+    try:
+        value = unpack()
+    except RuntimeError as error:
+        if tensor is None:
+            return Slot(full, "freed")
+        now = tensor._version
+        return Slot(full, "stale", tensor, _saved_version(tensor, unpack), now, str(error))
+    if not isinstance(value, torch.Tensor):
+        return None  # an optional tensor that was not there
+    tensor = value if tensor is None else tensor
+    version = None if tensor.is_inference() else tensor._version
+    return Slot(full, "kept", tensor, version, version)
+
+
+def _saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None:
+    """The version that torch would take: the counter is set back step by step until it does, and then put right again."""
+    now = tensor._version
+    try:
+        for version in range(now - 1, max(now - 65, -1), -1):
+            set_version(tensor, version)
+            try:
+                unpack()
+            except RuntimeError:
+                continue
+            return version
+    finally:
+        set_version(tensor, now)
+    return None
 
 
 def outputs_of(node: Any) -> list[tuple[tuple[int, ...], str]]:

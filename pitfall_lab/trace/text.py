@@ -57,6 +57,19 @@ def shape_text(shape: Any) -> str:
     return str(tuple(shape or ()))
 
 
+def plain(value: Any) -> Any:
+    """One element as a JSON value; floats keep nine significant digits, enough for any float32."""
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, complex):
+        return f"{value.real:.9g}{value.imag:+.9g}j"
+    if math.isnan(value):
+        return "nan"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return float(f"{value:.9g}")
+
+
 def cell_text(value: Any) -> str:
     """A cell's value, short enough for a picture and never misleading: at most four significant digits.
 

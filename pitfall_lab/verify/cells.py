@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from pitfall_lab.trace import CELL_LIMIT
+from pitfall_lab.trace.text import plain
 
 
 def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, ...] = ()) -> Any:
@@ -27,19 +27,6 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
     if keep:
         chosen = sorted({*chosen, *(k for k in keep if 0 <= k < size)})
     return {"count": size, "shown": [[k, plain(item)] for k, item in zip(chosen, flat[chosen].tolist(), strict=True)]}
-
-
-def plain(value: Any) -> Any:
-    """One element as a JSON value; floats keep nine significant digits, enough for any float32."""
-    if isinstance(value, bool | int):
-        return value
-    if isinstance(value, complex):
-        return f"{value.real:.9g}{value.imag:+.9g}j"
-    if math.isnan(value):
-        return "nan"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return float(f"{value:.9g}")
 
 
 def identical(one: np.ndarray, other: np.ndarray) -> bool:

@@ -42,6 +42,8 @@ class Facts:
     of_node: dict[str, list[str]]
     """Tensors whose ``grad_fn`` a node was at any time, by birth."""
     palette: list[str] = field(default_factory=list)
+    labelled: bool = True
+    """Whether a name stands with its label."""
 
     def tensor(self, label: str | None, step: int | None = None) -> dict[str, Any]:
         """The tensor's record as it was after ``step`` (its last one when ``None``); empty when there is none."""
@@ -50,7 +52,7 @@ class Facts:
     def name(self, label: str | None) -> str:
         """``h (t2)``, or the label alone."""
         name = self.tensor(label).get("name")
-        return f"{name} ({label})" if name else str(label)
+        return (f"{name} ({label})" if self.labelled else str(name)) if name else str(label)
 
     def of_storage(self, storage: str | None) -> list[str]:
         """Tensors and arrays that lived in ``storage`` at any time, by birth."""

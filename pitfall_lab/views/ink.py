@@ -16,20 +16,21 @@ GREY = "#8A8A8A"
 # XML 1.0 cannot carry these characters at all, not even escaped; a picture with one of them would not open.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
-STYLE = """
-.bg{fill:#fff}.t{fill:#1c1c1c;font:13px ui-sans-serif,system-ui,"Noto Sans CJK SC",sans-serif}
+LIGHT = "--paper:#fff;--ink:#1c1c1c;--dim:#5b5b5b;--box:#fff;--edge:#4a4a4a;--red:#c62828;--redt:#c62828;--ghost:#7a7a7a;--rule:#bdbdbd;"
+DARK = "--paper:#1b1b1d;--ink:#ececec;--dim:#b4b4b4;--box:#26262a;--edge:#b9b9b9;--red:#ff6b6b;--redt:#ff8080;--ghost:#999;--rule:#55555a;"
+RULES = """
+.bg{fill:var(--paper)}.t{fill:var(--ink);font:13px ui-sans-serif,system-ui,"Noto Sans CJK SC",sans-serif}
 .m{font-family:ui-monospace,"DejaVu Sans Mono",monospace}
-.s{font-size:11px}.dim{fill:#5b5b5b}.b{font-weight:600}.box{fill:#fff;stroke:#4a4a4a;stroke-width:1.2}
-.line{stroke:#4a4a4a;fill:none;stroke-width:1.4}
-.back{stroke:#4a4a4a;fill:none;stroke-width:1.4;stroke-dasharray:5 4;marker-end:url(#tip)}.head{fill:#4a4a4a}
-.red{stroke:#c62828;fill:none;stroke-width:2.4}.redt{fill:#c62828;font-weight:700}
-.halo{paint-order:stroke;stroke:#fff;stroke-width:4px}
-.ghost{fill:none;stroke:#7a7a7a;stroke-dasharray:3 3}
-.rule{stroke:#bdbdbd;stroke-width:1;fill:none}.now{stroke:#1c1c1c;stroke-width:3;fill:none}
-@media (prefers-color-scheme:dark){.bg{fill:#1b1b1d}.t{fill:#ececec}.dim{fill:#b4b4b4}
-.box{fill:#26262a;stroke:#b9b9b9}.line,.back{stroke:#b9b9b9}
-.head{fill:#b9b9b9}.halo{stroke:#1b1b1d}.red{stroke:#ff6b6b}.redt{fill:#ff8080}.ghost{stroke:#999}.rule{stroke:#55555a}.now{stroke:#fff}}
+.s{font-size:11px}.dim{fill:var(--dim)}.b{font-weight:600}.box{fill:var(--box);stroke:var(--edge);stroke-width:1.2}
+.line{stroke:var(--edge);fill:none;stroke-width:1.4}
+.back{stroke:var(--edge);fill:none;stroke-width:1.4;stroke-dasharray:5 4;marker-end:url(#tip)}.head{fill:var(--edge)}
+.red{stroke:var(--red);fill:none;stroke-width:2.4}.redt{fill:var(--redt);font-weight:700}
+.halo{paint-order:stroke;stroke:var(--paper);stroke-width:4px}
+.ghost{fill:none;stroke:var(--ghost);stroke-dasharray:3 3}
+.rule{stroke:var(--rule);stroke-width:1;fill:none}.now{stroke:var(--ink);stroke-width:3;fill:none}
 """
+STYLE = f"svg{{{LIGHT}}}@media (prefers-color-scheme:dark){{svg{{{DARK}}}}}{RULES}"
+"""A picture of its own follows the system's colours; one inside a page follows the page (see :mod:`pitfall_lab.views.picture`)."""
 
 
 def ink_on(colour: str) -> str:

@@ -112,14 +112,8 @@ def _case(event: Event, facts: Facts) -> dict[str, Any] | None:
     if event.kind != "call" or name not in ELEMENTWISE or len(tensors) < 2:
         return None
     before = event.step - 1 if name != "expand" else event.step
-    shapes = [[int(n) for n in facts.tensor(t, before).get("shape") or facts.tensor(t).get("shape") or ()] for t in tensors]
-    if len({tuple(s) for s in shapes}) < 2:
-        return None
-    result, clash = broadcast_shape(shapes)
-    target = shapes[0] if event.name.endswith("_") and not event.name.endswith("__") else None
-    if not clash and target is not None and result != target:
-        clash = _clashes(target, result)  # an in-place write cannot make its own tensor larger
-    if clash and event.error is None:
+    met = meet(facts, tensors, before, in_place=event.name.endswith("_") and not event.name.endswith("__"))
+    if len({tuple(o["shape"]) for o in met["operands"]}) < 2 or (met["clash"] and event.error is None):
         return None
     made = event.results[0] if event.results else None
     node = facts.tensor(made, event.step).get("grad_fn") if made else None
@@ -131,17 +125,27 @@ def _case(event: Event, facts: Facts) -> dict[str, Any] | None:
         "code": facts.code(event.step),
         "result": {
             "label": made,
-            "shape": result,
+            "shape": met["shape"],
             "reduced": name in REDUCING,
             "cells": _cells(facts, made, event.step) if made and name not in REDUCING else None,
         },
-        "clash": clash,
-        "operands": [_operand(facts, t, before, s, (result, clash)) for t, s in zip(tensors, shapes, strict=True)],
+        "clash": met["clash"],
+        "operands": met["operands"],
         "node": node,
         "ran": next((s for s, r in facts.nodes.get(node or "", []) if r and r.get("ran") == s), None),
-        "crossed": _crossed(shapes),
-        "wasteful": name in REDUCING and _crossed(shapes),
+        "crossed": met["crossed"],
+        "wasteful": name in REDUCING and met["crossed"],
     }
+
+
+def meet(facts: Facts, tensors: list[str], step: int, *, in_place: bool = False) -> dict[str, Any]:
+    """How the tensors' shapes meet: the common ``shape``, where sizes ``clash``, and the ``operands`` aligned to it."""
+    shapes = [[int(n) for n in facts.tensor(t, step).get("shape") or facts.tensor(t).get("shape") or ()] for t in tensors]
+    shape, clash = broadcast_shape(shapes)
+    if not clash and in_place and shape != shapes[0]:
+        clash = _clashes(shapes[0], shape)  # an in-place write cannot make its own tensor larger
+    operands = [_operand(facts, t, step, s, (shape, clash)) for t, s in zip(tensors, shapes, strict=True)]
+    return {"shape": shape, "clash": clash, "operands": operands, "crossed": _crossed(shapes)}
 
 
 def broadcast_shape(shapes: list[list[int]]) -> tuple[list[int], list[int]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pitfall_lab.trace.text import cell_text, shape_text
 from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import Canvas, cut, hue
+from pitfall_lab.views.ink import Canvas, cut, hue, width_of
 
 BOX, DRAWN, LEFT = 44, 4, 190
 SMALL = 6
@@ -33,11 +33,12 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
 
 def _case(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float, language: str) -> tuple[float, float]:
     rank = len(case["result"]["shape"])
-    canvas.text(16, y + 16, cut(f"L{case['line'] or '?'}  {case['code']}", 60), "t b m")
-    row = y + 28
+    canvas.text(16, y + 16, cut((f"L{case['line']}  " if case["line"] else "") + case["code"], 60), "t b m")
+    row, width = y + 28, LEFT + rank * BOX + 240.0
     for operand in case["operands"]:
         _sizes(canvas, operand, facts, row)
         note = _note(operand, language)
+        width = max(width, LEFT + rank * BOX + 30 + width_of(note, 11))
         canvas.text(LEFT + rank * BOX + 14, row + 19, note, "t s dim")
         row += 34
     canvas.line(16, row, LEFT + rank * BOX, row, "rule")
@@ -53,14 +54,17 @@ def _case(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float, language
     row += 42
     if rank <= 2 and not case["clash"]:
         height, across = _grids(canvas, case, facts, row)
-        return row + height - y, max(across, LEFT + rank * BOX + 240)
-    return row - y, LEFT + rank * BOX + 240
+        return row + height - y, max(across, width)
+    return row - y, width
 
 
 def _sizes(canvas: Canvas, operand: dict[str, Any], facts: Facts, y: float) -> None:
     colour = hue(operand["storage"], facts.palette)
-    canvas.swatch(16, y + 5, operand["storage"], facts.palette)
-    canvas.text(42, y + 19, cut(f"{facts.name(operand['label'])} {shape_text(operand['shape'])}", 22), "t s")
+    shape = shape_text(operand["shape"])
+    name = facts.name(operand["label"])
+    if operand["storage"]:
+        canvas.swatch(16, y + 5, operand["storage"], facts.palette)
+    canvas.text(42 if operand["storage"] else 16, y + 19, cut(shape if name == shape else f"{name} {shape}", 22), "t s")
     for d, dim in enumerate(operand["dims"]):
         x = LEFT + d * BOX
         stretched = dim["kind"] in ("one", "missing")
@@ -102,7 +106,7 @@ def _grids(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float) -> tupl
     for r, c in product(range(rows), range(columns)):
         canvas.rect(x + c * 36, y + r * 22, 34, 20, "box")
         if cells:
-            canvas.text(x + c * 36 + 17, y + r * 22 + 14, cut(cell_text(cells[r * shape[-1] + c]), 5), "t s m", "middle")
+            canvas.text(x + c * 36 + 17, y + r * 22 + 14, _short(cells[r * shape[-1] + c]), "t s m", "middle")
     return rows * 22 + 8.0, x + columns * 36 + 16
 
 
@@ -116,5 +120,13 @@ def _grid(canvas: Canvas, operand: dict[str, Any], facts: Facts, place: tuple[fl
         value = operand["cells"][index] if operand["cells"] and index < len(operand["cells"]) else None
         canvas.rect(x + c * 36, y + r * 22, 34, 20, "box" if real else "ghost", stroke=colour if real else "")
         canvas.text(
-            x + c * 36 + 17, y + r * 22 + 14, "" if value is None else cut(cell_text(value), 5), "t s m" if real else "t s m dim", "middle"
+            x + c * 36 + 17, y + r * 22 + 14, "" if value is None else _short(value), "t s m" if real else "t s m dim", "middle"
         )
+
+
+def _short(value: Any) -> str:
+    """A cell's value in at most five characters where that is not misleading."""
+    text = cell_text(value)
+    if isinstance(value, float) and len(text) > 5:
+        text = next((t for t in (f"{value:.2g}", f"{value:.1g}") if len(t) <= 5), text)
+    return text if len(text) <= 5 else cut(text, 5)

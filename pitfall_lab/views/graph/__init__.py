@@ -23,6 +23,9 @@ TITLE, LINE, NOTCH, PAD = 26.0, 18.0, 26.0, 6.0
 BADGE = 58.0
 """Room for a counter's badge ("C12·v3") in px; its version changes while stepping, its place does not."""
 
+STATES = {"freed": " freed", "hooked": " hook"}
+"""What a look at a live graph found of a saved tensor besides its version."""
+
 
 def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> dict[str, Any]:
     """The graph with every position, as plain data.
@@ -149,6 +152,8 @@ def _node(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
     tensor = facts.tensor(output)
     bare = title == "AccumulateGrad"
     sub = "" if bare else f"{facts.name(output)} {shape_text(facts.tensor(output, born).get('shape'))}" if output else ""
+    if not sub and not bare and record.get("gradient_shape") is not None:
+        sub = shape_text(record["gradient_shape"])  # nobody has its result by name; torch still knows its shape
     saved, across = _notches(facts, label, record)
     gradient = cells_text(record.get("gradient"), 4) if full and record.get("gradient") is not None else ""
     width = max(90.0, width_of(title) + 24, width_of(cut(sub, 34), 12) + 36 + BADGE if sub else 0, across, width_of(gradient, 11) + 40)
@@ -177,7 +182,9 @@ def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[dic
     out, x = [], PAD
     for slot in record.get("saved", ())[:8]:
         name, version = str(slot.get("name", "?")), slot.get("version", 0)
-        text = cut(name, 14) + (f" v{version}" if slot.get("counter") else "")
+        broken = facts.broken.get((label, name))
+        saved_at = f" v{version}" if slot.get("counter") and version is not None else ""
+        text = cut(name, 14) + saved_at + STATES.get(slot.get("state", ""), "")
         width = round(width_of(text, 11) + 26, 1)
         out.append(
             {
@@ -189,9 +196,9 @@ def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[dic
                 "storage": slot.get("storage"),
                 "counter": slot.get("counter"),
                 "version": version,
-                "broken": facts.broken.get((label, name)),
+                "broken": broken,
                 "wrong": facts.wrong.get((label, name)),
-                "stale": stale_at(facts, slot, facts.nodes[label][0][0]),
+                "stale": stale_at(facts, slot, facts.nodes[label][0][0]) if slot.get("state") != "stale" else broken,
             }
         )
         x = round(x + width + PAD, 1)

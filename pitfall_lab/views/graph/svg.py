@@ -24,10 +24,11 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
 
 def _cards(scene: dict[str, Any], facts: Facts, language: str) -> str:
     canvas = Canvas()
-    ran = {card["id"] for card in scene["nodes"] if card.get("ran") or card.get("raised") is not None}
+    ran = {card["id"] for card in scene["nodes"] if card.get("ran")}
+    reached = ran | {card["id"] for card in scene["nodes"] if card["kind"] == "leaf" or card.get("raised") is not None}
     for edge in scene["edges"]:
         canvas.path(edge["d"], "line")
-        if edge["to"] in ran and edge["from"] in ran | {c["id"] for c in scene["nodes"] if c["kind"] == "leaf"}:
+        if edge["to"] in ran and edge["from"] in reached:
             canvas.path(edge["back"], "back")
             canvas.text(*edge["label"], edge["shape"], "t s m halo")
         if edge["times"] > 1:

@@ -110,8 +110,8 @@ def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> dict[
 def _cover(record: dict[str, Any], columns: list[int]) -> dict[str, Any]:
     """Which drawn columns a tensor reads, and by which indices."""
     shape, stride, offset = list(record.get("shape") or ()), list(record.get("stride") or ()), int(record.get("offset") or 0)
-    if len(stride) != len(shape):
-        stride = [0] * len(shape)
+    if len(stride) != len(shape):  # its elements are no cells of this storage
+        return {"shape": shape, "stride": stride, "offset": offset, "cover": [[] for _ in columns]}
     return {"shape": shape, "stride": stride, "offset": offset, "cover": _indices(shape, stride, offset, columns)}
 
 
@@ -142,10 +142,13 @@ def _index(index: tuple[int, ...]) -> str:
 def _solve(shape: list[int], stride: list[int], distance: int) -> str | None:
     """The index that reads the cell ``distance`` after the first, found from the largest stride down (exact without overlap)."""
     index = [0] * len(shape)
-    for d in sorted(range(len(shape)), key=lambda d: -stride[d]):
-        if stride[d] > 0:
-            index[d] = min(distance // stride[d], shape[d] - 1) if distance >= 0 else 0
-            distance -= index[d] * stride[d]
+    # A negative stride is the same walk from the other end.
+    distance -= sum((n - 1) * s for n, s in zip(shape, stride, strict=True) if s < 0)
+    for d in sorted(range(len(shape)), key=lambda d: -abs(stride[d])):
+        if stride[d]:
+            steps = min(distance // abs(stride[d]), shape[d] - 1) if distance >= 0 else 0
+            distance -= steps * abs(stride[d])
+            index[d] = steps if stride[d] > 0 else shape[d] - 1 - steps
     return _index(tuple(index)) if distance == 0 else None
 
 

@@ -86,7 +86,7 @@ class _Sheet:
     def _brush(self, brush: dict[str, Any], entry: dict[str, Any], y: float) -> None:
         covered = [i for i, names in enumerate(entry["cover"]) if names]
         if covered:
-            self.canvas.line(self.places[covered[0]], y + 9, self.places[covered[-1]] + CELL, y + 9, "ghost")
+            self.canvas.line(self.places[covered[0]] + CELL / 2, y + 9, self.places[covered[-1]] + CELL / 2, y + 9, "ghost")
         kind = "box" if entry["alive"] else "ghost"
         for i in covered:
             self.canvas.rect(self.places[i] + 3, y, CELL - 6, 18, kind, rx=0 if brush["kind"] == "array" else 6, stroke=self.colour)

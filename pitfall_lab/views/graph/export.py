@@ -1,0 +1,64 @@
+"""The graph for other programs: DOT, and through graphviz SVG, PDF and PNG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import graphviz
+
+from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.ink import GREY, clean, hue, letter
+
+
+def digraph(scene: dict[str, Any], facts: Facts) -> graphviz.Digraph:
+    """The cards and edges of a projected graph; what a node saved stands in its lower row, stale slots struck out."""
+    graph = graphviz.Digraph(
+        "graph", graph_attr={"rankdir": "TB"}, node_attr={"shape": "plain", "fontname": "Helvetica", "fontsize": "12"},
+        edge_attr={"fontsize": "10", "fontname": "Helvetica"},
+    )  # fmt: skip
+    for card in scene["nodes"]:
+        graph.node(card["id"], f"<{_table(card, facts)}>")
+    for edge in scene["edges"]:
+        times = f"×{edge['times']}" if edge["times"] > 1 else ""
+        graph.edge(edge["from"], edge["to"], label=times)
+    return graph
+
+
+def write(scene: dict[str, Any], facts: Facts, path: Path) -> None:
+    """Write the graph as ``path``'s ending says.
+
+    Raises:
+        OSError: the kind needs graphviz's program ``dot``, which is not installed.
+    """
+    graph = digraph(scene, facts)
+    if path.suffix == ".dot":
+        path.write_text(graph.source, encoding="utf-8")
+        return
+    try:
+        path.write_bytes(graph.pipe(format=path.suffix.removeprefix(".")))
+    except graphviz.ExecutableNotFound:
+        raise OSError(f"{path.name} needs graphviz's program dot, which is not installed; .svg, .html and .dot do not.") from None
+
+
+def _table(card: dict[str, Any], facts: Facts) -> str:
+    """A card as graphviz's HTML-like table. Everything from the program is escaped."""
+    colour = hue(card["storage"], facts.palette) if card["storage"] else GREY
+    border = "#c62828" if card.get("raised") is not None else colour if card["kind"] == "leaf" else "#4a4a4a"
+    rows = [f"<tr><td><b>{clean(card['title'])}</b></td></tr>"]
+    if card["sub"]:
+        mark = f"{letter(card['storage'])}  " if card["storage"] else ""
+        rows.append(f"<tr><td>{mark}{clean(card['sub'])}</td></tr>")
+    if card["saved"]:
+        cells = "".join(_notch(notch, facts) for notch in card["saved"])
+        rows.append(f'<tr><td><table border="0" cellborder="1" cellspacing="2" cellpadding="2"><tr>{cells}</tr></table></td></tr>')
+    style = "rounded" if card["kind"] == "node" else "solid"
+    return f'<table border="1" cellborder="0" cellpadding="3" color="{border}" style="{style}">{"".join(rows)}</table>'
+
+
+def _notch(notch: dict[str, Any], facts: Facts) -> str:
+    text = clean(notch["text"])
+    if notch["stale"] is not None:
+        text = f"<s>{text}</s>"
+    mark = " ✕" if notch["broken"] is not None else " ≠" if notch["wrong"] is not None else ""
+    return f'<td color="{hue(notch["storage"], facts.palette)}">{text}{mark}</td>'

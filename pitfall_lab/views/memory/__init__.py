@@ -1,0 +1,115 @@
+"""Live bytes over the program's steps, by storage: what was allocated when, the peak, and what kept each storage alive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.trace import T, Trace
+from pitfall_lab.trace.text import shape_text
+from pitfall_lab.views.facts import Facts, at, gather
+
+BANDS = 60
+"""So many storages have a band of their own, the largest and longest-lived; the bytes of the others are one band."""
+
+
+def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
+    """Bands and totals as plain data.
+
+    ``total`` holds the live bytes after each step that changed them, ``peak`` the first step with the most. A band lies on the ones
+    before it: ``base`` are the steps from which on it stands at so many bytes; the band without an ``id`` stands for ``others`` storages.
+    Counted are storages that the program's tensors have or the graph saved, by their size: not what torch's kernels borrow in between,
+    nor what its allocator keeps in reserve. A storage ends at the step at which it was found to be gone.
+    """
+    facts = facts or gather(trace)
+    lives = sorted((life for label in facts.storages if (life := _life(facts, label))["nbytes"]), key=_order)
+    own = {life["id"] for life in sorted(lives, key=lambda life: (-_area(life, len(trace.events)), life["born"]))[:BANDS]}
+    bands = [life for life in lives if life["id"] in own]
+    rest = [life for life in lives if life["id"] not in own]
+    total = _sum(lives)
+    below: list[dict[str, Any]] = []
+    for band in bands:
+        band["base"] = [[s, b] for s, b in _sum(below, band["born"], band["died"])] or [[band["born"], 0]]
+        below.append(band)
+    peak = max(total, key=lambda point: (point[1], -point[0]), default=None)
+    return {
+        "steps": len(trace.events),
+        "total": total,
+        "peak": {"step": peak[0], "bytes": peak[1]} if peak else None,
+        "bands": bands,
+        "others": len(rest),
+    }
+
+
+def _life(facts: Facts, label: str) -> dict[str, Any]:
+    history = facts.storages[label]
+    sizes = [int(r.get("nbytes") or 0) for _, r in history if r]
+    died = next((s for s, r in history if r is None or r.get("alive") is False), None)
+    return {"id": label, "nbytes": max(sizes, default=0), "born": history[0][0], "died": died}
+
+
+def _order(life: dict[str, Any]) -> tuple[Any, ...]:
+    """What lives longest lies lowest, so that bands seldom move."""
+    return (life["died"] is not None, life["born"] if life["died"] is None else -life["died"] + life["born"], life["born"])
+
+
+def _area(life: dict[str, Any], steps: int) -> int:
+    end = steps if life["died"] is None else life["died"]
+    return int(life["nbytes"] * max(1, end - life["born"]))
+
+
+def _sum(lives: list[dict[str, Any]], start: int = 0, end: int | None = None) -> list[list[int]]:
+    """``[step, bytes]`` from ``start`` on, before ``end``, at each step that changes the sum."""
+    moves: dict[int, int] = {start: 0}
+    for life in lives:
+        moves[max(life["born"], start)] = moves.get(max(life["born"], start), 0) + life["nbytes"]
+        if life["died"] is not None:
+            moves[max(life["died"], start)] = moves.get(max(life["died"], start), 0) - life["nbytes"]
+    out: list[list[int]] = []
+    total = 0
+    for step in sorted(moves):
+        total += moves[step]
+        if end is not None and step >= end:
+            break
+        if not out or out[-1][1] != total:
+            out.append([step, total])
+    return out
+
+
+def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
+    """What keeps a storage alive after ``step``: variables, gradients, and nodes that saved it and are not freed."""
+    out: list[T] = []
+    held = {r.get("grad"): label for label in facts.tensors if (r := facts.tensor(label, step)) and r.get("grad")}
+    for label in facts.of_storage(storage):
+        record = facts.tensor(label, step)
+        if record.get("storage") != storage or not record.get("alive", True):
+            continue
+        if label in held:
+            name = f"{facts.tensor(held[label]).get('name') or held[label]}.grad"
+            out.append(T(name, name))
+        elif record.get("name"):
+            out.append(T(str(record["name"]), str(record["name"])))
+    for history in facts.nodes.values():
+        record = at(history, step) or {}
+        if record and not record.get("freed") and any(slot.get("storage") == storage for slot in record.get("saved", ())):
+            out.append(T(f"the graph ({record.get('name')})", f"计算图（{record.get('name')}）"))
+    return out
+
+
+def bytes_text(count: float) -> str:
+    """A number of bytes for people.
+
+    >>> bytes_text(512), bytes_text(32768), bytes_text(3 * 2**20)
+    ('512 B', '32 KiB', '3 MiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" or count == int(count) else f"{count:.1f} {unit}"
+        count /= 1024
+    return ""
+
+
+def names(facts: Facts, storage: str) -> str:
+    """What the program calls a storage's tensors, or the first one's label and shape."""
+    labels = facts.of_storage(storage)
+    known = dict.fromkeys(str(n) for t in labels if (n := facts.tensor(t).get("name")))
+    return ", ".join(list(known)[:3]) or (f"{labels[0]} {shape_text(facts.tensor(labels[0]).get('shape'))}" if labels else storage)

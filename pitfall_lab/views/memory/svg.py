@@ -1,0 +1,96 @@
+"""The static picture of live bytes: bands over steps, the peak marked, and who held it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.ink import Canvas, cut, hue, ink_on, letter
+from pitfall_lab.views.memory import bytes_text, keepers, names
+
+LEFT, TOP, WIDTH, HEIGHT = 76.0, 34.0, 560.0, 200.0
+LISTED = 8
+TICKS = 8
+
+
+def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
+    """Bands, the total as a line over them, the peak, and a list of what was alive at it."""
+    zh, canvas = language == "zh", Canvas()
+    peak = scene["peak"]
+    if not peak or not peak["bytes"]:
+        text = "没有占用内存的存储" if zh else "no storage with any bytes"
+        canvas.text(16, 30, text)
+        return canvas.svg(360, 50, text)
+    steps = max(scene["steps"], 1)
+    across, up = WIDTH / steps, HEIGHT / peak["bytes"]
+    foot = TOP + HEIGHT
+    for part in (0.0, 0.5, 1.0):
+        y = foot - part * HEIGHT
+        canvas.line(LEFT, y, LEFT + WIDTH, y, "rule")
+        canvas.text(LEFT - 8, y + 4, bytes_text(part * peak["bytes"]), "t s dim m", "end")
+    for band in scene["bands"]:
+        _band(canvas, band, facts, (across, up, foot), steps)
+    corners = [(x, b) for s, b, e in _spans(scene["total"], steps) for x in (s, e)]
+    canvas.path("M" + " ".join(f"{_x(s, across):.1f},{foot - b * up:.1f}" for s, b in corners), "line")
+    x = _x(peak["step"], across)
+    canvas.line(x, TOP - 6, x, foot, "line", style="stroke-dasharray:2 3")
+    where = f"L{facts.line(peak['step'])}" if facts.line(peak["step"]) else f"{'步骤' if zh else 'step'} {peak['step'] + 1}"
+    label = f"{'峰值' if zh else 'peak'} {bytes_text(peak['bytes'])} · {where}"
+    canvas.text(min(max(x, LEFT + 70), LEFT + WIDTH - 70), TOP - 12, label, "t s b", "middle")
+    last = None
+    for i in range(0, steps, max(1, -(-steps // TICKS))):
+        number = facts.line(i)
+        if number is None or number != last:
+            canvas.text(_x(i, across), foot + 16, f"L{number}" if number else i + 1, "t s dim m")
+        last = number
+    height = _held(canvas, scene, facts, foot + 44, language)
+    return canvas.svg(LEFT + WIDTH + 20, height, "内存" if zh else f"Live memory over {steps} steps, peak {bytes_text(peak['bytes'])}")
+
+
+def _x(step: float, across: float) -> float:
+    return LEFT + step * across
+
+
+def _spans(points: list[list[int]], end: int) -> list[tuple[int, int, int]]:
+    """``(from, value, to)`` of a list of ``[step, value]``."""
+    following = [s for s, _ in points[1:]] + [end]
+    return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]
+
+
+def _band(canvas: Canvas, band: dict[str, Any], facts: Facts, scale: tuple[float, float, float], steps: int) -> None:
+    across, up, foot = scale
+    tall = band["nbytes"] * up
+    end = steps if band["died"] is None else band["died"]
+    colour = hue(band["id"], facts.palette)
+    parts = _spans(band["base"], end)
+    d = "".join(
+        f"M{_x(s, across):.1f},{foot - base * up:.1f}h{(e - s) * across:.1f}v{-tall:.1f}h{(s - e) * across:.1f}z" for s, base, e in parts
+    )
+    canvas.path(d, "box", style=f"fill:{colour};stroke-width:.6")
+    s, base, e = max(parts, key=lambda part: part[2] - part[0])
+    name = letter(band["id"])
+    if tall >= 13 and (e - s) * across >= 9 * len(name) + 4:
+        place = f'x="{_x((s + e) / 2, across):.1f}" y="{foot - base * up - tall / 2 + 4:.1f}" text-anchor="middle"'
+        canvas.parts.append(f'<text class="t s b" {place} style="fill:{ink_on(colour)}">{name}</text>')
+
+
+def _held(canvas: Canvas, scene: dict[str, Any], facts: Facts, y: float, language: str) -> float:
+    """Who held the peak: storages by size, with what kept each alive."""
+    zh, step = language == "zh", scene["peak"]["step"]
+    alive = [b for b in scene["bands"] if b["born"] <= step and (b["died"] is None or b["died"] > step)]
+    alive.sort(key=lambda b: (-b["nbytes"], b["born"]))
+    canvas.text(16, y, "峰值时存活" if zh else "alive at the peak", "t b")
+    for band in alive[:LISTED]:
+        y += 24
+        canvas.swatch(16, y - 13, band["id"], facts.palette)
+        canvas.text(108, y, bytes_text(band["nbytes"]), "t s m", "end")
+        canvas.text(120, y, cut(names(facts, band["id"]), 30), "t s")
+        held = list(dict.fromkeys(k.say("zh" if zh else "en") for k in keepers(facts, band["id"], step)))
+        if held:
+            text = ("由其保持：" if zh else "kept by ") + ", ".join(held[:3]) + (f" +{len(held) - 3}" if len(held) > 3 else "")
+            canvas.text(330, y, cut(text, 52), "t s dim")
+    more = len(alive) - LISTED + (scene["others"] or 0)
+    if len(alive) > LISTED or scene["others"]:
+        y += 22
+        canvas.text(16, y, f"另有 {more} 个较小的存储" if zh else f"{more} smaller storages", "t s dim")
+    return y + 16

@@ -1,0 +1,51 @@
+"""Version counters at one moment: a row per counter, its tensors, and who writes to the same memory without being counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.ink import Canvas, cut, hue, width_of
+
+ROW = 46.0
+
+
+def rows(facts: Facts) -> list[dict[str, Any]]:
+    """One row per counter, and one per storage for what no counter counts (NumPy arrays, inference tensors)."""
+    out: dict[tuple[str | None, str | None], dict[str, Any]] = {}
+    for label in facts.tensors:
+        record = facts.tensor(label)
+        key = record.get("counter"), record.get("storage")
+        row = out.setdefault(
+            key, {"counter": key[0], "storage": key[1], "version": facts.final["counters"].get(key[0]), "names": [], "beside": []}
+        )
+        row["names"].append(str(record.get("name") or label))
+    for row in out.values():
+        if row["counter"]:
+            row["beside"] = [n for other in out.values() if other is not row and other["storage"] == row["storage"] for n in other["names"]]
+    return list(out.values())
+
+
+def draw(table: list[dict[str, Any]], facts: Facts, language: str = "en") -> str:
+    """The rows; a second border says that the memory has another counter besides."""
+    zh, canvas, y, width = language == "zh", Canvas(), 12.0, 320.0
+    for row in table:
+        colour = hue(row["storage"], facts.palette)
+        badge = f"{row['counter']}·v{row['version']}" if row["counter"] else ("无计数器" if zh else "no counter")
+        wide = width_of(badge, 13) + 16
+        canvas.swatch(16, y + 6, row["storage"], facts.palette)
+        canvas.rect(46, y + 2, wide, 26, "box" if row["counter"] else "ghost", rx=13, stroke=colour if row["counter"] else "")
+        if row["beside"]:
+            canvas.rect(42, y - 2, wide + 8, 34, "box", fill="none", stroke=colour, rx=17)
+        canvas.text(46 + wide / 2, y + 20, badge, "t b m", "middle")
+        names = cut(", ".join(row["names"]), 60)
+        canvas.text(66 + wide, y + 19, names, "t")
+        width = max(width, 82 + wide + width_of(names))
+        if row["beside"]:
+            others = cut(", ".join(row["beside"]), 40)
+            told = f"{others} 的写入不计入此计数器" if zh else f"writes through {others} are not counted here"
+            canvas.text(66 + wide, y + 36, told, "t s dim")
+            width = max(width, 82 + wide + width_of(told, 11))
+            y += 12
+        y += ROW
+    return canvas.svg(width, y, "版本计数器" if zh else "Version counters")
