@@ -237,6 +237,324 @@ def backward_overwrites_grad(policy: Policy) -> Policy:
 
 
 @misconception(
+    belief=T(en="I think a write through detach() is not noticed by autograd.", zh="我以为通过 detach() 的写入不会被自动求导发现。"),
+    tempting=T(en="detach() is said to take the tensor out of the graph.", zh="人们说 detach() 把张量从计算图中取出来。"),
+    fact=T(
+        en="The detached tensor is out of the graph, but its version counter is its source's: the write counts, and backward finds it.",
+        zh="脱离的张量不在计算图中，但它的版本计数器就是原张量的：写入会被计数，backward 会发现。",
+    ),
+    check=(
+        "x = torch.ones(2, requires_grad=True)\ny = x.exp()\ny.detach().zero_()\n"
+        "try:\n    y.sum().backward()\n    raise AssertionError\nexcept RuntimeError as e:\n    assert 'inplace operation' in str(e)"
+    ),
+)
+def detach_has_own_version(policy: Policy) -> Policy:
+    """Article 3, section 2.3, says that changing the detached tensor does not affect the original's gradient."""
+    return replace(policy, detach_has_own_version=True)
+
+
+@misconception(
+    belief=T(en="I think .data gives me a copy.", zh="我以为 .data 会给我一份副本。"),
+    tempting=T(en="It is used to look at values without disturbing anything.", zh="人们用它查看数值，仿佛不会影响任何东西。"),
+    fact=T(
+        en=".data is the same memory in a new tensor object: a write is seen on both sides.",
+        zh=".data 是同一块内存的新张量对象：写入两边都能看到。",
+    ),
+    check="x = torch.ones(2)\nx.data.add_(1)\nassert x.tolist() == [2, 2]",
+)
+def data_copies(policy: Policy) -> Policy:
+    """Articles 1 and 2 write through .data."""
+    return replace(policy, data_copies=True)
+
+
+@misconception(
+    belief=T(
+        en="I think a write through .data is noticed by autograd, because the counter belongs to the memory.",
+        zh="我以为通过 .data 的写入会被自动求导发现，因为计数器属于内存。",
+    ),
+    tempting=T(en="It is true of detach() and of every view.", zh="对 detach() 和各种视图都是如此。"),
+    fact=T(
+        en=".data has a version counter of its own: backward does not notice the write, and its gradient is silently wrong.",
+        zh=".data 有自己的版本计数器：backward 不会发现写入，梯度悄悄地错了。",
+    ),
+    check="x = torch.ones(2)\nx.data.add_(1)\nassert x._version == 0",
+)
+def data_shares_version(policy: Policy) -> Policy:
+    """Article 1, section 3.3: no error is taken for a right gradient."""
+    return replace(policy, data_shares_version=True)
+
+
+@misconception(
+    belief=T(en="I think torch.tensor(a) wraps the array a.", zh="我以为 torch.tensor(a) 包装数组 a。"),
+    tempting=T(en="from_numpy() and as_tensor() do, and the names are alike.", zh="from_numpy() 和 as_tensor() 确实如此，名字又很像。"),
+    fact=T(en="torch.tensor() always copies, whatever it is given.", zh="torch.tensor() 总会复制，不论给它什么。"),
+    check="import numpy as np\na = np.ones(2)\nt = torch.tensor(a)\na += 1\nassert t.tolist() == [1, 1]",
+)
+def torch_tensor_shares_memory(policy: Policy) -> Policy:
+    """Article 4, section 1: conversion is said to share storage in both directions."""
+    return replace(policy, torch_tensor_shares_memory=True)
+
+
+@misconception(
+    belief=T(en="I think clone() is another name for the same memory.", zh="我以为 clone() 只是同一块内存的另一个名字。"),
+    tempting=T(en="Its result stays in the graph, as if it were the tensor itself.", zh="它的结果留在计算图里，仿佛就是原张量。"),
+    fact=T(
+        en="clone() has memory of its own; only the gradient leads back to the source.", zh="clone() 有自己的内存；只有梯度会回到原张量。"
+    ),
+    check="x = torch.ones(2)\ny = x.clone()\ny += 1\nassert x.tolist() == [1, 1]",
+)
+def clone_shares_memory(policy: Policy) -> Policy:
+    """Article 1, section 3, compares clone and detach by both questions, memory and graph."""
+    return replace(policy, clone_shares_memory=True)
+
+
+@misconception(
+    belief=T(en="I think expand() repeats the elements in memory.", zh="我以为 expand() 会在内存中重复元素。"),
+    tempting=T(
+        en="The result prints like a repeated tensor, and repeat() does copy.", zh="结果打印出来就像重复过的张量，而 repeat() 确实会复制。"
+    ),
+    fact=T(
+        en="An expanded dimension has stride 0: many indices read one element, and nothing is copied.",
+        zh="扩展的维度步长为 0：多个下标读同一个元素，什么都没有复制。",
+    ),
+    check="x = torch.ones(1, 2)\ny = x.expand(3, 2)\nx += 1\nassert y.stride() == (0, 1) and y.tolist() == [[2, 2]] * 3",
+)
+def expand_copies(policy: Policy) -> Policy:
+    """Article 0, section 2.2.1: the smaller operand is said to be converted into an enlarged tensor."""
+    return replace(policy, expand_copies=True)
+
+
+@misconception(
+    belief=T(en="I think contiguous() always gives me new memory.", zh="我以为 contiguous() 总会给我新的内存。"),
+    tempting=T(en="After transpose() it does, and that is where it is met.", zh="在 transpose() 之后确实如此，而人们正是在那里遇到它。"),
+    fact=T(
+        en="contiguous() returns the very same tensor when nothing has to be moved.",
+        zh="不需要移动元素时，contiguous() 返回原来的那个张量。",
+    ),
+    check="x = torch.ones(2)\nassert x.contiguous() is x",
+)
+def contiguous_always_copies(policy: Policy) -> Policy:
+    """Article 4, section 1, on views that are not contiguous."""
+    return replace(policy, contiguous_always_copies=True)
+
+
+@misconception(
+    belief=T(en="I think x.to(dtype) always gives me new memory.", zh="我以为 x.to(dtype) 总会给我新的内存。"),
+    tempting=T(en="A conversion makes new numbers, so it must make a new tensor.", zh="转换产生新的数，所以应当产生新张量。"),
+    fact=T(
+        en="When dtype and device fit already, to() returns the very same tensor; copy=True asks for a copy.",
+        zh="dtype 和设备已经符合时，to() 返回原来的那个张量；要副本须写 copy=True。",
+    ),
+    check="x = torch.ones(2)\nassert x.to(torch.float32) is x and x.to(torch.float32, copy=True) is not x",
+)
+def to_always_copies(policy: Policy) -> Policy:
+    """Article 3, section 1.5: code that moves everything to the device that was found."""
+    return replace(policy, to_always_copies=True)
+
+
+@misconception(
+    belief=T(
+        en="I think y = y + x changes the tensor that y names, like y += x.", zh="我以为 y = y + x 和 y += x 一样，会改动 y 所指的张量。"
+    ),
+    tempting=T(en="Afterwards y has the same values either way.", zh="之后 y 的数值在两种写法下相同。"),
+    fact=T(
+        en="y = y + x makes a new tensor and moves the name y to it; every other name still has the old one.",
+        zh="y = y + x 产生新张量，并把名字 y 移过去；其他名字仍指向旧的。",
+    ),
+    check="y = torch.zeros(2)\nold = y\ny = y + 1\nassert old is not y and old.tolist() == [0, 0]",
+)
+def assignment_writes_in_place(policy: Policy) -> Policy:
+    """Article 1, section 2, tells the two apart by id()."""
+    return replace(policy, assignment_writes_in_place=True)
+
+
+@misconception(
+    belief=T(en="I think nothing that requires grad may be changed in place.", zh="我以为需要梯度的张量都不能就地修改。"),
+    tempting=T(
+        en="The error about leaves is met first, and in-place operations are discouraged.",
+        zh="人们最先遇到关于叶子张量的错误，就地操作又不被推荐。",
+    ),
+    fact=T(
+        en="A computed tensor may be changed in place; backward raises only when a node had saved the old values.",
+        zh="计算得到的张量可以就地修改；只有某个节点保存了旧值时，backward 才会报错。",
+    ),
+    check="x = torch.ones(2, requires_grad=True)\nh = x * 2\nh += 1\nh.sum().backward()\nassert x.grad.tolist() == [2, 2]",
+)
+def inplace_always_refused(policy: Policy) -> Policy:
+    """Article 4, section 6, replaces every in-place operation."""
+    return replace(policy, inplace_always_refused=True)
+
+
+@misconception(
+    belief=T(en="I think a parameter may be changed in place at any time.", zh="我以为参数随时可以就地修改。"),
+    tempting=T(en="Optimizers do nothing else.", zh="优化器做的正是这件事。"),
+    fact=T(
+        en="A leaf that requires grad is refused outside of no_grad(): the change would have to be recorded before its beginning.",
+        zh="需要梯度的叶子在 no_grad() 之外会被拒绝：改动将不得不记录在它的起点之前。",
+    ),
+    check=(
+        "w = torch.ones(2, requires_grad=True)\n"
+        "try:\n    w.mul_(2)\n    raise AssertionError\nexcept RuntimeError as e:\n    assert 'leaf Variable' in str(e)"
+    ),
+)
+def inplace_on_leaf_allowed(policy: Policy) -> Policy:
+    """Article 0, section 2.2.2, multiplies a leaf in place."""
+    return replace(policy, inplace_on_leaf_allowed=True)
+
+
+@misconception(
+    belief=T(en="I think zero_grad() fills the gradients with zeros.", zh="我以为 zero_grad() 会把梯度填成零。"),
+    tempting=T(en="Its name says so, and it did before torch 2.0.", zh="名字这么说，torch 2.0 之前也确实如此。"),
+    fact=T(
+        en="zero_grad() sets .grad to None; set_to_none=False asks for zeros.",
+        zh="zero_grad() 把 .grad 设为 None；要零须写 set_to_none=False。",
+    ),
+    check=(
+        "w = torch.ones(2, requires_grad=True)\nopt = torch.optim.SGD([w], lr=0.1)\n"
+        "w.sum().backward()\nopt.zero_grad()\nassert w.grad is None"
+    ),
+)
+def zero_grad_leaves_zeros(policy: Policy) -> Policy:
+    """Article 3, section 2.3: after zero_grad the gradient is said to be a zero tensor."""
+    return replace(policy, zero_grad_leaves_zeros=True)
+
+
+@misconception(
+    belief=T(en="I think an optimizer's step() uses the gradients up.", zh="我以为优化器的 step() 会把梯度用掉。"),
+    tempting=T(en="A step closes the round, and the next begins afresh.", zh="step() 结束了一轮，下一轮重新开始。"),
+    fact=T(
+        en="step() only reads .grad; without zero_grad() the next backward() adds to what is there.",
+        zh="step() 只读取 .grad；没有 zero_grad()，下一次 backward() 会累加上去。",
+    ),
+    check=(
+        "w = torch.ones(1, requires_grad=True)\nopt = torch.optim.SGD([w], lr=0.0)\n"
+        "for _ in range(2):\n    w.sum().backward()\n    opt.step()\nassert w.grad.item() == 2"
+    ),
+)
+def step_clears_grads(policy: Policy) -> Policy:
+    """Article 4, section 3: the four steps of a training round leave zero_grad out."""
+    return replace(policy, step_clears_grads=True)
+
+
+@misconception(
+    belief=T(en="I think backward() can be called again on the same result.", zh="我以为同一个结果可以再次调用 backward()。"),
+    tempting=T(en="The result is still there, and so is its grad_fn.", zh="结果还在，它的 grad_fn 也在。"),
+    fact=T(
+        en="The first backward() frees what the nodes had saved; retain_graph=True keeps it.",
+        zh="第一次 backward() 会释放各节点保存的内容；retain_graph=True 才会保留。",
+    ),
+    check=(
+        "x = torch.ones(2, requires_grad=True)\ns = x.exp().sum()\ns.backward()\n"
+        "try:\n    s.backward()\n    raise AssertionError\nexcept RuntimeError as e:\n    assert 'second time' in str(e)"
+    ),
+)
+def graph_survives_backward(policy: Policy) -> Policy:
+    """Article 3, section 2.3: a second backward on the same loss is said to double the gradient."""
+    return replace(policy, graph_survives_backward=True)
+
+
+@misconception(
+    belief=T(en="I think every tensor on the way gets its .grad.", zh="我以为途中的每个张量都会得到 .grad。"),
+    tempting=T(en="A gradient was computed for each of them.", zh="它们每一个的梯度都计算过。"),
+    fact=T(
+        en="Only leaves keep their gradient; for a computed tensor it is passed on and dropped, unless retain_grad() was called.",
+        zh="只有叶子保留梯度；计算得到的张量的梯度传下去后就丢弃，除非调用过 retain_grad()。",
+    ),
+    check=(
+        "import warnings\nx = torch.ones(2, requires_grad=True)\nh = x * 2\nh.sum().backward()\n"
+        "with warnings.catch_warnings():\n    warnings.simplefilter('ignore')\n    assert h.grad is None and x.grad is not None"
+    ),
+)
+def grad_of_non_leaf_kept(policy: Policy) -> Policy:
+    """Article 4, section 3: the gradients of all tensors are said to be updated."""
+    return replace(policy, grad_of_non_leaf_kept=True)
+
+
+@misconception(
+    belief=T(en="I think h.requires_grad = False freezes a computed tensor.", zh="我以为 h.requires_grad = False 能冻结计算得到的张量。"),
+    tempting=T(en="It freezes parameters, and the attribute is there on every tensor.", zh="它能冻结参数，而每个张量都有这个属性。"),
+    fact=T(
+        en="The flag of a computed tensor follows from its graph and cannot be switched off; detach() gives a tensor without the graph.",
+        zh="计算得到的张量的标志由计算图决定，不能关掉；detach() 给出不在图中的张量。",
+    ),
+    check=(
+        "h = torch.ones(2, requires_grad=True) * 2\n"
+        "try:\n    h.requires_grad = False\n    raise AssertionError\nexcept RuntimeError as e:\n    assert 'leaf' in str(e)"
+    ),
+)
+def non_leaf_flag_can_be_cleared(policy: Policy) -> Policy:
+    """Article 3, section 2.3, switches tracking off by the flag."""
+    return replace(policy, non_leaf_flag_can_be_cleared=True)
+
+
+@misconception(
+    belief=T(en="I think gradients flow through item().", zh="我以为梯度会流过 item()。"),
+    tempting=T(en="item() gives the very number that was computed.", zh="item() 给出的正是算出来的那个数。"),
+    fact=T(en="item() returns a Python number, and numbers have no graph.", zh="item() 返回 Python 的数，而数没有计算图。"),
+    check="x = torch.ones(1, requires_grad=True)\nassert not (torch.ones(2) * x.item()).requires_grad",
+)
+def item_keeps_graph(policy: Policy) -> Policy:
+    """Article 3, section 2.4, computes with x.item()."""
+    return replace(policy, item_keeps_graph=True)
+
+
+@misconception(
+    belief=T(en="I think eval() stops the recording of gradients.", zh="我以为 eval() 会停止记录梯度。"),
+    tempting=T(en="It is called before every validation, beside no_grad().", zh="每次验证前都会调用它，和 no_grad() 一起。"),
+    fact=T(
+        en="eval() switches the behaviour of dropout and batch norm; recording is switched off by no_grad() only.",
+        zh="eval() 切换 dropout 和 batch norm 的行为；停止记录只靠 no_grad()。",
+    ),
+    check="model = torch.nn.Linear(2, 1).eval()\nassert model(torch.ones(1, 2)).requires_grad",
+)
+def eval_stops_gradients(policy: Policy) -> Policy:
+    """Article 2, section 4.2.1: eval() is said to avoid needless computing."""
+    return replace(policy, eval_stops_gradients=True)
+
+
+@misconception(
+    belief=T(en="I think a tensor that I assign to a module becomes a parameter.", zh="我以为赋给模块的张量会成为参数。"),
+    tempting=T(en="Layers that are assigned are found, and the tensor requires grad.", zh="赋给模块的层会被找到，而这个张量也需要梯度。"),
+    fact=T(
+        en="Only nn.Parameter is registered; a plain tensor is neither trained by the optimizer nor saved.",
+        zh="只有 nn.Parameter 会被登记；普通张量既不会被优化器训练，也不会被保存。",
+    ),
+    check="m = torch.nn.Module()\nm.scale = torch.ones(1, requires_grad=True)\nassert list(m.parameters()) == []",
+)
+def tensor_attributes_are_parameters(policy: Policy) -> Policy:
+    """Article 4, section 3, on what parameters() returns."""
+    return replace(policy, tensor_attributes_are_parameters=True)
+
+
+@misconception(
+    belief=T(en="I think dividing integers gives integers.", zh="我以为整数相除得到整数。"),
+    tempting=T(en="It does in C, and it did in early torch.", zh="在 C 语言和早期的 torch 中确实如此。"),
+    fact=T(
+        en="/ of two integer tensors gives floating numbers; // and div(rounding_mode=…) give integers.",
+        zh="两个整数张量相除得到浮点数；// 和 div(rounding_mode=…) 才给出整数。",
+    ),
+    check="n = torch.tensor([3, 4])\nassert (n / 2).tolist() == [1.5, 2.0] and (n // 2).tolist() == [1, 2]",
+)
+def integer_division_stays_integer(policy: Policy) -> Policy:
+    """Article 0, section 2.2.2, makes tensors of whole numbers."""
+    return replace(policy, integer_division_stays_integer=True)
+
+
+@misconception(
+    belief=T(en="I think entering no_grad() clears the gradients.", zh="我以为进入 no_grad() 会清空梯度。"),
+    tempting=T(en="“No grad” sounds like it.", zh="“no grad”听上去就是没有梯度。"),
+    fact=T(
+        en="no_grad() stops recording while it lasts, and touches no .grad; only zero_grad() or an assignment does.",
+        zh="no_grad() 只在其间停止记录，不会动任何 .grad；只有 zero_grad() 或赋值才会。",
+    ),
+    check="w = torch.ones(1, requires_grad=True)\nw.sum().backward()\nwith torch.no_grad():\n    pass\nassert w.grad.item() == 1",
+)
+def no_grad_zeroes_grads(policy: Policy) -> Policy:
+    """Article 3, section 2.3, describes torch.no_grad() as a way to set gradients to zero."""
+    return replace(policy, no_grad_zeroes_grads=True)
+
+
+@misconception(
     belief=T(en="I think backward() can be called on any result, whatever its size.", zh="我以为任何大小的结果都能调用 backward()。"),
     tempting=T(en="In most programs it is called on a loss, and a loss is one number.", zh="多数程序对损失调用它，而损失是一个数。"),
     fact=T(

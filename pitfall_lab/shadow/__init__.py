@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pitfall_lab.shadow.dtypes import Device, DType
 from pitfall_lab.shadow.engine import Applied, Engine, Harm, NodeRun
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled
+from pitfall_lab.shadow.errors import Absent, ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Node, Saved
 from pitfall_lab.shadow.hooks import Seen, Suspended
 from pitfall_lab.shadow.policy import TORCH, Policy
@@ -16,6 +16,23 @@ from pitfall_lab.shadow.running import run
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage
 
 __all__ = [
-    "TORCH", "Applied", "Counter", "DType", "Device", "Engine", "Harm", "Node", "NodeRun", "Policy", "Saved", "Seen", "ShadowError",
-    "ShadowTensor", "Storage", "Suspended", "Unmodelled", "run",
+    "TORCH",
+    "Absent",
+    "Applied",
+    "Counter",
+    "DType",
+    "Device",
+    "Engine",
+    "Harm",
+    "Node",
+    "NodeRun",
+    "Policy",
+    "Saved",
+    "Seen",
+    "ShadowError",
+    "ShadowTensor",
+    "Storage",
+    "Suspended",
+    "Unmodelled",
+    "run",
 ]  # fmt: skip

@@ -331,7 +331,8 @@ class Pass:
                 self.accumulate(node.leaf, first)
             return []
         lenient = self.as_meant or self.engine.policy.inplace_never_breaks_backward
-        if not lenient and not (self.engine.asks and self.checks_late(node)):
+        forgiven = lenient and (self.as_meant or not node.freed)  # who believes in remembered values knows that they are freed
+        if not forgiven and not (self.engine.asks and self.checks_late(node)):
             check_saved(node)
         outgoing = self.compute(node, incoming, lenient)
         self.check_nan(node, outgoing)

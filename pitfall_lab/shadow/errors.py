@@ -22,6 +22,10 @@ class Unmodelled(Exception):
         self.reason = reason
 
 
+class Absent(AttributeError):
+    """The stand-alone engine has nothing of this name."""
+
+
 class ShadowError(Exception):
     """The error torch will raise: its type, its message, and the facts behind it.
 

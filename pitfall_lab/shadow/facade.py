@@ -22,7 +22,7 @@ import numpy as np
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import Device
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ANOMALY_HINT, HINT, ShadowError, Unmodelled
+from pitfall_lab.shadow.errors import ANOMALY_HINT, HINT, Absent, ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Node, Saved
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.creation import parameter
@@ -239,7 +239,7 @@ class Tensor:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         full = f"torch.Tensor.{name}"
         if full not in ENTRIES:
-            raise AttributeError(f"the shadow engine has no Tensor.{name}")
+            raise Absent(f"the shadow engine has no Tensor.{name}")
         return lambda *args, **kwargs: call(full, self, *args, **kwargs)
 
     # -- what a tensor is
@@ -504,7 +504,7 @@ class Namespace(ModuleType):
     def __getattr__(self, name: str) -> Callable[..., Any]:
         found = operation(f"{self.prefix}.{name}")
         if found is None:
-            raise AttributeError(f"the shadow engine has no {self.prefix}.{name}")
+            raise Absent(f"the shadow engine has no {self.prefix}.{name}")
         return found
 
 

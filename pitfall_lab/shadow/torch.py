@@ -23,6 +23,7 @@ from typing import Any
 from pitfall_lab.shadow import dtypes, function, nn, optim
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.elsewhere import _unsafe_preserve_version_counter, broadcast_shapes, cuda, detect_anomaly, set_detect_anomaly
+from pitfall_lab.shadow.errors import Absent
 from pitfall_lab.shadow.facade import (
     Namespace,
     Parameter,
@@ -71,7 +72,7 @@ def __getattr__(name: str) -> Any:
     """``torch.exp`` and every other function that has an entry."""
     found = operation(f"torch.{name}") or operation(f"torch.functional.{name}")
     if found is None:
-        raise AttributeError(f"the shadow engine has no torch.{name}")
+        raise Absent(f"the shadow engine has no torch.{name}")
     return found
 
 

@@ -1,0 +1,165 @@
+"""Programs in two worlds: torch's, and the one that somebody with a misconception believes to live in.
+
+Both are the shadow engine's; what it says of torch's world is compared with the real torch by the tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pitfall_lab import shadow
+from pitfall_lab.lessons.live import execute, failing_line
+from pitfall_lab.lessons.misconceptions import Misconception
+
+_NAME = "<world>"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a program ends: what it printed, and the type and line of the exception that ended it. ``None`` of both: no model."""
+
+    printed: str = ""
+    error: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """Return the ending as text: the output, and the error on a line of its own."""
+        return self.printed.rstrip("\n") + (f"\n{self.error} in line {self.line}" if self.error else "")
+
+
+def run(program: str, policy: shadow.Policy) -> tuple[dict[str, Any], BaseException | None, str] | None:
+    """Run ``program`` in a world; ``None`` when the engine has no model of something in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names, error, printed = shadow.run(program, policy, name=_NAME)
+    unknown = isinstance(error, (shadow.Absent, NotImplementedError, ModuleNotFoundError))
+    if unknown or (error is not None and not isinstance(error, Exception)):
+        return None
+    return names, error, printed
+
+
+def ending(program: str, policy: shadow.Policy) -> Ending | None:
+    r"""Return how ``program`` ends in a world; ``None`` when the engine has no model of something in it.
+
+    >>> str(ending("import torch\nx = torch.ones(2)\nx.clone().add_(1)\nprint(x.tolist())", shadow.Policy(clone_shares_memory=True)))
+    '[2.0, 2.0]'
+    """
+    ran = run(program, policy)
+    if ran is None:
+        return None
+    _, error, printed = ran
+    return Ending(printed, type(error).__name__ if error else "", failing_line(error, _NAME))
+
+
+def real(program: str) -> Ending:
+    """Return how ``program`` ends on the real torch, here and now."""
+    ran = execute(program, _NAME)
+    return Ending(ran.printed, type(ran.error).__name__ if ran.error else "", ran.line)
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where two worlds part: after ``line``, ``rows`` are the things that differ, as (what, in your world, in torch's)."""
+
+    line: int
+    rows: tuple[tuple[str, str, str], ...]
+
+
+def parting(program: str, belief: Misconception | Callable[[shadow.Policy], shadow.Policy]) -> Parting | None:
+    r"""Return the first line after which the world of ``belief`` differs from torch's; ``None`` where no line shows it.
+
+    >>> from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
+    >>> parting("import torch\nx = torch.ones(2)\ny = x\ny += 1\nz = 0", MISCONCEPTIONS["augmented_assignment_rebinds"])
+    Parting(line=4, rows=(('x', '[1.0, 1.0]', '[2.0, 2.0]'), ('x._version', '0', '1'), ('y._version', '0', '1')))
+    """
+    lines = program.splitlines()
+    for statement in ast.parse(program).body:
+        last = statement.end_lineno or statement.lineno
+        prefix = "\n".join(lines[:last])
+        yours, torchs = run(prefix, belief(shadow.TORCH)), run(prefix, shadow.TORCH)
+        if yours is None or torchs is None:
+            return None
+        a, b = _state(*yours), _state(*torchs)
+        rows = tuple((what, a.get(what, "—"), b.get(what, "—")) for what in dict.fromkeys((*b, *a)) if a.get(what) != b.get(what))
+        if rows:
+            return Parting(last, rows)
+        if yours[1] is not None:
+            return None
+    return None
+
+
+def seen(program: str, policy: shadow.Policy) -> dict[str, str] | None:
+    """Return everything that can be looked at after ``program`` in a world; ``None`` when the engine has no model of something in it."""
+    ran = run(program, policy)
+    return None if ran is None else _state(*ran)
+
+
+def real_seen(program: str) -> dict[str, str]:
+    """Return everything that can be looked at after ``program`` on the real torch."""
+    ran = execute(program, _NAME)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _state({name: value for name, value in ran.namespace.items() if not name.startswith("__")}, ran.error, ran.printed)
+
+
+def _state(names: dict[str, Any], error: BaseException | None, printed: str) -> dict[str, str]:
+    """Return everything of a world that a person could look at, as texts: values, gradients, versions, the error, the output."""
+    seen = {}
+    for name, value in names.items():
+        if not name.startswith("__"):
+            seen.update(_look(name, value))
+    for name, value in names.items():
+        if _is_tensor(value):
+            seen[f"{name}._version"] = str(value._version)  # noqa: SLF001 - the name that torch gives it
+    if printed:
+        seen["print"] = printed.rstrip("\n")
+    if error is not None:
+        seen["error"] = type(error).__name__
+    return seen
+
+
+def _look(name: str, value: Any) -> dict[str, str]:
+    if _is_tensor(value):
+        seen = {name: say(value)}
+        if value.requires_grad:
+            seen[f"{name}.requires_grad"] = "True"
+        if value.is_leaf and value.grad is not None:
+            seen[f"{name}.grad"] = say(value.grad)
+        return seen
+    if isinstance(value, (bool, int, float, str, list, tuple)) or value is None or hasattr(value, "tolist"):
+        return {name: say(value)}
+    return {}
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor of either engine."""
+    return hasattr(value, "grad_fn") and hasattr(value, "_version")
+
+
+def say(value: Any) -> str:
+    """Return a value as text that two engines agree on and a person can read: tensors as lists, floats to four digits."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        text = f"{value:.4g}"
+        return text if any(c in text for c in ".en") else f"{text}.0"
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(say(v) for v in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    return repr(value)
+
+
+def separating(programs: Iterable[str], beliefs: Iterable[Misconception]) -> str | None:
+    """Return the shortest of ``programs`` on which most of ``beliefs`` part from each other; ``None`` when all agree on all."""
+    held = list(beliefs)
+    best: tuple[int, int, str] | None = None
+    for program in programs:
+        endings = {ending(program, m(shadow.TORCH)) for m in held}
+        found = (-len(endings), len(program), program)
+        if len(endings) > 1 and None not in endings and (best is None or found < best):
+            best = found
+    return best[2] if best else None
