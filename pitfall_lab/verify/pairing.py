@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
 from pitfall_lab.observe import facts
 from pitfall_lab.shadow import Node, Saved
@@ -29,14 +30,14 @@ class Pairing:
         if mine is None:
             return False
         fresh: dict[Any, Pair] = {}
-        work: list[Pair] = [(node, mine)]
+        work: list[tuple[Any, Node, Node | None]] = [(node, mine, None)]
         while work:
-            theirs, own = work.pop()
+            theirs, own, user = work.pop()
             key = facts.node_key(theirs)
             if own.twin == key:
                 continue
             known = fresh[key][1] if key in fresh else self._records.nodes.get(key)
-            if known is own:
+            if known is own or (known is not None and _is_unpacked_leaf(known, own, user)):
                 continue
             children, edges = facts.next_nodes(theirs), own.next
             ends_alike = [child is None for child, _ in children] == [edge is None for edge, _ in edges]
@@ -44,7 +45,8 @@ class Pairing:
                 self._differ(step, label, theirs, own)
                 return False
             fresh[key] = (theirs, own)
-            work += [(child, edge) for (child, _), (edge, _) in zip(children, edges, strict=True) if child is not None and edge is not None]
+            both = zip((child for child, _ in children), (edge for edge, _ in edges), strict=True)
+            work += [(child, edge, own) for child, edge in both if child is not None and edge is not None]
         # Only a graph that fits as a whole is taken as known.
         for key, (_, own) in fresh.items():
             self._records.nodes[key] = own
@@ -83,3 +85,16 @@ class Pairing:
             flat = facts.flat_values(real, self._limit)
             if flat is not None and flat.size == saved.storage.size:
                 self._engine.fill(saved.storage, flat)
+
+
+def _is_unpacked_leaf(known: Node, own: Node, user: Node | None) -> bool:
+    """Whether ``own`` belongs to a leaf that saved-tensor hooks gave back, and so is torch's ``known``; then the edge is moved there.
+
+    What a hook returns for a saved leaf becomes a new tensor on the same memory with the *old* leaf's AccumulateGrad
+    (``SavedVariable::unpack``); to the shadow, which meets it without a call, it is a leaf of its own.
+    """
+    if user is None or known.leaf is None or own.leaf is None or own.leaf.storage is not known.leaf.storage:
+        return False
+    user.next = tuple((known if edge is own else edge, index) for edge, index in user.next)
+    own.leaf.accumulator = ref(known)
+    return True

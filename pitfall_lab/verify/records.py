@@ -121,6 +121,10 @@ class Nodes:
             self._refs = {known: reference for known, reference in self._refs.items() if reference() is not None}
             self._room = max(1024, 2 * len(self._refs))
 
+    def forget(self, key: Any) -> None:
+        """What had this key is gone; something else may get it."""
+        self._refs.pop(key, None)
+
     def _enter_all(self) -> None:
         self.latest = -1
         work = [record.shadow.node for record in self._living.values() if record.shadow is not None]
@@ -234,6 +238,8 @@ class Records:
     def _gone(self, record: Any) -> None:
         if self.by_id.get(record.key) is record:
             del self.by_id[record.key]
+            # A leaf's AccumulateGrad is known by the leaf's address (`facts.node_key`), which the next tensor may get.
+            self.nodes.forget(("leaf", record.key))
         if self.by_mark.pop(record.mark, None) is not None:
             self.died.append(record)
 

@@ -777,6 +777,3 @@ ONLY_IN_LOCKSTEP: dict[str, str] = {
     "Z02 the whole table": "Tensor.cumprod",
 }
 """Facts that need more of torch than the stand-alone facade has, and what: the two engines are compared on them in lockstep only."""
-
-NOT_YET_IN_LOCKSTEP = ("C01", "C04", "K01")
-"""Facts on which the shadow still says something else than torch while it watches: hooks of nodes and custom Functions."""

@@ -13,7 +13,7 @@ import torch
 from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.verify import trace_program
 from tests.shadow.fact_list import LIST, SURPRISES
-from tests.shadow.facts import FACTS, NOT_YET_IN_LOCKSTEP, ONLY_IN_LOCKSTEP
+from tests.shadow.facts import FACTS, ONLY_IN_LOCKSTEP
 
 
 def helpers(t: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_the_fact_holds_on_the_shadow_alone(fact: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("fact", [fact for fact in FACTS if not fact.startswith(NOT_YET_IN_LOCKSTEP)])
+@pytest.mark.parametrize("fact", FACTS)
 def test_the_two_engines_agree_while_the_fact_is_shown(fact: str) -> None:
     trace = trace_program(FACTS[fact], fact, {**helpers(torch), "__name__": "__main__"})
     assert trace.disagreements == ()

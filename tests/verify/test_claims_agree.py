@@ -14,10 +14,6 @@ from pitfall_lab.trace import Trace
 from pitfall_lab.verify import trace_program
 
 #: Programs whose output no two runs need share, and why.
-#: Claims whose traces may disagree, with the cause: the numbers of Python objects decide it, so it cannot be asserted either way.
-MAY_DISAGREE = {
-    "s2-4.2.1-b": "a leaf's AccumulateGrad is known by the number of its Python object, which may be given to another leaf after it died",
-}
 UNREPEATABLE = {"s1-2-q": "prints whether CPython gave a dead object's address to the next one, which no program may rely on"}
 
 
@@ -32,10 +28,7 @@ def observed(claim: Claim) -> tuple[Trace, str]:
 @pytest.mark.parametrize("claim", ledger().values(), ids=lambda c: c.id)
 def test_both_engines_agree_on_the_program_of_a_claim_and_watching_does_not_change_what_it_prints(claim: Claim) -> None:
     trace, printed = observed(claim)
-    if claim.id in MAY_DISAGREE:
-        assert all(d.path.endswith("grad_fn") for d in trace.disagreements)
-    else:
-        assert trace.disagreements == ()
+    assert trace.disagreements == ()
     assert trace.notes == ()
     assert trace.outcome.kind == "finished"
     if claim.id not in UNREPEATABLE:
