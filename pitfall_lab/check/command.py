@@ -50,12 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fixes.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
     fixes.add_argument("--no-fixes", action="store_true", help="do not try repairs: each program runs once")
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--timeout", type=_seconds, metavar="S", help=f"stop a run of a program after S seconds (default: {TIMEOUT:g})")
-    limits.add_argument("--memory", type=_mebibytes, metavar="MIB", help="so much memory a program may take beyond torch's own (Linux)")
-    limits.add_argument("--jobs", "-j", type=_count, metavar="N", help="check so many files at once (default: one for each processor)")
+    limits.add_argument("--timeout", type=seconds, metavar="S", help=f"stop a run of a program after S seconds (default: {TIMEOUT:g})")
+    limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a program may take beyond torch's own (Linux)")
+    limits.add_argument("--jobs", "-j", type=count, metavar="N", help="check so many files at once (default: one for each processor)")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -65,11 +65,11 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _mebibytes(text: str) -> int:
+def mebibytes(text: str) -> int:
     return _whole(text, "a number of MiB")
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
     return _whole(text, "a number of processes")
 
 

@@ -44,7 +44,7 @@ def _serve() -> None:
     jobs = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the program's prints must not mix with the answers
-    _adopt_orphans()
+    adopt_orphans()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pitfall_lab.rules
@@ -86,12 +86,12 @@ def _forked(job: Job, private: tuple[int, ...]) -> dict[str, Any]:
                 code = os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
                 return {"status": "signal" if killed else "exit", "code": code, "output": prints.text()}
             time.sleep(POLL)
-        _end_group(child)
+        end_group(child)
         os.waitpid(child, 0)
         return {"status": "timeout", "code": 0, "output": prints.text()}
     finally:
-        _end_group(child)
-        _end_orphans()
+        end_group(child)
+        end_orphans()
         prints.close()
 
 
@@ -129,20 +129,20 @@ class Prints:
         os.close(self._in)
 
 
-def _end_group(leader: int) -> None:
+def end_group(leader: int) -> None:
     """End what the program started and left behind: its own process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
-def _adopt_orphans() -> None:
+def adopt_orphans() -> None:
     """On Linux: become the parent of whatever a checked program leaves behind, also in a process group of its own."""
-    _prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+    prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
 def _end_with(worker: int, timeout: float) -> None:
     """In the child: end when the worker does, which keeps the time; where that cannot be asked for, a limit of processor time does it."""
-    _prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != worker:
         os._exit(70)
     with contextlib.suppress(ImportError, OSError, ValueError):
@@ -152,13 +152,13 @@ def _end_with(worker: int, timeout: float) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
-def _prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _end_orphans() -> None:
+def end_orphans() -> None:
     """End every process that was adopted. The one that ran the program has ended: whoever is left came from it."""
     me = os.getpid()
     listed = Path(f"/proc/{me}/task/{me}/children")
@@ -177,7 +177,7 @@ def _end_orphans() -> None:
 
 def perform(job: Job) -> None:
     """Run the program as ``python file`` would, write what was found to ``job["result"]``, and end the process."""
-    _redirect()
+    redirect()
     namespace = _as_main(job)
     _limit_memory(job["memory"])
     random.seed(0)
@@ -249,7 +249,7 @@ def _alone(job: Job, namespace: dict[str, Any]) -> str:
     return "0"
 
 
-def _redirect() -> None:
+def redirect() -> None:
     """Give the program an empty standard input, and fresh streams for its prints."""
     empty = os.open(os.devnull, os.O_RDWR)
     os.dup2(empty, 0)

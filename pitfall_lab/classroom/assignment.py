@@ -1,0 +1,134 @@
+"""An assignment: which exercises of which chapters, what a cell may cost, and what each is worth. Kept as ``assignment.toml``."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.classroom.judge import Limits
+from pitfall_lab.cli import Refusal
+
+NAME = "assignment.toml"
+SUBMISSIONS = "submissions"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """``ident`` keeps the grades of two assignments apart; ``points`` is what an exercise is worth (1 where nothing is said)."""
+
+    ident: str
+    name: str
+    keys: tuple[str, ...]
+    limits: Limits = field(default_factory=Limits)
+    points: dict[str, float] = field(default_factory=dict)
+
+    def worth(self, key: str) -> float:
+        """The points for a right solution of an exercise."""
+        return self.points.get(key, 1.0)
+
+    @property
+    def chapters(self) -> tuple[int, ...]:
+        """The numbers of the chapters that the exercises belong to."""
+        return tuple(dict.fromkeys(int(key.partition(".")[0]) for key in self.keys))
+
+    def to_toml(self) -> str:
+        """The text of the file, with what may be changed in it explained."""
+        keys = ", ".join(f'"{key}"' for key in self.keys)
+        worth = "\n".join(f'"{key}" = {self.worth(key):g}' for key in self.keys)
+        return (
+            "# An assignment of pitfall-lab. Change what you like but the first two lines.\n"
+            f'format = {FORMAT}\nid = "{self.ident}"\n\n'
+            f"name = {_quoted(self.name)}\n"
+            f"exercises = [{keys}]\n\n"
+            "# What one cell may cost: seconds for all its runs together, MiB beyond what torch itself needs.\n"
+            f"timeout = {self.limits.timeout:g}\nmemory = {self.limits.memory}\n\n"
+            "# What a right solution is worth.\n"
+            f"[points]\n{worth}\n"
+        )
+
+
+def _quoted(text: str) -> str:
+    signs = {'"': '\\"', "\\": "\\\\", "\n": " ", "\t": " "}
+    return '"' + "".join(signs.get(sign, sign) for sign in text if sign in signs or sign.isprintable()) + '"'
+
+
+@cache
+def available() -> dict[int, tuple[str, ...]]:
+    """The keys of the exercises that there are, by the number of their chapter."""
+    from pitfall_lab.lessons.exercises import exercises
+
+    found: dict[int, tuple[str, ...]] = {}
+    for key in exercises():
+        number = int(key.partition(".")[0])
+        found[number] = (*found.get(number, ()), key)
+    return found
+
+
+def chosen(text: str) -> tuple[int, ...]:
+    """The chapters in ``"5,12"`` or ``"5-7"``. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,2})(?:\s*-\s*(\d{1,2}))?\s*", part)
+        if not match:
+            raise Refusal(f"{part.strip()!r} is not a chapter's number; write 5,12 or 5-7.")
+        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+    for number in numbers:
+        if number not in available():
+            there = ", ".join(map(str, available()))
+            raise Refusal(f"Chapter {number} has no exercises; there are some in chapters {there}.")
+    return tuple(dict.fromkeys(numbers))
+
+
+def of_chapters(chapters: Iterable[int], *, ident: str, name: str) -> Assignment:
+    """All exercises of some chapters."""
+    return Assignment(ident, name, tuple(key for number in chapters for key in available()[number]))
+
+
+def load(path: Path) -> Assignment:
+    """Read ``assignment.toml``. Raises :class:`~pitfall_lab.cli.Refusal` with one sentence for what is wrong with it."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise Refusal(f"{path} cannot be read: {problem.strerror}.") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise Refusal(f"{path} is not valid TOML: {problem}.") from None
+    if values.get("format") != FORMAT:
+        raise Refusal(f"{path} is of format {values.get('format')!r}; this version reads format {FORMAT}.")
+    ident, name, keys = values.get("id"), values.get("name", path.parent.name), values.get("exercises")
+    if not isinstance(ident, str) or not re.fullmatch(r"[\w-]{4,64}", ident):
+        raise Refusal(f"{path} has no usable id.")
+    known = [key for there in available().values() for key in there]
+    if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
+        raise Refusal(f'{path} must name its exercises: exercises = ["12.1", "12.2"].')
+    if strangers := [key for key in keys if key not in known]:
+        raise Refusal(f"{path} names the exercise {strangers[0]}, which does not exist.")
+    usual = Limits()
+    timeout = _number(path, values, "timeout", usual.timeout, 0.5, 3600)
+    memory = _number(path, values, "memory", usual.memory, 64, 1 << 20)
+    worth = values.get("points", {})
+    if not isinstance(worth, dict):
+        raise Refusal(f"{path}: points must be a table.")
+    points = {key: _number(path, worth, key, 1.0, 0, 1e6) for key in keys if key in worth}
+    return Assignment(ident, str(name), tuple(dict.fromkeys(keys)), Limits(timeout, int(memory)), points)
+
+
+def _number(path: Path, values: dict[str, Any], key: str, usual: float, least: float, most: float) -> float:
+    value = values.get(key, usual)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not least <= value <= most:
+        raise Refusal(f"{path}: {key} must be a number from {least:g} to {most:g}.")
+    return value
+
+
+def place(folder: Path) -> tuple[Path | None, Path]:
+    """Where the assignment of ``folder`` is said (None: nowhere), and where its submissions are: in it, or it is their folder."""
+    if (folder / NAME).is_file():
+        return folder / NAME, folder / SUBMISSIONS
+    if (folder.parent / NAME).is_file():
+        return folder.parent / NAME, folder
+    return None, folder

@@ -1,0 +1,194 @@
+"""The command line of ``pitfall-lab grade``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.check.command import count, mebibytes, seconds
+from pitfall_lab.classroom import assignment as assignments
+from pitfall_lab.classroom import fence, submissions
+from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.judge import Outcome, RoomError, sit
+from pitfall_lab.classroom.register import Row, State, refuse_strangers, write_grades
+from pitfall_lab.cli import Refusal
+
+SUMMARY = "grade a class's notebooks: each cell in a process of its own, behind a fence; writes a table, reports and a heat map"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``pitfall-lab grade``."""
+    parser.epilog = (
+        "DIR is what `pitfall-lab classroom init` made (the submissions are in DIR/submissions), or a folder of submissions: each file or "
+        "folder in it is one student's. Only the sources of %%exercise cells count. The exit code is 0 when every submission has a row."
+    )
+    parser.add_argument("folder", metavar="DIR", type=Path, help="the assignment's folder, or a folder of submissions")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, default=None, help="the table (default: DIR/grades.csv)")
+    parser.add_argument("--chapters", metavar="N,M", help="without an assignment.toml: grade all exercises of these chapters")
+    parser.add_argument("--report", metavar="FOLDER", type=Path, help="write a page for each student and one for the class into FOLDER")
+    parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the pages")
+    parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped; what has changed since is graded again")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--timeout", type=seconds, metavar="S", help="seconds that one cell may take, over all its runs")
+    limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a cell may take beyond torch's own")
+    limits.add_argument("--jobs", "-j", type=count, metavar="N", help="grade so many submissions at once (default: one for each processor)")
+    limits.add_argument("--dask", metavar="ADDRESS", help="let the workers of this running Dask cluster grade (tcp://host:8786)")
+    limits.add_argument("--trust", action="store_true", help="go on where this machine has no fence: submissions can then read and change your files")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Grade every submission. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    folder: Path = args.folder
+    if not folder.is_dir():
+        raise Refusal(f"There is no folder {folder}.")
+    assignment, where = _assignment(args, folder)
+    if not where.is_dir():
+        raise Refusal(f"There is no folder {where}; put the submissions there, one file or folder for each student.")
+    grades: Path = args.output or folder / "grades.csv"
+    if grades.is_dir():
+        raise Refusal(f"{grades} is a folder; name a file with -o.")
+    fenced = _fenced(trust=args.trust) if args.dask is None else not args.trust
+    found = submissions.found(where)
+    if not found:
+        raise Refusal(f"There is nothing to grade in {where}.")
+    refuse_strangers(grades, assignment)
+    state = State(grades, assignment, resume=args.resume)
+    if state.aside is not None:
+        print(f"What {state.path} held is kept as {state.aside.name}.", file=sys.stderr)
+    try:
+        rows = _graded(args, assignment, found, state, fenced=fenced, hidden=(str(folder.resolve()), str(where.resolve())))
+    except KeyboardInterrupt:
+        print(f"\nStopped. What was graded is in {state.path}; --resume goes on from there.", file=sys.stderr)
+        raise
+    except RoomError as problem:
+        raise Refusal(str(problem)) from None
+    finally:
+        state.close()
+    write_grades(grades, assignment, rows)
+    _tell(grades, rows, fenced=fenced)
+    if args.report:
+        from pitfall_lab.classroom.report import write_reports
+
+        print(f"The class is on {write_reports(args.report, assignment, rows, args.language)}.")
+    return 0
+
+
+def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Path]:
+    """The assignment, with the limits of the command line, and the folder of the submissions."""
+    path, where = assignments.place(folder)
+    if args.chapters:
+        chapters = assignments.chosen(args.chapters)
+        ident = "chapters-" + "-".join(map(str, chapters))
+        assignment = assignments.of_chapters(chapters, ident=ident, name=folder.resolve().name)
+    elif path is None:
+        raise Refusal(f"There is no {assignments.NAME} in {folder}; say which exercises to grade with --chapters 5,12.")
+    else:
+        assignment = assignments.load(path)
+    given = {name: value for name, value in (("timeout", args.timeout), ("memory", args.memory)) if value is not None}
+    return replace(assignment, limits=replace(assignment.limits, **given)), where
+
+
+def _fenced(*, trust: bool) -> bool:
+    """Whether there is a fence; without one it goes on only for who trusts the submissions."""
+    lacks = fence.missing()
+    if not hasattr(os, "fork"):
+        raise Refusal("Grading needs Linux: a cell runs in a forked process. On Windows, use WSL or a container.")
+    if lacks and not trust:
+        raise Refusal(
+            f"This machine has no {' and no '.join(lacks)}, so nothing would keep a submission from your files. "
+            "Grade in a container or on another machine, or say --trust if you trust every submission."
+        )
+    if lacks:
+        print("No fence: submissions can read and change your files (--trust).", file=sys.stderr)
+    return not lacks
+
+
+def _graded(
+    args: argparse.Namespace, assignment: Assignment, found: Sequence[submissions.Submission], state: State, *, fenced: bool, hidden: tuple[str, ...]
+) -> list[Row]:
+    """Grade what is not known yet, several at once, and keep each row as soon as it is there."""
+    rows, sheets = [], []
+    for submission in found:
+        sheet = submissions.read(submission, assignment.keys)
+        known = state.known.get((sheet.student, sheet.digest))
+        if known is not None:
+            rows.append(known)
+        elif sheet.problem is not None:
+            rows.append(Row(sheet.student, sheet.digest, problem=sheet.problem))
+            state.keep(rows[-1])
+        else:
+            sheets.append(sheet)
+    with _bar(len(sheets)) as step:
+        work = _on_dask(args.dask, assignment, sheets, fenced=fenced) if args.dask else _here(args.jobs, assignment, sheets, fenced=fenced, hidden=hidden)
+        for sheet, outcomes in work:
+            row = Row(sheet.student, sheet.digest, tuple(Outcome.from_dict(each) for each in outcomes), sheet.notes)
+            state.keep(row)
+            rows.append(row)
+            step()
+    return rows
+
+
+Work = Iterator[tuple[submissions.Sheet, list[dict[str, Any]]]]
+
+
+def _here(jobs: int | None, assignment: Assignment, sheets: Sequence[submissions.Sheet], *, fenced: bool, hidden: tuple[str, ...]) -> Work:
+    """Judge in processes of this machine."""
+    if not sheets:
+        return
+    jobs = min(jobs or os.cpu_count() or 1, len(sheets))
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        waiting = {pool.submit(sit, s.cells, assignment.keys, assignment.limits, fenced=fenced, hidden=hidden): s for s in sheets}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+    except BrokenProcessPool:
+        raise RoomError("A process that judges was ended from outside; --resume goes on.") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _on_dask(address: str, assignment: Assignment, sheets: Sequence[submissions.Sheet], *, fenced: bool) -> Work:
+    """Judge on the workers of a running Dask cluster: each needs this version of the package, and a fence of its own."""
+    try:
+        from distributed import Client
+        from distributed import as_completed as finished
+    except ImportError:
+        raise Refusal('--dask needs the package distributed: pip install "pitfall-lab[dask]".') from None
+    try:
+        client = Client(address, timeout=20)
+    except (OSError, ValueError) as problem:
+        raise Refusal(f"There is no Dask scheduler at {address}: {problem}.") from None
+    with client:
+        tasks = {client.submit(sit, s.cells, assignment.keys, assignment.limits, fenced=fenced, pure=False): s for s in sheets}
+        for done in finished(list(tasks)):
+            yield tasks[done], done.result()
+
+
+@contextlib.contextmanager
+def _bar(total: int) -> Iterator[Any]:
+    """A progress bar where there is a terminal to draw it on; what it gives is called once for each submission."""
+    if not total or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=total, unit="submission", file=sys.stderr) as bar:
+        yield bar.update
+
+
+def _tell(grades: Path, rows: Sequence[Row], *, fenced: bool) -> None:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.verdict] = counts.get(row.verdict, 0) + 1
+    said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items(), key=lambda pair: -pair[1]))
+    kept = "" if fenced else " Nothing kept the submissions from your files."
+    print(f"{len(rows)} submissions: {said}. The table is in {grades}.{kept}")

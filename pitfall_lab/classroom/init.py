@@ -1,0 +1,165 @@
+"""The command line of ``pitfall-lab classroom``: making an assignment."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.classroom import assignment as assignments
+from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.submissions import CELL
+from pitfall_lab.cli import Refusal
+from pitfall_lab.lab import shipped_notebooks
+from pitfall_lab.lessons.exercise import Exercise
+
+SUMMARY = "make an assignment from chapters: notebooks for students, its settings, a folder for submissions"
+STUDENT = "student"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``pitfall-lab classroom``."""
+    words = parser.add_subparsers(dest="task", metavar="TASK", required=True)
+    init = words.add_parser("init", help="make an assignment", description="Make an assignment from chapters. Nothing that is there is overwritten.")
+    init.add_argument("folder", metavar="DIR", type=Path, help="where the assignment goes; with --nbgrader, the course's folder")
+    init.add_argument("--chapters", metavar="N,M", required=True, help="the chapters, such as 5,12 or 5-7")
+    init.add_argument("--name", help="what the assignment is called (default: the folder's name; with --nbgrader: pitfalls)")
+    init.add_argument("--exercises-only", action="store_true", help="short notebooks: the exercises without the lesson")
+    init.add_argument("--nbgrader", action="store_true", help="source notebooks for nbgrader, whose tests call the grader")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the assignment. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    name = args.name or ("pitfalls" if args.nbgrader else args.folder.resolve().name)
+    if args.nbgrader and not re.fullmatch(r"[\w-]+", name):
+        raise Refusal("nbgrader takes letters, digits, _ and - in the name of an assignment.")
+    chapters = assignments.chosen(args.chapters)
+    made = assignments.of_chapters(chapters, ident=secrets.token_hex(6), name=name)
+    books = {file: student_book(book, made, exercises_only=args.exercises_only) for file, book in chapter_books(chapters).items()}
+    if args.nbgrader:
+        from pitfall_lab.classroom.nbgrader import write_course
+
+        where = write_course(args.folder, made, books)
+        print(f"The source notebooks are in {where}. Next, in {args.folder}: nbgrader generate_assignment {name}")
+        return 0
+    _write(args.folder, made, books)
+    print(
+        f"{len(books)} notebook{'s' if len(books) > 1 else ''} for students, with {len(made.keys)} exercises, in {args.folder / STUDENT}.\n"
+        f"Put what comes back into {args.folder / assignments.SUBMISSIONS}, one file or folder for each student, and run\n"
+        f"  pitfall-lab grade {args.folder} --report {args.folder / 'report'}"
+    )
+    return 0
+
+
+def _write(folder: Path, made: Assignment, books: dict[str, Any]) -> None:
+    import nbformat
+
+    for path in (folder / assignments.NAME, folder / STUDENT):
+        if path.exists():
+            raise Refusal(f"{path} is there already, and nothing is overwritten; choose another folder.")
+    try:
+        (folder / STUDENT).mkdir(parents=True)
+        (folder / assignments.SUBMISSIONS).mkdir(exist_ok=True)
+        for file, book in books.items():
+            nbformat.write(book, folder / STUDENT / file)
+        (folder / STUDENT / "README.md").write_text(readme(made, books), encoding="utf-8")
+        (folder / assignments.NAME).write_text(made.to_toml(), encoding="utf-8")
+    except OSError as problem:
+        raise Refusal(f"The assignment cannot be written into {folder}: {problem.strerror}.") from None
+
+
+def chapter_books(chapters: tuple[int, ...]) -> dict[str, Any]:
+    """The chapters' notebooks by file name. Raises :class:`~pitfall_lab.cli.Refusal` for a chapter that has none."""
+    import nbformat
+
+    from pitfall_lab.lessons.chapters import CHAPTERS
+
+    shipped = shipped_notebooks()
+    files = {chapter.number: chapter.file for chapter in CHAPTERS}
+    found = {}
+    for number in chapters:
+        path = shipped / files[number] if shipped else None
+        if path is None or not path.is_file():
+            raise Refusal(f"The notebook of chapter {number} is not in this installation.")
+        found[path.name] = nbformat.read(path, as_version=4)
+    return found
+
+
+def student_book(book: Any, made: Assignment, *, exercises_only: bool = False) -> Any:
+    """The notebook as students get it: no outputs, every exercise's cell as it is given, once; the exercises alone where that is wanted."""
+    from pitfall_lab.lessons.exercises import exercises
+
+    book = copy.deepcopy(book)
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+            if begin := CELL.match(cell.source):
+                cell.source = f"%%exercise {begin[1]}\n{exercises()[begin[1]].given.rstrip()}"
+    there = {begin[1] for cell in book.cells if cell.cell_type == "code" and (begin := CELL.match(cell.source))}
+    chapter = next((cell.source.split("\n")[0] for cell in book.cells if cell.source.startswith("# ")), "# Exercises")
+    wanted = [key for key in made.keys if exercises()[key].chapter == re.sub(r"\D.*", "", chapter.removeprefix("# ")).zfill(2)]
+    if exercises_only:
+        book.cells = _short(chapter, [exercises()[key] for key in wanted])
+    elif missing := [key for key in wanted if key not in there]:
+        book.cells += _tasks([exercises()[key] for key in missing])
+    return book
+
+
+def _short(title: str, wanted: list[Exercise]) -> list[Any]:
+    from nbformat.v4 import new_code_cell, new_markdown_cell
+
+    text = (
+        f"{title}\n\nEach cell below that begins with `%%exercise` is one exercise. Change what is under that line and run the cell: it says "
+        "what holds and what does not.\n\n以 `%%exercise` 开头的每个单元格是一道练习。修改该行以下的内容并运行：结果会说明哪些性质成立、哪些不成立。"
+    )
+    return [
+        new_markdown_cell(text, id="exercises-title"),
+        new_code_cell("%load_ext pitfall_lab", id="exercises-setup"),
+        *_tasks(wanted),
+    ]
+
+
+def _tasks(wanted: list[Exercise]) -> list[Any]:
+    from nbformat.v4 import new_code_cell, new_markdown_cell
+
+    cells = []
+    for exercise in wanted:
+        ident = exercise.key.replace(".", "-")
+        text = f"## {exercise.key} · {exercise.title.en} · {exercise.title.zh}\n\n{exercise.task.en}\n\n{exercise.task.zh}"
+        cells.append(new_markdown_cell(text, id=f"task-{ident}"))
+        source = f"%%exercise {exercise.key}\n{exercise.given.rstrip()}"
+        cells.append(new_code_cell(source, id=f"exercise-{ident}", metadata={"tags": ["exercise"]}))
+    return cells
+
+
+def readme(made: Assignment, books: dict[str, Any]) -> str:
+    """What students are told."""
+    files = "\n".join(f"- `{file}`" for file in books)
+    keys = ", ".join(made.keys)
+    return f"""# {made.name}
+
+{files}
+
+1. Install pitfall_lab as its README says, or use the hub or the Binder link that your teacher gave you, and open these notebooks in JupyterLab.
+2. Each cell that begins with `%%exercise` is one exercise ({keys}). Change what is **below** that line and run the cell as often as you like: it
+   says what holds and what does not. `%%exercise {made.keys[0]} --hint` gives a hint.
+3. Leave the first line as it is, and keep one cell for each exercise: when there are several, the last one counts.
+4. Save, and hand in the notebooks. Only what is in these cells is graded; outputs and other cells are not looked at.
+
+A cell is run by itself, on inputs that change, with `torch`, `nn`, `F` and `np` imported: what other cells define is not there. It may take
+{made.limits.timeout:g} seconds and {made.limits.memory} MiB, and can use neither files nor the network.
+
+---
+
+1. 按 pitfall_lab 的 README 安装，或使用老师提供的 JupyterHub/Binder 链接，在 JupyterLab 中打开这些笔记本。
+2. 以 `%%exercise` 开头的每个单元格是一道练习（{keys}）。修改该行**以下**的内容并运行，次数不限：结果会说明哪些性质成立、哪些不成立。
+   `%%exercise {made.keys[0]} --hint` 给出提示。
+3. 不要改动第一行，每道练习只保留一个单元格：有多个时以最后一个为准。
+4. 保存并提交笔记本。只有这些单元格会被评分；输出和其他单元格不予理会。
+
+每个单元格单独运行，输入会变化，`torch`、`nn`、`F`、`np` 已导入；其他单元格中定义的名字不可用。限时 {made.limits.timeout:g} 秒，
+内存 {made.limits.memory} MiB，不能使用文件和网络。
+"""

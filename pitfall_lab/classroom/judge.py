@@ -1,0 +1,350 @@
+"""Deciding what a cell is worth, from data: the learner's code runs elsewhere (:mod:`pitfall_lab.classroom.room`)."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pitfall_lab.lessons.attempt import Observation, Problem, Request
+from pitfall_lab.lessons.exercise import Exercise, grade
+from pitfall_lab.trace import T
+
+Status = Literal["solved", "partly", "failed", "unsolved", "missing", "error", "timeout", "memory", "output", "exit", "crash", "tampered", "ungraded"]
+START_SECONDS = 180.0
+
+SAYS: dict[str, T] = {
+    "solved": T(en="every property holds", zh="所有性质都成立"),
+    "partly": T(en="some properties hold", zh="部分性质成立"),
+    "failed": T(en="no property holds", zh="没有性质成立"),
+    "unsolved": T(en="the cell is as it was given", zh="单元格与原题相同"),
+    "missing": T(en="there is no such cell", zh="没有这个单元格"),
+    "error": T(en="the cell itself raises an error", zh="单元格本身抛出错误"),
+    "timeout": T(en="it did not end in time and was stopped", zh="没有在限定时间内结束，已被终止"),
+    "memory": T(en="it asked for more memory than it may have", zh="请求的内存超过上限"),
+    "output": T(en="it printed more than it may and was stopped", zh="输出超过上限，已被终止"),
+    "exit": T(en="it ended its own process", zh="它结束了自己的进程"),
+    "crash": T(en="it crashed its process", zh="它使进程崩溃"),
+    "tampered": T(en="it reached for what observes it, or replaced a function of torch or of the grader: no marks",
+                  zh="它试图接触观察它的代码，或替换了 torch 或评分程序的函数：不计分"),
+    "ungraded": T(en="the grader itself failed here; look at the cell yourself", zh="评分程序本身在此出错；请人工查看此单元格"),
+}  # fmt: skip
+"""What each verdict about a cell means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one cell may cost, over all its runs: ``timeout`` in seconds; each run ``memory`` in MiB beyond what torch needs."""
+
+    timeout: float = 20.0
+    memory: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One property of an exercise: its sentence, whether it holds, whether the given cell ``had`` it already, and why it does not hold.
+
+    Texts are in English and Chinese.
+    """
+
+    sentence: tuple[str, str]
+    holds: bool
+    had: bool = False
+    reason: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one cell was worth. ``detail`` is half a sentence about the error or about what was tampered with; ``source`` is the cell."""
+
+    key: str
+    status: Status
+    marks: tuple[Said, ...] = ()
+    detail: str = ""
+    seconds: float = 0.0
+    source: str = ""
+
+    @property
+    def held(self) -> int:
+        """How many properties hold."""
+        return sum(mark.holds for mark in self.marks)
+
+    @property
+    def credit(self) -> float:
+        """What it is worth, from 0 to 1: of the properties that the given cell lacks, those that it has, less those that it lost.
+
+        A cell that returns a constant changes no argument and fails no backward either. It had that already, and gets nothing for it.
+        """
+        if self.status == "solved":
+            return 1.0
+        gained, lost = sum(m.holds and not m.had for m in self.marks), sum(m.had and not m.holds for m in self.marks)
+        return max(0.0, (gained - lost) / max(1, sum(not mark.had for mark in self.marks)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Outcome:
+        """Read it back. Raises ``KeyError`` or ``TypeError`` when it is none."""
+        marks = tuple(Said(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"])) for m in values["marks"])
+        return cls(**{**values, "marks": marks})
+
+
+class RoomError(Exception):
+    """The process in which submissions run cannot be used; the message is one sentence."""
+
+
+@dataclass(eq=False)
+class Room:
+    """The judge's side of :mod:`pitfall_lab.classroom.room`; a context manager, because that process has to end."""
+
+    fenced: bool = True
+    hidden: tuple[str, ...] = ()
+    _process: subprocess.Popen[str] | None = field(default=None, init=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def run(self, requests: Sequence[Request], limits: Limits, seconds: float) -> dict[str, Any]:
+        """Run requests in a process of their own and return how that ended. Raises :class:`RoomError`."""
+        job = json.dumps({"requests": [request.to_json() for request in requests], "timeout": seconds, "memory": limits.memory})
+        for _ in range(2):  # a room that was lost is replaced once
+            if self._process is None:
+                self._start()
+            assert self._process is not None
+            assert self._process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(job + "\n")
+                self._process.stdin.flush()
+                if answer := self._answer(seconds + 60):
+                    found: dict[str, Any] = json.loads(answer)
+                    return found
+            self.end()
+        return {"status": "signal", "code": signal.SIGKILL, "seconds": seconds, "output": "", "report": None}
+
+    def _start(self) -> None:
+        home = str(Path(__file__).resolve().parent.parent.parent)
+        start = f"import sys; sys.path.append({home!r}); from pitfall_lab.classroom.room import main; main()"
+        keep = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
+        environment = {name: os.environ[name] for name in keep if name in os.environ}
+        environment |= {"HOME": tempfile.gettempdir(), "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "LANG": "C.UTF-8"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"fenced": self.fenced, "hidden": self.hidden}) + "\n")
+        self._process.stdin.flush()
+        if self._answer(START_SECONDS) != "ready\n":
+            self.end()
+            raise RoomError("The process in which submissions run could not start; its reason is above.")
+
+    def _answer(self, seconds: float) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], seconds)
+        return self._process.stdout.readline() if ready else ""
+
+    def end(self) -> None:
+        """End the process."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+@dataclass(eq=False)
+class _Sitting:
+    """The runs of one cell: a runner for :func:`~pitfall_lab.lessons.exercise.grade` that stops asking once a run ended badly."""
+
+    room: Room
+    limits: Limits
+    chance: random.Random
+    left: float = field(init=False)
+    ended: Status | None = field(default=None, init=False)
+    detail: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        self.left = self.limits.timeout
+
+    def __call__(self, requests: Sequence[Request]) -> list[Observation]:
+        """Return what was observed; after a bad end, that nothing was."""
+        seen = self._seen(requests) if requests and self.ended is None else None
+        if seen is not None:
+            return seen
+        gone = Problem("Stopped", SAYS[self.ended or "crash"].en)
+        return [Observation(error=gone, in_cell=True, values=dict.fromkeys(request.expressions, gone)) for request in requests]
+
+    def _seen(self, requests: Sequence[Request]) -> list[Observation] | None:
+        """What was observed, or None: then ``ended`` says why."""
+        asked = [self._with_questions(request) for request in requests]
+        answer = self.room.run([request for request, _ in asked], self.limits, max(self.left, 0.1))
+        self.left -= answer["seconds"]
+        if answer["status"] != "done":
+            self.ended, self.detail = _ending(answer)
+            return None
+        try:
+            report = json.loads(answer["report"])
+            tampered = [str(name) for name in report["tampered"]]
+            observed = [Observation.from_json(text) for text in report.get("observations", ())]
+            for (request, known), seen in zip(asked, observed, strict="failed" not in report):
+                tampered += [f"the answer to {e}" for e, value in known.items() if not _knows(seen, e, value)]
+                assert set(seen.values) == set(request.expressions)
+        except Exception:  # what the learner's process wrote may be anything at all
+            self.ended, self.detail = "tampered", "the report of what was observed cannot be read"
+            return None
+        if tampered:
+            self.ended, self.detail = "tampered", ", ".join(tampered[:5])
+        elif report.get("failed") == "MemoryError" or any(seen.error and _out_of_memory(seen.error) for seen in observed):
+            self.ended, self.detail = "memory", f"more than {self.limits.memory} MiB"
+        elif any(seen.error and seen.error.type == "TooMuchOutput" for seen in observed):
+            self.ended = "output"
+        elif "failed" in report:
+            self.ended, self.detail = "crash", f"what it left behind cannot be observed: {str(report['failed'])[:80]}"
+        if self.ended is not None:
+            return None
+        return [replace(seen, values={e: seen.values[e] for e in request.expressions}) for request, seen in zip(requests, observed, strict=True)]
+
+    def _with_questions(self, request: Request) -> tuple[Request, dict[str, Any]]:
+        """The request with a few more expressions, whose values the judge knows, at random places among those that are wanted."""
+        a, b = self.chance.randrange(2, 10**6), self.chance.randrange(2, 10**6)
+        known: dict[str, Any] = {
+            f"{a} * {b}": a * b,
+            f"shares(__import__('torch').ones({a % 7 + 1}), __import__('torch').ones({b % 7 + 1}))": False,
+            f"float(__import__('torch').full(({a % 5 + 1},), {b}.0).sum())": float((a % 5 + 1) * b),
+            f"bool(__import__('torch').equal(__import__('torch').ones(2), __import__('torch').full((2,), {a}.0)))": False,
+        }
+        expressions = [*request.expressions]
+        for question in known:
+            expressions.insert(self.chance.randrange(len(expressions) + 1), question)
+        return replace(request, expressions=tuple(expressions)), known
+
+
+def _knows(seen: Observation, question: str, answer: Any) -> bool:
+    """Whether a question was answered as it must be; where the cell failed, everything is that failure."""
+    return seen.values[question] == answer or (seen.error is not None and seen.in_cell)
+
+
+def _ending(answer: dict[str, Any]) -> tuple[Status, str]:
+    if answer["status"] == "timeout":
+        return "timeout", ""
+    if answer["status"] == "forged":
+        return "tampered", "something else was written into the report of what was observed"
+    if answer["status"] in ("output", "report"):
+        return "output", "more than a run may " + ("print" if answer["status"] == "output" else "report")
+    if answer["status"] == "signal":
+        try:
+            return "crash", signal.Signals(answer["code"]).name
+        except ValueError:
+            return "crash", f"signal {answer['code']}"
+    return "exit", f"exit code {answer['code']}"
+
+
+def _out_of_memory(problem: Problem) -> bool:
+    return problem.type == "MemoryError" or "can't allocate memory" in problem.message or "std::bad_alloc" in problem.message
+
+
+def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> Outcome:
+    """Return what ``source`` is worth as the cell of ``exercise`` (``None``: there is no such cell). Never raises for what it does."""
+    started = time.monotonic()
+    had = _had(exercise)
+    blank = tuple(Said(_pair(prop.sentence), False, was) for prop, was in zip(exercise.properties, had, strict=True))
+    if source is None:
+        return Outcome(exercise.key, "missing", blank)
+    kept = source if len(source) <= 20_000 else source[:20_000] + "\n…"
+    if same(source, exercise.given):
+        return Outcome(exercise.key, "unsolved", blank, source=kept)
+    sitting = _Sitting(room, limits, random.SystemRandom())
+    result = grade(exercise, source, sitting)
+    seconds = round(time.monotonic() - started, 2)
+    if sitting.ended is not None:
+        return Outcome(exercise.key, sitting.ended, blank, sitting.detail, seconds, kept)
+    if result.error and result.error.type == "SystemExit":
+        return Outcome(exercise.key, "exit", blank, "SystemExit", seconds, kept)
+    marks = tuple(Said(_pair(m.sentence), m.holds, was, _pair(m.reason)) for m, was in zip(result.marks, had, strict=True))
+    held = sum(mark.holds for mark in marks)
+    status: Status = "solved" if held == len(marks) else "error" if result.error else "partly" if held else "failed"
+    detail = textwrap.shorten(result.error.say().en if result.error else "", 300, placeholder=" …")
+    return Outcome(exercise.key, status, marks, detail, seconds, kept)
+
+
+@cache
+def _had(exercise: Exercise) -> tuple[bool, ...]:
+    """Which properties the cell has as it is given. It is ours, so it runs here."""
+    return tuple(mark.holds for mark in grade(exercise, exercise.given).marks)
+
+
+def same(source: str, given: str) -> bool:
+    """Whether a cell is what was given, but for space at the ends of lines and of the cell."""
+    return _lines(source) == _lines(given)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip("\n").splitlines()]
+
+
+def _pair(text: T | None) -> tuple[str, str]:
+    return (text.en, text.zh) if text else ("", "")
+
+
+def _two(values: Sequence[str]) -> tuple[str, str]:
+    return str(values[0]), str(values[1])
+
+
+# --- a whole submission ----------------------------------------------------------------------------------------------
+
+_here = threading.local()
+
+
+def sit(cells: dict[str, str], keys: Sequence[str], limits: Limits, *, fenced: bool, hidden: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Judge a submission's cells, in a process that is there for judging, and return the outcomes as JSON has them.
+
+    The room is kept for the next submission. Raises :class:`RoomError`.
+    """
+    from pitfall_lab.lessons.exercises import exercises
+
+    room: Room | None = getattr(_here, "room", None)
+    if room is None or (room.fenced, room.hidden) != (fenced, tuple(hidden)):
+        if room is not None:
+            room.end()
+        room = _here.room = Room(fenced, tuple(hidden))
+        atexit.register(room.end)
+    return [_guarded(exercises()[key], cells.get(key), room, limits).to_dict() for key in keys]
+
+
+def _guarded(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> Outcome:
+    """A slip of ours costs one mark's meaning, not the class's table: it is said there."""
+    try:
+        return judged(exercise, source, room, limits)
+    except RoomError:
+        raise
+    except Exception as problem:
+        detail = textwrap.shorten(f"{type(problem).__name__}: {problem}", 200, placeholder=" …")
+        return Outcome(exercise.key, "ungraded", (), detail, source=source or "")

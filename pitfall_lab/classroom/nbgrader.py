@@ -1,0 +1,85 @@
+"""nbgrader: source notebooks whose autograded cells ask our grader, and what those cells call.
+
+The cell with the answer has no nbgrader metadata and stays as the student left it; the locked test below it gives the points. nbgrader
+runs the whole notebook in one kernel, the student's cells and the tests: :func:`points` therefore judges in another process, from the
+notebook's file. That the kernel then reports the truth is nbgrader's business; ``pitfall-lab grade`` needs no such trust.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.submissions import CELL
+from pitfall_lab.cli import Refusal
+
+
+def write_course(folder: Path, made: Assignment, books: dict[str, Any]) -> Path:
+    """Write ``source/NAME/*.ipynb``, and a configuration if there is none. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    import nbformat
+
+    where = folder / "source" / made.name
+    if where.exists():
+        raise Refusal(f"{where} is there already, and nothing is overwritten; give another --name.")
+    try:
+        where.mkdir(parents=True)
+        for file, book in books.items():
+            nbformat.write(with_tests(book, made), where / file)
+        config = folder / "nbgrader_config.py"
+        if not config.exists():
+            config.write_text(f"c = get_config()\nc.CourseDirectory.course_id = {folder.resolve().name!r}\n", encoding="utf-8")
+    except OSError as problem:
+        raise Refusal(f"The notebooks cannot be written into {where}: {problem.strerror}.") from None
+    return where
+
+
+def with_tests(book: Any, made: Assignment) -> Any:
+    """The notebook with a locked test below each exercise of the assignment."""
+    from nbformat.v4 import new_code_cell
+
+    cells = []
+    for cell in book.cells:
+        cells.append(cell)
+        begin = CELL.match(cell.source) if cell.cell_type == "code" else None
+        if begin and begin[1] in made.keys:
+            ident, worth = f"exercise-{begin[1].replace('.', '-')}-points", made.worth(begin[1])
+            grading = {"schema_version": 3, "grade_id": ident, "grade": True, "locked": True, "solution": False, "task": False, "points": worth}
+            source = f'from pitfall_lab.classroom.nbgrader import points\n\npoints("{begin[1]}", {worth:g})'
+            cells.append(new_code_cell(source, id=ident, metadata={"nbgrader": grading}))
+    book.cells = cells
+    return book
+
+
+def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
+    """The points for an exercise's cell in the *saved* notebooks of ``folder``: what nbgrader takes as partial credit.
+
+    Raises ``AssertionError`` with the reasons when there are none: nbgrader's sign for no points.
+    """
+    home = str(Path(__file__).resolve().parent.parent.parent)
+    start = f"import sys; sys.path.append({home!r}); from pitfall_lab.classroom.nbgrader import main; main()"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", start, key, folder], capture_output=True, text=True, encoding="utf-8", check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"The grader did not answer: {done.stderr.strip()[-500:]}")
+    credit, reasons = json.loads(done.stdout.splitlines()[-1])
+    assert credit > 0, "\n".join(reasons)
+    print("\n".join(reasons))
+    return float(round(credit * worth, 4))
+
+
+def main() -> None:
+    """In a process of its own: judge one exercise in a folder's notebooks and print credit and reasons as JSON."""
+    from pitfall_lab.classroom import fence
+    from pitfall_lab.classroom.judge import SAYS, Limits, Outcome, sit
+    from pitfall_lab.classroom.submissions import Submission, read
+
+    key, folder = sys.argv[1:3]
+    sheet = read(Submission("", tuple(sorted(Path(folder).glob("*.ipynb")))), [key])
+    (values,) = sit(sheet.cells, [key], Limits(), fenced=not fence.missing(), hidden=(str(Path(folder).resolve()),))
+    outcome = Outcome.from_dict(values)
+    reasons = [f"{key}: {SAYS[outcome.status].en}" + (f" ({outcome.detail})" if outcome.detail else "")]
+    reasons += [f"{'✓' if mark.holds else '○'} {mark.sentence[0]}" + (f" ({mark.reason[0]})" if mark.reason[0] else "") for mark in outcome.marks]
+    print(json.dumps([outcome.credit, reasons]))

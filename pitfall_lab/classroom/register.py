@@ -1,0 +1,207 @@
+"""What has been graded: a state file that a run can go on from, and ``grades.csv`` made of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.judge import SAYS, Outcome
+from pitfall_lab.cli import Refusal
+from pitfall_lab.trace import Language, T
+
+_KEY, VERSION = "pitfall_lab_grading", 1
+_FIRST_COLUMNS = ("student", "verdict", "points", "of", "percent")
+_LAST_COLUMNS = ("notes", "sha256", "assignment")
+VERDICTS: dict[str, T] = {
+    "graded": T(en="graded", zh="已评分"),
+    "stopped": T(en="graded; something in it had to be stopped", zh="已评分；其中有内容被终止"),
+    "tampered": T(en="graded; it reached for the grader", zh="已评分；其中有内容试图接触评分程序"),
+    "unfinished": T(en="not all could be graded; look at it yourself", zh="未能全部评分；请人工查看"),
+    "empty": T(en="nothing was done", zh="没有作答"),
+    "unreadable": T(en="could not be read", zh="无法读取"),
+}
+_STOPPED = ("timeout", "memory", "output", "exit", "crash")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One submission: who, a digest of what was handed in, the outcomes, notes, and why it could not be read (``problem``)."""
+
+    student: str
+    digest: str
+    outcomes: tuple[Outcome, ...] = ()
+    notes: tuple[T, ...] = ()
+    problem: T | None = None
+
+    @property
+    def verdict(self) -> str:
+        """One of :data:`VERDICTS`."""
+        seen = {outcome.status for outcome in self.outcomes}
+        if self.problem is not None:
+            return "unreadable"
+        if "ungraded" in seen:
+            return "unfinished"
+        if "tampered" in seen:
+            return "tampered"
+        if seen & set(_STOPPED):
+            return "stopped"
+        return "empty" if seen <= {"missing", "unsolved"} else "graded"
+
+    def points(self, assignment: Assignment) -> float:
+        """The points of all exercises together."""
+        return round(sum(outcome.credit * assignment.worth(outcome.key) for outcome in self.outcomes), 2)
+
+    def remarks(self, language: Language = "en") -> list[str]:
+        """Everything there is to say about it besides numbers."""
+        said = [self.problem.say(language)] if self.problem else []
+        said += [note.say(language) for note in self.notes]
+        for outcome in self.outcomes:
+            if outcome.status not in {"solved", "partly", "failed"}:
+                detail = f" ({outcome.detail})" if outcome.detail else ""
+                said.append(f"{outcome.key}: {SAYS[outcome.status].say(language)}{detail}")
+        return said
+
+    def to_json(self) -> str:
+        """Return it as a line of the state file."""
+        pairs = [[note.en, note.zh] for note in self.notes]
+        values = {
+            "student": self.student,
+            "digest": self.digest,
+            "outcomes": [outcome.to_dict() for outcome in self.outcomes],
+            "notes": pairs,
+            "problem": [self.problem.en, self.problem.zh] if self.problem else None,
+        }
+        return json.dumps(values, separators=(",", ":"))
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> Row:
+        """Read it back. Raises ``KeyError``, ``TypeError`` or ``IndexError`` when it is none."""
+        return cls(
+            str(values["student"]),
+            str(values["digest"]),
+            tuple(Outcome.from_dict(each) for each in values["outcomes"]),
+            tuple(T(en=note[0], zh=note[1]) for note in values["notes"]),
+            T(en=values["problem"][0], zh=values["problem"][1]) if values["problem"] else None,
+        )
+
+
+class State:
+    """The state file beside ``grades.csv``: a line for the assignment, then a line for each submission as soon as it is graded.
+
+    A file that does not begin so, or is of another assignment, is set aside under another name (``aside``); a line that was torn
+    by a crash is left out and its submission graded again. ``known`` is what an earlier run left, when it is to be resumed.
+    """
+
+    def __init__(self, grades: Path, assignment: Assignment, *, resume: bool) -> None:
+        self.path = grades.with_suffix(".state.jsonl")
+        self.known: dict[tuple[str, str], Row] = {}
+        self.aside: Path | None = None
+        head = {_KEY: VERSION, "assignment": assignment.ident, "exercises": list(assignment.keys)}
+        try:
+            if self.path.exists():
+                whole = self._read(head)
+                if not (whole and resume):
+                    self.aside = _free(self.path, "earlier" if whole else "damaged")
+                    self.path.rename(self.aside)
+                    self.known.clear()
+            fresh = not self.path.exists()
+            self._file = self.path.open("ab")
+            if fresh:
+                self._write(json.dumps(head))
+            elif self.path.read_bytes()[-1:] != b"\n":
+                self._file.write(b"\n")
+        except OSError as problem:
+            raise Refusal(f"{self.path} cannot be written: {problem.strerror}.") from None
+
+    def _read(self, head: dict[str, Any]) -> bool:
+        """Whether the file is of this assignment; then ``known`` holds its rows."""
+        first, *lines = self.path.read_bytes().split(b"\n")
+        try:
+            if json.loads(first) != head:
+                return False
+        except (ValueError, RecursionError):
+            return False
+        for line in lines:
+            try:
+                row = Row.from_values(json.loads(line))
+            except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+                continue  # torn by a crash
+            self.known[row.student, row.digest] = row
+        return True
+
+    def keep(self, row: Row) -> None:
+        """Write a row down, for good."""
+        self._write(row.to_json())
+
+    def _write(self, line: str) -> None:
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _free(path: Path, word: str) -> Path:
+    names = (path.with_name(f"{path.name.removesuffix('.jsonl')}.{word}-{n}.jsonl") for n in itertools.count(1))
+    return next(name for name in names if not name.exists())
+
+
+# --- grades.csv ------------------------------------------------------------------------------------------------------
+
+
+def refuse_strangers(grades: Path, assignment: Assignment) -> None:
+    """Raise :class:`~pitfall_lab.cli.Refusal` when ``grades`` is there and is not this assignment's."""
+    if not grades.exists():
+        return
+    try:
+        rows = list(csv.DictReader(io.StringIO(grades.read_text(encoding="utf-8-sig"))))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        rows = []
+    if not rows or any(row.get("assignment") != assignment.ident for row in rows):
+        raise Refusal(f"{grades} is there already and does not hold grades of this assignment; choose another name with -o, or move it away.")
+
+
+def write_grades(grades: Path, assignment: Assignment, rows: Iterable[Row]) -> None:
+    """Write the table, whole or not at all: a row for each submission, by name."""
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow([*_FIRST_COLUMNS, *assignment.keys, *_LAST_COLUMNS])
+    most = sum(assignment.worth(key) for key in assignment.keys)
+    for row in sorted(rows, key=lambda row: row.student):
+        points = row.points(assignment)
+        credit = {outcome.key: round(outcome.credit * assignment.worth(outcome.key), 2) for outcome in row.outcomes}
+        first = (_plain(row.student), row.verdict, f"{points:g}", f"{most:g}", f"{100 * points / most if most else 0:.1f}")
+        each = [f"{credit.get(key, 0):g}" for key in assignment.keys]
+        table.writerow([*first, *each, _plain("; ".join(row.remarks())), row.digest[:16], assignment.ident])
+    partial = grades.with_name(f"{grades.name}.part")
+    try:
+        partial.write_text(text.getvalue(), encoding="utf-8", errors="replace", newline="")
+        partial.replace(grades)
+    except OSError as problem:
+        raise Refusal(f"{grades} cannot be written: {problem.strerror}.") from None
+
+
+def _plain(text: str) -> str:
+    """A text that no spreadsheet takes for a formula, on one line."""
+    text = " ".join(text.split()) if text.strip() else text
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t") else text
+
+
+def statuses(rows: Sequence[Row], key: str) -> dict[str, int]:
+    """How many submissions have which status in one exercise, most frequent first."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        for outcome in row.outcomes:
+            if outcome.key == key:
+                counts[outcome.status] = counts.get(outcome.status, 0) + 1
+    return dict(sorted(counts.items(), key=lambda pair: -pair[1]))

@@ -1,0 +1,289 @@
+"""The process in which submissions run: it imports torch once and forks for every run. It knows no answers.
+
+Each run answers a few :class:`requests <pitfall_lab.lessons.attempt.Request>` about one cell in a process of its own, behind the
+:mod:`fence <pitfall_lab.classroom.fence>`, in an empty folder that is its HOME. What the cell does is observed there and sent back as data; which properties hold is decided
+by :mod:`pitfall_lab.classroom.judge` in another process, which has the answers and never runs a line of the learner's.
+
+The learner's code shares its process with what observes it. So the report begins with a word that is drawn for each run, functions
+that were put in the place of torch's or ours are looked for before the report is written, and the judge asks expressions to which
+it knows the answer. The documentation says how far that goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import types
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.check.worker import adopt_orphans, end_group, end_orphans, prctl, redirect
+from pitfall_lab.classroom.fence import Fence, limit
+
+Job = dict[str, Any]
+PRINTED = 4 << 20
+"""Bytes that a run may write to its output; more of them end it."""
+REPORTED = 32 << 20
+"""Bytes that its report may have."""
+_POLL = 0.02
+_WATCHED = ("torch", "torch.nn", "torch.nn.functional", "torch.autograd", "torch.optim", "torch.linalg", "numpy", "builtins", "json", "io", "os")
+"""Modules whose functions are compared afterwards, besides all of ours. All of torch's would take as long as the run."""
+_FRAMES = frozenset({"sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "object.__getattr__"})
+
+
+def main() -> None:
+    """Serve one job per line of standard input: ``{"requests", "timeout", "memory"}``; the first line is ``{"fenced", "hidden"}``."""
+    jobs = os.fdopen(os.dup(0), encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the learner's code prints must not mix with the answers
+    prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the judge
+    adopt_orphans()
+    settings = json.loads(jobs.readline())
+    folder = Path(tempfile.mkdtemp(prefix="pitfall-lab-room-"))
+    try:
+        fence = Fence(folder, [Path(path) for path in settings["hidden"]]) if settings["fenced"] else None
+        originals = _warm()
+        answers.write("ready\n")
+        answers.flush()
+        for line in jobs:
+            answers.write(json.dumps(_forked(json.loads(line), folder, fence, originals, (jobs.fileno(), answers.fileno()))) + "\n")
+            answers.flush()
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _warm() -> Originals:
+    """Import everything that a run needs, use it once, and note every function as it is now."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+
+        import pitfall_lab.verify  # noqa: F401 - so that forks find it imported
+        from pitfall_lab.lessons.attempt import Request, observe
+
+        torch.set_num_threads(1)
+        observe(Request("x = torch.ones(2, requires_grad=True)\ny = nn.Linear(2, 1)(x).sum()\ny.backward()", watched=True)).to_json()
+        originals = Originals()
+    gc.collect()
+    gc.freeze()
+    return originals
+
+
+def _forked(job: Job, folder: Path, fence: Fence | None, originals: Originals, private: tuple[int, ...]) -> dict[str, Any]:
+    """Run one job in a process of its own and say how that ended.
+
+    ``status`` is ``"done"`` (there is a ``report``), ``"exit"``, ``"signal"`` (with a ``code``), ``"timeout"``, ``"output"`` or ``"report"``
+    (too much of either), or ``"forged"``: something else wrote into the report.
+    """
+    home = folder / secrets.token_hex(8)
+    home.mkdir(mode=0o700)
+    word = secrets.token_hex(16)
+    prints, report, room = Channel(PRINTED), Channel(REPORTED), os.getpid()
+    started = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            prctl(1, signal.SIGKILL)
+            if os.getppid() != room:
+                os._exit(70)
+            for file in private:
+                os.close(file)
+            os.dup2(prints.mouth, 1)
+            os.dup2(prints.mouth, 2)
+            _perform(job, home, fence, originals, report.mouth, word)
+        finally:
+            os._exit(70)
+    prints.listen()
+    report.listen()
+    try:
+        status, code = _watched(child, started + job["timeout"], prints, report)
+    finally:
+        end_group(child)
+        end_orphans()
+        shutil.rmtree(home, ignore_errors=True)
+    text = report.text()
+    said, _, body = text.partition("\n")
+    answer = {"status": status, "code": code, "seconds": time.monotonic() - started, "output": prints.text()[:4000], "report": None}
+    if secrets.compare_digest(said.encode(), word.encode()):
+        answer |= {"status": "done", "report": body} if status == "exit" and code == 0 else {}
+    elif text:
+        answer["status"] = "forged"
+    return answer
+
+
+def _watched(child: int, deadline: float, *channels: Channel) -> tuple[str, int]:
+    """Read what the run says until it ends, or until it has to be ended."""
+    names = ("output", "report")
+    while time.monotonic() < deadline:
+        open_ones = [channel for channel in channels if channel.is_open]
+        if open_ones:
+            select.select(open_ones, [], [], _POLL)
+        else:
+            time.sleep(0.002)
+        for name, channel in zip(names, channels, strict=True):
+            if not channel.read():
+                end_group(child)
+                os.waitpid(child, 0)
+                return name, 0
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            for channel in channels:
+                channel.read()
+            killed = os.WIFSIGNALED(status)
+            if killed and os.WTERMSIG(status) == signal.SIGXCPU:
+                return "timeout", 0
+            return ("signal", os.WTERMSIG(status)) if killed else ("exit", os.WEXITSTATUS(status))
+    end_group(child)
+    os.waitpid(child, 0)
+    return "timeout", 0
+
+
+class Channel:
+    """A pipe from a run, of which so many bytes are kept and no more are wanted."""
+
+    def __init__(self, most: int) -> None:
+        self._ear, self.mouth = os.pipe()
+        os.set_blocking(self._ear, False)
+        self._kept = bytearray()
+        self._most = most
+        self.is_open = True
+
+    def fileno(self) -> int:
+        """The end that is read, for ``select``."""
+        return self._ear
+
+    def listen(self) -> None:
+        """In the parent: give up the end that is written."""
+        os.close(self.mouth)
+
+    def read(self) -> bool:
+        """Take what is there; false when it was too much."""
+        with contextlib.suppress(BlockingIOError):
+            while self.is_open and len(self._kept) <= self._most:
+                piece = os.read(self._ear, 1 << 16)
+                self._kept += piece
+                if not piece:
+                    self._close()
+        return len(self._kept) <= self._most
+
+    def text(self) -> str:
+        """All that was kept; nothing more is read."""
+        self._close()
+        return self._kept.decode("utf-8", "replace")
+
+    def _close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            os.close(self._ear)
+
+
+# --- in the run's own process ----------------------------------------------------------------------------------------
+
+
+def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, mouth: int, word: str) -> None:
+    """Observe the request behind the closed fence, write the report, and end the process."""
+    from pitfall_lab.lessons.attempt import Request, observe
+
+    requests = [Request.from_json(text) for text in job["requests"]]
+    redirect()
+    os.chdir(home)
+    os.environ.clear()
+    os.environ.update({"HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8", "MPLBACKEND": "Agg"})
+    tempfile.tempdir = str(home)
+    sys.argv = [""]
+    limit(memory=job["memory"], seconds=job["timeout"])
+    if fence is not None:
+        fence.close()
+    reached: list[str] = []
+    _tell_on("<exercise>", reached)
+    writes, ends, dumps = os.write, os._exit, json.dumps
+    try:
+        seen = {"observations": [observe(request).to_json() for request in requests]}
+    except BaseException as problem:  # what it did makes the observation itself fail: it took all the memory, for one
+        seen = {"failed": type(problem).__name__}
+    report = f"{word}\n{dumps({'tampered': [*reached, *originals.replaced()][:20], **seen})}".encode()
+    while report:
+        report = report[writes(mouth, report) :]
+    ends(0)
+
+
+def _tell_on(cell: str, reached: list[str]) -> None:
+    """Refuse the cell the ways to the frames and objects of what observes it, and note that it tried."""
+    inspect = sys.modules["inspect"].__file__ if "inspect" in sys.modules else ""
+    frame_of, busy = sys._getframe, [False]  # noqa: SLF001 - there is no other way to see who asks
+
+    def hook(event: str, details: tuple[Any, ...]) -> None:
+        if event not in _FRAMES or busy[0]:
+            return
+        busy[0] = True
+        try:
+            asker = frame_of(1)
+            if asker.f_code.co_filename == inspect and asker.f_back is not None:
+                asker = asker.f_back
+            asks = asker.f_code.co_filename == cell
+        finally:
+            busy[0] = False
+        if asks:
+            reached.append(event if event != "object.__getattr__" else f"{details[1]} of a {type(details[0]).__name__}")
+            raise PermissionError(f"{event} is not available to an exercise.")
+
+    sys.addaudithook(hook)
+
+
+class Originals:
+    """The functions, classes and modules that torch, NumPy and this package have, to see afterwards whether one was replaced."""
+
+    def __init__(self) -> None:
+        self._spaces: list[tuple[str, Mapping[str, Any], dict[str, tuple[Any, Any]], frozenset[str] | None]] = []
+        for name, module in sorted(sys.modules.items()):
+            if isinstance(module, types.ModuleType) and (name in _WATCHED or name.startswith("pitfall_lab")):
+                self._note(name, vars(module))
+                if name.startswith("pitfall_lab"):
+                    for inner, value in list(vars(module).items()):
+                        if isinstance(value, type) and value.__module__ == name:
+                            self._note(f"{name}.{inner}", vars(value))
+        torch = sys.modules["torch"]
+        for owner in (torch.Tensor, torch._C.TensorBase, torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer):
+            self._note(f"torch.{owner.__name__}", vars(owner), closed=True)
+
+    def _note(self, name: str, space: Mapping[str, Any], *, closed: bool = False) -> None:
+        kept = {key: (value, _code(value)) for key, value in list(space.items()) if _acts(value)}
+        self._spaces.append((name, space, kept, frozenset(space) if closed else None))
+
+    def replaced(self) -> list[str]:
+        """The full names of what is another object now, has other code, or was added to a class of tensors or modules."""
+        found = []
+        for name, space, kept, names in self._spaces:
+            for key, (value, code) in kept.items():
+                now = space.get(key)
+                if now is not value or _code(now) is not code:
+                    found.append(f"{name}.{key}")
+            found += [f"{name}.{key}" for key in space if names is not None and key not in names]
+        return found
+
+
+def _acts(value: Any) -> bool:
+    return isinstance(value, (types.ModuleType, type, property, classmethod, staticmethod)) or callable(value)
+
+
+def _code(value: Any) -> Any:
+    return value.__code__ if isinstance(value, types.FunctionType) else None
+
+
+
+if __name__ == "__main__":
+    main()

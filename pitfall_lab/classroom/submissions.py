@@ -1,0 +1,186 @@
+"""Submissions as hostile input: files that claim to be notebooks. What counts is the source of ``%%exercise`` cells, and nothing else.
+
+Outputs, execution counts, tags, ids, kernels and every other piece of metadata are not looked at, so they cannot be forged to any use.
+Nothing here runs or imports what a submission holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.trace import T
+
+LARGEST = 32 << 20
+"""Bytes of a notebook that are read: more than any notebook of this course with all its outputs."""
+MOST_FILES, DEEPEST = 50, 6
+CELL = re.compile(r"\A\s*%%exercise[ \t]+(\d{1,2}\.\d{1,3})(?![\w.])[^\n]*(?:\n|\Z)")
+_OURS = re.compile(r"readme(\.\w+)?|assignment\.toml|.*\.(csv|jsonl)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What one student handed in: a file, or a folder with notebooks in it."""
+
+    student: str
+    files: tuple[Path, ...]
+    problem: T | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What was read of a submission: the cells by the key of their exercise, what there is to say about them, a digest of the files.
+
+    ``problem`` is why nothing could be read at all.
+    """
+
+    student: str
+    cells: dict[str, str] = field(default_factory=dict)
+    notes: tuple[T, ...] = ()
+    digest: str = ""
+    problem: T | None = None
+
+
+class _Unreadable(Exception):
+    """The file is not a notebook that can be read; ``sentence`` says why."""
+
+    def __init__(self, en: str, zh: str) -> None:
+        super().__init__(en)
+        self.sentence = T(en=en, zh=zh)
+
+
+def found(folder: Path) -> list[Submission]:
+    """The submissions in ``folder``, by name: each file is one, and each folder is one. Links are never followed."""
+    out = []
+    for entry in sorted(folder.iterdir(), key=lambda path: path.name):
+        if entry.name.startswith(".") or (entry.is_file() and _OURS.fullmatch(entry.name)):
+            continue
+        if entry.is_symlink():
+            out.append(Submission(_name(entry), (), T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")))
+        elif entry.is_dir():
+            files = tuple(_below(entry, DEEPEST))[: MOST_FILES + 1]
+            none = T(en="there is no notebook in the folder", zh="文件夹中没有笔记本")
+            many = T(en=f"there are more than {MOST_FILES} notebooks in the folder", zh=f"文件夹中的笔记本超过 {MOST_FILES} 个")
+            out.append(Submission(_name(entry), files, none if not files else many if len(files) > MOST_FILES else None))
+        else:
+            out.append(Submission(_name(entry), (entry,)))
+    return _told_apart(out)
+
+
+def _told_apart(submissions: list[Submission]) -> list[Submission]:
+    """``ada.ipynb`` and the folder ``ada`` are two submissions: then each has its whole name."""
+    names = [submission.student for submission in submissions]
+    return [
+        Submission(s.files[0].name, s.files, s.problem) if names.count(s.student) > 1 and len(s.files) == 1 and s.files[0].stem == s.student else s
+        for s in submissions
+    ]
+
+
+def _name(entry: Path) -> str:
+    """A student's name: what the file or folder is called, without signs that no terminal and no table should have to show."""
+    name = entry.name.removesuffix(".ipynb") if not entry.is_dir() else entry.name
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
+
+
+def _below(folder: Path, depth: int) -> Iterator[Path]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or entry.is_symlink():
+            continue
+        if entry.is_dir() and depth:
+            yield from _below(Path(entry.path), depth - 1)
+        elif entry.is_file() and entry.name.endswith(".ipynb"):
+            yield Path(entry.path)
+
+
+def read(submission: Submission, keys: Iterable[str]) -> Sheet:
+    """Read the cells of the exercises called ``keys``. Never raises for what a file holds."""
+    keys = list(keys)
+    if submission.problem is not None:
+        return Sheet(submission.student, problem=submission.problem)
+    cells: dict[str, list[str]] = {}
+    notes: list[T] = []
+    digest = hashlib.sha256()
+    unreadable: list[T] = []
+    for path in submission.files:
+        try:
+            raw = _bytes(path)
+            digest.update(hashlib.sha256(raw).digest())
+            for key, source in _cells(_notebook(raw, notes)):
+                cells.setdefault(key, []).append(source)
+        except _Unreadable as reason:
+            unreadable.append(reason.sentence)
+    if len(unreadable) == len(submission.files):
+        return Sheet(submission.student, digest=digest.hexdigest(), problem=unreadable[0])
+    for path_problem in unreadable:
+        notes.append(T(en=f"one of the notebooks was left out: {path_problem.en}", zh=f"有一个笔记本未计入：{path_problem.zh}"))
+    for key in keys:
+        if len(set(cells.get(key, ()))) > 1:
+            count = len(cells[key])
+            notes.append(T(en=f"exercise {key} is there {count} times; the last one counts", zh=f"练习 {key} 出现了 {count} 次；以最后一个为准"))
+    taken = {key: cells[key][-1] for key in keys if key in cells}
+    return Sheet(submission.student, taken, tuple(dict.fromkeys(notes)), digest.hexdigest())
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError as problem:
+        raise _Unreadable(f"the file cannot be read: {problem.strerror}", f"文件无法读取：{problem.strerror}") from None
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise _Unreadable("it is not an ordinary file", "这不是普通文件")
+        raw = file.read(LARGEST + 1)
+    if len(raw) > LARGEST:
+        raise _Unreadable(f"the file is larger than {LARGEST >> 20} MiB", f"文件大于 {LARGEST >> 20} MiB")
+    return raw
+
+
+def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
+    """The list of cells, whatever they are."""
+    if not raw.strip():
+        raise _Unreadable("the file is empty", "文件是空的")
+    encoding = json.detect_encoding(raw)
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as problem:
+        en, zh = f"it is not text in UTF-8 (byte {problem.start})", f"它不是 UTF-8 文本（第 {problem.start} 字节）"
+        raise _Unreadable(en, zh) from None
+    if encoding not in {"utf-8", "utf-8-sig"}:
+        name = encoding.upper()
+        notes.append(T(en=f"the notebook is encoded in {name}, not in UTF-8; it was read all the same", zh=f"笔记本的编码是 {name} 而不是 UTF-8；仍已读取"))
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError, MemoryError):
+        raise _Unreadable("it is not a notebook: it is no JSON", "它不是笔记本：不是 JSON") from None
+    cells = document.get("cells") if isinstance(document, dict) else None
+    if not isinstance(cells, list):
+        if isinstance(document, dict) and "worksheets" in document:
+            raise _Unreadable("it is a notebook of an old format; open and save it in JupyterLab", "它是旧格式的笔记本；请在 JupyterLab 中打开并保存")
+        raise _Unreadable("it is not a notebook: it has no list of cells", "它不是笔记本：没有单元格列表")
+    return cells
+
+
+def _cells(cells: list[Any]) -> Iterator[tuple[str, str]]:
+    """Each exercise cell: its key and what is below the line of the magic."""
+    for cell in cells:
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        source = cell.get("source")
+        if isinstance(source, list) and all(isinstance(line, str) for line in source):
+            source = "".join(source)
+        if isinstance(source, str):
+            # half of a surrogate pair is no character: no file and no compiler takes it
+            source = source.replace("\r\n", "\n").replace("\r", "\n").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            if begin := CELL.match(source):
+                yield begin[1], source[begin.end() :]
