@@ -1,0 +1,73 @@
+"""A class of more than forty generated submissions, graded, as a table: ``python -m tests.classroom.table``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.cli import main as command
+from tests.classroom.a_class import KEYS, Case, write_class
+
+
+def faults(case: Case, row: dict[str, str] | None, outcomes: dict[str, dict[str, Any]]) -> list[str]:
+    """What is not as it should be about one submission's grade."""
+    if row is None:
+        return ["no row"]
+    found = [] if row["verdict"] == case.verdict else [f"verdict {row['verdict']}, not {case.verdict}"]
+    if case.verdict != "unreadable":
+        for key in KEYS:
+            status = outcomes[key]["status"]
+            if status not in case.expected(key):
+                found.append(f"{key} {status}, not {' or '.join(case.expected(key))}")
+            if (float(row[key]) == 1.0) != (status == "solved"):
+                found.append(f"{key} is {status} for {row[key]} points")
+    elif float(row["points"]):
+        found.append(f"{row['points']} points for nothing")
+    if case.says not in row["notes"]:
+        found.append(f"does not say {case.says!r}: {row['notes']}")
+    return found
+
+
+def graded(folder: Path, cases: list[Case]) -> list[tuple[Case, dict[str, str] | None, dict[str, dict[str, Any]], list[str]]]:
+    """Each case with its row of grades.csv, what was kept about each exercise, and what is wrong with that."""
+    with (folder / "grades.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["student"]: row for row in csv.DictReader(file)}
+    lines = [json.loads(line) for line in (folder / "grades.state.jsonl").read_text(encoding="utf-8").splitlines()[1:]]
+    kept = {line["student"]: {o["key"]: o for o in line["outcomes"]} for line in lines}
+    out = []
+    for case in cases:
+        name = f"'{case.name}" if case.name[0] == "=" else case.name
+        row, outcomes = rows.get(name), kept.get(case.name, {})
+        out.append((case, row, outcomes, faults(case, row, outcomes)))
+    return out
+
+
+def main() -> int:
+    """Grade the class, print the table, and return 1 when one submission is not graded as it should be."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cases = write_class(folder)
+        before = (folder / "notes.txt").read_bytes()
+        started = time.monotonic()
+        if code := command(["grade", str(folder)]):
+            return code
+        seconds = time.monotonic() - started
+        assert (folder / "notes.txt").read_bytes() == before
+        wrong = 0
+        print(f"{'submission':20} {'what it is':46} {'verdict':11} {'points':6} {' '.join(f'{key:9}' for key in KEYS)}")
+        for case, row, outcomes, found in graded(folder, cases):
+            states = " ".join(f"{outcomes[key]['status'] if outcomes else '-':9}" for key in KEYS)
+            verdict, points = (row["verdict"], row["points"]) if row else ("", "")
+            print(f"{case.name:20} {case.what:46} {verdict:11} {points:6} {states} {'✓' if not found else '✗ ' + '; '.join(found)}")
+            wrong += bool(found)
+        print(f"{len(cases)} submissions in {seconds:.0f} s; {len(cases) - wrong} graded as they should be")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
