@@ -22,8 +22,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "saves": ("pitfall_lab.saves", "print what an operation saves for backward, and which later write breaks it"),
     "claims": ("pitfall_lab.claims", "run the programs that decide the chapters' claims on the installed torch"),
     "book": ("pitfall_lab.book", "write the chapters as HTML pages that need no kernel and no network"),
-    "classroom": ("pitfall_lab.classroom.init", "make an assignment from chapters: notebooks for students, its settings, a folder for submissions"),
-    "grade": ("pitfall_lab.classroom.grade", "grade a class's notebooks, each cell behind a fence; write a table, reports and a heat map"),
+    "classroom": ("pitfall_lab.classroom.init", "make an assignment for a class from the exercises of chapters"),
+    "grade": ("pitfall_lab.classroom.grade", "grade a class's notebooks, each cell in a process of its own behind a fence"),
     "show": ("pitfall_lab.show", "write a self-contained page of a program or of a saved trace"),
     "doctor": ("pitfall_lab.doctor", "print what is installed and what to do about what is missing"),
 }

@@ -98,8 +98,8 @@ def test_a_module_imports_only_from_the_layers_below_it(path: Path) -> None:
 
 
 def test_every_package_folder_is_a_known_layer() -> None:
-    # check is a command, like the modules on top, that has grown to a folder: it stands above the layers
-    known = {*LAYERS, "check", "frontend", "labextension", "jupyter", "static", "notebooks"}
+    # check and classroom are commands, like the modules on top, that have grown to folders: they stand above the layers
+    known = {*LAYERS, "check", "classroom", "frontend", "labextension", "jupyter", "static", "notebooks"}
     folders = {p.relative_to(PACKAGE).parts[0] for p in tracked() if p.is_relative_to(PACKAGE) and len(p.relative_to(PACKAGE).parts) > 1}
     # Pictures for the README live in the package, beside what they show.
     assert folders - {"docs"} <= known

@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
+    """A number of seconds on a command line."""
     try:
         value = float(text)
     except ValueError:
@@ -66,10 +67,12 @@ def seconds(text: str) -> float:
 
 
 def mebibytes(text: str) -> int:
+    """A number of MiB on a command line."""
     return _whole(text, "a number of MiB")
 
 
 def count(text: str) -> int:
+    """A number of processes on a command line."""
     return _whole(text, "a number of processes")
 
 

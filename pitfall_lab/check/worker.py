@@ -153,6 +153,7 @@ def _end_with(worker: int, timeout: float) -> None:
 
 
 def prctl(option: int, value: int) -> None:
+    """Ask Linux for something about this process; elsewhere, nothing happens."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -109,16 +109,16 @@ def load(path: Path) -> Assignment:
     if strangers := [key for key in keys if key not in known]:
         raise Refusal(f"{path} names the exercise {strangers[0]}, which does not exist.")
     usual = Limits()
-    timeout = _number(path, values, "timeout", usual.timeout, 0.5, 3600)
-    memory = _number(path, values, "memory", usual.memory, 64, 1 << 20)
+    timeout = _number(path, values, "timeout", usual.timeout, least=0.5, most=3600)
+    memory = _number(path, values, "memory", usual.memory, least=64, most=1 << 20)
     worth = values.get("points", {})
     if not isinstance(worth, dict):
         raise Refusal(f"{path}: points must be a table.")
-    points = {key: _number(path, worth, key, 1.0, 0, 1e6) for key in keys if key in worth}
+    points = {key: _number(path, worth, key, 1.0, least=0, most=1e6) for key in keys if key in worth}
     return Assignment(ident, str(name), tuple(dict.fromkeys(keys)), Limits(timeout, int(memory)), points)
 
 
-def _number(path: Path, values: dict[str, Any], key: str, usual: float, least: float, most: float) -> float:
+def _number(path: Path, values: dict[str, Any], key: str, usual: float, *, least: float, most: float) -> float:
     value = values.get(key, usual)
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not least <= value <= most:
         raise Refusal(f"{path}: {key} must be a number from {least:g} to {most:g}.")

@@ -115,7 +115,7 @@ class Fence:
 
 
 def limit(*, memory: int, seconds: float) -> None:
-    """Set the limits of this process: ``memory`` in MiB beyond what it has, ``seconds`` of processor time, 16 MiB a file, 256 open files."""
+    """Limit this process: ``memory`` in MiB beyond what it has, ``seconds`` of processor time, 16 MiB a file, 256 open files."""
     import resource
 
     page = resource.getpagesize()
@@ -144,8 +144,12 @@ def readable(hidden: Iterable[Path]) -> Iterator[tuple[Path, int]]:
     shut = {Path(os.path.realpath(path)) for path in hidden}
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     libraries = {Path(os.path.realpath(sysconfig.get_path(name))) for name in names}
-    libraries |= {Path(os.path.realpath(entry)) for entry in sys.path if Path(entry).name in {"site-packages", "dist-packages", "lib-dynload"}}
-    shared = [Path(root) for root in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime")]
+    libraries |= {
+        Path(os.path.realpath(entry)) for entry in sys.path if Path(entry).name in {"site-packages", "dist-packages", "lib-dynload"}
+    }
+    shared = [
+        Path(root) for root in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime")
+    ]
     for entry in {Path(os.path.realpath(entry)) for entry in sys.path if Path(entry).is_dir()}:
         yield entry, _READ_DIR  # imports list the folders on the path; names are no secret
     for path in (*libraries, *shared, PACKAGE):
@@ -185,18 +189,42 @@ def _forbid_calls() -> None:
     if column == 0:
         program += [(0x35, 0, 1, 0x40000000), (_RETURN, 0, 0, refuse)]  # the x32 numbers of the same calls
     for numbers in _FORBIDDEN.values():
-        if numbers[column] is not None:
-            program += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, refuse)]
+        if (number := numbers[column]) is not None:
+            program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, refuse)]
     # The C library falls back from clone3, whose flags a filter cannot see, to clone.
     program += [(_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, unknown)]
     first = _FIRST  # the lower half of the first argument: both architectures are little-endian
-    program += [(_EQUAL, 0, 4, _CLONE[column]), (_LOAD, 0, 0, first), (_ANY, 1, 0, _CLONE_THREAD), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)]
+    program += [
+        (_EQUAL, 0, 4, _CLONE[column]),
+        (_LOAD, 0, 0, first),
+        (_ANY, 1, 0, _CLONE_THREAD),
+        (_RETURN, 0, 0, refuse),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
     for numbers in _KILL_CALLS:
-        program += [(_EQUAL, 0, 4, numbers[column]), (_LOAD, 0, 0, first), (_EQUAL, 1, 0, me), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)]
+        program += [
+            (_EQUAL, 0, 4, numbers[column]),
+            (_LOAD, 0, 0, first),
+            (_EQUAL, 1, 0, me),
+            (_RETURN, 0, 0, refuse),
+            (_RETURN, 0, 0, _ALLOW),
+        ]
     # It may not undo that it ends with its parent; limits may be read, not set.
-    program += [(_EQUAL, 0, 4, _PRCTL[column]), (_LOAD, 0, 0, first), (_EQUAL, 0, 1, _SET_PDEATHSIG), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)]
+    program += [
+        (_EQUAL, 0, 4, _PRCTL[column]),
+        (_LOAD, 0, 0, first),
+        (_EQUAL, 0, 1, _SET_PDEATHSIG),
+        (_RETURN, 0, 0, refuse),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
     new_limit = _FIRST + 16
-    program += [(_EQUAL, 0, 6, _PRLIMIT[column]), (_LOAD, 0, 0, new_limit), (_EQUAL, 0, 3, 0), (_LOAD, 0, 0, new_limit + 4), (_EQUAL, 0, 1, 0)]
+    program += [
+        (_EQUAL, 0, 6, _PRLIMIT[column]),
+        (_LOAD, 0, 0, new_limit),
+        (_EQUAL, 0, 3, 0),
+        (_LOAD, 0, 0, new_limit + 4),
+        (_EQUAL, 0, 1, 0),
+    ]
     program += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, refuse), (_RETURN, 0, 0, _ALLOW)]
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     instructions = ctypes.create_string_buffer(packed, len(packed))

@@ -22,7 +22,7 @@ from pitfall_lab.classroom.judge import Outcome, RoomError, sit
 from pitfall_lab.classroom.register import Row, State, refuse_strangers, write_grades
 from pitfall_lab.cli import Refusal
 
-SUMMARY = "grade a class's notebooks: each cell in a process of its own, behind a fence; writes a table, reports and a heat map"
+SUMMARY = "grade a class's notebooks, each cell in a process of its own behind a fence"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a cell may take beyond torch's own")
     limits.add_argument("--jobs", "-j", type=count, metavar="N", help="grade so many submissions at once (default: one for each processor)")
     limits.add_argument("--dask", metavar="ADDRESS", help="let the workers of this running Dask cluster grade (tcp://host:8786)")
-    limits.add_argument("--trust", action="store_true", help="go on where this machine has no fence: submissions can then read and change your files")
+    limits.add_argument(
+        "--trust", action="store_true", help="go on where this machine has no fence: submissions can then read and change your files"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -113,7 +115,13 @@ def _fenced(*, trust: bool) -> bool:
 
 
 def _graded(
-    args: argparse.Namespace, assignment: Assignment, found: Sequence[submissions.Submission], state: State, *, fenced: bool, hidden: tuple[str, ...]
+    args: argparse.Namespace,
+    assignment: Assignment,
+    found: Sequence[submissions.Submission],
+    state: State,
+    *,
+    fenced: bool,
+    hidden: tuple[str, ...],
 ) -> list[Row]:
     """Grade what is not known yet, several at once, and keep each row as soon as it is there."""
     rows, sheets = [], []
@@ -128,7 +136,11 @@ def _graded(
         else:
             sheets.append(sheet)
     with _bar(len(sheets)) as step:
-        work = _on_dask(args.dask, assignment, sheets, fenced=fenced) if args.dask else _here(args.jobs, assignment, sheets, fenced=fenced, hidden=hidden)
+        work = (
+            _on_dask(args.dask, assignment, sheets, fenced=fenced)
+            if args.dask
+            else _here(args.jobs, assignment, sheets, fenced=fenced, hidden=hidden)
+        )
         for sheet, outcomes in work:
             row = Row(sheet.student, sheet.digest, tuple(Outcome.from_dict(each) for each in outcomes), sheet.notes)
             state.keep(row)

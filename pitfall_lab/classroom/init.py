@@ -16,14 +16,16 @@ from pitfall_lab.cli import Refusal
 from pitfall_lab.lab import shipped_notebooks
 from pitfall_lab.lessons.exercise import Exercise
 
-SUMMARY = "make an assignment from chapters: notebooks for students, its settings, a folder for submissions"
+SUMMARY = "make an assignment for a class from the exercises of chapters"
 STUDENT = "student"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab classroom``."""
     words = parser.add_subparsers(dest="task", metavar="TASK", required=True)
-    init = words.add_parser("init", help="make an assignment", description="Make an assignment from chapters. Nothing that is there is overwritten.")
+    init = words.add_parser(
+        "init", help="make an assignment", description="Make an assignment from chapters. Nothing that is there is overwritten."
+    )
     init.add_argument("folder", metavar="DIR", type=Path, help="where the assignment goes; with --nbgrader, the course's folder")
     init.add_argument("--chapters", metavar="N,M", required=True, help="the chapters, such as 5,12 or 5-7")
     init.add_argument("--name", help="what the assignment is called (default: the folder's name; with --nbgrader: pitfalls)")
@@ -112,8 +114,9 @@ def _short(title: str, wanted: list[Exercise]) -> list[Any]:
     from nbformat.v4 import new_code_cell, new_markdown_cell
 
     text = (
-        f"{title}\n\nEach cell below that begins with `%%exercise` is one exercise. Change what is under that line and run the cell: it says "
-        "what holds and what does not.\n\n以 `%%exercise` 开头的每个单元格是一道练习。修改该行以下的内容并运行：结果会说明哪些性质成立、哪些不成立。"
+        f"{title}\n\nEach cell below that begins with `%%exercise` is one exercise. Change what is under that line and run the cell: "
+        "it says what holds and what does not.\n\n"
+        "以 `%%exercise` 开头的每个单元格是一道练习。修改该行以下的内容并运行：结果会说明哪些性质成立、哪些不成立。"
     )
     return [
         new_markdown_cell(text, id="exercises-title"),
@@ -143,9 +146,10 @@ def readme(made: Assignment, books: dict[str, Any]) -> str:
 
 {files}
 
-1. Install pitfall_lab as its README says, or use the hub or the Binder link that your teacher gave you, and open these notebooks in JupyterLab.
-2. Each cell that begins with `%%exercise` is one exercise ({keys}). Change what is **below** that line and run the cell as often as you like: it
-   says what holds and what does not. `%%exercise {made.keys[0]} --hint` gives a hint.
+1. Install pitfall_lab as its README says, or use the hub or the Binder link that your teacher gave you, and open these notebooks in
+   JupyterLab.
+2. Each cell that begins with `%%exercise` is one exercise ({keys}). Change what is **below** that line and run the cell as often as
+   you like: it says what holds and what does not. `%%exercise {made.keys[0]} --hint` gives a hint.
 3. Leave the first line as it is, and keep one cell for each exercise: when there are several, the last one counts.
 4. Save, and hand in the notebooks. Only what is in these cells is graded; outputs and other cells are not looked at.
 

@@ -25,7 +25,9 @@ from pitfall_lab.lessons.attempt import Observation, Problem, Request
 from pitfall_lab.lessons.exercise import Exercise, grade
 from pitfall_lab.trace import T
 
-Status = Literal["solved", "partly", "failed", "unsolved", "missing", "error", "timeout", "memory", "output", "exit", "crash", "tampered", "ungraded"]
+Status = Literal[
+    "solved", "partly", "failed", "unsolved", "missing", "error", "timeout", "memory", "output", "exit", "crash", "tampered", "ungraded"
+]
 START_SECONDS = 180.0
 
 SAYS: dict[str, T] = {
@@ -230,7 +232,9 @@ class _Sitting:
             self.ended, self.detail = "crash", f"what it left behind cannot be observed: {str(report['failed'])[:80]}"
         if self.ended is not None:
             return None
-        return [replace(seen, values={e: seen.values[e] for e in request.expressions}) for request, seen in zip(requests, observed, strict=True)]
+        return [
+            replace(seen, values={e: seen.values[e] for e in request.expressions}) for request, seen in zip(requests, observed, strict=True)
+        ]
 
     def _with_questions(self, request: Request) -> tuple[Request, dict[str, Any]]:
         """The request with a few more expressions, whose values the judge knows, at random places among those that are wanted."""

@@ -47,7 +47,15 @@ def with_tests(book: Any, made: Assignment) -> Any:
         begin = CELL.match(cell.source) if cell.cell_type == "code" else None
         if begin and begin[1] in made.keys:
             ident, worth = f"exercise-{begin[1].replace('.', '-')}-points", made.worth(begin[1])
-            grading = {"schema_version": 3, "grade_id": ident, "grade": True, "locked": True, "solution": False, "task": False, "points": worth}
+            grading = {
+                "schema_version": 3,
+                "grade_id": ident,
+                "grade": True,
+                "locked": True,
+                "solution": False,
+                "task": False,
+                "points": worth,
+            }
             source = f'from pitfall_lab.classroom.nbgrader import points\n\npoints("{begin[1]}", {worth:g})'
             cells.append(new_code_cell(source, id=ident, metadata={"nbgrader": grading}))
     book.cells = cells
@@ -61,7 +69,9 @@ def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
     """
     home = str(Path(__file__).resolve().parent.parent.parent)
     start = f"import sys; sys.path.append({home!r}); from pitfall_lab.classroom.nbgrader import main; main()"
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", start, key, folder], capture_output=True, text=True, encoding="utf-8", check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", start, key, folder], capture_output=True, text=True, encoding="utf-8", check=False
+    )
     if done.returncode != 0:
         raise RuntimeError(f"The grader did not answer: {done.stderr.strip()[-500:]}")
     credit, reasons = json.loads(done.stdout.splitlines()[-1])
@@ -81,5 +91,7 @@ def main() -> None:
     (values,) = sit(sheet.cells, [key], Limits(), fenced=not fence.missing(), hidden=(str(Path(folder).resolve()),))
     outcome = Outcome.from_dict(values)
     reasons = [f"{key}: {SAYS[outcome.status].en}" + (f" ({outcome.detail})" if outcome.detail else "")]
-    reasons += [f"{'✓' if mark.holds else '○'} {mark.sentence[0]}" + (f" ({mark.reason[0]})" if mark.reason[0] else "") for mark in outcome.marks]
+    reasons += [
+        f"{'✓' if mark.holds else '○'} {mark.sentence[0]}" + (f" ({mark.reason[0]})" if mark.reason[0] else "") for mark in outcome.marks
+    ]
     print(json.dumps([outcome.credit, reasons]))

@@ -168,7 +168,9 @@ def refuse_strangers(grades: Path, assignment: Assignment) -> None:
     except (OSError, UnicodeDecodeError, csv.Error):
         rows = []
     if not rows or any(row.get("assignment") != assignment.ident for row in rows):
-        raise Refusal(f"{grades} is there already and does not hold grades of this assignment; choose another name with -o, or move it away.")
+        raise Refusal(
+            f"{grades} is there already and does not hold grades of this assignment; choose another name with -o, or move it away."
+        )
 
 
 def write_grades(grades: Path, assignment: Assignment, rows: Iterable[Row]) -> None:

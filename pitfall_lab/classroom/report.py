@@ -19,7 +19,8 @@ _STYLE = """
 @media (prefers-color-scheme: dark) {
   :root { --ink: #eaeaea; --page: #161616; --quiet: #b0b0b0; --line: #555; --box: #242424; --good: 86, 180, 233; }
 }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 70em; margin: 2em auto; padding: 0 1em; }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
+  max-width: 70em; margin: 2em auto; padding: 0 1em; }
 table { border-collapse: collapse; margin: .6em 0 1.6em; }
 th, td { border: 1px solid var(--line); padding: .25em .6em; text-align: left; vertical-align: top; }
 td.n { text-align: right; font-variant-numeric: tabular-nums; }
@@ -31,13 +32,14 @@ li.no { list-style: "○ "; } li.yes { list-style: "✓ "; }
 _WORDS: dict[str, T] = {
     "class": T(en="The class", zh="全班"), "student": T(en="Student", zh="学生"), "points": T(en="Points", zh="得分"),
     "verdict": T(en="Verdict", zh="结论"), "remarks": T(en="Remarks", zh="备注"), "exercise": T(en="Exercise", zh="练习"),
-    "property": T(en="Property", zh="性质"), "holds": T(en="Holds for", zh="成立的比例"), "why": T(en="Most frequent reason why not", zh="最常见的不成立原因"),
+    "property": T(en="Property", zh="性质"), "holds": T(en="Holds for", zh="成立的比例"),
+    "why": T(en="Most frequent reason why not", zh="最常见的不成立原因"),
     "what": T(en="What holds, for how many", zh="哪些性质成立，在多少人中成立"), "cells": T(en="How the cells ended", zh="各单元格的结果"),
     "each": T(en="Each student", zh="每个学生"), "had": T(en="as given", zh="原题已有"), "answer": T(en="The cell", zh="单元格"),
     "back": T(en="back to the class", zh="返回全班"), "of": T(en="of", zh="/"),
     "beliefs": T(en="Misconceptions, by chapter", zh="各章的误解"), "belief": T(en="Misconception", zh="误解"),
     "beliefs_note": T(
-        en="Counted from the progress files that were handed in with the notebooks: what the learners' own lessons wrote down, not checked by anyone.",
+        en="Counted from the progress files handed in with the notebooks: what the learners' own lessons wrote down, unchecked.",
         zh="统计自随笔记本提交的进度文件：由学习者自己的课程写下，未经任何核实。",
     ),
     "what_note": T(
@@ -47,7 +49,9 @@ _WORDS: dict[str, T] = {
 }  # fmt: skip
 
 
-def write_reports(folder: Path, assignment: Assignment, rows: Sequence[Row], language: Language = "en", beliefs: Beliefs | None = None) -> Path:
+def write_reports(
+    folder: Path, assignment: Assignment, rows: Sequence[Row], language: Language = "en", beliefs: Beliefs | None = None
+) -> Path:
     """Write the pages into ``folder`` and return the one for the class. Raises :class:`~pitfall_lab.cli.Refusal`."""
     rows = sorted(rows, key=lambda row: row.student)
     index = folder / "index.html"
@@ -84,7 +88,8 @@ def student_page(assignment: Assignment, row: Row, language: Language) -> str:
 
 def _verdict(assignment: Assignment, row: Row, language: Language) -> str:
     most = sum(assignment.worth(key) for key in assignment.keys)
-    head = f"<p><strong>{row.points(assignment):g} {_say('of', language)} {most:g}</strong> · {escape(VERDICTS[row.verdict].say(language))}</p>"
+    score = f"{row.points(assignment):g} {_say('of', language)} {most:g}"
+    head = f"<p><strong>{score}</strong> · {escape(VERDICTS[row.verdict].say(language))}</p>"
     return head + "".join(f"<p>{escape(remark)}</p>" for remark in row.remarks(language))
 
 
@@ -98,7 +103,11 @@ def _outcome(assignment: Assignment, outcome: Outcome, language: Language) -> st
         reason = f' <span class="quiet">({escape(mark.reason[at])})</span>' if mark.reason[at] else ""
         had = f' <span class="quiet">[{_say("had", language)}]</span>' if mark.had else ""
         lines.append(f'<li class="{"yes" if mark.holds else "no"}">{escape(mark.sentence[at])}{had}{reason}</li>')
-    cell = f"<details><summary>{_say('answer', language)}</summary><pre tabindex=0>{escape(outcome.source)}</pre></details>" if outcome.source else ""
+    cell = (
+        f"<details><summary>{_say('answer', language)}</summary><pre tabindex=0>{escape(outcome.source)}</pre></details>"
+        if outcome.source
+        else ""
+    )
     return f"<h2>{title}</h2><p>{escape(SAYS[outcome.status].say(language))}{detail}</p><ul>{''.join(lines)}</ul>{cell}"
 
 
@@ -108,7 +117,10 @@ def class_page(assignment: Assignment, rows: Sequence[Row], language: Language, 
     parts = [f"<h2>{_say('what', language)}</h2><p class=quiet>{_say('what_note', language)}</p>", _heat(assignment, readable, language)]
     parts += [f"<h2>{_say('cells', language)}</h2>", _endings(assignment, readable, language)]
     if beliefs:
-        parts += [f"<h2>{_say('beliefs', language)}</h2><p class=quiet>{_say('beliefs_note', language)}</p>", _beliefs(beliefs, len(rows), language)]
+        parts += [
+            f"<h2>{_say('beliefs', language)}</h2><p class=quiet>{_say('beliefs_note', language)}</p>",
+            _beliefs(beliefs, len(rows), language),
+        ]
     parts += [f"<h2>{_say('each', language)}</h2>", _students(assignment, rows, language)]
     return _page(f"{_WORDS['class'].say(language)} · {assignment.name}", "".join(parts), language)
 
@@ -157,9 +169,9 @@ def _students(assignment: Assignment, rows: Sequence[Row], language: Language) -
         credit = {outcome.key: outcome for outcome in row.outcomes}
         cells = "".join(_credit(credit.get(key), language) for key in assignment.keys)
         name = f'<a href="students/{page_name(row.student)}">{escape(row.student)}</a>'
-        verdict = escape(VERDICTS[row.verdict].say(language))
+        verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(row.remarks(language)))
         points = f"<td class=n>{row.points(assignment):g}</td>"
-        lines.append(f"<tr><th scope=row>{name}</th>{points}{cells}<td>{verdict}</td><td class=quiet>{escape('; '.join(row.remarks(language)))}</td></tr>")
+        lines.append(f"<tr><th scope=row>{name}</th>{points}{cells}<td>{verdict}</td><td class=quiet>{remarks}</td></tr>")
     first = _heads(("student", "points"), language, row=False)
     last = _heads(("verdict", "remarks"), language, row=False)
     return f"<div class=wide><table><tr>{first}{heads}{last}</tr>{''.join(lines)}</table></div>"
@@ -190,6 +202,6 @@ def _say(word: str, language: Language) -> str:
 def _page(title: str, body: str, language: Language) -> str:
     return (
         f'<!doctype html><html lang="{language}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">'
+        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
     )

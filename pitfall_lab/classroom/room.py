@@ -1,8 +1,9 @@
 """The process in which submissions run: it imports torch once and forks for every run. It knows no answers.
 
 Each run answers a few :class:`requests <pitfall_lab.lessons.attempt.Request>` about one cell in a process of its own, behind the
-:mod:`fence <pitfall_lab.classroom.fence>`, in an empty folder that is its HOME. What the cell does is observed there and sent back as data; which properties hold is decided
-by :mod:`pitfall_lab.classroom.judge` in another process, which has the answers and never runs a line of the learner's.
+:mod:`fence <pitfall_lab.classroom.fence>`, in an empty folder that is its HOME. What the cell does is observed there and sent back as
+data; which properties hold is decided by :mod:`pitfall_lab.classroom.judge` in another process, which has the answers and never runs
+a line of the learner's.
 
 The learner's code shares its process with what observes it. So the report begins with a word that is drawn for each run, functions
 that were put in the place of torch's or ours are looked for before the report is written, and the judge asks expressions to which
@@ -37,9 +38,32 @@ PRINTED = 4 << 20
 REPORTED = 32 << 20
 """Bytes that its report may have."""
 _POLL = 0.02
-_WATCHED = ("torch", "torch.nn", "torch.nn.functional", "torch.autograd", "torch.optim", "torch.linalg", "numpy", "builtins", "json", "io", "os")
+_EXAMPLE = """\
+net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+for kind in (torch.optim.SGD, torch.optim.Adam):
+    step = kind(net.parameters(), lr=0.1)
+    step.zero_grad()
+    F.mse_loss(net(torch.rand(4, 2)), torch.from_numpy(np.ones((4, 1), np.float32))).backward()
+    step.step()
+"""
+"""Run once before anything else: torch imports parts of itself, and replaces functions of its own, when an optimizer first steps."""
+_WATCHED = (
+    "torch",
+    "torch.nn",
+    "torch.nn.functional",
+    "torch.autograd",
+    "torch.optim",
+    "torch.linalg",
+    "numpy",
+    "builtins",
+    "json",
+    "io",
+    "os",
+)
 """Modules whose functions are compared afterwards, besides all of ours. All of torch's would take as long as the run."""
-_FRAMES = frozenset({"sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "object.__getattr__"})
+_FRAMES = frozenset(
+    {"sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "object.__getattr__"}
+)
 
 
 def main() -> None:
@@ -69,13 +93,13 @@ def _warm() -> Originals:
     """Import everything that a run needs, use it once, and note every function as it is now."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import torch
-
-        import pitfall_lab.verify  # noqa: F401 - so that forks find it imported
+        import pitfall_lab.verify  # noqa: F401 - so that forks find it, and torch, imported
         from pitfall_lab.lessons.attempt import Request, observe
 
-        torch.set_num_threads(1)
-        observe(Request("x = torch.ones(2, requires_grad=True)\ny = nn.Linear(2, 1)(x).sum()\ny.backward()", watched=True)).to_json()
+        sys.modules["torch"].set_num_threads(1)
+        example = observe(Request(_EXAMPLE, watched=True))
+        assert example.error is None, example.error
+        example.to_json()
         originals = Originals()
     gc.collect()
     gc.freeze()
@@ -85,8 +109,8 @@ def _warm() -> Originals:
 def _forked(job: Job, folder: Path, fence: Fence | None, originals: Originals, private: tuple[int, ...]) -> dict[str, Any]:
     """Run one job in a process of its own and say how that ended.
 
-    ``status`` is ``"done"`` (there is a ``report``), ``"exit"``, ``"signal"`` (with a ``code``), ``"timeout"``, ``"output"`` or ``"report"``
-    (too much of either), or ``"forged"``: something else wrote into the report.
+    ``status`` is ``"done"`` (there is a ``report``), ``"exit"`` or ``"signal"`` (with a ``code``), ``"timeout"``, ``"output"`` or
+    ``"report"`` (too much of either), or ``"forged"``: something else wrote into the report.
     """
     home = folder / secrets.token_hex(8)
     home.mkdir(mode=0o700)
@@ -104,7 +128,7 @@ def _forked(job: Job, folder: Path, fence: Fence | None, originals: Originals, p
                 os.close(file)
             os.dup2(prints.mouth, 1)
             os.dup2(prints.mouth, 2)
-            _perform(job, home, fence, originals, report.mouth, word)
+            _perform(job, home, fence, originals, mouth=report.mouth, word=word)
         finally:
             os._exit(70)
     prints.listen()
@@ -194,7 +218,7 @@ class Channel:
 # --- in the run's own process ----------------------------------------------------------------------------------------
 
 
-def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, mouth: int, word: str) -> None:
+def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *, mouth: int, word: str) -> None:
     """Observe the request behind the closed fence, write the report, and end the process."""
     from pitfall_lab.lessons.attempt import Request, observe
 
@@ -212,7 +236,7 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, mo
     _tell_on("<exercise>", reached)
     writes, ends, dumps = os.write, os._exit, json.dumps
     try:
-        seen = {"observations": [observe(request).to_json() for request in requests]}
+        seen: dict[str, Any] = {"observations": [observe(request).to_json() for request in requests]}
     except BaseException as problem:  # what it did makes the observation itself fail: it took all the memory, for one
         seen = {"failed": type(problem).__name__}
     report = f"{word}\n{dumps({'tampered': [*reached, *originals.replaced()][:20], **seen})}".encode()
@@ -257,7 +281,7 @@ class Originals:
                         if isinstance(value, type) and value.__module__ == name:
                             self._note(f"{name}.{inner}", vars(value))
         torch = sys.modules["torch"]
-        for owner in (torch.Tensor, torch._C.TensorBase, torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer):
+        for owner in (torch.Tensor, torch.Tensor.__base__, torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer):
             self._note(f"torch.{owner.__name__}", vars(owner), closed=True)
 
     def _note(self, name: str, space: Mapping[str, Any], *, closed: bool = False) -> None:
@@ -282,7 +306,6 @@ def _acts(value: Any) -> bool:
 
 def _code(value: Any) -> Any:
     return value.__code__ if isinstance(value, types.FunctionType) else None
-
 
 
 if __name__ == "__main__":

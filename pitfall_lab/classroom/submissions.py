@@ -78,7 +78,9 @@ def _told_apart(submissions: list[Submission]) -> list[Submission]:
     """``ada.ipynb`` and the folder ``ada`` are two submissions: then each has its whole name."""
     names = [submission.student for submission in submissions]
     return [
-        Submission(s.files[0].name, s.files, s.problem) if names.count(s.student) > 1 and len(s.files) == 1 and s.files[0].stem == s.student else s
+        Submission(s.files[0].name, s.files, s.problem)
+        if names.count(s.student) > 1 and len(s.files) == 1 and s.files[0].stem == s.student
+        else s
         for s in submissions
     ]
 
@@ -122,12 +124,13 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
             unreadable.append(reason.sentence)
     if len(unreadable) == len(submission.files):
         return Sheet(submission.student, digest=digest.hexdigest(), problem=unreadable[0])
-    for path_problem in unreadable:
-        notes.append(T(en=f"one of the notebooks was left out: {path_problem.en}", zh=f"有一个笔记本未计入：{path_problem.zh}"))
+    notes += [T(en=f"one of the notebooks was left out: {why.en}", zh=f"有一个笔记本未计入：{why.zh}") for why in unreadable]
     for key in keys:
         if len(set(cells.get(key, ()))) > 1:
             count = len(cells[key])
-            notes.append(T(en=f"exercise {key} is there {count} times; the last one counts", zh=f"练习 {key} 出现了 {count} 次；以最后一个为准"))
+            notes.append(
+                T(en=f"exercise {key} is there {count} times; the last one counts", zh=f"练习 {key} 出现了 {count} 次；以最后一个为准")
+            )
     taken = {key: cells[key][-1] for key in keys if key in cells}
     return Sheet(submission.student, taken, tuple(dict.fromkeys(notes)), digest.hexdigest())
 
@@ -158,7 +161,12 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
         raise _Unreadable(en, zh) from None
     if encoding not in {"utf-8", "utf-8-sig"}:
         name = encoding.upper()
-        notes.append(T(en=f"the notebook is encoded in {name}, not in UTF-8; it was read all the same", zh=f"笔记本的编码是 {name} 而不是 UTF-8；仍已读取"))
+        notes.append(
+            T(
+                en=f"the notebook is encoded in {name}, not in UTF-8; it was read all the same",
+                zh=f"笔记本的编码是 {name} 而不是 UTF-8；仍已读取",
+            )
+        )
     try:
         document = json.loads(text)
     except (ValueError, RecursionError, MemoryError):
@@ -166,7 +174,9 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
     cells = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(cells, list):
         if isinstance(document, dict) and "worksheets" in document:
-            raise _Unreadable("it is a notebook of an old format; open and save it in JupyterLab", "它是旧格式的笔记本；请在 JupyterLab 中打开并保存")
+            raise _Unreadable(
+                "it is a notebook of an old format; open and save it in JupyterLab", "它是旧格式的笔记本；请在 JupyterLab 中打开并保存"
+            )
         raise _Unreadable("it is not a notebook: it has no list of cells", "它不是笔记本：没有单元格列表")
     return cells
 

@@ -28,6 +28,8 @@ SETUP = "import numpy as np\nimport torch\nimport torch.nn.functional as F\nfrom
 """What every exercise's cell finds imported."""
 PRINTED = 20_000
 """Characters of output that are kept."""
+MOST_PRINTED = 1 << 22
+"""Characters that a cell may print; more of them end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +196,14 @@ class _Stage:
 
     def _programs(self) -> BaseException | None:
         """Run cell, inputs and drive; return what ended them."""
-        said = io.StringIO()
+        said = _Said()
         self.in_cell = True
         try:
             with contextlib.redirect_stdout(said):
                 _seed(self.request.seed)
                 exec(compile(self.request.cell, NAME, "exec", dont_inherit=True), self.names)  # noqa: S102 - the learner's, on purpose
             self.in_cell = False
-            with contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stdout(_Said()):
                 _seed(self.request.seed)
                 known = set(self.names)
                 self._part("inputs")
@@ -251,6 +253,24 @@ class _Stage:
     def _in_place(self, name: str) -> bool:
         was = self.before[name]
         return was.memory == memory(self.names[name]) and was.where == id(self.names[name]) and bool(was.values != _bytes(self.names[name]))
+
+
+class TooMuchOutput(BaseException):  # no Exception: the loop that prints for ever may have an `except` in it
+    """The cell printed more than it may."""
+
+
+class _Said(io.StringIO):
+    """What a cell prints, as far as it is kept: a program that prints for ever must not fill the memory."""
+
+    left = MOST_PRINTED
+
+    def write(self, text: str, /) -> int:
+        """Keep the beginning, count the rest. Raises :class:`TooMuchOutput`."""
+        self.left -= len(text)
+        if self.left < 0:
+            raise TooMuchOutput(f"more than {MOST_PRINTED} characters")
+        super().write(text[: max(0, PRINTED - self.tell())])
+        return len(text)
 
 
 class _Before:

@@ -44,7 +44,15 @@ def notebook(cells: dict[str, str], *, extra: list[dict[str, Any]] | None = None
 
 
 def code(source: Any, **more: Any) -> dict[str, Any]:
-    return {"cell_type": "code", "id": f"c{abs(hash(str(source)))}", "metadata": {}, "execution_count": None, "outputs": [], "source": source, **more}
+    return {
+        "cell_type": "code",
+        "id": f"c{abs(hash(str(source)))}",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+        "source": source,
+        **more,
+    }
 
 
 def book(cells: list[Any], **metadata: Any) -> dict[str, Any]:
@@ -78,17 +86,28 @@ def _honest() -> Iterator[Case]:
 
 
 def _hostile(outside: Path) -> Iterator[Case]:
-    def cell(name: str, what: str, status: str | tuple[str, ...], source: str, verdict: str = "graded", says: str = "") -> Case:
+    def cell(name: str, what: str, status: Any, source: str, verdict: str = "graded", *, says: str = "") -> Case:
         return Case(name, what, verdict, {TARGET: source}, {TARGET: status}, says=says)
 
     wrong, correct = exercises()[TARGET].given + "\n#\n", right()[TARGET]
     not_solved = ("partly", "failed", "error")
-    yield cell("loop", "loops for ever", "timeout", "while True:\n    pass", "stopped", "did not end in time")
-    yield cell("sleep", "sleeps for ever, in the function", "timeout", f"{wrong}\nimport time\ndef attend(*a):\n    time.sleep(9999)", "stopped")
-    yield cell("memory", "asks for tensors until none is left", "memory", "kept = []\nwhile True:\n    kept.append(torch.zeros(10**6))", "stopped", "memory")
+    yield cell("loop", "loops for ever", "timeout", "while True:\n    pass", "stopped", says="did not end in time")
+    yield cell(
+        "sleep", "sleeps for ever, in the function", "timeout", f"{wrong}\nimport time\ndef attend(*a):\n    time.sleep(9999)", "stopped"
+    )
+    yield cell(
+        "memory",
+        "asks for tensors until none is left",
+        "memory",
+        "kept = []\nwhile True:\n    kept.append(torch.zeros(10**6))",
+        "stopped",
+        says="memory",
+    )
     yield cell("bytes", "asks for eight gigabytes at once", "memory", "bytearray(8 << 30)", "stopped")
-    yield cell("prints", "prints a gigabyte", "output", "for _ in range(1000):\n    print('x' * 10**6)", "stopped", "printed more")
-    yield cell("writes", "prints a gigabyte past Python", "output", "import os\nfor _ in range(1000):\n    os.write(1, b'x' * 10**6)", "stopped")
+    yield cell("prints", "prints a gigabyte", "output", "for _ in range(1000):\n    print('x' * 10**6)", "stopped", says="printed more")
+    yield cell(
+        "writes", "prints a gigabyte past Python", "output", "import os\nfor _ in range(1000):\n    os.write(1, b'x' * 10**6)", "stopped"
+    )
     yield cell("fills", "fills the disk", not_solved, "with open('large', 'wb') as f:\n    while True:\n        f.write(b'0' * 10**6)")
     yield cell("deletes", "deletes the teacher's folder", not_solved, f"import shutil\nshutil.rmtree({str(outside)!r})")
     yield cell("overwrites", "writes its own grades", not_solved, f"open({str(outside / 'grades.csv')!r}, 'w').write('1,1,1')")
@@ -99,16 +118,42 @@ def _hostile(outside: Path) -> Iterator[Case]:
     files = "import pitfall_lab, pathlib\nfor path in pathlib.Path(pitfall_lab.__file__).parent.rglob('c12*'):\n    exec(path.read_text())"
     yield cell("answer-files", "looks for the files with the answers", not_solved, files)
     patch = "import pitfall_lab.lessons.attempt as a\na._Stage._unchanged = lambda *args: True\na.shares = lambda *args: False\n"
-    yield cell("patches-grader", "puts its own functions into the grader", "tampered", patch + wrong, "tampered", "replaced a function")
-    yield cell("patches-exercise", "patches what is not there", not_solved, "import pitfall_lab.lessons.exercise as e\ne.grade = lambda *a: 1\n" + wrong)
-    yield cell("patches-torch", "makes torch say that all is equal", "tampered", "torch.Tensor.__eq__ = lambda *a: True\ntorch.equal = lambda *a: True\n" + wrong, "tampered")
+    yield cell(
+        "patches-grader", "puts its own functions into the grader", "tampered", patch + wrong, "tampered", says="replaced a function"
+    )
+    yield cell(
+        "patches-exercise",
+        "patches what is not there",
+        not_solved,
+        "import pitfall_lab.lessons.exercise as e\ne.grade = lambda *a: 1\n" + wrong,
+    )
+    yield cell(
+        "patches-torch",
+        "makes torch say that all is equal",
+        "tampered",
+        "torch.Tensor.__eq__ = lambda *a: True\ntorch.equal = lambda *a: True\n" + wrong,
+        "tampered",
+    )
     yield cell("patches-json", "rewrites the report", "tampered", "import json\njson.dumps = lambda *a, **k: '{}'\n" + wrong, "tampered")
-    yield cell("patches-code", "swaps a function's code", "tampered", "import pitfall_lab.lessons.attempt as a\na.plain.__code__ = (lambda v: 1).__code__\n" + wrong, "tampered")
+    yield cell(
+        "patches-code",
+        "swaps a function's code",
+        "tampered",
+        "import pitfall_lab.lessons.attempt as a\na.plain.__code__ = (lambda v: 1).__code__\n" + wrong,
+        "tampered",
+    )
     yield cell("frames", "climbs the stack to the observer", "tampered", "import sys\nf = sys._getframe(1)\n" + wrong, "tampered")
-    yield cell("forges", "writes a report of its own", "tampered", "import os\nfor fd in range(3, 64):\n    try:\n        os.write(fd, b'{\"observations\": []}\\n')\n    except OSError:\n        pass\n" + correct, "tampered")
+    yield cell(
+        "forges",
+        "writes a report of its own",
+        "tampered",
+        "import os\nfor fd in range(3, 64):\n    try:\n        os.write(fd, b'{\"observations\": []}\\n')\n"
+        "    except OSError:\n        pass\n" + correct,
+        "tampered",
+    )
     yield cell("exit", "calls exit()", "exit", "exit()", "stopped")
-    yield cell("os-exit", "ends its process as if all were well", "exit", "import os\nos._exit(0)", "stopped", "ended its own process")
-    yield cell("aborts", "crashes its process", "crash", "import os\nos.abort()", "stopped", "SIGABRT")
+    yield cell("os-exit", "ends its process as if all were well", "exit", "import os\nos._exit(0)", "stopped", says="ended its own process")
+    yield cell("aborts", "crashes its process", "crash", "import os\nos.abort()", "stopped", says="SIGABRT")
     yield cell("segfault", "reads memory that is not there", "crash", "import ctypes\nctypes.string_at(0)", "stopped")
     yield cell("interrupt", "raises KeyboardInterrupt", ("crash", *not_solved), "raise KeyboardInterrupt", "stopped")
     yield cell("recursion", "recurses without end", not_solved, "def f():\n    f()\nf()")
@@ -139,15 +184,44 @@ def _files() -> Iterator[Case]:
         each["metadata"] = {"tags": ["solved"], "nbgrader": {"grade": True, "points": 100}, "pitfall_lab": {"held": 4, "total": 4}}
     forged["metadata"] = {"pitfall_lab": {"grade": 100}, "kernelspec": {"name": "trusted", "language": "R", "display_name": "R"}}
     yield Case("forged", "outputs and metadata say that all is solved", "empty", write=raw(text(forged)))
-    yield Case("missing", "two cells are missing", "graded", status={**SOLVED, "12.3": "missing", "12.4": "missing"}, write=raw(text(book([c for c in everything["cells"] if "12.3" not in c["source"] and "12.4" not in c["source"]]))))
+    yield Case(
+        "missing",
+        "two cells are missing",
+        "graded",
+        status={**SOLVED, "12.3": "missing", "12.4": "missing"},
+        write=raw(text(book([c for c in everything["cells"] if "12.3" not in c["source"] and "12.4" not in c["source"]]))),
+    )
     yield Case("no-cells", "all cells are missing", "empty", status=dict.fromkeys(KEYS, "missing"), write=raw(text(book([]))))
     first_wrong = notebook({TARGET: "attend = None"}, extra=[code(f"%%exercise {TARGET}\n{right()[TARGET]}")])
-    yield Case("twice", "a cell is there twice; the last is right", "graded", status={TARGET: "solved"}, write=raw(text(first_wrong)), says="the last one counts")
+    yield Case(
+        "twice",
+        "a cell is there twice; the last is right",
+        "graded",
+        status={TARGET: "solved"},
+        write=raw(text(first_wrong)),
+        says="the last one counts",
+    )
     last_wrong = notebook(right(), extra=[code(f"%%exercise {TARGET}\nattend = None")])
-    yield Case("twice-wrong", "a cell is there twice; the last is wrong", "graded", status={**SOLVED, TARGET: ("partly", "failed", "error")}, write=raw(text(last_wrong)))
+    yield Case(
+        "twice-wrong",
+        "a cell is there twice; the last is wrong",
+        "graded",
+        status={**SOLVED, TARGET: ("partly", "failed", "error")},
+        write=raw(text(last_wrong)),
+    )
     lines = book([code([line + "\n" for line in c["source"].split("\n")]) for c in everything["cells"]])
     yield Case("lines", "sources as lists of lines, with CR LF", "graded", status=SOLVED, write=raw(text(lines).replace(b"\\n", b"\\r\\n")))
-    odd = book([None, 7, "x", {"cell_type": "code"}, {"cell_type": "code", "source": {"a": 1}}, {"cell_type": ["code"], "source": ""}, *everything["cells"]])
+    odd = book(
+        [
+            None,
+            7,
+            "x",
+            {"cell_type": "code"},
+            {"cell_type": "code", "source": {"a": 1}},
+            {"cell_type": ["code"], "source": ""},
+            *everything["cells"],
+        ]
+    )
     yield Case("odd-cells", "some cells are no cells", "graded", status=SOLVED, write=raw(text(odd)))
     yield Case("utf-16", "encoded in UTF-16", "graded", status=SOLVED, write=raw(text(everything, "utf-16")), says="UTF-16")
     yield Case("bom", "UTF-8 with a byte order mark", "graded", status=SOLVED, write=raw(text(everything, "utf-8-sig")))
@@ -160,12 +234,16 @@ def _files() -> Iterator[Case]:
     yield Case("list", "JSON, but a list", "unreadable", write=raw(b"[1, 2]"), says="list of cells")
     yield Case("deep", "JSON, a hundred thousand levels deep", "unreadable", write=raw(b"[" * 100_000))
     yield Case("digits", "a number of a million digits", "unreadable", write=raw(b'{"cells": [' + b"9" * 1_000_000 + b"]}"))
-    yield Case("old", "a notebook of format 3", "unreadable", write=raw(text({"nbformat": 3, "worksheets": [{"cells": []}]})), says="old format")
+    yield Case(
+        "old", "a notebook of format 3", "unreadable", write=raw(text({"nbformat": 3, "worksheets": [{"cells": []}]})), says="old format"
+    )
     yield Case("huge", "a file of 33 MiB", "unreadable", write=_huge, says="larger than")
     yield Case("essay.docx", "another kind of file", "unreadable", write=raw(b"PK\x03\x04 not a notebook", "{name}"))
     yield Case("link", "a link to the teacher's notes", "unreadable", write=_link, says="link")
     yield Case("pipe", "a named pipe", "unreadable", write=_pipe, says="ordinary file")
-    yield Case("folder-empty", "a folder without notebooks", "unreadable", write=lambda folder, stem: (folder / stem).mkdir(), says="no notebook")
+    yield Case(
+        "folder-empty", "a folder without notebooks", "unreadable", write=lambda folder, stem: (folder / stem).mkdir(), says="no notebook"
+    )
     yield Case("folder", "a folder with the answers in two notebooks", "graded", status=SOLVED, write=_two)
     yield Case("<b>=1+1", "a name with markup in it", "graded", {TARGET: right()[TARGET]}, {TARGET: "solved"})
     yield Case("=HYPERLINK(1)", "a name that a spreadsheet would run", "empty")
@@ -198,7 +276,9 @@ def write_class(folder: Path) -> list[Case]:
     (folder / "notes.txt").write_text("the teacher's notes", encoding="utf-8")
     points = "\n".join(f'"{key}" = 1' for key in KEYS)
     (folder / "assignment.toml").write_text(
-        f'format = 1\nid = "test-class"\nname = "A <class>"\nexercises = {json.dumps(KEYS)}\ntimeout = 8\nmemory = 512\n[points]\n{points}\n', encoding="utf-8"
+        f'format = 1\nid = "test-class"\nname = "A <class>"\nexercises = {json.dumps(KEYS)}\n'
+        f"timeout = 6\nmemory = 512\n[points]\n{points}\n",
+        encoding="utf-8",
     )
     cases = the_class(folder)
     for case in cases:

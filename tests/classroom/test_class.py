@@ -1,0 +1,116 @@
+"""A whole class, graded by the command: right, wrong in each known way, and hostile submissions."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pitfall_lab.classroom import fence
+from pitfall_lab.cli import main
+from tests.classroom.a_class import KEYS, the_class, write_class
+from tests.classroom.table import graded
+
+NAMES = [case.name for case in the_class(Path("outside"))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The class after grading, with reports."""
+    place = tmp_path_factory.mktemp("course") / "class"
+    write_class(place)
+    assert main(["grade", str(place), "--report", str(place / "report")]) == 0
+    return place
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, list[str]]:
+    return {case.name: faults for case, _, _, faults in graded(folder, the_class(folder))}
+
+
+def test_the_class_is_as_large_as_it_is_meant_to_be() -> None:
+    assert len(NAMES) == len(set(NAMES)) >= 40
+
+
+def test_this_machine_has_a_fence() -> None:
+    """Where this fails, everything else here is graded without one, and the documentation's promises do not hold."""
+    assert fence.missing() == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_submission_is_graded_as_it_should_be(found: dict[str, list[str]], name: str) -> None:
+    assert found[name] == []
+
+
+def test_nothing_of_the_teachers_was_touched(folder: Path) -> None:
+    assert (folder / "notes.txt").read_text(encoding="utf-8") == "the teacher's notes"
+    assert {path.name for path in folder.iterdir()} == {
+        "assignment.toml",
+        "grades.csv",
+        "grades.state.jsonl",
+        "notes.txt",
+        "report",
+        "submissions",
+    }
+    assert len(list((folder / "submissions").iterdir())) == len(NAMES)
+
+
+def test_there_is_a_row_for_every_submission(folder: Path) -> None:
+    with (folder / "grades.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(row["student"].removeprefix("'") for row in rows) == sorted(NAMES)
+    assert all(float(row["of"]) == len(KEYS) for row in rows)
+    assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "@"))]
+
+
+def test_the_pages_show_everything_and_run_nothing(folder: Path) -> None:
+    report = folder / "report"
+    pages = [report / "index.html", *(report / "students").iterdir()]
+    assert len(pages) == len(NAMES) + 1
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert "<script" not in text
+        assert "<b>=1+1" not in text
+        assert "A &lt;class&gt;" in text
+        assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", text)
+    index = pages[0].read_text(encoding="utf-8")
+    links = re.findall(r'href="(students/[^"]+)"', index)
+    assert len(links) == len(NAMES)
+    assert all((report / link).is_file() for link in links)
+    shown = next(page for page in pages if page.name.startswith("html-")).read_text(encoding="utf-8")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown
+
+
+def test_the_heat_map_counts_who_has_which_property(folder: Path) -> None:
+    lines = (folder / "grades.state.jsonl").read_text(encoding="utf-8").splitlines()[1:]
+    outcomes = [o for line in lines for o in json.loads(line)["outcomes"] if o["key"] == KEYS[0]]
+    holds = sum(o["marks"][0]["holds"] for o in outcomes)
+    text = (folder / "report" / "index.html").read_text(encoding="utf-8")
+    first = re.search(rf"{KEYS[0]}</th><td>[^<]+</td><td class=n [^>]+>(\d+) <span class=quiet>\((\d+) %\)", text)
+    assert first
+    assert (int(first[1]), int(first[2])) == (holds, round(100 * holds / len(outcomes)))
+
+
+def test_a_resumed_run_grades_only_what_has_changed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = tmp_path / "class"
+    shutil.copytree(folder, again, symlinks=True, ignore=shutil.ignore_patterns("report", "pipe.ipynb"))
+    with (again / "grades.state.jsonl").open("ab") as file:
+        file.write(b'{"student": "torn')  # a crash in the middle of a line
+    (again / "submissions" / "loop.ipynb").unlink()
+    (again / "submissions" / "right-1.ipynb").write_text("changed", encoding="utf-8")
+    # nothing is left for a process to judge: what cannot be read needs none
+    monkeypatch.setattr("pitfall_lab.classroom.judge.Room.run", None)
+    assert main(["grade", str(again), "--resume"]) == 0
+    with (again / "grades.csv").open(encoding="utf-8", newline="") as file:
+        rows: dict[str, Any] = {row["student"]: row for row in csv.DictReader(file)}
+    assert rows["right-1"]["verdict"] == "unreadable"
+    assert rows["right-2"]["points"] == f"{len(KEYS)}"
+    assert "loop" not in rows
+    assert len(rows) == len(NAMES) - 2
+    lines = (again / "grades.state.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1 + len(NAMES) + 2  # the head, everything of the first run, the torn line, the changed one
