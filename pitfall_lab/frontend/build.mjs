@@ -1,7 +1,7 @@
 /**
  * Builds everything that the package ships for the browser: `npm run build`.
  *
- *   src/widget.ts  → ../static/explorer.js   (esbuild: one ES module for anywidget)
+ *   src/widget.ts  → ../static/explorer.js   (esbuild: one ES module for anywidget, packed)
  *   src/plugin/    → ../labextension/        (TypeScript, then jupyter-builder: JupyterLab's prebuilt extension)
  *   a stamp        → ../static/build.json    (hash over the sources and the lock file, so that a test can tell a stale build)
  *
@@ -13,6 +13,7 @@ import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { deflateSync } from "node:zlib";
 import { build, transform } from "esbuild";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
@@ -62,8 +63,28 @@ async function buildWidget() {
   });
   const code = shortenProperties(outputFiles[0].text);
   mkdirSync(join(HERE, "../static"), { recursive: true });
-  writeFileSync(join(HERE, "../static/explorer.js"), code);
-  return Buffer.byteLength(code);
+  const sent = packed(code);
+  writeFileSync(join(HERE, "../static/explorer.js"), sent);
+  return { explorer_bytes: Buffer.byteLength(sent), minified_bytes: Buffer.byteLength(code) };
+}
+
+/**
+ * anywidget sends and stores its module once per widget. So the module goes out compressed, and the first Explorer of a page
+ * unpacks it for all: the page reads the script once, however many there are.
+ */
+function packed(code) {
+  const name = createHash("sha256").update(code).digest("hex").slice(0, 16);
+  return `// Pitfall Lab's Explorer, deflated; made by pitfall_lab/frontend/build.mjs from src/widget.ts.
+const unpack = async () => {
+  const bytes = Uint8Array.from(atob("${deflateSync(code, { level: 9 }).toString("base64")}"), (one) => one.charCodeAt(0));
+  const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  return import(url).finally(() => URL.revokeObjectURL(url));
+};
+const module = await (globalThis[Symbol.for("pitfall-lab ${name}")] ??= unpack());
+export const walk = module.walk;
+export default module.default;
+`;
 }
 
 function buildExtension() {
@@ -93,9 +114,9 @@ function stamp(sources) {
 
 const STAMPS = join(HERE, "../static/build.json");
 const widgetOnly = process.argv.includes("--widget-only");
-const bytes = await buildWidget();
+const sizes = await buildWidget();
 const before = widgetOnly ? JSON.parse(readFileSync(STAMPS, "utf8")) : {};
 if (!widgetOnly) buildExtension();
 const extension = widgetOnly ? before.extension : stamp(SOURCES.extension);
-writeFileSync(STAMPS, `${JSON.stringify({ widget: stamp(SOURCES.widget), extension, explorer_bytes: bytes }, null, 2)}\n`);
-console.log(`explorer.js: ${(bytes / 1000).toFixed(1)} kB`);
+writeFileSync(STAMPS, `${JSON.stringify({ widget: stamp(SOURCES.widget), extension, ...sizes }, null, 2)}\n`);
+console.log(`explorer.js: ${(sizes.explorer_bytes / 1000).toFixed(1)} kB, unpacked ${(sizes.minified_bytes / 1000).toFixed(1)} kB`);

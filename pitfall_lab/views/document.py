@@ -16,11 +16,12 @@ from typing import Any
 from pitfall_lab.trace import Event, Language, Span, T, Trace
 from pitfall_lab.trace.slice import failures, slice_of_failure, story
 from pitfall_lab.trace.text import sentences, source_lines
-from pitfall_lab.views import broadcast, code, graph, in_two_languages, storage, versions
+from pitfall_lab.views import broadcast, code, graph, in_two_languages, memory, storage, versions
 from pitfall_lab.views.broadcast import svg as broadcast_svg
 from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.graph import svg as graph_svg
 from pitfall_lab.views.ink import clean
+from pitfall_lab.views.memory import svg as memory_svg
 from pitfall_lab.views.storage import svg as storage_svg
 from pitfall_lab.views.twin import render as twin
 from pitfall_lab.views.versions import svg as versions_svg
@@ -225,14 +226,16 @@ def nodes_of(event: Event) -> list[str]:
 def _pictures(trace: Trace, facts: Facts, say: _Say) -> str:
     language = say.language
     drawn = broadcast.project(trace, facts)
-    pictures = [
-        (say("Storage", "存储"), storage_svg.draw(storage.project(trace, facts), facts, language)),
-        (say("Versions", "版本"), versions_svg.draw(versions.project(trace, facts), facts, language)),
-    ]
+    live = memory.project(trace, facts)
+    pictures = []
     if facts.nodes:
-        pictures.insert(0, (say("Graph", "计算图"), graph_svg.draw(graph.project(trace, facts), facts, language)))
+        pictures.append((say("Graph", "计算图"), graph_svg.draw(graph.project(trace, facts), facts, language)))
+    pictures.append((say("Storage", "存储"), storage_svg.draw(storage.project(trace, facts), facts, language)))
     if drawn["cases"]:
-        pictures.insert(-1, (say("Broadcast", "广播"), broadcast_svg.draw(drawn, facts, language)))
+        pictures.append((say("Broadcast", "广播"), broadcast_svg.draw(drawn, facts, language)))
+    pictures.append((say("Versions", "版本"), versions_svg.draw(versions.project(trace, facts), facts, language)))
+    if live["peak"] and live["peak"]["bytes"]:
+        pictures.append((say("Memory", "内存"), memory_svg.draw(live, facts, language)))
     note = say("described in words below", "下面有文字版")
     return "".join(f"<h2>{title}</h2>{_image(svg, f'{title}: {note}')}" for title, svg in pictures)
 

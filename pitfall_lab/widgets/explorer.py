@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,8 +37,9 @@ class Explorer(anywidget.AnyWidget):
     """
 
     _esm = STATIC / "explorer.js"
-    _trace = traitlets.Unicode().tag(sync=True)
-    _scene = traitlets.Unicode("{}").tag(sync=True)
+    # Both deflated: JSON says the same keys and labels again and again, and a saved notebook keeps what was sent.
+    _trace = traitlets.Bytes().tag(sync=True)
+    _scene = traitlets.Bytes().tag(sync=True)
     step = traitlets.Int(-1).tag(sync=True)
     focus = traitlets.Unicode("").tag(sync=True)
     language = traitlets.Enum(LANGUAGES, "en").tag(sync=True)
@@ -50,8 +52,8 @@ class Explorer(anywidget.AnyWidget):
         step = opening_step(trace, self.findings) if step is None else step
         written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
         super().__init__(
-            _trace=trace.to_json(),
-            _scene=_scene(trace, self.findings),
+            _trace=zlib.compress(trace.to_json().encode(), 9),
+            _scene=zlib.compress(_scene(trace, self.findings).encode(), 9),
             language=language,
             step=step,
             **{"focus": written[0] if written else "", **traits},

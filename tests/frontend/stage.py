@@ -39,6 +39,9 @@ MOUNT = """async ({code, states}) => {
   window.module = module;
   window.widgets = [];
   for (const state of states) {
+    for (const name of ["_trace", "_scene"]) {  // bytes, as the kernel sends them
+      if (state[name]?.bytes) state[name] = new DataView(Uint8Array.from(atob(state[name].bytes), (one) => one.charCodeAt(0)).buffer);
+    }
     const listeners = {};
     const widget = {
       saves: 0,

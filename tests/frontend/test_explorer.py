@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
 from playwright.sync_api import Locator
 
 from pitfall_lab import rules
+from pitfall_lab.widgets import Explorer
 from tests.frontend.sample import TEXT, sample
 from tests.frontend.stage import THEMES, Stage, state_of
 
@@ -278,6 +280,14 @@ def test_fast_stepping_writes_to_the_kernel_once(stage: Stage):
         stage.page.keyboard.press("ArrowRight")
     stage.page.wait_for_timeout(400)
     assert stage.page.evaluate("window.widgets[0].saves") <= 2
+
+
+def test_what_python_deflated_is_drawn(stage: Stage):
+    sent = Explorer(TRACE).get_state()
+    packed = {name: {"bytes": base64.b64encode(sent[name]).decode()} for name in ("_trace", "_scene")}
+    root = stage.show({**packed, "step": LAST, "focus": "", "language": "en"})
+    root.locator(".pl-p-graph svg").wait_for()
+    assert root.locator(".pl-count").inner_text() == f"{LAST + 1} / {LAST + 1}"
 
 
 def test_what_python_sets_is_shown(stage: Stage):

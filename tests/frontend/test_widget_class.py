@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 
 import pytest
 
+import pitfall_lab
 from pitfall_lab import rules, views
 from pitfall_lab.trace import Outcome, Trace
 from pitfall_lab.widgets import Explorer
 from pitfall_lab.widgets.explorer import opening_step
+from tests.bench.drawing import CELL
 from tests.frontend.sample import sample
 
 
@@ -55,8 +58,14 @@ def test_the_memory_that_was_overwritten_is_in_focus_from_the_start():
 def test_what_it_sends_reads_back_as_the_same_trace():
     trace = sample()
     state = Explorer(trace).get_state()
-    assert Trace.from_json(state["_trace"]) == trace
-    assert json.loads(state["_scene"])["events"]
+    assert Trace.from_json(zlib.decompress(state["_trace"]).decode()) == trace
+    assert json.loads(zlib.decompress(state["_scene"]))["events"]
+
+
+def test_what_it_sends_is_small():
+    trace = pitfall_lab.trace(f"import torch\n{CELL}")
+    state = Explorer(trace).get_state()
+    assert len(state["_trace"]) + len(state["_scene"]) <= 400 * len(trace.events)
 
 
 def test_a_page_without_a_kernel_gets_html_and_text():
@@ -73,6 +82,6 @@ def test_a_fault_in_our_pictures_costs_only_the_pictures(monkeypatch: pytest.Mon
     monkeypatch.setattr(views, "scene", broken)
     monkeypatch.setattr(views, "page", broken)
     explorer = Explorer(sample())
-    assert explorer._scene == "{}"
+    assert zlib.decompress(explorer._scene) == b"{}"
     bundle, _ = explorer._repr_mimebundle_()
     assert "14 events" in bundle["text/plain"]

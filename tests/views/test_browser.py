@@ -6,7 +6,7 @@ from pitfall_lab import views
 from tests.frontend.stage import state_of
 from tests.views import build
 
-WHERE = """root => [...root.querySelectorAll('.v-card, .v-title, .v-cell, .v-tick, .v-pin')].map((one) => {
+WHERE = """root => [...root.querySelectorAll('.v-card, .v-title, .v-cell, .v-tick, .v-pin, .v-band')].map((one) => {
   const box = one.getBoundingClientRect(), frame = one.closest('.plv'), edge = frame.getBoundingClientRect();
   return [box.x - edge.x + frame.scrollLeft, box.y - edge.y + frame.scrollTop].map(Math.round);
 })"""
@@ -69,12 +69,28 @@ def test_dragging_over_the_versions_scrubs(stage):
     root = at(stage, build.overwritten(), 0)
     chart = root.locator(".v-bar svg").last
     chart.scroll_into_view_if_needed()
+    chart.evaluate("one => { one.closest('.plv').scrollLeft = 0; }")
     box = chart.bounding_box()
     stage.page.mouse.move(box["x"] + 60, box["y"] + 5)
     stage.page.mouse.down()
     stage.page.mouse.move(box["x"] + 60 + 3 * 44, box["y"] + 5, steps=4)
     stage.page.mouse.up()
     assert stage.state("step") == 3
+
+
+def test_memory_says_what_is_alive_what_keeps_it_and_where_the_peak_is(stage):
+    trace = build.overwritten()
+    root = at(stage, trace, 0)
+    peak = views.scene(trace)["memory"]["peak"]["step"]
+    assert root.locator(".v-alive li").all_inner_texts() == ["A\n12 B\nx"]
+    root.get_by_role("button", name="peak").click()
+    assert stage.state("step") == peak
+    assert any("h" in text and "SigmoidBackward0" in text for text in root.locator(".v-alive li").all_inner_texts())
+    root.locator(".v-band").nth(1).press("Enter")
+    assert stage.state("focus") == "S2"
+    box = root.locator(".v-memory").bounding_box()
+    stage.page.mouse.click(box["x"] + 3, box["y"] + 3)
+    assert stage.state("step") == 0
 
 
 def test_storage_is_a_grid_whose_cells_say_who_reads_and_who_wrote_them(stage):

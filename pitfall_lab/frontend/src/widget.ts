@@ -59,6 +59,12 @@ function connect(widget: WidgetModel, { model }: ExplorerHandle): () => void {
   };
 }
 
+/** What Python sent: text, or text that it deflated. */
+async function textOf(sent: unknown): Promise<string> {
+  if (!(sent instanceof DataView)) return String(sent);
+  return new Response(new Blob([sent as DataView<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+}
+
 function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
   let handle: ExplorerHandle | null = null;
   let disconnect = (): void => {};
@@ -67,19 +73,24 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     handle?.destroy();
     handle = null;
   };
-  const draw = (): void => {
+  let turn = 0;
+  const draw = async (): Promise<void> => {
     clear();
+    const mine = (turn += 1);
     try {
-      handle = createExplorer(el, readTrace(String(model.get("_trace"))), readScene(String(model.get("_scene"))), VIEWS, languageOf(model));
+      const [trace, scene] = await Promise.all([textOf(model.get("_trace")), textOf(model.get("_scene"))]);
+      if (mine !== turn) return;
+      handle = createExplorer(el, readTrace(trace), readScene(scene), VIEWS, languageOf(model));
       disconnect = connect(model, handle);
     } catch (error) {
       showRefusal(el, error, languageOf(model));
     }
   };
-  draw();
+  void draw();
   model.on("change:_trace", draw);
   return () => {
     model.off("change:_trace", draw);
+    turn += 1;
     clear();
   };
 }

@@ -219,6 +219,7 @@ export interface Scene {
   storage?: unknown;
   broadcast?: unknown;
   versions?: unknown;
+  memory?: unknown;
   events?: { step: number; sentence: Text }[];
   findings?: SceneFinding[];
   [view: string]: unknown;

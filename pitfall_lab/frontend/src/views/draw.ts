@@ -1,4 +1,4 @@
-/** What the four pictures share: their frame, their style, and short texts for values and shapes. */
+/** What the pictures share: their frame, their style, and short texts for values and shapes. */
 
 import type { Cell, Model, State } from "../core/contract";
 import { h } from "../core/dom";

@@ -3,9 +3,10 @@
 import type { View } from "../core/contract";
 import { broadcast } from "./broadcast";
 import { graph } from "./graph";
+import { memory } from "./memory";
 import { storage } from "./storage";
 import { versions } from "./versions";
 
 export { VIEW_CSS } from "./style";
 
-export const VIEWS: View[] = [graph, storage, broadcast, versions];
+export const VIEWS: View[] = [graph, storage, broadcast, versions, memory];

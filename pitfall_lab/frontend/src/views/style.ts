@@ -1,4 +1,4 @@
-/** The style of the four pictures. Colours come from the Explorer's variables; red is kept for "torch raised" and "the value is wrong". */
+/** The style of the pictures. Colours come from the Explorer's variables; red is kept for "torch raised" and "the value is wrong". */
 
 export const VIEW_CSS = `
 .plv{max-height:440px;overflow:auto;position:relative;font-size:13px;line-height:1.35}
@@ -38,5 +38,10 @@ export const VIEW_CSS = `
 .v-halo{paint-order:stroke;stroke:var(--pl-bg);stroke-width:4px}.v-mid{text-anchor:middle}.v-end{text-anchor:end}.v-link{position:sticky;left:0}.v-cursor{pointer-events:none;opacity:.6;stroke:var(--pl-accent);stroke-width:2}.v-later{opacity:.38}.v-silent{fill:none;stroke:var(--pl-ink);stroke-width:1.5;stroke-dasharray:3 2}
 .v-bar{display:flex;width:max-content;position:sticky;top:0;z-index:2;background:var(--pl-bg)}.v-bar+.v-bar{position:static}.v-bar>:first-child{position:sticky;left:0;z-index:1;background:var(--pl-bg);flex:none}.v-track.v-focus>.v-back-drop{fill:var(--pl-tint)}.v-back-drop{fill:transparent}.v-stalespan{stroke:var(--pl-ink);stroke-width:9;stroke-dasharray:2 4;opacity:.55}
 .v-rung{cursor:pointer}.v-rung.v-here>rect{fill:var(--pl-tint)}.v-rung>rect{fill:transparent}.v-lane{fill:var(--pl-bg);stroke:var(--pl-dim);stroke-width:1.5}
+.v-memory{position:relative;height:180px;margin:14px 0 10px;border-bottom:1px solid var(--pl-line);touch-action:pan-y}.v-memory svg{width:100%;height:100%}
+.v-band{stroke:var(--pl-bg);stroke-width:1;vector-effect:non-scaling-stroke}.v-band.v-focus{stroke:var(--pl-ink);stroke-width:3}
+.v-memory>span{position:absolute;translate:-50% 50%;pointer-events:none}.v-memory i{position:absolute;inset-block:0;border-inline-start:1.5px dashed var(--pl-ink);pointer-events:none}
+.v-memory .v-now-line{border-inline-start:2px solid var(--pl-accent)}
+.v-alive li{display:grid;grid-template-columns:auto 76px 1fr;gap:10px;place-items:center start;min-height:28px}.v-alive .v-dim:only-child{grid-column:1/-1}.v-alive b{font:12px var(--pl-code-font)}
 @media (forced-colors:active){.v-grid .v-written{outline-color:Highlight}}
 `;

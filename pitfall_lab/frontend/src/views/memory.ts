@@ -1,0 +1,121 @@
+/** Live bytes over the steps, a band per storage, the peak marked; and, for the current step, who keeps what alive. */
+
+import type { Model, State, View } from "../core/contract";
+import { h, s } from "../core/dom";
+import { frame, name, nothing, part, pressable, swatch, toggle } from "./draw";
+
+interface Band {
+  id: string;
+  nbytes: number;
+  born: number;
+  died: number | null;
+  base: [step: number, bytes: number][];
+}
+
+interface Memory {
+  steps: number;
+  total: [step: number, bytes: number][];
+  peak: { step: number; bytes: number } | null;
+  bands: Band[];
+  others: number;
+}
+
+const LISTED = 7;
+
+export const memory: View = {
+  id: "memory",
+  title: { en: "Memory", zh: "内存" },
+  mount(root, model) {
+    const scene = part<Memory>(model, "memory");
+    const peak = scene?.peak;
+    if (!scene || !peak?.bytes) return nothing(root, model.t("No storage with any bytes was made.", "没有产生占用内存的存储。"));
+    const box = frame(root, model.t("live bytes, scrollable", "存活的字节，可滚动"));
+    const now = h("b", {});
+    const line = model.trace.events[peak.step]?.span?.line;
+    const where = line ? model.t(`line ${line}`, `第 ${line} 行`) : model.t(`step ${peak.step + 1}`, `第 ${peak.step + 1} 步`);
+    const go = h("button", { type: "button", class: "v-link", click: () => (model.step = peak.step) }, model.t(`peak ${bytes(peak.bytes)} · ${where}`, `峰值 ${bytes(peak.bytes)} · ${where}`));
+    const cursor = h("i", { class: "v-now-line" });
+    const chart = h("div", { class: "v-memory" });
+    const redraws = draw(chart, scene, peak.bytes, model);
+    chart.append(h("i", { class: "v-peak-line", style: `left:${((peak.step + 0.5) / scene.steps) * 100}%` }), cursor);
+    const list = h("ul", { class: "v-alive", style: `min-height:${28 * Math.min(LISTED + 1, scene.bands.length)}px` });
+    box.append(h("div", { class: "v-tools" }, now, go), chart, list);
+    scrub(chart, scene.steps, model);
+    return {
+      update() {
+        const { step } = model;
+        const state = model.stateAt(step);
+        const live = [...scene.total].reverse().find(([at]) => at <= step)?.[1] ?? 0;
+        now.textContent = model.t(`${bytes(live)} live`, `存活 ${bytes(live)}`);
+        toggle(now, "pl-same", step === peak.step);
+        cursor.style.left = `${((step + 0.5) / scene.steps) * 100}%`;
+        for (const redraw of redraws) redraw(step);
+        list.replaceChildren(...alive(scene, state, step, model));
+      },
+      destroy: () => root.replaceChildren(),
+    };
+  },
+};
+
+function bytes(count: number): string {
+  const power = Math.min(3, Math.floor(Math.log2(Math.max(1, count)) / 10));
+  return `${Number((count / 1024 ** power).toFixed(1))} ${["B", "KiB", "MiB", "GiB"][power]}`;
+}
+
+/** The bands, in a picture that is stretched to the room there is; letters stand over it, unstretched. */
+function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((step: number) => void)[] {
+  const svg = s("svg", { viewBox: `0 0 ${scene.steps} ${peak}`, preserveAspectRatio: "none", role: "group", "aria-label": model.t("live bytes over the steps", "各步存活的字节") });
+  chart.append(svg);
+  return scene.bands.map((band) => {
+    const end = band.died ?? scene.steps;
+    const parts = band.base.map(([from, base], index) => [from, base, band.base[index + 1]?.[0] ?? end] as const);
+    const d = parts.map(([from, base, to]) => `M${from} ${peak - base}H${to}V${peak - base - band.nbytes}H${from}z`).join("");
+    const path = s("path", { class: "v-band", d, style: `fill:${model.hue(band.id)}` });
+    const until = band.died === null ? "" : model.t(` to step ${band.died}`, ` 至第 ${band.died} 步`);
+    pressable(path, model.t(`${band.id}, ${bytes(band.nbytes)}, from step ${band.born + 1}${until}`, `${band.id}，${bytes(band.nbytes)}，第 ${band.born + 1} 步起${until}`), () => (model.focus = band.id));
+    svg.append(path);
+    const [from, base, to] = parts.reduce((best, one) => (one[2] - one[0] > best[2] - best[0] ? one : best));
+    const letter = model.letter(band.id);
+    if (band.nbytes / peak > 0.08 && (to - from) / scene.steps > 0.05 * letter.length) {
+      const place = `left:${((from + to) / 2 / scene.steps) * 100}%;bottom:${((base + band.nbytes / 2) / peak) * 100}%`;
+      chart.append(h("span", { style: place, "aria-hidden": "true" }, swatch(band.id, model)));
+    }
+    return (step: number): void => {
+      toggle(path, "v-later", step < band.born);
+      toggle(path, "v-focus", model.focus === band.id);
+    };
+  });
+}
+
+/** The largest storages alive after the step, each with what keeps it: names, gradients, nodes that saved it. */
+function alive(scene: Memory, state: State, step: number, model: Model): HTMLElement[] {
+  const live = scene.bands.filter((band) => band.born <= step && step < (band.died ?? Infinity)).sort((a, b) => b.nbytes - a.nbytes || a.born - b.born);
+  const rows = live.slice(0, LISTED).map((band) => {
+    const kept = keepers(band.id, state);
+    const text = kept.slice(0, 3).join(", ") + (kept.length > 3 ? ` +${kept.length - 3}` : "");
+    return h("li", { click: () => (model.focus = band.id) }, swatch(band.id, model), h("b", {}, bytes(band.nbytes)), h("span", {}, text || model.t("nothing here names it", "这里没有名字指向它")));
+  });
+  const more = live.length - rows.length + scene.others;
+  if (more > 0) rows.push(h("li", {}, h("span", { class: "v-dim" }, model.t(`and ${more} smaller ones`, `以及 ${more} 个较小的存储`))));
+  return rows;
+}
+
+function keepers(storage: string, state: State): string[] {
+  const tensors = Object.entries(state.tensors).filter(([, one]) => one?.alive && one.storage === storage);
+  const held = tensors.flatMap(([label, one]) => {
+    const owner = Object.entries(state.tensors).find(([, other]) => other?.grad === label);
+    return owner ? [`${name(owner[0], state)}.grad`] : one.name ? [one.name] : [];
+  });
+  const graph = Object.values(state.nodes).filter((node) => node && !node.freed && node.saved.some((slot) => slot.storage === storage));
+  return [...new Set([...held, ...graph.map((node) => node.name)])];
+}
+
+/** A press or a drag on the chart goes to that step. */
+function scrub(chart: HTMLElement, steps: number, model: Model): void {
+  const go = (event: PointerEvent): void => {
+    const box = chart.getBoundingClientRect();
+    model.step = Math.max(0, Math.min(steps - 1, Math.floor(((event.clientX - box.left) / box.width) * steps)));
+  };
+  chart.addEventListener("pointerdown", go);
+  chart.addEventListener("pointermove", (event) => event.buttons && go(event));
+}
