@@ -57,7 +57,7 @@ def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Find
             story.related("backward", step, T(en="the way back starts here, finds nothing, and torch raises", zh="从这里往回走，"
                 "却无路可走，torch 报错")),
         ],
-        fixes=_fixes(story, cuts),
+        fixes=reconnections(story, cuts),
         facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
         predicted=story.predicted(failure, step),
     )  # fmt: skip
@@ -117,7 +117,8 @@ def _explanation(cut: Cut, lost: T) -> T:
     )
 
 
-def _fixes(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
+def reconnections(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
+    """Candidates that leave the graph whole where it was cut."""
     program = story.program
     if program.tree is None:
         return ()

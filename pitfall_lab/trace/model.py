@@ -99,6 +99,7 @@ class Failure:
       ``inference-tensor``: refused at the write; ``tensor`` is set;
     - ``backward-twice``: the saved tensors of ``node`` were freed at ``changed_at``;
     - ``no-gradient``: backward of something without a graph; ``nonscalar-backward``;
+    - ``non-leaf-optimized``: an optimizer was given ``tensor``, which is no leaf;
     - ``shape``, ``dtype``, ``overlap``: operands that do not fit;
     - ``other``: anything else, the learner's own exceptions included.
     """

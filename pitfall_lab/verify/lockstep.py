@@ -225,6 +225,11 @@ class Lockstep:
         en, zh = f"Observation stopped here, because {reason}.", f"从这里起停止观察,原因:{reason}。"
         self._writer.notes.append(Note("stopped", en, zh, max(len(self._writer.events) - 1, 0)))
 
+    def label(self, real: Any) -> str | None:
+        """What the trace calls a live tensor, or None."""
+        record = self._records.find(real)
+        return record.label if record is not None else None
+
     def finish(self, failure: Failure | None) -> Trace:
         """Return the trace of the program that has just ended."""
         self.lines.stop()

@@ -8,6 +8,7 @@ import linecache
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, Self
@@ -72,7 +73,9 @@ class Session:
         last = self._lockstep.last_failure
         if last is not None and last[:2] == (type(error).__name__, str(error)):
             return last[2]
-        return Failure(type(error).__name__, _text(error), "other", None, self._place(error.__traceback__))
+        failure = Failure(type(error).__name__, _text(error), "other", None, self._place(error.__traceback__))
+        refused = self._lockstep.label(_refused_by_optimizer(error))
+        return failure if refused is None else replace(failure, kind="non-leaf-optimized", tensor=refused)
 
     def _place(self, traceback: TracebackType | None) -> Span | None:
         found = None
@@ -82,6 +85,18 @@ class Session:
                 found = self.sources.line_span(frame.f_code.co_filename, traceback.tb_lineno) or found
             traceback = traceback.tb_next
         return found
+
+
+def _refused_by_optimizer(error: BaseException) -> torch.Tensor | None:
+    """The computed tensor that an optimizer did not accept, read from where it raised: no call of torch is made with it."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    frame = traceback.tb_frame if traceback is not None else None
+    if frame is None or frame.f_code.co_name != "add_param_group" or frame.f_globals.get("__name__") != "torch.optim.optimizer":
+        return None
+    given = frame.f_locals.get("param")
+    return given if isinstance(error, ValueError) and isinstance(given, torch.Tensor) and not given.is_leaf else None
 
 
 def trace_program(

@@ -1,0 +1,142 @@
+"""PL510: ``retain_graph=True`` kept a graph that no second backward used. It costs memory, and hides a missing ``detach``."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.syntax import is_true
+from pitfall_lab.rules.wording import at_line, capital
+from pitfall_lab.trace import Event, Span, T
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that keeps its graphs although no later backward goes through any of them."""
+    if story.trace.outcome.kind != "finished" or story.program.tree is None:
+        return
+    kept: dict[Span | None, list[Event]] = defaultdict(list)
+    for backward in story.backwards():
+        if any(o.name == "retain_graph" and o.text == "True" for o in backward.operands):
+            kept[story.span(backward.step)].append(backward)
+    for span, backwards in kept.items():
+        call = story.program.at(span)
+        flag = _flag(call)
+        if isinstance(call, ast.Call) and flag is not None and not any(_used_again(story, each) for each in backwards):
+            yield _finding(story, backwards, call, flag)
+
+
+def _flag(call: ast.AST | None) -> ast.keyword | None:
+    """``retain_graph=True`` in the text; a value that is computed may have its reasons."""
+    if not isinstance(call, ast.Call) or call_name(call) not in ("backward", "grad"):
+        return None
+    if any(k.arg == "create_graph" for k in call.keywords):
+        return None
+    return next((k for k in call.keywords if k.arg == "retain_graph" and is_true(k.value)), None)
+
+
+def _used_again(story: Story, backward: Event) -> bool:
+    """Does a later backward go through a node of this graph that has something to keep?"""
+    ran = story.nodes_run(backward)
+    last = ran[-1].step if ran else backward.step
+    start = (story.tensor(backward.operands[0].label, backward.step) or {}).get("grad_fn") if backward.operands else None
+    if start is None or not ran:
+        return True  # not known
+    for node in story.behind(start):
+        record = story.record("nodes", node) or {}
+        if record.get("saved") and any(at > last for at, ran_at in story.history("nodes", node, "ran") if ran_at is not None):
+            return True
+    return False
+
+
+def _finding(story: Story, backwards: list[Event], call: ast.Call, flag: ast.keyword) -> Finding:
+    program, step = story.program, backwards[0].step
+    span = program.place(call)
+    here = at_line(story, span)
+    arguments = [program.segment(a) for a in [*call.args, *call.keywords] if a is not flag]
+    new = f"{program.segment(call.func)}({', '.join(arguments)})"
+    title = T(en="Let torch free the graph: drop `retain_graph=True`", zh="让 torch 释放计算图：去掉 `retain_graph=True`")
+    times = len(backwards)
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} keeps what backward needs for going back a second time, but nothing goes back through it again.",
+            zh=f"{here.zh}保留了第二次反向传播所需的一切，但之后再也没有反向传播经过它。",
+        ),
+        T(
+            en=f"`retain_graph=True` was given {times} time{'s' if times > 1 else ''} on this line, and no later backward used what was "
+            "kept. It stays in memory as long as the loss does. Worse, where a second backward does come by mistake, torch no longer "
+            "says so.",
+            zh=f"这一行共 {times} 次给出 `retain_graph=True`，却没有后来的反向传播用到留下的东西。只要损失还在，它就一直占用内存。更糟的是"
+            "，如果因为失误真的发生了第二次反向传播，torch 也不会再提醒。",
+        ),
+        related=[story.related("kept", step, T(en="the graph is kept here", zh="计算图在这里被保留"))],
+        fixes=unique(program.text, [Fix(title, program.replace((call, new)))]),
+        facts=[Fact("backwards", times, story.by(step))],
+    )  # fmt: skip
+
+
+RULE = Rule(
+    code="PL510",
+    name="needless-retain-graph",
+    severity="info",
+    title=T(en="A graph was kept that nothing goes through again", zh="保留了再也不会用到的计算图"),
+    what=T(
+        en="A program asked torch to keep everything for going back a second time, and never went back a second time. That costs memory, "
+        "and it hides the mistakes that torch would have reported. Write `loss.backward()`.",
+        zh="程序要求 torch 为第二次反向传播保留一切，却从未第二次反向传播。这浪费内存，还会掩盖 torch 本来会报告的错误。请写 "
+        "`loss.backward()`。",
+    ),
+    why=T(
+        en="While a loss is computed, torch keeps the tensors that going back will need: the *saved tensors* of the *graph*. "
+        "`backward()` uses each once and frees it, so memory falls during the backward pass. With `retain_graph=True` nothing is freed "
+        "until the loss is gone. It is meant for two backwards through one graph, and is often added because of the message *Trying to "
+        "backward through the graph a second time*; there the cause is mostly a hidden state that was not detached, or something computed "
+        "before the loop.",
+        zh="计算损失时，torch 会留下往回走所需的张量，即*计算图*中*保存的张量*。`backward()` 每个只用一次，用完就释放，所以反向传播时内存"
+        "会下降。给出 `retain_graph=True` 时，在损失消失之前什么也不释放。它用于对同一个图做两次反向传播；人们常常因为看到 *Trying to "
+        "backward through the graph a second time* 而加上它，但那时的原因多半是隐藏状态没有 detach，或者有东西在循环之前就算好了。",
+    ),
+    bad="""import torch
+
+x = torch.tensor([1.0, 2.0, 3.0])
+w = torch.tensor(0.5, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.05)
+for step in range(3):
+    opt.zero_grad()
+    loss = ((w * x - 2 * x) ** 2).mean()
+    loss.backward(retain_graph=True)  # PL510 kept
+    opt.step()
+    print(w.item())
+""",
+    good="""import torch
+
+x = torch.tensor([1.0, 2.0, 3.0])
+w = torch.tensor(0.5, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.05)
+for step in range(3):
+    opt.zero_grad()
+    loss = ((w * x - 2 * x) ** 2).mean()
+    loss.backward()
+    opt.step()
+    print(w.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    opt.step()",
+            "    opt.step()\n    del loss",
+            T(
+                en="The memory is free a little earlier, after the backward pass. During it, when memory is scarcest, everything is still "
+                "kept.",
+                zh="内存稍早一些（反向传播之后）得到释放。但在反向传播期间，内存最紧张的时候，一切仍被保留。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
+          "https://docs.pytorch.org/docs/stable/notes/autograd.html"),
+)
