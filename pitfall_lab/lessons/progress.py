@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -41,7 +42,8 @@ class ProgressError(Exception):
 class Entry:
     """One answer: ``item`` (``"12.3"``) of ``chapter`` (``"12"``), how many of its properties ``held`` out of ``total``.
 
-    ``beliefs`` are the keys of the misconceptions that a wrong answer fits; ``at`` is the time in UTC, ISO 8601.
+    ``beliefs`` are the keys of the misconceptions that a wrong answer fits; ``at`` is the time in UTC, ISO 8601. ``note`` is
+    ``"skipped"``, or the words of a wrong answer that fits no misconception: it is kept for the author of the question.
     """
 
     chapter: str
@@ -51,6 +53,7 @@ class Entry:
     total: int
     beliefs: tuple[str, ...] = ()
     at: str = ""
+    note: str = ""
 
     @property
     def solved(self) -> bool:
@@ -80,6 +83,12 @@ class Progress:
         for key in itertools.chain.from_iterable(entry.beliefs for entry in self.entries):
             counts[key] = counts.get(key, 0) + 1
         return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def chapter_here() -> str:
+    """The number of the chapter whose notebook this kernel runs (``"05"``), as far as the Jupyter server says so; else ``""``."""
+    found = re.match(r"\d\d(?=-)", Path(os.environ.get("JPY_SESSION_NAME", "")).name)
+    return found[0] if found else ""
 
 
 def load(folder: str | os.PathLike[str] = ".") -> Progress:
@@ -206,10 +215,11 @@ def _entry(line: bytes) -> Entry | None:
         values: Any = json.loads(line)
         held, total = values["held"], values["total"]
         beliefs: Sequence[Any] = values.get("beliefs", ())
-        texts = [values[key] for key in ("chapter", "item", "kind")] + [values.get("at", ""), *beliefs]
+        texts = [values[key] for key in ("chapter", "item", "kind")] + [values.get("at", ""), values.get("note", ""), *beliefs]
         whole = all(isinstance(text, str) for text in texts) and all(isinstance(n, int) and n >= 0 for n in (held, total))
         if not whole or held > total or values["kind"] not in {"question", "exercise", "claim"}:
             return None
-        return Entry(values["chapter"], values["item"], values["kind"], held, total, tuple(beliefs), values.get("at", ""))
+        told = tuple(beliefs), values.get("at", ""), values.get("note", "")
+        return Entry(values["chapter"], values["item"], values["kind"], held, total, *told)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

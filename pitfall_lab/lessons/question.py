@@ -3,27 +3,55 @@
 The right answer is what the real torch does. The wrong ones are what the misconceptions' policies predict for this very
 program. A fact is a *reason* when a world without it would end differently; other true facts stand beside it as
 distractors.
+
+Kinds of questions (``ask`` is an expression of the program's names):
+
+============ ==================================================================================================
+``value``    what ``ask`` is in the end, or which line raises what
+``shape``    the shape of ``ask``
+``gradient`` the shape of the gradient of the leaf ``ask``, or that it has none
+``version``  the version counter of ``ask``
+``line``     the line that fails, chosen in the program itself (``ask`` is not used)
+``changes``  which of these does the last statement change: names (``"x, y, z"``), or the cells of one tensor (``"x"``)
+============ ==================================================================================================
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
-from collections.abc import Iterable
+import itertools
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from pitfall_lab import shadow
+from pitfall_lab.lessons import worlds
 from pitfall_lab.lessons.live import execute, failing_line
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
+from pitfall_lab.lessons.separation import programs
+from pitfall_lab.lessons.worlds import say
 from pitfall_lab.trace import T
 
+Kind = Literal["value", "shape", "gradient", "version", "line", "changes"]
+KINDS: tuple[Kind, ...] = ("value", "shape", "gradient", "version", "line", "changes")
 MOST_CHOICES = 5
 MOST_REASONS = 4
+MOST_CELLS = 24
+A = TypeVar("A")
+_EXPRESSIONS: dict[Kind, str] = {
+    "value": "{0}",
+    "shape": "tuple({0}.shape)",
+    "gradient": "None if {0}.grad is None else tuple({0}.grad.shape)",
+    "version": "{0}._version",
+}
+_LABELS: dict[Kind, str] = {"value": "{0}", "shape": "{0}.shape", "gradient": "{0}.grad.shape", "version": "{0}._version"}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a program ends: ``value`` is the asked expression as text; or an exception's type name left it at ``line``."""
+    """How a program ends: ``value`` is what was asked, as text; or an exception's type name left it at ``line``."""
 
     value: str = ""
     error: str = ""
@@ -32,6 +60,8 @@ class Outcome:
     def say(self, ask: str) -> T:
         """Return the outcome as an answer to choose."""
         if not self.error:
+            if self.value == "None" and ask.endswith(".grad.shape"):
+                ask = ask.removesuffix(".shape")
             return T(en=f"{ask} is {self.value}", zh=f"{ask} 是 {self.value}")
         if self.line is None:
             return T(en=f"it raises {self.error}", zh=f"抛出 {self.error}")
@@ -40,11 +70,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer: its text, whether torch agrees, and the misconceptions that predict it."""
+    """One answer: its text, whether torch agrees, and the misconceptions that predict it; ``line`` when it is a line of the program."""
 
     text: T
     right: bool
     beliefs: tuple[Misconception, ...] = ()
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,76 +87,117 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
+class Prediction:
+    """A wrong answer (the indices of its choices) that misconceptions predict.
+
+    ``parting`` is where the world of the only belief leaves torch's; ``separating`` is a program that tells several apart.
+    """
+
+    marks: frozenset[int]
+    beliefs: tuple[Misconception, ...]
+    parting: worlds.Parting | None = None
+    separating: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
-    """A program, what is asked about it, the answers in a fixed shuffled order, the reasons likewise, and torch's own message."""
+    """A program, what is asked about it, the answers in a fixed order, the reasons likewise, and torch's own message.
+
+    ``columns`` is the width of the grid when the choices are a tensor's cells, else 0.
+    """
 
     program: str
     ask: str
     choices: tuple[Choice, ...]
     reasons: tuple[Reason, ...]
     message: str = ""
+    kind: Kind = "value"
+    predictions: tuple[Prediction, ...] = ()
+    columns: int = 0
 
     @property
     def answer(self) -> Choice:
-        """The choice that torch agrees with."""
+        """The (first) choice that torch agrees with."""
         return next(c for c in self.choices if c.right)
 
+    @property
+    def key(self) -> str:
+        """A name that stays the same as long as the question does."""
+        return hashlib.sha256(f"{self.kind}\0{self.program}\0{self.ask}".encode()).hexdigest()[:8]
 
-def pose(program: str, ask: str, because: bool = True, beliefs: Iterable[str] | None = None) -> Question:
-    """Compute a question: run ``program``, evaluate ``ask`` after it, and let every belief predict the same.
+
+def pose(program: str, ask: str = "None", because: bool = True, beliefs: Iterable[str] | None = None, kind: Kind = "value") -> Question:
+    """Compute a question: run ``program``, look at what is asked, and let every belief predict the same.
 
     ``beliefs`` narrows the misconceptions that are asked (keys of :data:`MISCONCEPTIONS`). Raises ``ValueError`` for a program or
-    expression that is no Python, and ``KeyError`` for an unknown belief: both are mistakes of the lesson, not of the learner.
+    expression that is no Python, an unknown kind, or a question that has no answer, and ``KeyError`` for an unknown belief: all are
+    mistakes of the lesson, not of the learner.
     """
     program = program.strip("\n")  # so that lines count as the reader sees them
     compile(program, "<program>", "exec"), compile(ask, "<ask>", "eval")
     held = [MISCONCEPTIONS[key] for key in (MISCONCEPTIONS if beliefs is None else beliefs)]
-    actual, message = _torch_outcome(program, ask)
-    predictions = _predictions(program, ask, actual, held)
-    choices = _choices(program, ask, actual, predictions)
-    reasons = _reasons(program, held, predictions) if because else ()
-    return Question(program, ask, choices, reasons, message)
+    if kind not in KINDS:
+        raise ValueError(f"there is no question of the kind {kind!r}; there are {', '.join(KINDS)}")
+    if kind == "changes":
+        return _changes(program, ask, held, because)
+    asked = ask if kind == "value" or ask.isidentifier() else f"({ask})"
+    expression, label = (_EXPRESSIONS[kind].format(asked), _LABELS[kind].format(asked)) if kind != "line" else ("None", "")
+    actual, message, names = _torch_outcome(program, expression)
+    predicted = _predictions(program, expression, actual, held)
+    if kind == "line":
+        choices = _lines(program, actual, predicted)
+    else:
+        choices = _choices(program, label, actual, predicted, _others(kind, actual, names))
+    fitting = _fitting(program, [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs])
+    return Question(program, ask, choices, _reasons(program, held, predicted) if because else (), message, kind, fitting)
 
 
-def _torch_outcome(program: str, ask: str) -> tuple[Outcome, str]:
-    """Return what the real torch does with the program, and its message when it raises."""
+def _torch_outcome(program: str, expression: str) -> tuple[Outcome, str, dict[str, Any]]:
+    """Return what the real torch does with the program, its message when it raises, and the names."""
     ran = execute(program, "<question>")
     if ran.error:
-        return Outcome(error=type(ran.error).__name__, line=ran.line), str(ran.error)
-    return Outcome(value=_say(eval(ask, ran.namespace))), ""  # noqa: S307 - the lesson's own expression
+        return Outcome(error=type(ran.error).__name__, line=ran.line), str(ran.error), {}
+    return Outcome(value=say(eval(expression, ran.namespace))), "", ran.namespace  # noqa: S307 - the lesson's own expression
 
 
-def _shadow_outcome(program: str, ask: str, policy: shadow.Policy) -> Outcome | None:
+def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Outcome | None:
     """Return how the program ends in the world of ``policy``; ``None`` when the engine has no model of something in it."""
-    names, error, _ = shadow.run(program, policy, name="<shadow>")
+    ran = worlds.run(program, policy)
+    if ran is None:
+        return None
+    names, error, _ = ran
     if error is None:
         try:
-            return Outcome(value=_say(eval(ask, names)))  # noqa: S307 - the lesson's own expression
+            return Outcome(value=say(eval(expression, names)))  # noqa: S307 - the lesson's own expression
         except Exception as raised:
             error = raised
-    if isinstance(error, (shadow.Unmodelled, ModuleNotFoundError)) or not isinstance(error, Exception):
-        return None
-    return Outcome(error=type(error).__name__, line=failing_line(error, "<shadow>"))
+    return Outcome(error=type(error).__name__, line=failing_line(error, worlds.NAME))
 
 
-def _predictions(program: str, ask: str, actual: Outcome, held: list[Misconception]) -> dict[str, Outcome]:
+def _predictions(program: str, expression: str, actual: Outcome, held: list[Misconception]) -> dict[str, Outcome]:
     """Return, per belief that would be surprised, what it predicts.
 
     Only when the engine under torch's own rules ends as torch did: otherwise a difference could not be laid to the belief.
     """
-    if _shadow_outcome(program, ask, shadow.TORCH) != actual:
+    return _surprised(lambda policy: _shadow_outcome(program, expression, policy), actual, held)
+
+
+def _surprised(look: Callable[[shadow.Policy], A | None], actual: A, held: list[Misconception]) -> dict[str, A]:
+    if look(shadow.TORCH) != actual:
         return {}
-    outcomes = {m.key: _shadow_outcome(program, ask, m(shadow.TORCH)) for m in held}
-    return {key: outcome for key, outcome in outcomes.items() if outcome not in (None, actual)}
+    seen = {m.key: look(m(shadow.TORCH)) for m in held}
+    return {key: outcome for key, outcome in seen.items() if outcome is not None and outcome != actual}
 
 
-def _choices(program: str, ask: str, actual: Outcome, predictions: dict[str, Outcome]) -> tuple[Choice, ...]:
-    """Return torch's outcome and the predicted ones; the opposite kind of ending and another line where nobody predicts them."""
+def _choices(program: str, label: str, actual: Outcome, predicted: dict[str, Outcome], others: Sequence[Outcome]) -> tuple[Choice, ...]:
+    """Return torch's outcome and the predicted ones; ``others``, the opposite kind of ending and another line where there is room."""
     wrong: dict[Outcome, list[Misconception]] = {}
-    for key, outcome in predictions.items():
+    for key, outcome in predicted.items():
         wrong.setdefault(outcome, []).append(MISCONCEPTIONS[key])
-    choices = [Choice(actual.say(ask), right=True)]
-    choices += [Choice(outcome.say(ask), False, tuple(beliefs)) for outcome, beliefs in list(wrong.items())[: MOST_CHOICES - 2]]
+    choices = [Choice(actual.say(label), right=True)]
+    choices += [Choice(outcome.say(label), False, tuple(beliefs)) for outcome, beliefs in list(wrong.items())[: MOST_CHOICES - 2]]
+    room = MOST_CHOICES - 1 - len(choices)
+    choices += [Choice(other.say(label), right=False) for other in others if other not in wrong][: max(room, 0)]
     outcomes = (actual, *wrong)
     if not any(o.error for o in outcomes):
         choices.append(Choice(T(en="it raises an error", zh="会抛出错误"), right=False))
@@ -136,29 +208,118 @@ def _choices(program: str, ask: str, actual: Outcome, predictions: dict[str, Out
     return tuple(sorted(choices, key=lambda c: _shuffled(program, c.text.en)))
 
 
+def _others(kind: Kind, actual: Outcome, names: dict[str, Any]) -> list[Outcome]:
+    """Return wrong answers that lie near where no belief has one: shapes that occur in the program, the versions beside the right one."""
+    if actual.error or kind == "value":
+        return []
+    if kind == "version":
+        version = int(actual.value)
+        return [Outcome(str(n)) for n in (version + 1, version - 1, version + 2) if n >= 0]
+    shapes = {tuple(value.shape) for name, value in names.items() if hasattr(value, "shape") and not name.startswith("__")}
+    found = sorted(shapes, key=lambda shape: (len(shape), shape), reverse=True)
+    if kind == "gradient":
+        found = [*found, ()] if () not in shapes else found
+        return [Outcome(value) for value in ("None", *map(say, found)) if value != actual.value]
+    return [Outcome(say(shape)) for shape in found if say(shape) != actual.value]
+
+
+def _lines(program: str, actual: Outcome, predicted: dict[str, Outcome]) -> tuple[Choice, ...]:
+    """Return the program's lines as choices, and that none of them fails."""
+    beliefs: dict[int | None, list[Misconception]] = {}
+    for key, outcome in predicted.items():
+        beliefs.setdefault(outcome.line if outcome.error else None, []).append(MISCONCEPTIONS[key])
+    lines = program.splitlines()
+    starts = {node.lineno for node in ast.walk(ast.parse(program)) if isinstance(node, ast.stmt)}
+    choices = [
+        Choice(T(en=f"line {n}", zh=f"第 {n} 行"), n == actual.line, tuple(beliefs.get(n, ())), n)
+        for n in range(1, len(lines) + 1)
+        if n in starts
+    ]
+    none = T(en="no line fails", zh="没有哪一行失败")
+    return (*choices, Choice(none, not actual.error, tuple(beliefs.get(None, ()))))
+
+
+# ---------------------------------------------------------------- which of these change
+
+
+def _changes(program: str, ask: str, held: list[Misconception], because: bool) -> Question:
+    """Compute a question about what the last statement changes."""
+    last = ast.parse(program).body[-1]
+    before = "\n".join(program.splitlines()[: last.lineno - 1])
+    names = [name.strip() for name in ask.split(",")]
+    ran, after = execute(before, "<question>"), execute(program, "<question>")
+    if ran.error or after.error:
+        raise ValueError(f"a question about changes needs a program that finishes: {ran.error or after.error}")
+    cells, columns = _cells(names, ran.namespace)
+    first = [say(eval(cell, ran.namespace)) for cell in cells]  # noqa: S307 - the lesson's own expression
+    second = [say(eval(cell, after.namespace)) for cell in cells]  # noqa: S307 - as above
+    actual = frozenset(n for n, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
+
+    def look(policy: shadow.Policy) -> frozenset[int] | None:
+        ways = [worlds.run(part, policy) for part in (before, program)]
+        if any(way is None or way[1] is not None for way in ways):
+            return None
+        try:
+            values = [[say(eval(cell, way[0])) for cell in cells] for way in ways if way]  # noqa: S307 - as above
+        except Exception:  # this world has no such cell
+            return None
+        return frozenset(n for n in range(len(cells)) if values[0][n] != values[1][n])
+
+    predicted = _surprised(look, actual, held)
+    nothing = len(cells)
+    choices = [Choice(T(en=f"{c} = {v}", zh=f"{c} = {v}"), n in actual) for n, (c, v) in enumerate(zip(cells, first, strict=True))]
+    choices.append(Choice(T(en="none of them", zh="都不变"), not actual))
+    wrong: dict[frozenset[int], list[Misconception]] = {}
+    for key, marks in predicted.items():
+        wrong.setdefault(marks or frozenset({nothing}), []).append(MISCONCEPTIONS[key])
+    fitting = _fitting(program, [(marks, tuple(beliefs)) for marks, beliefs in wrong.items()])
+    outcomes = dict.fromkeys(predicted, Outcome())
+    reasons = _reasons(program, held, outcomes) if because else ()
+    return Question(program, ask, tuple(choices), reasons, "", "changes", fitting, columns)
+
+
+def _cells(names: list[str], namespace: dict[str, Any]) -> tuple[list[str], int]:
+    """Return the expressions that may change, and the columns of the grid when they are the cells of one tensor."""
+    if len(names) > 1:
+        return names, 0
+    shape = tuple(eval(names[0], namespace).shape)  # noqa: S307 - the lesson's own expression
+    cells = [f"{names[0]}[{', '.join(map(str, index))}]" for index in itertools.product(*map(range, shape))]
+    if not 1 <= len(cells) <= MOST_CELLS or not shape:
+        raise ValueError(f"a question about cells needs a tensor of 1 to {MOST_CELLS} of them, not {len(cells)}")
+    return cells, shape[-1]
+
+
+# ---------------------------------------------------------------- beliefs and facts
+
+
+def _fitting(program: str, wrong: Iterable[tuple[frozenset[int], tuple[Misconception, ...]]]) -> tuple[Prediction, ...]:
+    """Return the wrong answers that beliefs predict, with what is shown to somebody who gives them."""
+    found = []
+    for marks, beliefs in wrong:
+        if len(beliefs) == 1:
+            found.append(Prediction(marks, beliefs, parting=worlds.parting(program, beliefs[0])))
+        else:
+            keys, known = {m.key for m in beliefs}, programs()
+            near = [source for key, source in known.items() if key in keys or key not in MISCONCEPTIONS]
+            found.append(Prediction(marks, beliefs, separating=worlds.separating(near, beliefs)))
+    return tuple(found)
+
+
 def _reasons(program: str, held: list[Misconception], predictions: dict[str, Outcome]) -> tuple[Reason, ...]:
     """Return the facts whose loss changes the ending, and as many true but idle facts as fit; none when nothing is decided."""
     deciding = [Reason(MISCONCEPTIONS[key].fact, right=True) for key in predictions][: MOST_REASONS - 1]
-    idle = [Reason(m.fact, right=False) for m in held if m.key not in predictions]
-    idle.sort(key=lambda r: _shuffled(program, r.text.en))
+    near = sorted((m for m in held if m.key not in predictions), key=lambda m: (-_nearness(m, program), _shuffled(program, m.fact.en)))
+    idle = [Reason(m.fact, right=False) for m in near]
     chosen = deciding + idle[: MOST_REASONS - len(deciding)]
     return tuple(sorted(chosen, key=lambda r: _shuffled(program, r.text.en))) if deciding else ()
+
+
+def _nearness(belief: Misconception, program: str) -> int:
+    """Return how many operations a program has in common with the one that refutes a belief: its fact then sounds to the point."""
+    calls, others = (set(re.findall(r"\.([a-z_]+)\b|(\+=|-=|\*=|\[)", text)) for text in (belief.check, program))
+    return len(calls & others)
 
 
 def _shuffled(program: str, text: str) -> str:
     """Return a sort key that looks random and is the same in every session."""
     return hashlib.sha256(f"{program}\0{text}".encode()).hexdigest()
-
-
-def _say(value: Any) -> str:
-    """Return a value as text that two engines agree on and a person can read: tensors as lists, floats to four digits."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, bool) or value is None or isinstance(value, (int, str)):
-        return repr(value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, (list, tuple)):
-        inner = ", ".join(_say(v) for v in value)
-        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
-    return repr(value)

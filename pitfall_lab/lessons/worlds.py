@@ -15,7 +15,8 @@ from pitfall_lab import shadow
 from pitfall_lab.lessons.live import execute, failing_line
 from pitfall_lab.lessons.misconceptions import Misconception
 
-_NAME = "<world>"
+NAME = "<world>"
+TORCH = shadow.TORCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def run(program: str, policy: shadow.Policy) -> tuple[dict[str, Any], BaseExcept
     """Run ``program`` in a world; ``None`` when the engine has no model of something in it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        names, error, printed = shadow.run(program, policy, name=_NAME)
+        names, error, printed = shadow.run(program, policy, name=NAME)
     unknown = isinstance(error, (shadow.Absent, NotImplementedError, ModuleNotFoundError))
     if unknown or (error is not None and not isinstance(error, Exception)):
         return None
@@ -52,12 +53,12 @@ def ending(program: str, policy: shadow.Policy) -> Ending | None:
     if ran is None:
         return None
     _, error, printed = ran
-    return Ending(printed, type(error).__name__ if error else "", failing_line(error, _NAME))
+    return Ending(printed, type(error).__name__ if error else "", failing_line(error, NAME))
 
 
 def real(program: str) -> Ending:
     """Return how ``program`` ends on the real torch, here and now."""
-    ran = execute(program, _NAME)
+    ran = execute(program, NAME)
     return Ending(ran.printed, type(ran.error).__name__ if ran.error else "", ran.line)
 
 
@@ -74,7 +75,7 @@ def parting(program: str, belief: Misconception | Callable[[shadow.Policy], shad
 
     >>> from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
     >>> parting("import torch\nx = torch.ones(2)\ny = x\ny += 1\nz = 0", MISCONCEPTIONS["augmented_assignment_rebinds"])
-    Parting(line=4, rows=(('x', '[1.0, 1.0]', '[2.0, 2.0]'), ('x._version', '0', '1'), ('y._version', '0', '1')))
+    Parting(line=4, rows=(('x', '[1, 1]', '[2, 2]'), ('x._version', '0', '1'), ('y._version', '0', '1')))
     """
     lines = program.splitlines()
     for statement in ast.parse(program).body:
@@ -100,7 +101,7 @@ def seen(program: str, policy: shadow.Policy) -> dict[str, str] | None:
 
 def real_seen(program: str) -> dict[str, str]:
     """Return everything that can be looked at after ``program`` on the real torch."""
-    ran = execute(program, _NAME)
+    ran = execute(program, NAME)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _state({name: value for name, value in ran.namespace.items() if not name.startswith("__")}, ran.error, ran.printed)
@@ -141,25 +142,29 @@ def _is_tensor(value: Any) -> bool:
 
 
 def say(value: Any) -> str:
-    """Return a value as text that two engines agree on and a person can read: tensors as lists, floats to four digits."""
+    """Return a value as text that two engines agree on and a person can read: tensors as lists, floats to four digits.
+
+    >>> say((1.0, [2 / 3, None, "x"])), say((3,))
+    ("(1, [0.6667, None, 'x'])", '(3,)')
+    """
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
-        text = f"{value:.4g}"
-        return text if any(c in text for c in ".en") else f"{text}.0"
+        return f"{value:.4g}"
     if isinstance(value, (list, tuple)):
         inner = ", ".join(say(v) for v in value)
-        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
     return repr(value)
 
 
-def separating(programs: Iterable[str], beliefs: Iterable[Misconception]) -> str | None:
-    """Return the shortest of ``programs`` on which most of ``beliefs`` part from each other; ``None`` when all agree on all."""
+def separating(sources: Iterable[str], beliefs: Iterable[Misconception]) -> str | None:
+    """Return the shortest of these programs on which most of ``beliefs`` part from each other; ``None`` when all agree on all."""
     held = list(beliefs)
-    best: tuple[int, int, str] | None = None
-    for program in programs:
+    best: tuple[int, str] = (1, "")
+    for program in sorted(sources, key=lambda source: (len(source), source)):
         endings = {ending(program, m(shadow.TORCH)) for m in held}
-        found = (-len(endings), len(program), program)
-        if len(endings) > 1 and None not in endings and (best is None or found < best):
-            best = found
-    return best[2] if best else None
+        if None not in endings and len(endings) > best[0]:
+            best = (len(endings), program)
+        if best[0] == len(held):
+            break
+    return best[1] or None

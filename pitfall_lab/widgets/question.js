@@ -4,19 +4,29 @@
 const STYLE = `
 .pl-question { border: 1px solid var(--jp-border-color1, #bbb); border-left: 6px solid #0072B2; border-radius: 3px; padding: 8px 14px; margin: 6px 0;
   max-width: 64em; box-sizing: border-box; color: var(--jp-content-font-color1, #1a1a1a); font-family: var(--jp-content-font-family, sans-serif); line-height: 1.5 }
-.pl-question pre { background: var(--jp-layout-color2, #f3f3f3); padding: 6px 10px; overflow-x: auto; margin: 4px 0; font-family: var(--jp-code-font-family, monospace); font-size: 13px }
+.pl-question pre, .pl-question .pl-lines { background: var(--jp-layout-color2, #f3f3f3); padding: 6px 10px; overflow-x: auto; margin: 4px 0;
+  font-family: var(--jp-code-font-family, monospace); font-size: 13px }
 .pl-question .pl-number { color: var(--jp-content-font-color2, #595959); user-select: none }
-.pl-question fieldset { border: 0; padding: 0; margin: 8px 0 }
+.pl-question .pl-code { white-space: pre }
+.pl-question fieldset { border: 0; padding: 0; margin: 8px 0; min-width: 0 }
 .pl-question legend { font-weight: 600; padding: 0 }
 .pl-question label { display: flex; gap: 8px; align-items: baseline; min-height: 28px; padding: 2px 4px; cursor: pointer; overflow-wrap: anywhere }
 .pl-question label:focus-within { outline: 2px solid #0072B2 }
+.pl-question .pl-cells { display: grid; gap: 2px; overflow-x: auto; margin: 4px 0 }
+.pl-question .pl-cells label { border: 1px solid var(--jp-border-color1, #888); font-family: var(--jp-code-font-family, monospace); font-size: 13px; white-space: nowrap }
 .pl-question button { min-height: 28px; padding: 2px 14px; margin-right: 8px; cursor: pointer; font: inherit; color: inherit;
   background: var(--jp-layout-color1, #fff); border: 1px solid var(--jp-border-color1, #888); border-radius: 3px }
-.pl-question button:focus-visible { outline: 2px solid #0072B2; outline-offset: 2px }
+.pl-question button:focus-visible, .pl-question summary:focus-visible { outline: 2px solid #0072B2; outline-offset: 2px }
 .pl-question button:disabled { opacity: 0.6; cursor: default }
+.pl-question summary { cursor: pointer; min-height: 24px; padding: 2px 0 }
 .pl-question .pl-mark { flex: none; font-weight: 600 }
 .pl-question .pl-refutation { border-left: 3px dashed var(--jp-border-color1, #888); padding: 2px 12px; margin: 8px 0 }
 .pl-question .pl-refutation p { margin: 4px 0 }
+.pl-question .pl-worlds { overflow-x: auto; margin: 4px 0 }
+.pl-question table { border-collapse: collapse; font-size: 13px; margin: 0 }
+.pl-question th, .pl-question td { padding: 2px 10px; text-align: left; border: 1px solid var(--jp-border-color1, #888);
+  font-family: var(--jp-code-font-family, monospace); background: none }
+.pl-question td.pl-ghost { border-style: dashed; font-style: italic }
 `;
 
 // Keeps the notebook from taking arrow keys and letters. JupyterLab looks for it from the focused element upwards, and its own
@@ -25,35 +35,68 @@ const OWN_KEYS = "data-lm-suppress-shortcuts";
 
 function add(parent, tag, text, attributes = {}) {
   const node = document.createElement(tag);
-  if (tag === "input" || tag === "button" || "tabindex" in attributes) node.setAttribute(OWN_KEYS, "true");
+  if (["input", "button", "summary"].includes(tag) || "tabindex" in attributes) node.setAttribute(OWN_KEYS, "true");
   if (text !== undefined) node.textContent = text;
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   parent.append(node);
   return node;
 }
 
+const number = (line) => String(line).padStart(2);
+
 // The program with line numbers, because the answers speak of lines; the numbers are not part of a selection.
-function listing(parent, program) {
+function listing(parent, program, upTo = Infinity) {
   const pre = add(parent, "pre", undefined, { tabindex: "0" });
-  program.split("\n").forEach((line, index) => {
-    add(pre, "span", String(index + 1).padStart(2), { class: "pl-number" });
+  program.split("\n").slice(0, upTo).forEach((line, index) => {
+    add(pre, "span", number(index + 1), { class: "pl-number" });
     pre.append(`  ${line}\n`);
   });
+  return pre;
 }
 
-// One group of radio buttons; returns the chosen index (or -1) and a way to lock it and to mark each row.
-function group(form, legend, rows, name) {
+// One group of choices, of which one (radio buttons) or several (boxes; the last excludes the others) can be taken; returns the
+// chosen indices and a way to lock the group and to mark its rows. Rows with a line stand in the program itself.
+function group(form, legend, rows, name, { many = false, columns = 0, program = null } = {}) {
   const box = add(form, "fieldset");
   add(box, "legend", legend);
-  const inputs = rows.map((row, index) => {
-    const label = add(box, "label");
-    const input = add(label, "input", undefined, { type: "radio", name, value: String(index) });
-    add(label, "span", row.text);
-    return input;
+  const cells = columns ? add(box, "div", undefined, { class: "pl-cells", style: `grid-template-columns: repeat(${columns}, max-content)` }) : box;
+  const lines = program ? add(box, "div", undefined, { class: "pl-lines" }) : box;
+  const place = (index) => (rows[index].line ? lines : columns && index < rows.length - 1 ? cells : box);
+  const code = program ? program.split("\n") : [];
+  const starts = new Map(rows.map((row) => [row.line, row]));
+  const inputs = [];
+  const option = (index) => {
+    const row = rows[index];
+    const label = add(place(index), "label");
+    const input = add(label, "input", undefined, { type: many ? "checkbox" : "radio", name, value: String(index) });
+    if (row.line) {
+      input.setAttribute("aria-label", `${row.text}: ${code[row.line - 1].trim()}`);
+      add(label, "span", number(row.line), { class: "pl-number" });
+      add(label, "span", code[row.line - 1], { class: "pl-code" });
+    } else add(label, "span", row.text);
+    inputs[index] = input;
+  };
+  // Lines that no statement begins on are shown between the choices.
+  code.forEach((line, at) => {
+    if (starts.has(at + 1)) option(rows.indexOf(starts.get(at + 1)));
+    else {
+      const idle = add(lines, "div", undefined, { style: "padding: 2px 4px 2px 28px" });
+      add(idle, "span", `${number(at + 1)} `, { class: "pl-number" });
+      add(idle, "span", line, { class: "pl-code" });
+    }
   });
+  rows.forEach((row, index) => { if (!row.line) option(index); });
+  if (many) {
+    const none = inputs.length - 1;
+    box.addEventListener("change", (event) => {
+      if (!event.target.checked) return;
+      if (event.target === inputs[none]) inputs.slice(0, none).forEach((input) => { input.checked = false; });
+      else inputs[none].checked = false;
+    });
+  }
   return {
     inputs,
-    chosen: () => inputs.findIndex((input) => input.checked),
+    chosen: () => inputs.flatMap((input, index) => (input.checked ? [index] : [])),
     lock(right, yours) {
       inputs.forEach((input, index) => {
         input.disabled = true;
@@ -75,10 +118,51 @@ function refute(parent, refutation, words) {
   add(box, "pre", refutation.check, { tabindex: "0" });
 }
 
-function verdict(content, choice, reason) {
-  const words = content.words;
-  if (choice < 0) return words.skipped;
-  if (!content.choices[choice].right) return words.wrong;
+function table(parent, head, rows, caption) {
+  const frame = add(parent, "div", undefined, { class: "pl-worlds", tabindex: "0", role: "group", "aria-label": caption });
+  const grid = add(frame, "table");
+  const top = add(add(grid, "thead"), "tr");
+  head.forEach((text) => add(top, "th", text, { scope: "col" }));
+  const body = add(grid, "tbody");
+  for (const [what, yours, torch] of rows) {
+    const row = add(body, "tr");
+    add(row, "th", what, { scope: "row" });
+    add(row, "td", yours, { class: "pl-ghost" });
+    add(row, "td", torch);
+  }
+}
+
+// The program up to the first line after which the believed world and torch's differ; the prediction stays as a ghost beside it.
+function worlds(parent, prediction, content) {
+  const { words } = content;
+  add(parent, "p", words.until.replace("{line}", prediction.line), { style: "font-weight:600" });
+  listing(parent, content.program, prediction.line);
+  table(parent, [words.after.replace("{line}", prediction.line), words.your_world, words.torch_world], prediction.rows, words.until);
+}
+
+// What a wrong answer tells: the belief it fits and where its world ends, or the program that tells several beliefs apart.
+function diagnose(answer, prediction, content) {
+  const { words } = content;
+  if (!prediction) return;
+  if (prediction.rows) worlds(answer, prediction, content);
+  if (prediction.refutations.length > 1) add(answer, "p", words.several, { style: "font-weight:600" });
+  prediction.refutations.forEach((refutation) => refute(answer, refutation, words));
+  if (!prediction.separating) return;
+  add(answer, "p", words.apart, { style: "font-weight:600" });
+  listing(answer, prediction.separating.program);
+  const fold = add(answer, "details");
+  add(fold, "summary", words.open);
+  const rows = prediction.separating.endings.map(([belief, ending]) => [`“${belief}”`, ending, prediction.separating.torch]);
+  table(fold, [words.who, words.your_world, words.torch_world], rows, words.apart);
+}
+
+const same = (a, b) => a.length === b.length && a.every((one) => b.includes(one));
+const rightOf = (content) => content.choices.flatMap((choice, index) => (choice.right ? [index] : []));
+
+function verdict(content, marks, reason, prediction) {
+  const { words } = content;
+  if (!marks.length) return words.skipped;
+  if (!same(marks, rightOf(content))) return prediction ? words.wrong : `${words.wrong} ${words.unknown}`;
   if (!content.reasons.length) return words.right;
   return reason >= 0 && content.reasons[reason].right ? words.right_reason : words.wrong_reason;
 }
@@ -90,9 +174,11 @@ function render({ model, el }) {
   add(el, "style", STYLE);
   const root = add(el, "div", undefined, { class: "pl-question", lang: content.language, role: "group", "aria-label": words.title, [OWN_KEYS]: "true" });
   add(root, "div", words.title, { style: "font-weight:600" });
-  listing(root, content.program);
+  const inLines = content.kind === "line";
+  if (!inLines) listing(root, content.program);
   const form = add(root, "form");
-  const what = group(form, words.what, content.choices, `${name}-what`);
+  const many = content.kind === "changes";
+  const what = group(form, words.what, content.choices, `${name}-what`, { many, columns: content.columns, program: inLines ? content.program : null });
   const why = content.reasons.length ? group(form, words.because, content.reasons, `${name}-why`) : null;
   const commit = add(form, "button", words.commit, { type: "submit" });
   const skip = add(form, "button", words.skip, { type: "button" });
@@ -100,18 +186,19 @@ function render({ model, el }) {
   commit.disabled = true;
 
   // Both parts must be chosen before a prediction counts as one.
-  const complete = () => what.chosen() >= 0 && (!why || why.chosen() >= 0);
+  const complete = () => what.chosen().length > 0 && (!why || why.chosen().length > 0);
   form.addEventListener("change", () => { commit.disabled = !complete(); });
 
-  function reveal(choice, reason, skipped) {
+  function reveal(marks, reason, kept) {
     what.lock(words.torch, words.yours);
     if (why) why.lock(words.decides, words.yours);
     commit.disabled = true;
     skip.disabled = true;
-    add(answer, "p", verdict(content, choice, reason), { style: "font-weight:600" });
+    const prediction = content.predictions.find((one) => same(one.marks, marks));
+    add(answer, "p", verdict(content, marks, reason, prediction), { style: "font-weight:600" });
     if (content.message) add(answer, "pre", content.message, { tabindex: "0" });
-    if (choice >= 0) content.choices[choice].refutations.forEach((refutation) => refute(answer, refutation, words));
-    if (!skipped) record({ choice, reason, committed: true });
+    diagnose(answer, prediction, content);
+    if (!kept) record({ marks, choice: many ? -1 : marks[0], reason, committed: true });
   }
   // The kernel only keeps the answer; when it is gone, the question has been answered all the same.
   function record(answered) {
@@ -124,23 +211,28 @@ function render({ model, el }) {
   }
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    if (!commit.disabled && complete()) reveal(what.chosen(), why ? why.chosen() : -1, false);
+    if (!commit.disabled && complete()) reveal(what.chosen(), why ? why.chosen()[0] : -1, false);
   });
   skip.addEventListener("click", () => {
     record({ skipped: true });
-    reveal(-1, -1, true);
+    reveal([], -1, true);
   });
-  root.addEventListener("keydown", (event) => { if (event.key === "Escape") document.activeElement?.blur(); });
+  root.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") document.activeElement?.blur();
+    // Enter in a box does not commit by itself in every browser.
+    if (event.key === "Enter" && event.target.type === "checkbox" && !commit.disabled) { event.preventDefault(); form.requestSubmit(commit); }
+  });
   if (model.get("committed")) restore(what, why, model, reveal);
-  else if (model.get("skipped")) reveal(-1, -1, true);
+  else if (model.get("skipped")) reveal([], -1, true);
 }
 
 // A second view of the same question (or the same page reloaded) shows what was answered.
 function restore(what, why, model, reveal) {
-  const [choice, reason] = [model.get("choice"), model.get("reason")];
-  if (choice >= 0) what.inputs[choice].checked = true;
+  const marks = model.get("marks");
+  const reason = model.get("reason");
+  marks.forEach((index) => { what.inputs[index].checked = true; });
   if (why && reason >= 0) why.inputs[reason].checked = true;
-  reveal(choice, reason, true);
+  reveal(marks, reason, true);
 }
 
 export default { render };

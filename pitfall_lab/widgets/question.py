@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,14 +11,23 @@ from typing import Any
 import anywidget
 import traitlets
 
-from pitfall_lab.lessons import boxes
+from pitfall_lab.lessons import boxes, progress, worlds
 from pitfall_lab.lessons.misconceptions import Misconception
-from pitfall_lab.lessons.question import Choice, Question, pose
+from pitfall_lab.lessons.question import Kind, Prediction, Question, pose
+from pitfall_lab.lessons.worlds import TORCH
 from pitfall_lab.trace import Language, T
+
+ROWS, WIDTH = 4, 80
+"""How much of two worlds is shown: rows of the table, characters of a cell."""
 
 _WORDS: dict[str, T] = {
     "title": T(en="Predict before you run it", zh="先预测，再运行"),
     "what": T(en="What happens?", zh="会发生什么？"),
+    "shape": T(en="Which shape?", zh="形状是什么？"),
+    "gradient": T(en="Which shape has the gradient?", zh="梯度的形状是什么？"),
+    "version": T(en="Which version?", zh="版本是多少？"),
+    "line": T(en="Which line fails?", zh="哪一行失败？"),
+    "changes": T(en="Which of these does the last statement change?", zh="最后一条语句改变了其中哪些？"),
     "because": T(en="Because …", zh="因为……"),
     "commit": T(en="Commit", zh="提交"),
     "skip": T(en="Skip", zh="跳过"),
@@ -34,6 +44,16 @@ _WORDS: dict[str, T] = {
     "tempting": T(en="Why it is tempting:", zh="为什么容易这样想："),
     "fact": T(en="What breaks it:", zh="反驳它的事实："),
     "check": T(en="Try it yourself (it runs without an error):", zh="自己试一试（运行不会报错）："),
+    "unknown": T(
+        en="No misconception that is known here predicts this; it is kept for the author.", zh="已知的误解都不会这样预测；已为作者记下。"
+    ),
+    "until": T(en="Your world and torch's part at line {line}:", zh="你的世界与 torch 的世界在第 {line} 行分开："),
+    "after": T(en="after line {line}", zh="第 {line} 行之后"),
+    "your_world": T(en="your world", zh="你的世界"),
+    "torch_world": T(en="torch's world", zh="torch 的世界"),
+    "several": T(en="Your answer fits more than one belief. Which is yours?", zh="你的回答符合不止一种信念。哪一种是你的？"),
+    "apart": T(en="This program tells them apart. What does it print?", zh="这个程序能区分它们。它会输出什么？"),
+    "who": T(en="who believes", zh="持此信念者"),
     "open": T(en="Decide first, then open the answer.", zh="先自己判断，再打开答案。"),
 }
 
@@ -41,11 +61,13 @@ _WORDS: dict[str, T] = {
 class QuestionWidget(anywidget.AnyWidget):
     """A :class:`Question` to answer by keyboard or mouse; judged in the browser, so it works while the kernel is busy.
 
-    ``choice`` and ``reason`` hold the indices of the answer (-1: none), ``committed`` and ``skipped`` say how it was left.
+    ``marks`` holds the indices of the chosen answers, ``choice`` the only one (-1: none, or several), ``reason`` that of the fact;
+    ``committed`` and ``skipped`` say how the question was left. The answer is kept in the progress beside the notebook.
     """
 
     _esm = Path(__file__).with_name("question.js")
     _content = traitlets.Unicode("{}").tag(sync=True)
+    marks = traitlets.List(traitlets.Int()).tag(sync=True)
     choice = traitlets.Int(-1).tag(sync=True)
     reason = traitlets.Int(-1).tag(sync=True)
     committed = traitlets.Bool(False).tag(sync=True)
@@ -56,6 +78,29 @@ class QuestionWidget(anywidget.AnyWidget):
         self.question = question
         self.language = language
         super().__init__(_content=json.dumps(content(question, language), ensure_ascii=False))
+        self.observe(self._answered, names=["committed", "skipped"])
+
+    def _answered(self, change: Any) -> None:
+        """Keep the answer; a learner who answers must not see an error of ours."""
+        if change.new:
+            with contextlib.suppress(progress.ProgressError):
+                progress.keep(self.entry())
+
+    def entry(self) -> progress.Entry:
+        """Return the answer as the progress has it: what was chosen (and why), and the beliefs that it fits.
+
+        A wrong answer that fits no belief is kept in words, for the author of the question.
+        """
+        asked, marks = self.question, frozenset(self.marks)
+        right = marks == {n for n, choice in enumerate(asked.choices) if choice.right}
+        why = 0 <= self.reason < len(asked.reasons) and asked.reasons[self.reason].right
+        beliefs = next((p.beliefs for p in asked.predictions if p.marks == marks), ())
+        note = "skipped" if self.skipped else ""
+        if not right and not beliefs and not note:
+            note = "; ".join(asked.choices[n].text.en for n in sorted(marks) if 0 <= n < len(asked.choices))
+        held, total = right + (right and why), 1 + bool(asked.reasons)
+        keys = tuple(m.key for m in beliefs)
+        return progress.Entry(progress.chapter_here(), f"q-{asked.key}", "question", held, total, keys, note=note)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Return the widget beside its twins without a kernel: HTML with the answer folded away, and plain text."""
@@ -66,30 +111,58 @@ class QuestionWidget(anywidget.AnyWidget):
 
 
 def question(
-    program: str, ask: str, because: bool = True, beliefs: Iterable[str] | None = None, language: Language = "en"
+    program: str,
+    ask: str = "None",
+    because: bool = True,
+    beliefs: Iterable[str] | None = None,
+    language: Language = "en",
+    *,
+    kind: Kind = "value",
 ) -> QuestionWidget:
     """Ask what ``ask`` is after ``program`` (or which line raises), and because of which fact.
 
-    Right and wrong answers are computed: see :func:`pitfall_lab.lessons.question.pose`.
+    ``kind`` asks for something else: its shape, the shape of its gradient, its version, the line that fails, or what the last statement
+    changes. Right and wrong answers are computed: see :func:`pitfall_lab.lessons.question.pose`.
     """
-    return QuestionWidget(pose(program, ask, because, beliefs), language)
+    return QuestionWidget(pose(program, ask, because, beliefs, kind), language)
 
 
 def content(asked: Question, language: Language) -> dict[str, Any]:
     """Return everything the browser needs, as plain data in one language."""
     return {
         "language": language,
-        "words": {key: word.say(language) for key, word in _WORDS.items()},
+        "kind": asked.kind,
+        "columns": asked.columns,
+        "words": {key: word.say(language) for key, word in _words(asked).items()},
         "program": asked.program,
         "message": asked.message,
-        "choices": [_choice(c, language) for c in asked.choices],
+        "choices": [{"text": c.text.say(language), "right": c.right, "line": c.line} for c in asked.choices],
+        "predictions": [_prediction(p, language) for p in asked.predictions],
         "reasons": [{"text": r.text.say(language), "right": r.right} for r in asked.reasons],
     }
 
 
-def _choice(choice: Choice, language: Language) -> dict[str, Any]:
-    """Return one choice with the refutations of the beliefs that predict it."""
-    return {"text": choice.text.say(language), "right": choice.right, "refutations": [_refutation(m, language) for m in choice.beliefs]}
+def _words(asked: Question) -> dict[str, T]:
+    """Return the widget's words, with the sentence that asks for this kind of answer."""
+    return _WORDS if asked.kind == "value" else {**_WORDS, "what": _WORDS[asked.kind]}
+
+
+def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
+    """Return a wrong answer with the refutations of the beliefs that predict it, and where their worlds part."""
+    said: dict[str, Any] = {"marks": sorted(prediction.marks), "refutations": [_refutation(m, language) for m in prediction.beliefs]}
+    if prediction.parting is not None:
+        rows = [[_short(text) for text in row] for row in prediction.parting.rows[:ROWS]]
+        said |= {"line": prediction.parting.line, "rows": rows}
+    if prediction.separating is not None:
+        source = prediction.separating
+        endings = [[m.belief.say(language), _short(str(worlds.ending(source, m(TORCH))))] for m in prediction.beliefs]
+        said["separating"] = {"program": source.rstrip(), "torch": _short(str(worlds.ending(source, TORCH))), "endings": endings}
+    return said
+
+
+def _short(text: str) -> str:
+    """Return a text that fits a cell of a table."""
+    return text if len(text) <= WIDTH else text[: WIDTH - 2] + " …"
 
 
 def _refutation(m: Misconception, language: Language) -> dict[str, str]:
@@ -100,7 +173,8 @@ def _refutation(m: Misconception, language: Language) -> dict[str, str]:
 
 def page(asked: Question, language: Language) -> str:
     """Return the question as HTML without scripts; the answer is folded away."""
-    word = {key: value.say(language) for key, value in _WORDS.items()}
+    word = {key: value.say(language) for key, value in _words(asked).items()}
+    right = [c.text.say(language) for c in asked.choices if c.right]
     return boxes.box(
         "question-static",
         language,
@@ -110,7 +184,7 @@ def page(asked: Question, language: Language) -> str:
         boxes.line(word["because"]) + boxes.items([r.text.say(language) for r in asked.reasons]) if asked.reasons else "",
         boxes.fold(
             word["open"],
-            boxes.items([asked.answer.text.say(language), *(r.text.say(language) for r in asked.reasons if r.right)]),
+            boxes.items([*right, *(r.text.say(language) for r in asked.reasons if r.right)]),
             boxes.listing(asked.message, wrapped=True) if asked.message else "",
         ),
     )
@@ -123,8 +197,10 @@ def _numbered(program: str) -> str:
 
 def text(asked: Question, language: Language) -> str:
     """Return the question as plain text, its answer on the last line."""
-    lines = [_WORDS["title"].say(language), _numbered(asked.program), _WORDS["what"].say(language)]
-    lines += [f"  ( ) {c.text.say(language)}" for c in asked.choices]
+    word = {key: value.say(language) for key, value in _words(asked).items()}
+    box = "[ ]" if asked.kind == "changes" else "( )"
+    lines = [word["title"], _numbered(asked.program), word["what"]]
+    lines += [f"  {box} {c.text.say(language)}" for c in asked.choices]
     if asked.reasons:
-        lines += [_WORDS["because"].say(language), *(f"  ( ) {r.text.say(language)}" for r in asked.reasons)]
-    return "\n".join([*lines, f"✓ {asked.answer.text.say(language)}"])
+        lines += [word["because"], *(f"  ( ) {r.text.say(language)}" for r in asked.reasons)]
+    return "\n".join([*lines, "✓ " + ", ".join(c.text.say(language) for c in asked.choices if c.right)])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from pitfall_lab import shadow
+from pitfall_lab.lessons import progress, worlds
 from pitfall_lab.lessons.live import execute
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
-from pitfall_lab.lessons.question import Outcome, pose
+from pitfall_lab.lessons.question import Outcome, Question, pose
 from pitfall_lab.trace import T
 from pitfall_lab.widgets.question import content, page, question, text
 
@@ -151,6 +153,140 @@ def test_asking_leaves_the_random_stream_alone() -> None:
     assert torch.equal(torch.rand(1), expected)
 
 
+# ---------------------------------------------------------------- other kinds of questions
+
+GRID = """
+import torch
+
+grid = torch.zeros(2, 3)
+row = grid[0]
+flat = grid.t().reshape(6)
+row.add_(1)
+"""
+
+
+def said(posed: Question, *, right: bool = True) -> list[str]:
+    return [c.text.en for c in posed.choices if c.right == right]
+
+
+def test_a_shape_is_asked_for_among_the_shapes_of_the_program() -> None:
+    posed = pose("import torch\nerror = torch.zeros(4, 1) - torch.ones(4)\n", "error", kind="shape")
+    assert said(posed) == ["error.shape is (4, 4)"]
+    paired = next(c for c in posed.choices if c.beliefs)
+    assert (paired.text.en, paired.beliefs) == ("error.shape is (4, 1)", (MISCONCEPTIONS["equal_counts_pair_up"],))
+    plain = pose(GRID, "grid - row", kind="shape")
+    assert said(plain) == ["(grid - row).shape is (2, 3)"]
+    assert {"(grid - row).shape is (3,)", "(grid - row).shape is (6,)"} <= set(said(plain, right=False))
+
+
+def test_the_shape_of_a_gradient_is_that_of_its_leaf_whatever_was_broadcast() -> None:
+    program = "import torch\nb = torch.zeros(3, requires_grad=True)\nout = torch.ones(4, 3) + b\nout.sum().backward()\n"
+    posed = pose(program, "b", kind="gradient")
+    assert said(posed) == ["b.grad.shape is (3,)"]
+    assert {"b.grad is None", "b.grad.shape is (4, 3)"} <= set(said(posed, right=False))
+    none = pose(program.replace(".sum().backward()", ".sum()"), "b", kind="gradient")
+    assert said(none) == ["b.grad is None"]
+
+
+def test_a_version_is_asked_for_beside_its_neighbours() -> None:
+    posed = pose(GRID, "grid", kind="version")
+    assert said(posed) == ["grid._version is 1"]
+    assert {"grid._version is 0", "grid._version is 2"} <= set(said(posed, right=False))
+    (wrong,) = [c for c in posed.choices if c.beliefs]
+    assert {m.key for m in wrong.beliefs} == {"views_copy", "views_have_own_version"}
+
+
+def test_the_line_that_fails_is_chosen_among_all_lines() -> None:
+    posed = pose(SAVED, kind="line")
+    assert [c.line for c in posed.choices] == [1, 3, 4, 5, 6, None]
+    assert posed.answer.line == 6
+    assert MISCONCEPTIONS["inplace_never_breaks_backward"] in posed.choices[-1].beliefs
+    assert pose(BACKUP, kind="line").answer.text.en == "no line fails"
+
+
+def test_what_changes_is_several_names_and_beliefs_predict_other_ones() -> None:
+    posed = pose(GRID, "grid, row, flat", kind="changes")
+    assert said(posed) == ["grid = [[0, 0, 0], [0, 0, 0]]", "row = [0, 0, 0]"]
+    fits = {tuple(m.key for m in p.beliefs): sorted(p.marks) for p in posed.predictions}
+    assert fits["views_copy",] == [1]
+    assert fits["reshape_never_copies",] == [0, 1, 2]
+    assert posed.columns == 0
+
+
+def test_what_changes_may_be_cells_or_nothing() -> None:
+    posed = pose(GRID, "grid", kind="changes")
+    assert said(posed) == [f"grid[0, {n}] = 0" for n in range(3)]
+    assert posed.columns == 3
+    (copied,) = [p for p in posed.predictions if MISCONCEPTIONS["views_copy"] in p.beliefs]
+    assert copied.marks == {6}
+    assert said(pose(GRID, "flat", kind="changes")) == ["none of them"]
+
+
+@pytest.mark.parametrize(
+    ("program", "ask", "kind"),
+    [
+        (SAVED, "x, h", "changes"),
+        (GRID, "grid", "colour"),
+        ("import torch\nx = torch.zeros(99)\nx += 1", "x", "changes"),
+        (GRID, "1", "shape"),
+    ],
+)
+def test_a_question_without_an_answer_is_a_mistake_of_the_lesson(program: str, ask: str, kind: str) -> None:
+    with pytest.raises((ValueError, AttributeError)):
+        pose(program, ask, kind=kind)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- diagnosis
+
+
+def test_an_answer_that_fits_one_belief_shows_where_its_world_leaves_torchs() -> None:
+    posed = pose(BACKUP, "best.tolist()", beliefs=["detach_copies", "backward_overwrites_grad"])
+    (one,) = posed.predictions
+    assert [m.key for m in one.beliefs] == ["detach_copies"]
+    assert one.parting is not None
+    assert one.parting.line == 6
+    assert one.parting.rows[0] == ("best", "[1, 2]", "[0.5, 1.5]")
+    assert one.separating is None
+    said = content(posed, "en")["predictions"][0]
+    assert (said["line"], said["rows"][0]) == (6, ["best", "[1, 2]", "[0.5, 1.5]"])
+
+
+def test_an_answer_that_fits_several_beliefs_gets_the_program_that_tells_them_apart() -> None:
+    posed = pose(GRID, "grid", kind="version")
+    (several,) = posed.predictions
+    assert several.parting is None
+    assert several.separating is not None
+    endings = {str(worlds.ending(several.separating, m(shadow.TORCH))) for m in several.beliefs}
+    assert len(endings) == len(several.beliefs) == 2
+    shown = content(posed, "zh")["predictions"][0]["separating"]
+    assert [belief for belief, _ in shown["endings"]] == [m.belief.zh for m in several.beliefs]
+    assert str(worlds.real(several.separating)) == shown["torch"]
+
+
+def test_answers_are_kept_and_one_that_fits_no_belief_is_kept_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JPY_SESSION_NAME", "somewhere/05-copies-and-views.ipynb")
+    posed = pose(BACKUP, "best.tolist()")
+    index = {"right": posed.choices.index(posed.answer)}
+    index["belief"] = next(n for n, c in enumerate(posed.choices) if c.beliefs)
+    index["unknown"] = next(n for n, c in enumerate(posed.choices) if not c.right and not c.beliefs)
+    fact = next(n for n, r in enumerate(posed.reasons) if r.right)
+    for name, n in index.items():
+        shown = question(BACKUP, "best.tolist()")
+        shown.marks, shown.reason = [n], fact
+        shown.committed = True
+        assert progress.load(tmp_path).entries[-1].held == (2 if name == "right" else 0)
+    question(BACKUP, "best.tolist()").skipped = True
+    right, belief, unknown, skipped = progress.load(tmp_path).entries
+    assert {e.item for e in (right, belief, unknown, skipped)} == {f"q-{posed.key}"}
+    assert right.solved
+    assert right.chapter == "05"
+    assert "detach_copies" in belief.beliefs
+    assert (belief.note, right.note, skipped.note) == ("", "", "skipped")
+    assert unknown.note == posed.choices[index["unknown"]].text.en
+    assert not unknown.beliefs
+
+
 # ---------------------------------------------------------------- the widget
 
 HOSTILE = "import torch\nname = '</script><img src=x onerror=alert(1)> `中文` 🔥'\nt = torch.zeros(2)\n"
@@ -173,7 +309,7 @@ def test_the_widget_carries_its_twins_and_plain_data_only() -> None:
     assert data["language"] == "zh"
     assert data["words"]["commit"] == "提交"
     assert sum(c["right"] for c in data["choices"]) == 1
-    assert (shown.choice, shown.reason, shown.committed, shown.skipped) == (-1, -1, False, False)
+    assert (shown.marks, shown.choice, shown.reason, shown.committed, shown.skipped) == ([], -1, -1, False, False)
 
 
 def test_the_text_twin_ends_with_the_answer() -> None:
@@ -182,6 +318,6 @@ def test_the_text_twin_ends_with_the_answer() -> None:
 
 def test_every_wrong_answer_that_fits_a_belief_carries_its_refutation() -> None:
     data = content(pose(BACKUP, "best.tolist()"), "en")
-    refutations = [r for c in data["choices"] for r in c["refutations"]]
+    refutations = [r for p in data["predictions"] for r in p["refutations"]]
     assert {"belief", "tempting", "fact", "check"} == set(refutations[0])
     assert any(r["belief"] == "I think detach() gives me a copy." for r in refutations)

@@ -96,7 +96,7 @@ def test_two_worlds_part_at_the_first_line_that_differs() -> None:
         "import torch\nw = torch.ones(2, requires_grad=True)\nbest = w.detach()\nwith torch.no_grad():\n    w -= 0.5\nw.sum().backward()\n"
     )
     found = worlds.parting(program, MISCONCEPTIONS["detach_copies"])
-    assert found == worlds.Parting(5, (("best", "[1.0, 1.0]", "[0.5, 0.5]"), ("best._version", "0", "1")))
+    assert found == worlds.Parting(5, (("best", "[1, 1]", "[0.5, 0.5]"), ("best._version", "0", "1")))
     assert worlds.parting(program, MISCONCEPTIONS["reshape_never_copies"]) is None
 
 
