@@ -1,0 +1,146 @@
+"""Chapter 6: what is recorded, and where the record ends."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, runs, true
+from pitfall_lab.trace import T
+
+_NODE = '''\
+def node(expression):
+    """The name of an expression's grad_fn."""
+    a, b = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
+    made = eval(expression, {"torch": torch, "a": a, "b": b})
+    return None if made.grad_fn is None else made.grad_fn.name()
+'''
+
+_NODES = {
+    "a": None,
+    "a * b": "MulBackward0",
+    "(a * b).sum()": "SumBackward0",
+    "a.exp() + b": "AddBackward0",
+    "(a + b).detach()": None,
+    "a.clone()": "CloneBackward0",
+    "a > b": None,
+    "torch.tensor(a.tolist())": None,
+}
+
+
+def _names(answers: dict[str, str | None]) -> str:
+    rows = "".join(f'    "{expression}": {answer!r},\n' for expression, answer in answers.items()).replace("'", '"')
+    return f"nodes = {{\n{rows}}}\n"
+
+
+_GRAPHS = (
+    "a, b, c = (torch.rand(2, requires_grad=True) for _ in range(3))\nk = torch.rand(2)\n"
+    "results = [(a * b + a).sum(), a * k, (a * b).detach() + c, ((a + b) * (b + c)).exp().mean(), a.clone()]"
+)
+
+_WEIGHTED = "def weighted_loss(model, x, y):\n    predicted = model(x)\n"
+
+EXERCISES = (
+    Exercise(
+        key="6.1",
+        kind="predict",
+        title=T(en="Who has a node?", zh="谁有节点？"),
+        task=T(
+            en="`a` and `b` are leaves that require grad. Write the name of each expression's `grad_fn`, or `None`.",
+            zh="`a` 和 `b` 是需要梯度的叶子。请写出每个表达式的 `grad_fn` 名称，或 `None`。",
+        ),
+        given=_names(dict.fromkeys(_NODES, "?")),
+        setup=_NODE,
+        properties=tuple(Property(T(en=e, zh=e), equal(f"nodes[{e!r}]", f"node({e!r})", tell=False)) for e in _NODES),
+        hints=(
+            T(en="The *last* operation of an expression gives the name.", zh="名称由表达式的*最后*一个操作决定。"),
+            T(en="The names in section 2 show the pattern: MulBackward0.", zh="第 2 节里的名称显示了规律：MulBackward0。"),
+            T(
+                en="Four have none: a leaf, what was detached, a comparison, and what was made of plain numbers.",
+                zh="有四个没有：叶子、被分离的、比较的结果，以及由普通数字构成的。",
+            ),
+        ),
+        right=(_names(_NODES), f"nodes = dict({list(_NODES.items())!r})\n"),
+        wrong=(
+            _names(dict.fromkeys(_NODES, None)),
+            _names({**_NODES, "a": "AccumulateGrad"}),
+            _names({**_NODES, "a.exp() + b": "ExpBackward0"}),
+        ),
+    ),
+    Exercise(
+        key="6.2",
+        kind="write",
+        title=T(en="Count the leaves", zh="数一数叶子"),
+        task=T(
+            en="Write `leaves(result)`: how many different leaves can backward reach? A leaf that is used twice counts once.",
+            zh="编写 `leaves(result)`：backward 能到达多少个不同的叶子？用了两次的叶子只算一次。",
+        ),
+        given="def leaves(result):\n    return len(result.grad_fn.next_functions)\n",
+        inputs=_GRAPHS,
+        drive="counts = [leaves(result) for result in results]",
+        properties=(
+            Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
+            Property(T(en="a product and a sum: 2", zh="积与和：2"), true("counts[0] == 2", T(en="another number", zh="数目不对"))),
+            Property(T(en="one factor is a constant: 1", zh="一个因子是常量：1"), true("counts[1] == 1", T(en="another number", zh="数目不对"))),
+            Property(T(en="behind detach there is nothing: 1", zh="detach 之后没有路：1"), true("counts[2] == 1", T(en="another number", zh="数目不对"))),
+            Property(T(en="a deeper graph: 3", zh="更深的图：3"), true("counts[3] == 3", T(en="another number", zh="数目不对"))),
+            Property(
+                T(en="a chain of thirty operations", zh="三十个操作的链"),
+                as_solved("count", drive="t = a\nfor _ in range(30):\n    t = t * b + c\ncount = leaves(t)"),
+            ),
+        ),
+        hints=(
+            T(en="Start at `result.grad_fn` and follow `next_functions`; some entries are `None`.", zh="从 `result.grad_fn` 出发，沿 `next_functions` 走；有些项是 `None`。"),
+            T(en="Only the nodes at the ends, *AccumulateGrad*, have an attribute `variable`: their leaf.", zh="只有末端的 *AccumulateGrad* 节点有 `variable` 属性，即它的叶子。"),
+            T(
+                en="Keep a set of the nodes that you have seen, and do not visit one twice: in a graph the ways meet again, and their number explodes.",
+                zh="用集合记住已见过的节点，不要重复访问：图中的路会再次汇合，否则路的数目会爆炸。",
+            ),
+        ),
+        right=(
+            "def leaves(result):\n    seen, todo = set(), [result.grad_fn]\n    while todo:\n        node = todo.pop()\n"
+            "        if node is not None and node not in seen:\n            seen.add(node)\n            todo += [n for n, _ in node.next_functions]\n"
+            "    return sum(hasattr(node, 'variable') for node in seen)\n",
+            "def leaves(result):\n    seen = {}\n\n    def walk(node):\n        if node is None or node in seen:\n            return\n"
+            "        seen[node] = 'AccumulateGrad' in node.name()\n        for behind, _ in node.next_functions:\n            walk(behind)\n\n"
+            "    walk(result.grad_fn)\n    return sum(seen.values())\n",
+        ),
+        wrong=(
+            "def leaves(result):\n    return 2\n",
+            "def leaves(result):\n    return sum(node is not None for node, _ in result.grad_fn.next_functions)\n",
+            "def leaves(result):\n    def walk(node):\n        if node is None:\n            return 0\n        if hasattr(node, 'variable'):\n"
+            "            return 1\n        return sum(walk(n) for n, _ in node.next_functions) if len(node.next_functions) < 9 else 0\n\n"
+            "    return min(walk(result.grad_fn), 4)\n",
+        ),
+    ),
+    Exercise(
+        key="6.3",
+        kind="find-and-fix",
+        title=T(en="One value leaves the graph", zh="有一个值离开了计算图"),
+        task=T(
+            en="`weighted_loss` divides the loss by the mean size of the predictions. Its value is right, its gradient is not. Find out why, and fix it.",
+            zh="`weighted_loss` 用预测值的平均大小去除损失。数值正确，梯度却不对。请找出原因并修好。",
+        ),
+        given=_WEIGHTED + "    size = predicted.abs().mean().item()\n    return (predicted - y).square().mean() / size\n",
+        inputs="model = nn.Linear(3, 1)\nx, y = torch.randn(6, 3), torch.randn(6, 1)",
+        drive="loss = weighted_loss(model, x, y)\nloss.backward()",
+        properties=(
+            Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
+            Property(T(en="the value is right", zh="数值正确"), as_solved("loss")),
+            Property(T(en="the gradient of the weight is right", zh="权重的梯度正确"), as_solved("model.weight.grad")),
+            Property(T(en="the gradient of the bias is right", zh="偏置的梯度正确"), as_solved("model.bias.grad")),
+        ),
+        hints=(
+            T(en="Which of the values is a number and not a tensor?", zh="哪个值是数而不是张量？"),
+            T(en="Section 5: what is taken out by `item()` is a constant for backward.", zh="第 5 节：用 `item()` 取出的值对 backward 来说是常量。"),
+            T(en="Leave `.item()` out; a 0-dim tensor divides as well.", zh="去掉 `.item()`；零维张量同样可以做除数。"),
+        ),
+        right=(
+            _WEIGHTED + "    size = predicted.abs().mean()\n    return (predicted - y).square().mean() / size\n",
+            _WEIGHTED + "    return F.mse_loss(predicted, y) * predicted.numel() / predicted.abs().sum()\n",
+        ),
+        wrong=(
+            _WEIGHTED + "    size = torch.tensor(predicted.abs().mean().item(), requires_grad=True)\n    return (predicted - y).square().mean() / size\n",
+            _WEIGHTED + "    size = predicted.abs().mean().detach()\n    return (predicted - y).square().mean() / size\n",
+            _WEIGHTED + "    return (predicted - y).square().mean()\n",
+            "def weighted_loss(model, x, y):\n    predicted = model(x).detach()\n    return (predicted - y).square().mean() / predicted.abs().mean()\n",
+        ),
+    ),
+)

@@ -1,0 +1,207 @@
+"""Chapter 11: the same memory, the same graph, both or neither."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import (
+    Exercise,
+    Property,
+    as_solved,
+    equal,
+    fails,
+    not_shared,
+    runs,
+    true,
+    unchanged,
+)
+from pitfall_lab.trace import T
+
+_FACTS = '''\
+def facts(expression):
+    """Does the result share memory with w or h, and does a gradient flow back through it?"""
+    w = torch.randn(3, requires_grad=True)
+    h = w * 2
+    t = eval(expression, {"w": w, "h": h})
+    own = {source.untyped_storage().data_ptr() for source in (w, h)}
+    return (t.untyped_storage().data_ptr() in own, t.requires_grad)
+'''
+
+_EXPRESSIONS = {
+    "h.clone()": (False, True),
+    "h.detach()": (True, False),
+    "h.detach().clone()": (False, False),
+    "w.view(3, 1)": (True, True),
+    "h.data": (True, False),
+    "h.detach()[1:]": (True, False),
+    "h.detach() * 1": (False, False),
+}
+
+
+def _answers(answers: dict[str, tuple[object, object]]) -> str:
+    rows = "".join(f'    "{expression}": {answer},\n' for expression, answer in answers.items())
+    return f"shares_and_flows = {{\n{rows}}}\n"
+
+
+_STEP = '''\
+def step(weight):
+    """One step of gradient descent on the sum of squares."""
+    weight.square().sum().backward()
+    with torch.no_grad():
+        weight -= 0.1 * weight.grad
+    weight.grad = None
+'''
+
+_FOLLOW = "def follow(weight, step, steps, decay):\n"
+
+EXERCISES = (
+    Exercise(
+        key="11.1",
+        kind="predict",
+        title=T(en="Memory and graph", zh="内存与计算图"),
+        task=T(
+            en="`w` is a leaf that requires grad, `h = w * 2`. For each expression write `(shares memory with its source, a gradient flows back)`.",
+            zh="`w` 是需要梯度的叶子，`h = w * 2`。请为每个表达式填写 `(是否与来源共享内存, 梯度能否流回)`。",
+        ),
+        given=_answers(dict.fromkeys(_EXPRESSIONS, (None, None))),
+        setup=_FACTS,
+        properties=tuple(
+            Property(T(en=e, zh=e), equal(f"tuple(shares_and_flows[{e!r}])", f"facts({e!r})", tell=False)) for e in _EXPRESSIONS
+        ),
+        hints=(
+            T(en="The table of section 1 holds the first three.", zh="前三个就在第 1 节的表里。"),
+            T(en="A view shares memory and stays in the graph; arithmetic always makes new memory.", zh="视图共享内存并留在图中；算术运算总是产生新内存。"),
+            T(
+                en="After `detach()` or `.data` nothing flows back, whatever is done with the result. A slice of a shared tensor is still shared.",
+                zh="在 `detach()` 或 `.data` 之后，无论再做什么，梯度都不会流回。共享张量的切片仍然共享。",
+            ),
+        ),
+        right=(_answers(_EXPRESSIONS), f"shares_and_flows = dict({list(_EXPRESSIONS.items())!r})\n"),
+        wrong=(
+            _answers(dict.fromkeys(_EXPRESSIONS, (True, False))),
+            _answers({**_EXPRESSIONS, "h.detach()": (False, False)}),
+            _answers({**_EXPRESSIONS, "h.clone()": (False, False)}),
+        ),
+    ),
+    Exercise(
+        key="11.2",
+        kind="find-and-fix",
+        title=T(en="An average that does not lag", zh="不会滞后的平均值"),
+        task=T(
+            en="`follow` keeps a running average of a weight. At the end the average equals the weight. Find out why, and fix it; "
+            "the average must not take part in any graph.",
+            zh="`follow` 维护权重的滑动平均，但最后平均值等于权重本身。请找出原因并修好；平均值不应属于任何计算图。",
+        ),
+        given=_FOLLOW + "    average = weight.detach()\n    for _ in range(steps):\n        step(weight)\n"
+        "        average.lerp_(weight, 1 - decay)\n    return average\n",
+        setup=_STEP,
+        inputs="weight = torch.randn(3, requires_grad=True)",
+        drive="average = follow(weight, step, 4, 0.9)",
+        properties=(
+            Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
+            Property(T(en="the average is right", zh="平均值正确"), as_solved("average")),
+            Property(T(en="the weight is trained as without the average", zh="权重的训练不受影响"), as_solved("weight")),
+            Property(T(en="the average has memory of its own", zh="平均值有自己的内存"), not_shared("average", "weight")),
+            Property(
+                T(en="the average is outside of every graph", zh="平均值不在任何计算图中"),
+                true("not average.requires_grad", T(en="it requires grad", zh="它需要梯度")),
+            ),
+        ),
+        hints=(
+            T(en="What does `lerp_` write into, and who else reads that memory?", zh="`lerp_` 写入了哪里？还有谁在读那块内存？"),
+            T(en="There are two faults: the memory is shared, and the weight brings its graph into the average.", zh="有两处错误：内存共享，而且权重把计算图带进了平均值。"),
+            T(
+                en="Start with `weight.detach().clone()`, and hand `weight.detach()` to `lerp_`.",
+                zh="从 `weight.detach().clone()` 开始，并把 `weight.detach()` 交给 `lerp_`。",
+            ),
+        ),
+        right=(
+            _FOLLOW + "    average = weight.detach().clone()\n    for _ in range(steps):\n        step(weight)\n"
+            "        average.lerp_(weight.detach(), 1 - decay)\n    return average\n",
+            _FOLLOW + "    average = weight.detach().clone()\n    for _ in range(steps):\n        step(weight)\n"
+            "        with torch.no_grad():\n            average = decay * average + (1 - decay) * weight\n    return average\n",
+        ),
+        wrong=(
+            _FOLLOW + "    average = weight.clone()\n    for _ in range(steps):\n        step(weight)\n"
+            "        average = average.lerp(weight, 1 - decay)\n    return average\n",
+            _FOLLOW + "    average = weight.detach()\n    for _ in range(steps):\n        step(weight)\n"
+            "        average.lerp_(weight.detach(), 1 - decay)\n    return average\n",
+            _FOLLOW + "    for _ in range(steps):\n        step(weight)\n    return weight.detach().clone()\n",
+            _FOLLOW + "    return torch.zeros(3)\n",
+        ),
+    ),
+    Exercise(
+        key="11.3",
+        kind="write",
+        title=T(en="Only one side learns", zh="只有一方学习"),
+        task=T(
+            en="`consistency(student, teacher)` is the mean of the squared difference. Only the student may learn from it. The teacher's output is used "
+            "elsewhere too: it keeps its graph and its values.",
+            zh="`consistency(student, teacher)` 是差的平方的均值，只允许学生从中学习。教师的输出还要用在别处：它的计算图和数值都要保留。",
+        ),
+        given="def consistency(student, teacher):\n    return (student - teacher.clone()).square().mean()\n",
+        inputs="a, b = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)\nstudent, teacher = a * 2, b * 3",
+        drive="loss = consistency(student, teacher)\nloss.backward()",
+        properties=(
+            Property(T(en="the value is right", zh="数值正确"), as_solved("loss")),
+            Property(T(en="the student learns", zh="学生在学习"), as_solved("a.grad")),
+            Property(T(en="the teacher does not", zh="教师不学习"), true("b.grad is None", T(en="the teacher got a gradient", zh="教师得到了梯度"))),
+            Property(
+                T(en="the teacher's output still has its own way back", zh="教师的输出仍有自己的回传路径"),
+                as_solved("b.grad", drive="loss = consistency(student, teacher)\n(loss + teacher.sum()).backward()"),
+            ),
+            Property(T(en="the teacher's output is unchanged", zh="教师的输出没有改变"), unchanged("teacher")),
+        ),
+        hints=(
+            T(en="Which of the four ways of section 1 keeps the value and cuts the graph?", zh="第 1 节的四种方式中，哪一种保留数值而切断计算图？"),
+            T(en="Nothing is written here, so nothing has to be copied.", zh="这里没有写入，所以不需要复制。"),
+            T(en="`teacher.detach()` for this one use; the name `teacher` outside keeps its graph.", zh="只在这一处用 `teacher.detach()`；外面的 `teacher` 仍保留计算图。"),
+        ),
+        right=(
+            "def consistency(student, teacher):\n    return (student - teacher.detach()).square().mean()\n",
+            "def consistency(student, teacher):\n    return F.mse_loss(student, teacher.detach().clone())\n",
+        ),
+        wrong=(
+            "def consistency(student, teacher):\n    return (student - teacher.detach_()).square().mean()\n",
+            "def consistency(student, teacher):\n    with torch.no_grad():\n        return (student - teacher).square().mean()\n",
+            "def consistency(student, teacher):\n    return (student.detach() - teacher).square().mean()\n",
+            "def consistency(student, teacher):\n    difference = teacher.detach()\n    difference -= student.detach()\n"
+            "    return student.sum() * 0 + difference.square().mean()\n",
+        ),
+    ),
+    Exercise(
+        key="11.4",
+        kind="make-it-fail",
+        title=T(en="Nothing to do with the gradient?", zh="与梯度再无关系？"),
+        task=T(
+            en="`spoil` gets `h.detach()`, where `h = torch.exp(x)`; then `h.sum().backward()` runs. Write **once** into what `spoil` gets, so that "
+            "backward raises.",
+            zh="`spoil` 得到 `h.detach()`，其中 `h = torch.exp(x)`；随后执行 `h.sum().backward()`。请对 `spoil` 得到的张量写入**一次**，使 backward 报错。",
+        ),
+        given="def spoil(kept):\n    kept = kept * 0               # harmless\n",
+        inputs="x = torch.randn(3, requires_grad=True)",
+        drive="h = torch.exp(x)\nspoil(h.detach())\nh.sum().backward()",
+        properties=(
+            Property(T(en="backward raises", zh="backward 报错"), fails("RuntimeError")),
+            Property(T(en="because a saved tensor was modified", zh="因为保存的张量被修改"), fails("saved-tensor-modified")),
+            Property(
+                T(en="by exactly one write", zh="恰好一次写入"),
+                true("h._version == 1", T(en="the version of h is not 1", zh="h 的版本不是 1")),
+            ),
+        ),
+        hints=(
+            T(en="`kept = kept * 0` makes a new tensor and moves a name. Which spelling writes?", zh="`kept = kept * 0` 产生新张量并移动名字。哪种写法才是写入？"),
+            T(en="`detach()` shares memory *and* version counter with `h`, and `exp` has saved `h`.", zh="`detach()` 与 `h` 共享内存*和*版本计数器，而 `exp` 保存了 `h`。"),
+            T(en="`kept.zero_()`, or `kept[0] = 1`.", zh="`kept.zero_()`，或 `kept[0] = 1`。"),
+        ),
+        right=(
+            "def spoil(kept):\n    kept.zero_()\n",
+            "def spoil(kept):\n    kept[0] = 1.0\n",
+            "def spoil(kept):\n    kept *= 2\n",
+        ),
+        wrong=(
+            "def spoil(kept):\n    kept.data.zero_()\n",
+            "def spoil(kept):\n    raise RuntimeError('modified by an inplace operation')\n",
+            "def spoil(kept):\n    kept.mul_(2)\n    kept.mul_(0.5)\n",
+            "def spoil(kept):\n    kept.clone().zero_()\n",
+        ),
+    ),
+)
