@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -167,8 +168,8 @@ def check(found: Claim) -> Check:
 
 
 def _torch_version(namespace: dict[str, Any]) -> str:
-    """Return the version of the torch that a program imported."""
-    return str(getattr(namespace.get("torch"), "__version__", "?"))
+    """Return the version of the torch that a program imported; of this process's torch when the program needs none."""
+    return str(getattr(namespace.get("torch") or sys.modules.get("torch"), "__version__", "?"))
 
 
 @dataclass(frozen=True, slots=True)
