@@ -13,7 +13,7 @@ from pitfall_lab.lessons.exercise import (
 )
 from pitfall_lab.trace import T
 
-_LISTING = '''\
+_LISTING = """\
 x = torch.tensor(4.0, requires_grad=True)
 w = torch.tensor(2.0, requires_grad=True)
 b = torch.tensor(1.0, requires_grad=True)
@@ -42,7 +42,7 @@ seen["after zero_grad()"] = gradient()
 loss().backward()
 optimizer.zero_grad(set_to_none=False)
 seen["after a backward and zero_grad(set_to_none=False)"] = gradient()
-'''
+"""
 
 _SEEN: dict[str, float | None] = {
     "after one backward": -20,

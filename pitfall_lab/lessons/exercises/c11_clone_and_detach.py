@@ -25,7 +25,7 @@ def facts(expression):
     return (t.untyped_storage().data_ptr() in own, t.requires_grad)
 '''
 
-_EXPRESSIONS = {
+_EXPRESSIONS: dict[str, tuple[object, object]] = {
     "h.clone()": (False, True),
     "h.detach()": (True, False),
     "h.detach().clone()": (False, False),
