@@ -1,0 +1,262 @@
+"""Exercises of chapter 1: windows on a storage, names that do not exist, lost writes, a step by hand."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, in_place, shared, true
+from pitfall_lab.trace import T
+
+GRID = "grid = torch.arange(12).reshape(3, 4)\n"
+
+
+def _window(expression: str) -> Property:
+    """Return the property that the learner wrote the window of an expression."""
+    truth = f"(tuple(({expression}).shape), ({expression}).stride(), ({expression}).storage_offset())"
+    return Property(T(en=f"the window of {expression}", zh=f"{expression} 的窗口"), equal(f"answers[{expression!r}]", truth, tell=False, inputs=GRID))
+
+
+WINDOWS = Exercise(
+    key="1.1",
+    kind="predict",
+    title=T(en="Shape, stride, offset", zh="形状、步长、偏移"),
+    task=T(
+        en="`grid` is `torch.arange(12).reshape(3, 4)`. Write shape, stride and offset of each expression.",
+        zh="`grid` 是 `torch.arange(12).reshape(3, 4)`。写出每个表达式的形状、步长和偏移。",
+    ),
+    given="""\
+answers = {
+    "grid": ((3, 4), (4, 1), 0),        # shape, stride, offset: done for you
+    "grid[1]": (None, None, None),
+    "grid[:, 2:]": (None, None, None),
+    "grid.t()": (None, None, None),
+    "grid[::2, 1]": (None, None, None),
+}
+""",
+    properties=tuple(_window(e) for e in ("grid", "grid[1]", "grid[:, 2:]", "grid.t()", "grid[::2, 1]")),
+    hints=(
+        T(en="Write the twelve numbers in one row. Where does each expression start?", zh="把十二个数写成一行。每个表达式从哪里开始？"),
+        T(
+            en="A slice keeps the stride of its dimension, times its step; an integer removes the dimension and moves the start.",
+            zh="切片保留该维的步长(再乘以切片的步距)；整数去掉该维，并移动起点。",
+        ),
+        T(
+            en="`grid[::2, 1]` starts at place 1; from its first to its second element it is two rows of four.",
+            zh="`grid[::2, 1]` 从位置 1 开始；从第一个元素到第二个元素隔两行，每行四个。",
+        ),
+    ),
+    right=(
+        """\
+answers = {
+    "grid": ((3, 4), (4, 1), 0),
+    "grid[1]": ((4,), (1,), 4),
+    "grid[:, 2:]": ((3, 2), (4, 1), 2),
+    "grid.t()": ((4, 3), (1, 4), 0),
+    "grid[::2, 1]": ((2,), (8,), 1),
+}
+""",
+        """\
+answers = {"grid": ([3, 4], [4, 1], 0), "grid[1]": ([4], [1], 4)}
+answers["grid[:, 2:]"] = ([3, 2], [4, 1], 2)
+answers["grid.t()"] = ([4, 3], [1, 4], 0)
+answers["grid[::2, 1]"] = ([2], [8], 1)
+""",
+    ),
+    wrong=(
+        # strides in rows instead of elements, and the offset of a row counted from its own start
+        """\
+answers = {
+    "grid": ((3, 4), (4, 1), 0),
+    "grid[1]": ((4,), (1,), 1),
+    "grid[:, 2:]": ((3, 2), (2, 1), 2),
+    "grid.t()": ((4, 3), (3, 1), 0),
+    "grid[::2, 1]": ((2,), (2,), 1),
+}
+""",
+        # an integer that keeps its dimension
+        """\
+answers = {
+    "grid": ((3, 4), (4, 1), 0),
+    "grid[1]": ((1, 4), (4, 1), 4),
+    "grid[:, 2:]": ((3, 2), (4, 1), 2),
+    "grid.t()": ((4, 3), (1, 4), 0),
+    "grid[::2, 1]": ((2, 1), (8, 1), 1),
+}
+""",
+    ),
+)
+
+ARRANGE = Exercise(
+    key="1.2",
+    kind="repair",
+    title=T(en="Two names that do not exist", zh="两个不存在的名字"),
+    task=T(
+        en="Give `image` three rows, and return that with its transpose, both on the memory of `image`.",
+        zh="把 `image` 排成三行，连同其转置一起返回；两者都建立在 `image` 的内存上。",
+    ),
+    given="""\
+def arrange(image):
+    rows = torch.view(image, (3, 4))
+    turned = image
+    turned.shape = (4, 3)
+    return rows, turned
+""",
+    inputs="image = torch.rand(12)",
+    drive="rows, turned = arrange(image)",
+    properties=(
+        Property(T(en="`rows` has three rows, in order", zh="`rows` 有三行，顺序正确"), as_solved("rows")),
+        Property(T(en="`turned` is its transpose", zh="`turned` 是它的转置"), as_solved("turned")),
+        Property(T(en="`rows` stands on the memory of `image`", zh="`rows` 建立在 `image` 的内存上"), shared("rows", "image")),
+        Property(T(en="so does `turned`", zh="`turned` 也是"), shared("turned", "image")),
+        Property(T(en="`image` itself is still flat", zh="`image` 本身仍是一维"), true("image.shape == (12,)")),
+    ),
+    hints=(
+        T(en="`view` is a method: whose method?", zh="`view` 是方法：谁的方法？"),
+        T(en="Not every tensor of shape (4, 3) is the transpose.", zh="形状为 (4, 3) 的张量并不都是转置。"),
+        T(en="`rows.t()` swaps the strides and moves no number.", zh="`rows.t()` 只交换步长，不移动任何数。"),
+    ),
+    right=(
+        "def arrange(image):\n    rows = image.view(3, 4)\n    return rows, rows.t()\n",
+        "def arrange(image):\n    rows = torch.reshape(image, (3, -1))\n    return rows, rows.transpose(0, 1)\n",
+    ),
+    wrong=(
+        "def arrange(image):\n    return image.view(3, 4), image.view(4, 3)\n",
+        "def arrange(image):\n    rows = image.clone().view(3, 4)\n    return rows, rows.t()\n",
+    ),
+)
+
+CLIP = Exercise(
+    key="1.3",
+    kind="find-and-fix",
+    title=T(en="A write that is lost", zh="丢失的写入"),
+    task=T(
+        en="Cut every element of `t` above `limit` down to `limit`, in `t` itself.",
+        zh="把 `t` 中大于 `limit` 的元素就地改为 `limit`。",
+    ),
+    given="""\
+def clip(t, limit):
+    too_large = t[t > limit]
+    too_large.fill_(limit)
+""",
+    inputs="t = torch.randn(8)\nt[0] = 3.0",
+    drive="clip(t, 0.5)",
+    properties=(
+        Property(T(en="a vector is clipped", zh="向量被截断"), as_solved("t")),
+        Property(T(en="in its own memory", zh="在它自己的内存里"), in_place("t")),
+        Property(
+            T(en="a transposed matrix too", zh="转置的矩阵也是"),
+            as_solved("t", "m", inputs="m = torch.randn(2, 3)\nm[1, 2] = 4.0\nt = m.t()", drive="clip(t, 0.5)"),
+        ),
+        Property(
+            T(en="nothing happens where nothing is too large", zh="没有过大的元素时什么也不发生"),
+            as_solved("t", inputs="t = -torch.rand(5)", drive="clip(t, 0.5)"),
+        ),
+    ),
+    hints=(
+        T(en="In which memory do the elements lie that `t[t > limit]` returns?", zh="`t[t > limit]` 返回的元素在哪块内存里？"),
+        T(en="On the left of `=` the same brackets choose places in `t`.", zh="同样的方括号放在 `=` 左边，就是选择 `t` 中的位置。"),
+        T(en="One line is enough: `t[...] = limit`.", zh="一行就够：`t[...] = limit`。"),
+    ),
+    right=(
+        "def clip(t, limit):\n    t[t > limit] = limit\n",
+        "def clip(t, limit):\n    t.clamp_(max=limit)\n",
+    ),
+    wrong=(
+        "def clip(t, limit):\n    t = t.clamp(max=limit)\n",
+        "def clip(t, limit):\n    t[0] = limit\n",
+        "def clip(t, limit):\n    t.view(-1)[t.view(-1) > limit] = limit\n",
+    ),
+)
+
+TRAIN = Exercise(
+    key="1.4",
+    kind="write",
+    title=T(en="Gradient descent by hand", zh="手写梯度下降"),
+    task=T(
+        en="Gradient descent on `w` for the mean of `(x * w - y) ** 2`, `steps` times with learning rate `rate`, with `backward` and no optimizer.",
+        zh="对 `w` 做梯度下降：损失是 `(x * w - y) ** 2` 的均值，共 `steps` 步，学习率为 `rate`；使用 `backward`，不用优化器。",
+    ),
+    given="""\
+def train(x, y, w, rate, steps):
+    for _ in range(steps):
+        pass    # forward, backward, update; and .grad must not carry over to the next step
+    return w
+""",
+    inputs="x, y, w = torch.rand(6) + 0.5, torch.randn(6), torch.tensor([0.3], requires_grad=True)",
+    drive="w = train(x, y, w, 0.1, 3)",
+    properties=(
+        Property(
+            T(en="one step is right", zh="一步之后结果正确"),
+            as_solved("w.detach()", drive="w = train(x, y, w, 0.1, 1)"),
+        ),
+        Property(T(en="three steps are right", zh="三步之后结果正确"), as_solved("w.detach()")),
+        Property(
+            T(en="another rate, more steps", zh="换一个学习率，多走几步"),
+            as_solved("w.detach()", drive="w = train(x, y, w, 0.02, 8)"),
+        ),
+        Property(
+            T(en="`w` can be trained on: its next gradient is right", zh="`w` 还能继续训练：它的下一个梯度正确"),
+            gradient_as_solved("w", drive="w = train(x, y, w, 0.1, 2)\nw.grad = None\n((x * w - y) ** 2).mean().backward()"),
+        ),
+    ),
+    hints=(
+        T(en="Three steps: a loss of one number, `loss.backward()`, and a subtraction.", zh="三步：一个数的损失，`loss.backward()`，再做减法。"),
+        T(
+            en="The subtraction writes into `w`, so it belongs under `torch.no_grad()`.",
+            zh="减法会写入 `w`，所以要放在 `torch.no_grad()` 里。",
+        ),
+        T(en="Set `w.grad = None` before the next backward; otherwise gradients add up.", zh="下一次 backward 之前令 `w.grad = None`，否则梯度会累加。"),
+    ),
+    right=(
+        """\
+def train(x, y, w, rate, steps):
+    for _ in range(steps):
+        w.grad = None
+        loss = ((x * w - y) ** 2).mean()
+        loss.backward()
+        with torch.no_grad():
+            w -= rate * w.grad
+    return w
+""",
+        """\
+def train(x, y, w, rate, steps):
+    for _ in range(steps):
+        loss = ((x * w - y) ** 2).sum() / len(x)
+        loss.backward()
+        with torch.no_grad():
+            w.sub_(rate * w.grad)
+            w.grad.zero_()
+    return w
+""",
+    ),
+    wrong=(
+        # the gradients add up
+        """\
+def train(x, y, w, rate, steps):
+    for _ in range(steps):
+        ((x * w - y) ** 2).mean().backward()
+        with torch.no_grad():
+            w -= rate * w.grad
+    return w
+""",
+        # the sum has six times the gradient of the mean
+        """\
+def train(x, y, w, rate, steps):
+    for _ in range(steps):
+        w.grad = None
+        ((x * w - y) ** 2).sum().backward()
+        with torch.no_grad():
+            w -= rate * w.grad
+    return w
+""",
+        # a result of six numbers
+        """\
+def train(x, y, w, rate, steps):
+    for _ in range(steps):
+        ((x * w - y) ** 2).backward()
+        with torch.no_grad():
+            w -= rate * w.grad
+    return w
+""",
+    ),
+)
+
+EXERCISES = (WINDOWS, ARRANGE, CLIP, TRAIN)

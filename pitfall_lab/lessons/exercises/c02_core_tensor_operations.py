@@ -1,0 +1,269 @@
+"""Exercises of chapter 2: shapes that meet, dimensions that go, windows that cannot be flattened, arrays that belong to others."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, not_shared, true, unchanged
+from pitfall_lab.trace import T
+
+OPERANDS = """\
+a, b, c, d = torch.ones(4, 1), torch.ones(3), torch.ones(4, 3), torch.ones(4)
+
+
+def shape_of(expression):
+    try:
+        return tuple(eval(expression).shape)
+    except RuntimeError:
+        return "error"
+"""
+SUMS = ("a + b", "c + b", "c + d", "c.t() + d", "a - d", "c.sum(dim=0) + b", "c / c.sum(dim=1, keepdim=True)")
+
+
+def _shape(expression: str) -> Property:
+    """Return the property that the learner wrote the shape of a result."""
+    check = equal(f"shapes[{expression!r}]", f"shape_of({expression!r})", tell=False, inputs=OPERANDS)
+    return Property(T(en=f"the shape of {expression}", zh=f"{expression} 的形状"), check)
+
+
+SHAPES = Exercise(
+    key="2.1",
+    kind="predict",
+    title=T(en="Which shape comes out?", zh="结果是什么形状？"),
+    task=T(
+        en='Write the shape of each result, or "error". `a` is (4, 1), `b` is (3,), `c` is (4, 3), `d` is (4,).',
+        zh='写出每个结果的形状，或 "error"。`a` 是 (4, 1)，`b` 是 (3,)，`c` 是 (4, 3)，`d` 是 (4,)。',
+    ),
+    given="""\
+shapes = {
+    "a + b": None,
+    "c + b": None,
+    "c + d": None,
+    "c.t() + d": None,
+    "a - d": None,
+    "c.sum(dim=0) + b": None,
+    "c / c.sum(dim=1, keepdim=True)": None,
+}
+""",
+    properties=tuple(map(_shape, SUMS)),
+    hints=(
+        T(en="Write the two shapes one below the other, aligned at the right.", zh="把两个形状上下写，右边对齐。"),
+        T(en="Equal, 1, or missing: then it fits. Everything else is an error.", zh="相等、为 1 或缺失，就合适；其他都是错误。"),
+        T(
+            en="`c + d` lines 3 up with 4. `a - d` lines 1 up with 4, and the 4 of `a` with nothing.",
+            zh="`c + d` 把 3 与 4 对齐。`a - d` 把 1 与 4 对齐，而 `a` 的 4 对应缺失的维度。",
+        ),
+    ),
+    right=(
+        """\
+shapes = {
+    "a + b": (4, 3),
+    "c + b": (4, 3),
+    "c + d": "error",
+    "c.t() + d": (3, 4),
+    "a - d": (4, 4),
+    "c.sum(dim=0) + b": (3,),
+    "c / c.sum(dim=1, keepdim=True)": (4, 3),
+}
+""",
+        """\
+shapes = dict.fromkeys(("a + b", "c + b", "c / c.sum(dim=1, keepdim=True)"), [4, 3])
+shapes |= {"c + d": "error", "c.t() + d": [3, 4], "a - d": [4, 4], "c.sum(dim=0) + b": [3]}
+""",
+    ),
+    wrong=(
+        # a column and a flat tensor of the same length paired one to one
+        """\
+shapes = {
+    "a + b": (4, 3),
+    "c + b": (4, 3),
+    "c + d": "error",
+    "c.t() + d": (3, 4),
+    "a - d": (4,),
+    "c.sum(dim=0) + b": (3,),
+    "c / c.sum(dim=1, keepdim=True)": (4, 3),
+}
+""",
+        # aligned at the left
+        """\
+shapes = {
+    "a + b": "error",
+    "c + b": "error",
+    "c + d": (4, 3),
+    "c.t() + d": "error",
+    "a - d": (4, 1),
+    "c.sum(dim=0) + b": "error",
+    "c / c.sum(dim=1, keepdim=True)": (4, 3),
+}
+""",
+    ),
+)
+
+ROWS = Exercise(
+    key="2.2",
+    kind="repair",
+    title=T(en="Each row by itself", zh="各行单独处理"),
+    task=T(
+        en="Subtract from each row its own mean and divide by its own standard deviation.",
+        zh="每一行减去自己的均值，再除以自己的标准差。",
+    ),
+    given="""\
+def standardise(rows):
+    centred = rows - rows.mean(dim=1)
+    return centred / rows.std(dim=1)
+""",
+    inputs="rows = torch.randn(3, 5) * 2 + 1",
+    drive="result = standardise(rows)",
+    properties=(
+        Property(T(en="three rows of five", zh="三行五列"), as_solved("result")),
+        Property(
+            T(en="a square matrix, where nothing is raised", zh="方阵，此时不会报错"),
+            as_solved("result", inputs="rows = torch.randn(4, 4) * torch.tensor([1.0, 5.0, 9.0, 2.0])"),
+        ),
+        Property(T(en="a single row", zh="只有一行"), as_solved("result", inputs="rows = torch.randn(1, 6) + 3")),
+        Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("rows")),
+    ),
+    hints=(
+        T(en="Which shape does `rows.mean(dim=1)` have, and with which dimension is it lined up?", zh="`rows.mean(dim=1)` 是什么形状？它与哪个维度对齐？"),
+        T(en="The means must become a column.", zh="均值应当成为一列。"),
+        T(en="`keepdim=True` keeps the dimension with size 1.", zh="`keepdim=True` 会把该维保留为长度 1。"),
+    ),
+    right=(
+        """\
+def standardise(rows):
+    centred = rows - rows.mean(dim=1, keepdim=True)
+    return centred / rows.std(dim=1, keepdim=True)
+""",
+        """\
+def standardise(rows):
+    return (rows - rows.mean(1).unsqueeze(1)) / rows.std(1)[:, None]
+""",
+    ),
+    wrong=(
+        "def standardise(rows):\n    return (rows - rows.mean(dim=0)) / rows.std(dim=0)\n",
+        "def standardise(rows):\n    return (rows - rows.mean()) / rows.std()\n",
+        "def standardise(rows):\n    return (rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True, correction=0)\n",
+    ),
+)
+
+DISTANCES = Exercise(
+    key="2.3",
+    kind="write",
+    title=T(en="Every pair, on purpose", zh="有意得到每一对"),
+    task=T(
+        en="How far is each number of `a` from each number of `b`? Shape `(len(a), len(b))`, without a loop.",
+        zh="`a` 的每个数与 `b` 的每个数相差多少？形状为 `(len(a), len(b))`，不用循环。",
+    ),
+    given="def distances(a, b):\n    return (a - b).abs()\n",
+    inputs="a, b = torch.randn(3), torch.randn(5)",
+    drive="result = distances(a, b)",
+    properties=(
+        Property(T(en="three numbers and five", zh="三个数与五个数"), as_solved("result")),
+        Property(T(en="as many on both sides", zh="两边一样多"), as_solved("result", inputs="a, b = torch.randn(4), torch.randn(4)")),
+        Property(T(en="one number and four", zh="一个数与四个数"), as_solved("result", inputs="a, b = torch.randn(1), torch.randn(4)")),
+        Property(T(en="the arguments are unchanged", zh="参数没有改变"), true("unchanged('a') and unchanged('b')")),
+    ),
+    hints=(
+        T(en="A column and a row give every pair.", zh="一列和一行就得到每一对。"),
+        T(en="`a` has to become a column: shape `(len(a), 1)`.", zh="`a` 要成为一列：形状 `(len(a), 1)`。"),
+        T(en="`a.unsqueeze(1)` is that column.", zh="`a.unsqueeze(1)` 就是这一列。"),
+    ),
+    right=(
+        "def distances(a, b):\n    return (a.unsqueeze(1) - b).abs()\n",
+        "def distances(a, b):\n    return torch.sqrt((a[:, None] - b[None, :]) ** 2)\n",
+    ),
+    wrong=(
+        "def distances(a, b):\n    return (b.unsqueeze(1) - a).abs()\n",
+        "def distances(a, b):\n    return a.unsqueeze(1) - b\n",
+    ),
+)
+
+STUBBORN = Exercise(
+    key="2.4",
+    kind="make-it-fail",
+    title=T(en="A window that cannot be flattened", zh="无法展平的窗口"),
+    task=T(
+        en="Return a tensor of 12 elements for which `t.view(-1)` raises and `t.reshape(-1)` does not.",
+        zh="返回一个有 12 个元素的张量，使 `t.view(-1)` 报错而 `t.reshape(-1)` 不报错。",
+    ),
+    given="def stubborn():\n    t = torch.arange(12)\n    return t\n",
+    drive="""\
+t = stubborn()
+raised = ""
+try:
+    t.view(-1)
+except RuntimeError as error:
+    raised = str(error)
+""",
+    properties=(
+        Property(T(en="it has 12 elements", zh="它有 12 个元素"), true("t.numel() == 12")),
+        Property(
+            T(en="`view(-1)` refuses because of the strides", zh="`view(-1)` 因步长而拒绝"),
+            true("'stride' in raised", T(en="`t.view(-1)` works", zh="`t.view(-1)` 可以运行")),
+        ),
+        Property(T(en="`reshape(-1)` copies", zh="`reshape(-1)` 会复制"), not_shared("t", "t.reshape(-1)")),
+    ),
+    hints=(
+        T(en="Which operation of this chapter changes strides only?", zh="本章哪种操作只改变步长？"),
+        T(en="A vector can always be flattened: make a matrix first.", zh="向量总能展平：先做成矩阵。"),
+        T(en="Transpose it, or take some of its columns.", zh="把它转置，或只取其中几列。"),
+    ),
+    right=(
+        "def stubborn():\n    return torch.arange(12).view(3, 4).t()\n",
+        "def stubborn():\n    return torch.arange(24).view(4, 6)[:, :3]\n",
+    ),
+    wrong=(
+        "def stubborn():\n    return torch.arange(24)[::2]\n",
+        "def stubborn():\n    return torch.arange(12).view(3, 4).t().contiguous()\n",
+        "def stubborn():\n    return torch.arange(6).view(2, 3).t()\n",
+    ),
+)
+
+FEATURES = Exercise(
+    key="2.5",
+    kind="find-and-fix",
+    title=T(en="Somebody else's array", zh="别人的数组"),
+    task=T(
+        en="Scale the batch to 32-bit numbers from 0 to 1, and leave the array `raw` as it is.",
+        zh="把数据缩放为 0 到 1 之间的 32 位数，并保持数组 `raw` 不变。",
+    ),
+    given="""\
+def features(raw):
+    batch = torch.from_numpy(raw)
+    batch /= 255
+    return batch
+""",
+    inputs="raw = np.random.rand(4, 3) * 255",
+    drive="batch = features(raw)",
+    properties=(
+        Property(T(en="the batch is scaled", zh="数据已缩放"), as_solved("batch")),
+        Property(T(en="it is 32-bit", zh="它是 32 位的"), true("batch.dtype == torch.float32", T(en="it is not float32", zh="它不是 float32"))),
+        Property(T(en="64-bit arrays are left alone", zh="64 位数组保持不变"), unchanged("raw")),
+        Property(
+            T(en="32-bit arrays too", zh="32 位数组也是"),
+            unchanged("raw", inputs="raw = (np.random.rand(4, 3) * 255).astype(np.float32)"),
+        ),
+        Property(
+            T(en="arrays of whole numbers work", zh="整数数组也能用"),
+            as_solved("batch", inputs="raw = np.random.randint(0, 256, (4, 3))"),
+        ),
+    ),
+    hints=(
+        T(en="`from_numpy` shares the memory, and `/=` writes into it.", zh="`from_numpy` 共享内存，而 `/=` 会写入其中。"),
+        T(
+            en="`.float()` copies a 64-bit tensor, but returns a 32-bit one as it is.",
+            zh="`.float()` 会复制 64 位张量，但对 32 位张量原样返回。",
+        ),
+        T(en="`batch / 255` makes new memory; `torch.tensor(raw, dtype=...)` copies at once.", zh="`batch / 255` 产生新内存；`torch.tensor(raw, dtype=...)` 直接复制。"),
+    ),
+    right=(
+        "def features(raw):\n    return torch.tensor(raw, dtype=torch.float32) / 255\n",
+        "def features(raw):\n    return (torch.from_numpy(raw) / 255).float()\n",
+        "def features(raw):\n    batch = torch.from_numpy(raw).float().clone()\n    batch /= 255\n    return batch\n",
+    ),
+    wrong=(
+        "def features(raw):\n    return torch.from_numpy(raw) / 255\n",
+        "def features(raw):\n    batch = torch.from_numpy(raw).float()\n    batch /= 255\n    return batch\n",
+        "def features(raw):\n    batch = torch.tensor(raw)\n    batch /= 255\n    return batch.float()\n",
+    ),
+)
+
+EXERCISES = (SHAPES, ROWS, DISTANCES, STUBBORN, FEATURES)
