@@ -47,7 +47,9 @@ class LineWatch:
             self._last.clear()
 
     def _is_ours(self, frame: FrameType) -> bool:
-        return frame.f_code.co_name != STAND_IN and self._sources.is_user(frame.f_code.co_filename)
+        # Generated code (the methods of a dataclass, our own ones too) has no lines to tell of; the line that calls it has.
+        name = frame.f_code.co_filename
+        return frame.f_code.co_name != STAND_IN and self._sources.is_user(name) and self._sources.has_text(name)
 
     def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
         return self._line if self._on and self._is_ours(frame) else None

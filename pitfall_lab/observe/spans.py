@@ -123,6 +123,10 @@ class SourceMap:
         finish = _code_points(last, end) if end is not None else len(last.rstrip())
         return Span(line, begin, end_line, finish, (_utf16(first, begin), _utf16(last, finish)), source)
 
+    def has_text(self, filename: str) -> bool:
+        """Whether the source of this file can be shown."""
+        return filename in self._index or bool(linecache.getlines(filename))
+
     def line_span(self, filename: str, line: int) -> Span | None:
         """Return the whole statement line ``line`` of a file of the learner's."""
         source = self._source(filename)

@@ -107,6 +107,12 @@ def test_an_array_and_its_tensor_lie_on_one_storage_but_only_the_tensor_has_a_co
     assert tensor["counter"] is not None
 
 
+def test_a_write_by_torch_into_memory_that_an_array_shares_is_no_write_by_numpy():
+    trace = trace_program("import torch\nt = torch.tensor([0.5, 0.25])\na = t.numpy()\nt.mul_(2)\nu = t + 1\n")
+    assert [(e.kind, e.name) for e in trace.events if e.writes] == [("call", "mul_")]
+    assert trace.disagreements == ()
+
+
 def test_memory_that_torch_does_not_own_is_watched_even_when_its_array_has_no_name():
     source = """\
 import numpy as np
