@@ -1,0 +1,291 @@
+"""Exercises of chapter 3: joining, batches, channels, totals that are all the same tensor, and what rand_like refuses."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, not_shared, runs, true, unchanged
+from pitfall_lab.trace import T
+
+OPERANDS = """\
+a, b = torch.ones(2, 3), torch.ones(2, 3)
+
+
+def shape_of(expression):
+    try:
+        return tuple(eval(expression).shape)
+    except RuntimeError:
+        return "error"
+"""
+JOINED = (
+    "torch.cat([a, b])",
+    "torch.cat([a, b], dim=1)",
+    "torch.stack([a, b], dim=1)",
+    "a @ b",
+    "a @ b.t()",
+    "a.unsqueeze(1)",
+    "a[None, :, None]",
+    "a.view(3, 2) * b.t()",
+)
+
+
+def _shape(expression: str) -> Property:
+    """Return the property that the learner wrote the shape of a result."""
+    check = equal(f"shapes[{expression!r}]", f"shape_of({expression!r})", tell=False, inputs=OPERANDS)
+    return Property(T(en=f"the shape of {expression}", zh=f"{expression} 的形状"), check)
+
+
+def _table(*shapes: object) -> str:
+    """Return a cell that answers with these shapes."""
+    rows = "".join(f'    "{expression}": {shape!r},\n' for expression, shape in zip(JOINED, shapes, strict=True))
+    return "shapes = {\n" + rows.replace("'error'", '"error"') + "}\n"
+
+
+SHAPES = Exercise(
+    key="3.1",
+    kind="predict",
+    title=T(en="Joined, multiplied, stretched", zh="拼接、相乘、加维"),
+    task=T(en='`a` and `b` have shape (2, 3). Write the shape of each result, or "error".', zh='`a` 和 `b` 的形状是 (2, 3)。写出每个结果的形状，或 "error"。'),
+    given=_table(*[None] * len(JOINED)),
+    properties=tuple(map(_shape, JOINED)),
+    hints=(
+        T(en="`cat` extends a dimension that exists; `stack` puts a new one at `dim`.", zh="`cat` 延长已有的维度；`stack` 在 `dim` 处增加新的维度。"),
+        T(en="`@` needs equal inner sizes. In `a @ b` these are 3 and 2.", zh="`@` 要求内侧大小相等。`a @ b` 的内侧是 3 和 2。"),
+        T(en="Each `None` in brackets is a dimension of size 1 at its place.", zh="方括号中的每个 `None` 就是该处一个长度为 1 的维度。"),
+    ),
+    right=(
+        _table((4, 3), (2, 6), (2, 2, 3), "error", (2, 2), (2, 1, 3), (1, 2, 1, 3), (3, 2)),
+        _table([4, 3], [2, 6], [2, 2, 3], "error", [2, 2], [2, 1, 3], [1, 2, 1, 3], [3, 2]),
+    ),
+    wrong=(
+        # stack like cat, and a missing dimension
+        _table((4, 3), (2, 6), (2, 6), "error", (2, 2), (2, 1, 3), (1, 2, 1, 3), (3, 2)),
+        # cat like stack, and @ like *
+        _table((2, 2, 3), (2, 2, 3), (2, 2, 3), (2, 3), (2, 2), (2, 1, 3), (1, 2, 1, 3), (3, 2)),
+    ),
+)
+
+COLLATE = Exercise(
+    key="3.2",
+    kind="write",
+    title=T(en="A batch from samples", zh="把样本组成批次"),
+    task=T(
+        en="Make one tensor of shape (samples, features) and one of whole numbers from a list of (vector, label).",
+        zh="把 (向量, 标签) 的列表做成一个形状为 (样本数, 特征数) 的张量和一个整数张量。",
+    ),
+    given="""\
+def collate(samples):
+    features = torch.cat([vector for vector, label in samples])
+    labels = [label for vector, label in samples]
+    return features, labels
+""",
+    inputs="samples = [(torch.randn(4), n % 3) for n in range(5)]\nfirst = samples[0][0]",
+    drive="features, labels = collate(samples)",
+    properties=(
+        Property(T(en="five samples of four features", zh="五个样本，四个特征"), as_solved("features")),
+        Property(T(en="the labels are whole numbers in one tensor", zh="标签是一个整数张量"), as_solved("labels", "labels.dtype")),
+        Property(
+            T(en="a batch of one sample keeps its batch dimension", zh="只有一个样本时也保留批次维"),
+            as_solved("features", "labels", inputs="samples = [(torch.randn(3), 2)]"),
+        ),
+        Property(T(en="the batch shares no memory with the samples", zh="批次与样本不共享内存"), not_shared("features", "first")),
+        Property(
+            T(en="nor does a batch of one", zh="只有一个样本时也不共享"),
+            true("not shares(features, first)", inputs="first = torch.randn(3)\nsamples = [(first, 1)]"),
+        ),
+    ),
+    hints=(
+        T(en="Each sample becomes one row: is there already a dimension for the rows?", zh="每个样本成为一行：行的维度已经存在了吗？"),
+        T(en="`torch.stack` makes the new dimension; `torch.tensor` makes a tensor from Python integers.", zh="`torch.stack` 会新建维度；`torch.tensor` 用 Python 整数做张量。"),
+        T(en="`features = torch.stack([vector for vector, label in samples])`", zh="`features = torch.stack([vector for vector, label in samples])`"),
+    ),
+    right=(
+        """\
+def collate(samples):
+    features = torch.stack([vector for vector, label in samples])
+    labels = torch.tensor([label for vector, label in samples])
+    return features, labels
+""",
+        """\
+def collate(samples):
+    vectors, labels = zip(*samples)
+    return torch.cat([vector.unsqueeze(0) for vector in vectors]), torch.tensor(labels)
+""",
+    ),
+    wrong=(
+        # one long row
+        """\
+def collate(samples):
+    features = torch.cat([vector for vector, label in samples])
+    labels = torch.tensor([label for vector, label in samples])
+    return features, labels
+""",
+        # labels as decimals
+        """\
+def collate(samples):
+    features = torch.stack([vector for vector, label in samples])
+    labels = torch.zeros(len(samples))
+    for n, (vector, label) in enumerate(samples):
+        labels[n] = label
+    return features, labels
+""",
+        # a window on the only sample
+        """\
+def collate(samples):
+    labels = torch.tensor([label for vector, label in samples])
+    if len(samples) == 1:
+        return samples[0][0].view(1, -1), labels
+    return torch.stack([vector for vector, label in samples]), labels
+""",
+    ),
+)
+
+CHANNELS = Exercise(
+    key="3.3",
+    kind="repair",
+    title=T(en="Confetti", zh="彩色纸屑"),
+    task=T(en="Turn (height, width, channel) into (channel, height, width) without mixing the pixels.", zh="把 (高, 宽, 通道) 变为 (通道, 高, 宽)，不打乱像素。"),
+    given="""\
+def channels_first(photo):
+    height, width, channels = photo.shape
+    return photo.reshape(channels, height, width)
+""",
+    inputs="photo = torch.rand(4, 5, 3)",
+    drive="result = channels_first(photo)",
+    properties=(
+        Property(T(en="the shape is (channel, height, width)", zh="形状是 (通道, 高, 宽)"), as_solved("tuple(result.shape)")),
+        Property(T(en="every pixel is in its place", zh="每个像素都在原位"), as_solved("result")),
+        Property(
+            T(en="also where all sizes are equal", zh="各边相等时也是"),
+            as_solved("result", inputs="photo = torch.rand(3, 3, 3)"),
+        ),
+        Property(T(en="the photo is unchanged", zh="照片没有改变"), unchanged("photo")),
+    ),
+    hints=(
+        T(en="`reshape` keeps the order of the numbers. Must it stay the same here?", zh="`reshape` 保持数的次序。这里次序应当不变吗？"),
+        T(en="The dimensions change places: that is what `permute` does.", zh="是各维交换位置：这正是 `permute` 的作用。"),
+        T(en="The new first dimension is the old dimension 2.", zh="新的第一维是原来的第 2 维。"),
+    ),
+    right=(
+        "def channels_first(photo):\n    return photo.permute(2, 0, 1)\n",
+        "def channels_first(photo):\n    return torch.stack([photo[:, :, c] for c in range(photo.shape[2])])\n",
+    ),
+    wrong=(
+        "def channels_first(photo):\n    return photo.transpose(0, 2)\n",
+        "def channels_first(photo):\n    return photo.permute(2, 1, 0).reshape(photo.shape[2], *photo.shape[:2])\n",
+    ),
+)
+
+TOTALS = Exercise(
+    key="3.4",
+    kind="find-and-fix",
+    title=T(en="The last total, several times", zh="最后的总和出现多次"),
+    task=T(en="Return a list with the total after each number.", zh="返回一个列表，给出加上每个数之后的总和。"),
+    given="""\
+def running_totals(numbers):
+    total = torch.zeros(())
+    totals = []
+    for number in numbers:
+        total += number
+        totals.append(total)
+    return totals
+""",
+    inputs="numbers = list(torch.randn(5))\ngiven = torch.stack(numbers)",
+    drive="totals = running_totals(numbers)",
+    properties=(
+        Property(T(en="five numbers", zh="五个数"), as_solved("totals")),
+        Property(T(en="one number", zh="一个数"), as_solved("totals", inputs="numbers = [torch.tensor(2.5)]")),
+        Property(T(en="the totals share no memory", zh="各个总和不共享内存"), not_shared("totals[0]", "totals[1]")),
+        Property(
+            T(en="the numbers are unchanged", zh="各个数没有改变"),
+            true("torch.equal(torch.stack(numbers), given)", T(en="a number was changed", zh="有一个数被改动了")),
+        ),
+        Property(T(en="an empty list gives an empty list", zh="空列表得到空列表"), equal("running_totals([])", "[]")),
+    ),
+    hints=(
+        T(en="How many tensors does the loop make?", zh="循环一共产生几个张量？"),
+        T(en="`total += number` writes into the tensor that is already in the list.", zh="`total += number` 会写入已经在列表里的张量。"),
+        T(en="`total = total + number` makes a new one, and so does `total.clone()`.", zh="`total = total + number` 产生新的张量，`total.clone()` 也是。"),
+    ),
+    right=(
+        """\
+def running_totals(numbers):
+    total = torch.zeros(())
+    totals = []
+    for number in numbers:
+        total = total + number
+        totals.append(total)
+    return totals
+""",
+        """\
+def running_totals(numbers):
+    total = torch.zeros(())
+    totals = []
+    for number in numbers:
+        total += number
+        totals.append(total.clone())
+    return totals
+""",
+    ),
+    wrong=(
+        # detach is no copy
+        """\
+def running_totals(numbers):
+    total = torch.zeros(())
+    totals = []
+    for number in numbers:
+        total += number
+        totals.append(total.detach())
+    return totals
+""",
+        # the first number is the total
+        """\
+def running_totals(numbers):
+    totals = []
+    for number in numbers:
+        if totals:
+            number += totals[-1]
+        totals.append(number)
+    return totals
+""",
+    ),
+)
+
+UNLIKE = Exercise(
+    key="3.5",
+    kind="make-it-fail",
+    title=T(en="What rand_like refuses", zh="rand_like 拒绝什么"),
+    task=T(en="Return a tensor for which `torch.ones_like` works and `torch.rand_like` does not.", zh="返回一个张量，使 `torch.ones_like` 可用而 `torch.rand_like` 不可用。"),
+    given="def counterexample():\n    return torch.zeros(2, 3)\n",
+    drive="""\
+t = counterexample()
+made = torch.ones_like(t)
+raised = ""
+try:
+    torch.rand_like(t)
+except (NotImplementedError, RuntimeError) as error:
+    raised = type(error).__name__
+""",
+    properties=(
+        Property(T(en="`ones_like` works", zh="`ones_like` 可用"), runs()),
+        Property(
+            T(en="`rand_like` raises", zh="`rand_like` 报错"),
+            true("raised != ''", T(en="`rand_like` works", zh="`rand_like` 可用")),
+        ),
+        Property(T(en="with `dtype=torch.float32` it works again", zh="加上 `dtype=torch.float32` 又可用"), as_solved("torch.rand_like(t, dtype=torch.float32).dtype")),
+    ),
+    hints=(
+        T(en="The two functions take over shape, device, and what else?", zh="这两个函数沿用形状、设备，还有什么？"),
+        T(en="Random numbers between 0 and 1: in which type are they not possible?", zh="0 到 1 之间的随机数：哪种类型放不下？"),
+        T(en="A tensor of whole numbers.", zh="整数张量。"),
+    ),
+    right=(
+        "def counterexample():\n    return torch.arange(3)\n",
+        "def counterexample():\n    return torch.zeros(2, 3, dtype=torch.bool)\n",
+    ),
+    wrong=(
+        "def counterexample():\n    return torch.zeros(2, 3, dtype=torch.float64)\n",
+        "def counterexample():\n    return [1, 2, 3]\n",
+        "def counterexample():\n    return torch.zeros(0)\n",
+    ),
+)
+
+EXERCISES = (SHAPES, COLLATE, CHANNELS, TOTALS, UNLIKE)
