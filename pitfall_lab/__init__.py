@@ -32,6 +32,7 @@ _NAMES = {
     "check": "pitfall_lab.check",
     "explore": "pitfall_lab.api",
     "claim": "pitfall_lab.lessons.claims",
+    "progress": "pitfall_lab.lessons.overview",
     "question": "pitfall_lab.widgets.question",
     "Explorer": "pitfall_lab.widgets.explorer",
     "show_storage": "pitfall_lab.live",
@@ -42,13 +43,14 @@ _NAMES = {
     "load_ipython_extension": "pitfall_lab.magic",
     "unload_ipython_extension": "pitfall_lab.magic",
 }
-__all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "question", "trace"]
+__all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "progress", "question", "trace"]
 __all__ += ["show_broadcast", "show_graph", "show_memory", "show_storage", "show_versions"]
 
 if TYPE_CHECKING:
     from pitfall_lab.api import explore
     from pitfall_lab.check import check
     from pitfall_lab.lessons.claims import claim
+    from pitfall_lab.lessons.overview import progress
     from pitfall_lab.live import show_broadcast, show_graph, show_memory, show_storage, show_versions
     from pitfall_lab.trace import Trace, TraceError
     from pitfall_lab.widgets.explorer import Explorer

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
+from pitfall_lab.lessons.progress import Entry, keep
+
 EXPLAIN = "pitfall-lab:explain-cell"
 SOURCE = "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(2)\nh.sum().backward()"
 
 
 def test_the_panel_lists_the_chapters_by_their_headings_and_opens_them(lab):
+    for entry in (Entry("05", "5.1", "exercise", 3, 4), Entry("05", "5.1", "exercise", 4, 4), Entry("05", "5.2", "exercise", 6, 6)):
+        keep(entry, lab.server.folder / "notebooks")
     lab.open("notebooks/00-start-here.ipynb")
     lab.command("pitfall-lab:open-panel")
     items = lab.page.locator(".pl-chapters .pl-chapters-item")
@@ -16,6 +20,8 @@ def test_the_panel_lists_the_chapters_by_their_headings_and_opens_them(lab):
     names = sorted(path.name for path in (lab.server.folder / "notebooks").glob("[0-9][0-9]-*.ipynb"))
     assert [item.split("/")[-1] for item in items.evaluate_all("all => all.map(one => one.dataset.path)")] == names
     assert lab.page.locator('.pl-chapters-item[aria-current="page"]').get_attribute("data-path") == "notebooks/00-start-here.ipynb"
+    assert lab.page.locator(".pl-chapters-solved").all_inner_texts() == ["✓ 2"]
+    assert lab.page.locator('.pl-chapters-item[data-path$="05-copies-and-views.ipynb"] .pl-chapters-solved').count() == 1
     lab.picture("panel")
     items.nth(1).click()
     lab.page.wait_for_function("name => window.jupyterapp.shell.currentWidget?.title?.label === name", arg=names[1])

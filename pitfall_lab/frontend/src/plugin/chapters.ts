@@ -6,18 +6,21 @@ export interface Chapter {
   path: string;
   number: string;
   title: string;
+  /** How many of its exercises are solved, as the file beside the notebooks says. */
+  solved: number;
 }
 
 const NAME = /^(\d\d)-(.+)\.ipynb$/;
 const DEPTH = 20;
+const PROGRESS = "pitfall-lab-progress.jsonl";
 
 /** Titles are read once per version of a file: a listing of many notebooks stays cheap. */
 const titles = new Map<string, string>();
 
-async function namesIn(contents: Contents.IManager, folder: string): Promise<Contents.IModel[]> {
+async function filesIn(contents: Contents.IManager, folder: string): Promise<Contents.IModel[]> {
   try {
     const listing = await contents.get(folder, { content: true });
-    return listing.type === "directory" ? (listing.content as Contents.IModel[]).filter((item) => item.type === "notebook" && NAME.test(item.name)) : [];
+    return listing.type === "directory" ? (listing.content as Contents.IModel[]) : [];
   } catch {
     return []; // No such folder: not an error, there may be one of the two only.
   }
@@ -61,16 +64,42 @@ async function titleOf(contents: Contents.IManager, item: Contents.IModel): Prom
   return title;
 }
 
+/** The numbers of solved exercises by chapter. Lines that are not readable are passed over, as Python does. */
+export function solvedIn(text: string): Map<string, number> {
+  const solved = new Map<string, Set<unknown>>();
+  for (const line of text.split("\n")) {
+    try {
+      const { chapter, item, kind, held, total } = JSON.parse(line);
+      if (kind === "exercise" && held === total && total > 0) solved.set(chapter, (solved.get(chapter) ?? new Set()).add(item));
+    } catch {
+      // Torn by a crash, or empty.
+    }
+  }
+  return new Map([...solved].map(([chapter, items]) => [chapter, items.size]));
+}
+
+async function progressOf(contents: Contents.IManager, files: Contents.IModel[]): Promise<Map<string, number>> {
+  const file = files.find((item) => item.name === PROGRESS);
+  if (!file) return new Map();
+  try {
+    return solvedIn(String((await contents.get(file.path, { content: true, type: "file", format: "text" })).content));
+  } catch {
+    return new Map();
+  }
+}
+
 export async function findChapters(contents: Contents.IManager, folder: string): Promise<Chapter[]> {
   for (const place of await foldersToSearch(contents, folder)) {
-    const items = await namesIn(contents, place);
+    const files = await filesIn(contents, place);
+    const items = files.filter((item) => item.type === "notebook" && NAME.test(item.name));
     if (items.length === 0) continue;
+    const solved = await progressOf(contents, files);
     items.sort((a, b) => a.name.localeCompare(b.name));
     return Promise.all(
       items.map(async (item) => {
         const [, number = "", slug = ""] = NAME.exec(item.name) ?? [];
         const title = (await titleOf(contents, item)) || slug.replace(/-/g, " ");
-        return { path: item.path, number, title: title.replace(/^\d+\s*[.·:–—-]*\s*/, "") };
+        return { path: item.path, number, title: title.replace(/^\d+\s*[.·:–—-]*\s*/, ""), solved: solved.get(number) ?? 0 };
       }),
     );
   }

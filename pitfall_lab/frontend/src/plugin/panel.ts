@@ -67,6 +67,13 @@ export class ChaptersPanel extends Widget {
     const title = document.createElement("span");
     title.textContent = chapter.title;
     button.append(number, title);
+    if (chapter.solved > 0) {
+      const solved = document.createElement("span");
+      solved.className = "pl-chapters-solved";
+      solved.textContent = `✓ ${chapter.solved}`;
+      solved.title = this.say("exercises solved", "已解练习");
+      button.append(solved);
+    }
     button.addEventListener("click", () => this.openPath(chapter.path));
     const item = document.createElement("li");
     item.append(button);
