@@ -200,7 +200,7 @@ def test_two_pages_in_one_notebook_do_not_share_their_radio_buttons():
 def test_long_programs_say_how_much_is_left_out():
     page = views.page(build.chain(200), key="k")
     assert re.search(r"\d+ steps that do not matter for the outcome are left out here", page)
-    assert "more storages are not drawn" in base64.b64decode(Page(page).images[-2].partition(",")[2]).decode()
+    assert "more storages are not drawn" in base64.b64decode(Page(page).images[-3].partition(",")[2]).decode()
     assert page.count('type="radio"') <= document.STEPS
 
 
