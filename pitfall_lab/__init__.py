@@ -35,6 +35,7 @@ _NAMES = {
     "progress": "pitfall_lab.lessons.overview",
     "question": "pitfall_lab.widgets.question",
     "Explorer": "pitfall_lab.widgets.explorer",
+    "what_if": "pitfall_lab.whatif",
     "show_storage": "pitfall_lab.live",
     "show_graph": "pitfall_lab.live",
     "show_broadcast": "pitfall_lab.live",
@@ -44,7 +45,7 @@ _NAMES = {
     "unload_ipython_extension": "pitfall_lab.magic",
 }
 __all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "progress", "question", "trace"]
-__all__ += ["show_broadcast", "show_graph", "show_memory", "show_storage", "show_versions"]
+__all__ += ["show_broadcast", "show_graph", "show_memory", "show_storage", "show_versions", "what_if"]
 
 if TYPE_CHECKING:
     from pitfall_lab.api import explore
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from pitfall_lab.lessons.overview import progress
     from pitfall_lab.live import show_broadcast, show_graph, show_memory, show_storage, show_versions
     from pitfall_lab.trace import Trace, TraceError
+    from pitfall_lab.whatif import what_if
     from pitfall_lab.widgets.explorer import Explorer
     from pitfall_lab.widgets.question import question
 

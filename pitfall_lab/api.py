@@ -42,7 +42,13 @@ def explore(source: Trace | str | Callable[[], Any], language: Language = "en") 
         from pitfall_lab.check import Subject, Workshop, tried
 
         recorded = trace(source)
+        name = recorded.sources[0].name
+
+        def rerun(text: str) -> Trace:
+            with Workshop() as shop:
+                return shop.trace(Subject(text, name))
+
         with Workshop() as shop:
-            return Explorer(recorded, findings=tried(shop, Subject(source, recorded.sources[0].name), recorded), language=language)
+            return Explorer(recorded, findings=tried(shop, Subject(source, name), recorded), language=language, rerun=rerun)
     recorded = source if isinstance(source, Trace) else trace(source)
     return Explorer(recorded, findings=find(recorded), language=language)

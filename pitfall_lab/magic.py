@@ -204,7 +204,9 @@ class Watcher:
 
         from pitfall_lab.widgets.explorer import Explorer
 
-        display(Explorer(recorded, findings=self._workshop.findings(recorded, text, start), language=language))
+        findings = self._workshop.findings(recorded, text, start)
+        name = recorded.sources[0].name
+        display(Explorer(recorded, findings=findings, language=language, rerun=lambda changed: self._workshop.trace(changed, name, start)))
 
     @staticmethod
     def _say(sentence: T, reason: str, language: Language) -> None:
@@ -251,6 +253,15 @@ class Bench:
                 return tried(self._shop, Subject(text, recorded.sources[0].name, prelude=start), recorded)
         except Exception:  # a fix that cannot be tried is not offered
             return [finding.with_fixes(()) for finding in found]
+
+    def trace(self, text: str, name: str, start: str) -> Trace:
+        """Run a changed cell in the process, beginning like :meth:`findings`. Raises what the process raises."""
+        from pitfall_lab.check import Subject
+
+        self._start()
+        with self._lock:
+            traced: Trace = self._shop.trace(Subject(text, name, prelude=start))
+        return traced
 
     def close(self) -> None:
         """End the process."""

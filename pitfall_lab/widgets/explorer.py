@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
 
+from pitfall_lab.rules import find
+from pitfall_lab.rules.changes import Change, changes
+from pitfall_lab.rules.source import apply
 from pitfall_lab.trace import LANGUAGES, Language, Trace
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ class Explorer(anywidget.AnyWidget):
         trace: What to show.
         findings: What the rules found in it; their stories and fixes stand beside the views.
         language: ``"en"`` or ``"zh"``; the reader can switch.
+        rerun: Runs a program's text and returns its trace. With it, the reader can try changes of the program ("what if …").
         step: Where to open; by default at the write that breaks something, else at the end. -1 is before the first event.
 
     ``step``, ``focus`` and ``language`` follow the reader, and the reader follows them:
@@ -45,19 +49,45 @@ class Explorer(anywidget.AnyWidget):
     language = traitlets.Enum(LANGUAGES, "en").tag(sync=True)
 
     def __init__(
-        self, trace: Trace, findings: Sequence[Finding] = (), *, language: Language = "en", step: int | None = None, **traits: Any
+        self,
+        trace: Trace,
+        findings: Sequence[Finding] = (),
+        *,
+        language: Language = "en",
+        step: int | None = None,
+        rerun: Callable[[str], Trace] | None = None,
+        **traits: Any,
     ) -> None:
         self.trace = trace
         self.findings = tuple(findings)
+        self._rerun = rerun
+        self._changes = {change.id: change for change in changes(trace, self.findings)} if rerun is not None else {}
         step = opening_step(trace, self.findings) if step is None else step
         written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
         super().__init__(
-            _trace=zlib.compress(trace.to_json().encode(), 9),
-            _scene=zlib.compress(_scene(trace, self.findings).encode(), 9),
+            _trace=_deflated(trace.to_json()),
+            _scene=_deflated(_scene(trace, self.findings, self._changes.values())),
             language=language,
             step=step,
             **{"focus": written[0] if written else "", **traits},
         )
+        self.on_msg(self._hear)
+
+    def _hear(self, _: Any, content: Any, __: Any) -> None:
+        """The page asks for a change by its ``id``; it never sends code."""
+        name = content.get("what_if") if isinstance(content, dict) else None
+        change = self._changes.get(name) if isinstance(name, str) else None
+        if change is None or self._rerun is None:
+            return
+        try:
+            from pitfall_lab.views.compare import compare
+
+            after = self._rerun(apply(self.trace.sources[0].text, change.edits))
+            told = {"what_if": name, "told": compare(self.trace, after)}
+            self.send(told, buffers=[_deflated(after.to_json()), _deflated(_scene(after, find(after)))])
+        except Exception as error:
+            said = str(error) or type(error).__name__
+            self.send({"what_if": name, "failed": said[:300]})
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The widget for a live page, a page that needs no scripts for a dead one, and the same as text."""
@@ -77,12 +107,18 @@ def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
     return next(iter([*writes, *named, *raised]), len(trace.events) - 1)
 
 
-def _scene(trace: Trace, findings: Sequence[Finding]) -> str:
+def _deflated(text: str) -> bytes:
+    return zlib.compress(text.encode(), 9)
+
+
+def _scene(trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] = ()) -> str:
     """The pictures' data as JSON. Without it the Explorer still shows the code and the text, so a failure here costs only pictures."""
     try:
         from pitfall_lab import views
 
-        return json.dumps(views.scene(trace, findings), ensure_ascii=False, separators=(",", ":"))
+        scene = views.scene(trace, findings)
+        scene["changes"] = [{"id": c.id, "title": {"en": c.title.en, "zh": c.title.zh}} for c in offered]
+        return json.dumps(scene, ensure_ascii=False, separators=(",", ":"))
     except Exception:
         return "{}"
 

@@ -1,8 +1,11 @@
 """The pictures in a real Chromium: they follow step and focus, stay where they are, and work at 360 px and without scripts."""
 
+import json
+
 import pytest
 
 from pitfall_lab import views
+from pitfall_lab.views.compare import compare
 from tests.frontend.stage import state_of
 from tests.views import build
 
@@ -91,6 +94,25 @@ def test_memory_says_what_is_alive_what_keeps_it_and_where_the_peak_is(stage):
     box = root.locator(".v-memory").bounding_box()
     stage.page.mouse.click(box["x"] + 3, box["y"] + 3)
     assert stage.state("step") == 0
+
+
+def test_a_change_is_asked_for_by_id_compared_and_opened(stage):
+    before, after = build.overwritten(), build.views()
+    state = state_of(before, step=0)
+    scene = {**views.scene(before), "changes": [{"id": "fix-1", "title": {"en": "Try `<b>`", "zh": "试"}}]}
+    answer = [{"told": compare(before, after)}, after.to_json(), json.dumps(views.scene(after))]
+    root = stage.show({**state, "_scene": json.dumps(scene), "answers": {"fix-1": answer, "fix-2": [{"failed": "no time"}]}})
+    chip = root.get_by_role("button", name="Try <b>")
+    chip.press("Enter")
+    root.get_by_text("The runs differ from step").wait_for()
+    assert chip.evaluate("one => one.getRootNode().activeElement === one")
+    assert [head.inner_text() for head in root.locator(".pl-sides h3").all()] == ["Before", "After"]
+    root.get_by_role("button", name="open the changed program").click()
+    assert root.locator(".pl-count").inner_text().endswith(f"/ {len(after.events)}")
+    assert stage.state("step") == 0
+    root.get_by_role("button", name="back to the program").click()
+    root.get_by_role("button", name="Try <b>").wait_for()
+    assert root.locator(".pl-count").inner_text() == f"1 / {len(before.events)}"
 
 
 def test_storage_is_a_grid_whose_cells_say_who_reads_and_who_wrote_them(stage):

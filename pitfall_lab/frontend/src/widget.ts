@@ -4,14 +4,16 @@ import type { Language, State } from "./core/contract";
 import { createExplorer, showRefusal, type ExplorerHandle } from "./core/explorer";
 import { readScene, readTrace } from "./core/load";
 import { ExplorerModel } from "./core/model";
+import type { Answer, Lab } from "./core/whatif";
 import { VIEWS } from "./views";
 
 interface WidgetModel {
   get(name: string): unknown;
   set(name: string, value: unknown): void;
   save_changes(): void;
-  on(event: string, fn: () => void): void;
-  off(event: string, fn: () => void): void;
+  send?(content: unknown): void;
+  on(event: string, fn: (...args: never[]) => void): void;
+  off(event: string, fn: (...args: never[]) => void): void;
 }
 
 const SHARED = ["step", "focus", "language"] as const;
@@ -65,6 +67,34 @@ async function textOf(sent: unknown): Promise<string> {
   return new Response(new Blob([sent as DataView<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }
 
+const PATIENCE = 90_000;
+
+/** Sends the id of a change to Python and waits for the changed run. */
+function ask(widget: WidgetModel, id: string): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const silent = languageOf(widget) === "zh" ? "内核没有应答。" : "the kernel does not answer.";
+    const stop = (): void => {
+      window.clearTimeout(timer);
+      widget.off("msg:custom", hear);
+    };
+    const timer = window.setTimeout(() => (stop(), reject(new Error(silent))), PATIENCE);
+    const hear = (message: { what_if?: string; failed?: string; told?: Answer["told"] }, buffers: DataView[]): void => {
+      if (message.what_if !== id) return;
+      stop();
+      const { told } = message;
+      if (!told) return reject(new Error(message.failed));
+      Promise.all(buffers.map(textOf)).then(([trace, scene]) => resolve({ told, trace: readTrace(trace ?? ""), scene: readScene(scene ?? "") }), reject);
+    };
+    widget.on("msg:custom", hear);
+    try {
+      widget.send?.({ what_if: id });
+    } catch {
+      stop();
+      reject(new Error(silent));
+    }
+  });
+}
+
 function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
   let handle: ExplorerHandle | null = null;
   let disconnect = (): void => {};
@@ -74,13 +104,22 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     handle = null;
   };
   let turn = 0;
+  /** Shows the changed program in the place of the first one. The widget's step stays the first one's. */
+  const open = (answer: Answer): void => {
+    const language = handle?.model.language ?? languageOf(model);
+    clear();
+    disconnect = () => {};
+    handle = createExplorer(el, answer.trace, answer.scene, VIEWS, language, { back: () => void draw() });
+    handle.model.step = answer.told.first ?? handle.model.last;
+  };
   const draw = async (): Promise<void> => {
     clear();
     const mine = (turn += 1);
     try {
       const [trace, scene] = await Promise.all([textOf(model.get("_trace")), textOf(model.get("_scene"))]);
       if (mine !== turn) return;
-      handle = createExplorer(el, readTrace(trace), readScene(scene), VIEWS, languageOf(model));
+      const lab: Lab = model.send ? { ask: (id) => ask(model, id), open } : {};
+      handle = createExplorer(el, readTrace(trace), readScene(scene), VIEWS, languageOf(model), lab);
       disconnect = connect(model, handle);
     } catch (error) {
       showRefusal(el, error, languageOf(model));

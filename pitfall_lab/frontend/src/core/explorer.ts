@@ -14,6 +14,7 @@ import { Scrubber } from "./scrubber";
 import { stories, type Beat, type Story } from "./story";
 import { STYLE } from "./style";
 import { watchTheme } from "./theme";
+import { WhatIf, type Lab } from "./whatif";
 
 const TEXT_WINDOW = 200;
 
@@ -39,10 +40,10 @@ export interface ExplorerHandle {
 }
 
 /** Draws an Explorer into `host`, inside a shadow root of its own. */
-export function createExplorer(host: HTMLElement, trace: Trace, scene: Scene, views: View[], language: Language = "en"): ExplorerHandle {
+export function createExplorer(host: HTMLElement, trace: Trace, scene: Scene, views: View[], language: Language = "en", lab: Lab = {}): ExplorerHandle {
   const model = new ExplorerModel(trace, scene, language);
   const root = openRoot(host);
-  const explorer = new Explorer(root, host, model, views);
+  const explorer = new Explorer(root, host, model, views, lab);
   return { model, destroy: () => explorer.destroy() };
 }
 
@@ -84,12 +85,14 @@ class Explorer {
   readonly #host: HTMLElement;
   readonly #model: ExplorerModel;
   readonly #views: View[];
+  readonly #whatIf: WhatIf;
 
-  constructor(root: HTMLElement, host: HTMLElement, model: ExplorerModel, views: View[]) {
+  constructor(root: HTMLElement, host: HTMLElement, model: ExplorerModel, views: View[], lab: Lab) {
     this.#root = root;
     this.#host = host;
     this.#model = model;
     this.#views = views;
+    this.#whatIf = new WhatIf(model, lab, () => this.#redraw());
     this.#roving = new Roving(root, () => this.#scrubber.input);
     root.addEventListener("keydown", (event) => this.#key(event));
     root.addEventListener("click", (event) => this.#followLabel(event));
@@ -126,6 +129,8 @@ class Explorer {
     else parts.push(this.#facts, ...this.#grid());
     const help = remedies(model, this.#story);
     if (help) parts.push(help);
+    const whatIf = this.#whatIf.draw();
+    if (whatIf) parts.push(whatIf);
     if (model.trace.notes.length || model.trace.disagreements.length) parts.push(this.#notes());
     this.#root.replaceChildren(...parts);
     for (const panel of this.#panels) panel.update();
@@ -146,9 +151,10 @@ class Explorer {
 
   #redraw(): void {
     const active = (this.#root.getRootNode() as ShadowRoot).activeElement as HTMLElement | null;
-    const key = active?.dataset.key;
+    const { key, change } = active?.dataset ?? {};
     this.#draw();
-    if (active) (key ? this.#buttons[key] : this.#scrubber.input)?.focus();
+    if (change) this.#root.querySelector<HTMLElement>(`[data-change="${CSS.escape(change)}"]`)?.focus();
+    else if (active) (key ? this.#buttons[key] : this.#scrubber.input)?.focus();
   }
 
   #update(): void {

@@ -23,7 +23,7 @@ button:hover{background:var(--pl-wash)}button:disabled{opacity:.6;cursor:default
 .pl-mark,.pl-dot{width:12px;height:12px;flex:none;vertical-align:-1px}
 .pl-raised,.pl-wrong,.pl-error,.pl-bad{color:var(--pl-red)}
 .pl-root>*{padding:12px 20px}
-.pl-head,.pl-findings,.pl-finding+*,.pl-facts,.pl-tabs,.pl-panels,.pl-empties,.pl-remedies,.pl-textview,.pl-help,.pl-notes{border-top:var(--pl-edge)}
+.pl-head,.pl-findings,.pl-finding+*,.pl-facts,.pl-tabs,.pl-panels,.pl-empties,.pl-remedies,.pl-whatif,.pl-textview,.pl-help,.pl-notes{border-top:var(--pl-edge)}
 .pl-head,.pl-outcome,.pl-agree,.pl-facts,.pl-facts>span,.pl-finding h3,.pl-tag,.pl-role,.pl-legend,.pl-legend span{display:flex;flex-wrap:wrap;align-items:center;gap:2px 7px}
 .pl-agree,.pl-hint,.pl-inside,.pl-count,.pl-tools button,.pl-facts,.pl-beat-text,.pl-untried,.pl-kept,.pl-old,.pl-nothing,.pl-empties,.pl-notes,.pl-file,.pl-no,.pl-legend{color:var(--pl-dim)}
 .pl-facts,.pl-beat-text,.pl-empties,.pl-ok,.pl-untried{font-size:13px}.pl-hint,.pl-tag,.pl-file,.pl-legend{font-size:12px}.pl-root:focus-within .pl-hint{visibility:hidden}
@@ -62,6 +62,10 @@ input:focus-visible::-webkit-slider-thumb{outline:2px solid var(--pl-accent);out
 .pl-fixes{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,360px),1fr));gap:18px 40px}.pl-fix p,.pl-new{font-weight:600}.pl-ok{color:var(--pl-green)}
 .pl-diff{font:13px/1.6 var(--pl-code-font);background:var(--pl-wash);border-radius:5px;padding:6px 12px;margin-top:5px}
 .pl-diff div{white-space:pre-wrap;overflow-wrap:anywhere;padding-inline-start:2ch;text-indent:-2ch}.pl-old{text-decoration:line-through}
+.pl-chips{display:flex;flex-wrap:wrap;gap:8px}.pl-chip{border-color:var(--pl-line);border-radius:99px;padding:4px 14px;font-size:13px}
+.pl-whatif{font-size:13px}.pl-compared{margin-top:10px}.pl-sides{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:12px 32px;margin-block:8px}
+.pl-sides button,.pl-sides li>div{width:100%;display:grid;grid-template-columns:3em 1fr;padding:3px 0;overflow-wrap:anywhere}.pl-scroll{overflow:auto}
+.pl-pairs{border-spacing:0 3px}.pl-pairs th,.pl-pairs td{text-align:start;font-weight:400;padding-inline-end:24px}.pl-pairs td{font-family:var(--pl-code-font)}.pl-differs{font-weight:600}
 .pl-root>.pl-facts{padding-block:8px;min-height:44px;column-gap:18px;overflow-wrap:anywhere}.pl-value{color:var(--pl-ink)}
 .pl-facts .pl-swatch{display:grid;place-items:center;min-width:20px;height:20px;border-radius:4px;border:1.5px solid var(--pl-ink);font:600 12px/1 var(--pl-code-font)}
 

@@ -1,0 +1,126 @@
+"""Two traces side by side, from the first step in which they differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.trace import Event, Language, T, Trace
+from pitfall_lab.trace.replay import advance
+from pitfall_lab.trace.text import cells_text, excerpt, sentences
+from pitfall_lab.views.facts import Facts, gather
+from pitfall_lab.views.ink import clean
+from pitfall_lab.views.memory import bytes_text
+from pitfall_lab.views.memory import project as memory
+
+STEPS = 8
+_NUMBERS = frozenset({"cells", "gradient", "name", "names"})
+
+
+def first_difference(before: Trace, after: Trace) -> int | None:
+    """The first step at which the two did not do the same; ``None`` when one is as the other.
+
+    Numbers and names do not count: two runs may draw other random numbers and still do the same.
+    """
+    for step, (one, other) in enumerate(zip(before.events, after.events, strict=False)):
+        if _done(one) != _done(other):
+            return step
+    shorter, longer = sorted((len(before.events), len(after.events)))
+    return shorter if shorter != longer else None
+
+
+def _done(event: Event) -> Any:
+    failure = event.error.kind if event.error else None
+    changed: dict[str, Any] = {}  # folded: one record may be written at once or field by field
+    for effect in event.effects:
+        advance(changed, effect)
+    return event.kind, event.op, event.results, event.writes, failure, _bare(changed)
+
+
+def _bare(value: Any) -> Any:
+    return {k: _bare(v) for k, v in value.items() if k not in _NUMBERS} if isinstance(value, dict) else value
+
+
+def compare(before: Trace, after: Trace) -> dict[str, Any]:
+    """Both from their first difference on, as plain data: steps in words, how each ends, gradients, and peaks of memory."""
+    first = first_difference(before, after)
+    facts = gather(before), gather(after)
+    return {
+        "first": first,
+        "sides": [_side(trace, first) for trace in (before, after)],
+        "gradients": _gradients(*facts),
+        "peaks": [bytes_text((memory(f.trace, f)["peak"] or {"bytes": 0})["bytes"]) for f in facts],
+    }
+
+
+def _side(trace: Trace, first: int | None) -> dict[str, Any]:
+    steps = []
+    for event, text in sentences(trace):
+        if first is not None and first <= event.step < first + STEPS:
+            line = event.span.line if event.span else None
+            steps.append({"step": event.step, "line": line, "code": excerpt(trace, event.span), "sentence": {"en": text.en, "zh": text.zh}})
+    failure = trace.outcome.failure
+    return {
+        "steps": steps,
+        "more": max(0, len(trace.events) - first - STEPS) if first is not None else 0,
+        "raised": f"{failure.type}: {failure.message.partition(' Hint: ')[0]}"[:400] if trace.outcome.kind == "raised" and failure else "",
+        "wrong": bool(trace.harms),
+    }
+
+
+def _gradients(before: Facts, after: Facts) -> list[list[str]]:
+    """``[name, gradient before, gradient after]`` of every named tensor that has one in either."""
+    found = [_gradients_of(facts) for facts in (before, after)]
+    names = list(dict.fromkeys([*found[0], *found[1]]))[:12]
+    return [[name, found[0].get(name, "–"), found[1].get(name, "–")] for name in names]
+
+
+def _gradients_of(facts: Facts) -> dict[str, str]:
+    out = {}
+    for label in facts.tensors:
+        record = facts.tensor(label)
+        held = facts.tensor(record.get("grad"))
+        cells = facts.final["storages"].get(held.get("storage"), {}).get("cells") if held else None
+        if held and record.get("name") and record.get("alive", True):
+            out[str(record["name"])] = cells_text(cells, 6)
+    return out
+
+
+def text(told: dict[str, Any], language: Language = "en") -> str:
+    """The comparison in words."""
+    zh = language == "zh"
+    if told["first"] is None:
+        return "两次运行做的事相同。\n" if zh else "Both runs do the same.\n"
+    lines = [f"从第 {told['first'] + 1} 步开始不同" if zh else f"The runs differ from step {told['first'] + 1} on"]
+    for title, side in zip(("修改前", "修改后") if zh else ("Before", "After"), told["sides"], strict=True):
+        lines += ["", f"{title}: {_ending(side).say(language)}"]
+        lines += [f"  {('L' + str(s['line'])) if s['line'] else '':>5}  {s['sentence'][language]}" for s in side["steps"]]
+        if side["more"]:
+            lines.append(f"         … {side['more']}")
+    lines += [f"{name}.grad: {one}  →  {other}" for name, one, other in told["gradients"]]
+    lines.append(f"{'内存峰值' if zh else 'peak of memory'}: {told['peaks'][0]}  →  {told['peaks'][1]}")
+    return "\n".join(lines) + "\n"
+
+
+def _ending(side: dict[str, Any]) -> T:
+    if side["raised"]:
+        return T(f"✕ {side['raised']}", f"✕ {side['raised']}")
+    if side["wrong"]:
+        return T("≠ a gradient is wrong, and no error says so", "≠ 有梯度不对，却没有报错")
+    return T("✓ finished", "✓ 正常结束")
+
+
+def html(told: dict[str, Any], language: Language = "en") -> str:
+    """The two columns as a table that needs no script."""
+    zh = language == "zh"
+    if told["first"] is None:
+        return f"<p>{clean(text(told, language))}</p>"
+    heads = ("修改前", "修改后") if zh else ("before", "after")
+    columns = "".join(
+        f"<section><h3>{head}</h3><p>{clean(_ending(side).say(language))}</p><ol>"
+        + "".join(f"<li>{'L' + str(s['line']) + ' ' if s['line'] else ''}{clean(s['sentence'][language])}</li>" for s in side["steps"])
+        + "</ol></section>"
+        for head, side in zip(heads, told["sides"], strict=True)
+    )
+    rows = "".join(f"<tr><th>{clean(n)}.grad</th><td>{clean(a)}</td><td>{clean(b)}</td></tr>" for n, a, b in told["gradients"])
+    peak = f"<tr><th>{'内存峰值' if zh else 'peak'}</th><td>{told['peaks'][0]}</td><td>{told['peaks'][1]}</td></tr>"
+    return f'<div class="pl-sides">{columns}</div><table>{rows}{peak}</table>'
