@@ -1,0 +1,140 @@
+"""PL605: a gradient was kept without a copy. The next backward, or clearing it, writes into the same memory."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Rule, Trap
+from pitfall_lab.rules.snapshots import Aliases, Kept, copied_where_made
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.training import BACKWARDS
+from pitfall_lab.rules.wording import at_line, capital, snippet, statement_text
+from pitfall_lab.trace import Event, T
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each ``w.grad`` that was kept, overwritten by a later backward or by clearing, and then read as the old one."""
+    if story.trace.outcome.kind != "finished":
+        return
+    aliases = Aliases(story, "grad")
+    told = set()
+    for kept in (*aliases.compared(), *aliases.collected(), *_read_by_name(story, aliases)):
+        place = story.span(kept.made.step)
+        if place not in told and _replaces(story, kept):
+            told.add(place)
+            yield _finding(story, kept)
+
+
+def _read_by_name(story: Story, aliases: Aliases) -> Iterator[Kept]:
+    """Gradients with a name of their own that were read after they had been overwritten, and not fetched again."""
+    fetched: dict[str, list[Event]] = {}
+    for made, label, _ in aliases.made:
+        fetched.setdefault(label, []).append(made)
+    for label, gets in fetched.items():
+        storage = (story.tensor(label) or {}).get("storage")
+        for use in story.uses(label) if storage else ():
+            fetches = [get for get in gets if get.step < use.step]
+            made = fetches[-1] if fetches else use
+            if made is use or use.writes or not isinstance(story.program.statement_at(story.span(made.step)), ast.Assign):
+                continue
+            changed = next(iter(story.writes(str(storage), made.step, use.step)), None)
+            if changed is not None and use.op not in BACKWARDS and not use.op.endswith("grad.__get__"):
+                yield Kept("compared", made, label, str(storage), changed, use.step)
+
+
+def _replaces(story: Story, kept: Kept) -> bool:
+    """Is it a write that makes another gradient of it: a backward that adds, or clearing? Clipping and scaling are meant to be seen."""
+    outer = story.outer_call(kept.changed)
+    return outer is not None and (outer.op in BACKWARDS or outer.name in ("zero_", "_foreach_zero_", "zero_grad"))
+
+
+def _finding(story: Story, kept: Kept) -> Finding:
+    span, step = story.span(kept.made.step), kept.made.step
+    here, changed, used = (at_line(story, story.span(at)) for at in (step, kept.changed, kept.used))
+    code, outer = snippet(story, span), story.outer_call(kept.changed)
+    cleared = outer is not None and outer.op not in BACKWARDS
+    how = T(en="sets it to zero", zh="把它清零") if cleared else T(en="adds the next gradient to it", zh="把下一个梯度加到它上面")
+    then = T(en=f"{used.en} reads something else than was kept", zh=f"{used.zh}读到的不是当时留下的东西")
+    if kept.how == "collected":
+        then = T(en="all entries are the same", zh="所有各项都一样")
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} keeps the gradient itself, not a copy of it: {changed.en} {how.en}, and {then.en}.",
+            zh=f"{here.zh}留下的是梯度本身，而不是副本：{changed.zh}{how.zh}，于是{then.zh}。",
+        ),
+        T(
+            en=f"`{code}` is the tensor that torch goes on using for this parameter. As long as it is there, each backward adds to it in "
+            "place, and `zero_()` clears it in place; whoever keeps it sees that.",
+            zh=f"`{code}` 就是 torch 为这个参数一直使用的张量。只要它还在，每次反向传播都原地加到它上面，`zero_()` 也原地清零；"
+            "留着它的人都会看到这些变化。",
+        ),
+        related=[
+            story.related("kept", step, T(en="the gradient is kept here", zh="梯度在这里被留下")),
+            story.related("changed", kept.changed, T(en="its memory is written here", zh="它的内存在这里被写入")),
+            story.related("used", kept.used, T(en="it is relied on here", zh="在这里用到它")),
+        ],
+        fixes=copied_where_made(story, kept),
+        facts=[Fact("gradient", kept.label, story.by(step)), Fact("written by", statement_text(story, story.span(kept.changed)))],
+    )  # fmt: skip
+
+
+RULE = Rule(
+    code="PL605",
+    name="gradient-alias-overwritten",
+    severity="warning",
+    title=T(en="A gradient was kept without a copy and overwritten", zh="留下梯度时没有复制，之后被覆盖"),
+    what=T(
+        en="A program kept `w.grad` under another name or in a list, ran backward again, and used what it had kept. The second backward "
+        "had added its own gradient to the same numbers. Keep a copy: `w.grad.clone()`.",
+        zh="程序把 `w.grad` 用另一个名字或放进列表里留下，再次反向传播，然后使用留下的东西。第二次反向传播已经把自己的梯度加到了同样的数上"
+        "。请保留副本：`w.grad.clone()`。",
+    ),
+    why=T(
+        en="The first backward makes a tensor for the gradient of each parameter and puts it into `.grad`. Later ones *accumulate*: they "
+        "add into this very tensor. `grads.append(w.grad)` in a loop therefore collects one tensor many times. After "
+        "`optimizer.zero_grad()`, which sets `.grad` to `None`, the next backward makes a new tensor, and what was kept is safe: such "
+        "programs work by luck until somebody writes `zero_grad(set_to_none=False)` or accumulates over batches.",
+        zh="第一次反向传播为每个参数的梯度创建一个张量，放进 `.grad`。之后的反向传播会*累积*：加到这同一个张量上。因此循环里的 "
+        "`grads.append(w.grad)` 是把同一个张量收集了许多次。`optimizer.zero_grad()` 会把 `.grad` 设为 `None`，下一次反向传播就创建新的"
+        "张量，留下的东西便是安全的：这样的程序靠运气工作，直到有人写了 `zero_grad(set_to_none=False)` 或跨批次累积。",
+    ),
+    bad="""import torch
+
+x = torch.tensor([1.0, 2.0, 3.0])
+w = torch.tensor(0.5, requires_grad=True)
+((w * x) ** 2).sum().backward()
+first = w.grad  # PL605 kept
+((w * x) ** 3).sum().backward()  # changed
+second = w.grad - first  # used
+ratio = w * second
+ratio.backward()
+print(second)
+""",
+    good="""import torch
+
+x = torch.tensor([1.0, 2.0, 3.0])
+w = torch.tensor(0.5, requires_grad=True)
+((w * x) ** 2).sum().backward()
+first = w.grad.clone()
+((w * x) ** 3).sum().backward()
+second = w.grad - first
+ratio = w * second
+ratio.backward()
+print(second)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "first = w.grad",
+            "first = w.grad.detach()",
+            T(
+                en="`detach()` gives a new tensor on the same memory: the second backward still writes into it.",
+                zh="`detach()` 给出同一块内存上的新张量：第二次反向传播仍会写入它。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.grad.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html"),
+)

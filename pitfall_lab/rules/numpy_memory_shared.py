@@ -1,0 +1,174 @@
+"""PL701: a tensor and an array look at one memory, and one of them was taken for a copy."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.saving import appended
+from pitfall_lab.rules.snapshots import PAIR, Aliases, Kept, copied_where_made, is_collected
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.syntax import written_root
+from pitfall_lab.rules.wording import at_line, capital, statement_text
+from pitfall_lab.trace import Event, T
+
+TO_ARRAY, TO_TENSOR = ("numpy", "__array__"), ("from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack")
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each bridge between tensors and arrays whose two ends were relied on as separate."""
+    if story.trace.outcome.kind != "finished" or story.trace.harms:
+        return
+    for kept in Aliases(story, *TO_ARRAY, *TO_TENSOR).kept():
+        if any(record.get("kind") == "array" for _, record in story.tensors_on(kept.storage)):
+            yield _finding(story, kept)
+    yield from _joined(story)
+
+
+def _joined(story: Story) -> Iterator[Finding]:
+    """The same where nothing tells of the bridge itself: tensors that are joined, and all lie on one array, which the text fills anew."""
+    program = story.program
+    for event in story.calls("stack", "cat", "concat", "vstack", "hstack"):
+        records = {o.label: story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None}
+        same = {(r.get("storage"), r.get("offset"), str(r.get("shape"))) for r in records.values()}
+        arrays = [label for r in records.values() for label, a in story.tensors_on(r.get("storage")) if a.get("kind") == "array"]
+        name = story.name(arrays[0], None) if arrays else None
+        if len(records) < PAIR or len(same) != 1 or name is None:
+            continue
+        bridge = next((n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in TO_TENSOR and is_collected(program, n)), None)
+        filled = (n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign) and (root := written_root(n)) is not None
+                  and program.segment(root) == name)  # fmt: skip
+        write = next(filled, None)
+        if bridge is not None and write is not None:
+            yield _batch(story, event, bridge, write, name)
+
+
+def _batch(story: Story, event: Event, bridge: ast.Call, write: ast.stmt, name: str) -> Finding:
+    program, step = story.program, event.step
+    span, filled = program.place(bridge), program.place(write)
+    here, changed, used = (at_line(story, place) for place in (span, filled, story.span(step)))
+    count, code = len({o.label for o in event.operands if o.label}), program.segment(bridge)
+    fix = appended(program, bridge, ".clone()")
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} does not copy: {changed.en} fills `{name}` anew, and all {count} tensors that {used.en} joins are "
+            "that one memory.",
+            zh=f"{here.zh}没有复制：{changed.zh}重新填充 `{name}`，而{used.zh}合并的 {count} 个张量全都是这一块内存。",
+        ),
+        T(
+            en=f"`{code}` makes a tensor that looks at the memory of `{name}`. Each round makes another one, and all of them show what "
+            "the array holds now.",
+            zh=f"`{code}` 产生的张量看着 `{name}` 的内存。每一轮又产生一个，而它们显示的都是数组现在的内容。",
+        ),
+        related=[
+            Related("alias", span, None, T(en="one memory gets another owner in each round", zh="每一轮，同一块内存又多一个主人")),
+            Related("changed", filled, None, T(en="the array is filled anew here", zh="数组在这里被重新填充")),
+            story.related("used", step, T(en="the tensors are taken for different ones here", zh="在这里把这些张量当成各不相同的")),
+        ],
+        fixes=unique(program.text, [Fix(fix.title, fix.edits, meaning="later")]),
+        facts=[Fact("tensors", count, story.by(step))],
+    )  # fmt: skip
+
+
+def _finding(story: Story, kept: Kept) -> Finding:
+    span, step = story.span(kept.made.step), kept.made.step
+    here, changed = at_line(story, span), at_line(story, story.span(kept.changed))
+    used, code = at_line(story, story.span(kept.used)), statement_text(story, span)
+    memory = story.storage_name(kept.storage, step)
+    written = T(en=f"`{memory}`", zh=f"`{memory}`") if memory else T(en="the memory", zh="内存")
+    ends = T(en="a NumPy array", zh="一个 NumPy 数组") if kept.made.name in TO_ARRAY else T(en="a tensor", zh="一个张量")
+    what = {
+        "compared": T(en=f"{used.en} compares it with itself, and finds no difference", zh=f"{used.zh}把它与自己相比，自然没有差别"),
+        "collected": T(en="every entry that was kept shows the last values", zh="留下的每一项都显示最后的值"),
+        "altered": T(en=f"{used.en} goes on with the changed numbers", zh=f"{used.zh}继续使用已被改变的数"),
+    }[kept.how]
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} does not copy: {changed.en} changes {written.en} for both, and {what.en}.",
+            zh=f"{here.zh}没有复制：{changed.zh}对两边同时改变了 {written.zh}，于是{what.zh}。",
+        ),
+        T(
+            en=f"`{code}` makes {ends.en} that looks at memory which already belongs to another object. Neither torch nor NumPy knows of "
+            "the other's writes; both see them.",
+            zh=f"`{code}` 产生{ends.zh}，它看着的内存已经属于另一个对象。torch 和 NumPy 都不知道对方的写入，但都看得到结果。",
+        ),
+        related=[
+            story.related("alias", step, T(en="one memory gets a second owner", zh="一块内存有了第二个主人")),
+            story.related("changed", kept.changed, T(en="it is written here", zh="在这里被写入")),
+            story.related("used", kept.used, T(en="the other one is relied on here", zh="在这里用到了另一个")),
+        ],
+        fixes=copied_where_made(story, kept),
+        facts=[Fact("storage", kept.storage, story.by(step)), Fact("how", kept.how, story.by(kept.used))],
+        severity="info" if kept.how == "altered" else None,
+    )  # fmt: skip
+
+
+RULE = Rule(
+    code="PL701",
+    name="numpy-memory-shared",
+    severity="warning",
+    title=T(en="An array and a tensor on one memory were taken for two", zh="把共用一块内存的数组和张量当成了两份"),
+    what=T(
+        en="A program turned an array into a tensor, or a tensor into an array, and went on changing one of them. Both look at the same "
+        "numbers, so the other one changes too. Copy where they part: `torch.tensor(array)` or `t.numpy().copy()`.",
+        zh="程序把数组变成张量（或把张量变成数组），然后继续修改其中一个。两者看着同样的数，所以另一个也跟着改变。请在分开的地方复制："
+        "`torch.tensor(array)` 或 `t.numpy().copy()`。",
+    ),
+    why=T(
+        en="`torch.from_numpy`, `torch.as_tensor` and `t.numpy()` share memory: that makes them free of cost, and every later write is "
+        "seen through both. A reading buffer that is filled again and again, and turned into a tensor each time, gives many tensors on "
+        "one memory, all showing the last contents. Weights taken out with `w.detach().numpy()` before a step follow that step. "
+        "`torch.tensor(array)` always copies, and so do `.clone()` and NumPy's `.copy()`. Conversions to another type copy as well, "
+        "which is why such programs work with `float64` and fail with `float32`.",
+        zh="`torch.from_numpy`、`torch.as_tensor` 和 `t.numpy()` 共用内存：所以没有开销，而之后的每次写入两边都能看到。一个反复填充的读取"
+        "缓冲区，每次都变成张量，得到的是同一块内存上的许多张量，全都显示最后的内容。在一步更新之前用 `w.detach().numpy()` 取出的权重，"
+        "会随着这一步改变。`torch.tensor(array)` 总是复制，`.clone()` 和 NumPy 的 `.copy()` 也是。转换成别的类型时也会复制，所以这样的"
+        "程序用 `float64` 时正常，用 `float32` 时出错。",
+    ),
+    bad="""import numpy as np
+import torch
+
+buffer = np.zeros(3, dtype=np.float32)
+w = torch.tensor(1.0, requires_grad=True)
+rows = []
+for i in range(3):
+    buffer[:] = [i, 10 * i, 100 * i]  # changed
+    rows.append(torch.from_numpy(buffer))  # PL701 alias
+batch = torch.stack(rows)
+loss = (w * batch).sum()
+loss.backward()
+print(batch)
+""",
+    good="""import numpy as np
+import torch
+
+buffer = np.zeros(3, dtype=np.float32)
+w = torch.tensor(1.0, requires_grad=True)
+rows = []
+for i in range(3):
+    buffer[:] = [i, 10 * i, 100 * i]
+    rows.append(torch.from_numpy(buffer).clone())
+batch = torch.stack(rows)
+loss = (w * batch).sum()
+loss.backward()
+print(batch)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "rows.append(torch.from_numpy(buffer))",
+            "rows.append(torch.as_tensor(buffer))",
+            T(
+                en="`as_tensor` shares the memory of an array as well, unless the type has to change.",
+                zh="`as_tensor` 同样共用数组的内存，除非类型必须改变。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.from_numpy.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.numpy.html"),
+)
