@@ -38,10 +38,10 @@ def _joined(story: Story) -> Iterator[Finding]:
         name = story.name(arrays[0], None) if arrays else None
         if len(records) < PAIR or len(same) != 1 or name is None:
             continue
-        bridge = next((n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in TO_TENSOR and is_collected(program, n)), None)
-        filled = (n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign) and (root := written_root(n)) is not None
-                  and program.segment(root) == name)  # fmt: skip
-        write = next(filled, None)
+        calls = (n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in TO_TENSOR)
+        bridge = next((call for call in calls if is_collected(program, call)), None)
+        statements = (n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign))
+        write = next((s for s in statements if (root := written_root(s)) is not None and program.segment(root) == name), None)
         if bridge is not None and write is not None:
             yield _batch(story, event, bridge, write, name)
 
