@@ -1,0 +1,195 @@
+"""PL803: a sum in a short number type stopped growing: what was added was smaller than the distance to the next number."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.source import Program
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import operand, reads, torch_name
+from pitfall_lab.rules.wording import at_line, capital, flat, number
+from pitfall_lab.trace import Event, T
+
+FLOATS = {"float16": 11, "bfloat16": 8, "float32": 24}
+"""So many binary digits a number of the type keeps."""
+ROUNDS = 8
+ERROR = 0.01
+"""A sum that is off by more than this part of itself is reported; the rounding of a single addition never is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A sum over many rounds: what it began with, what came out, and what the exact sum of what was added is."""
+
+    statement: ast.AugAssign | ast.Assign
+    rounds: tuple[Event, ...]
+    dtype: str
+    got: float
+    exact: float
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that added to a sum which comes out far from what was added."""
+    for node in story.program.nodes:
+        if isinstance(node, ast.AugAssign | ast.Assign) and _adds(story.program, node):
+            found = _lost(story, node)
+            if found is not None:
+                yield _finding(story, found)
+
+
+def _adds(program: Program, node: ast.AugAssign | ast.Assign) -> bool:
+    """Is it ``total += x``, or ``total = total + x``?"""
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Add)
+    plus = isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)
+    return plus and len(node.targets) == 1 and program.segment(node.targets[0]) in reads(program, node.value)
+
+
+def _lost(story: Story, node: ast.AugAssign | ast.Assign) -> Sum | None:
+    whole = {story.program.place(node), story.program.place(node.value)}
+    rounds = [e for e in story.within(node) if e.span in whole and e.name in ("add", "add_") and e.results and e.error is None]
+    if len(rounds) < ROUNDS:
+        return None
+    dtype = str((story.tensor(rounds[-1].results[0], rounds[-1].step) or {}).get("dtype"))
+    if dtype not in FLOATS or any(len(e.operands) != 2 for e in rounds):
+        return None
+    exact = _value(story, rounds[0].operands[0].label, rounds[0].step - 1)
+    previous = rounds[0].operands[0].label
+    for event in rounds:
+        added = event.operands[1]
+        more = _number(added.text) if added.label is None else _value(story, added.label, event.step)
+        if event.operands[0].label != previous or exact is None or more is None:
+            return None
+        exact += more
+        previous = event.results[0]
+    got = _value(story, previous, rounds[-1].step)
+    if exact is None or got is None or not math.isfinite(got) or abs(exact - got) <= ERROR * abs(exact):
+        return None
+    return Sum(node, tuple(rounds), dtype, got, exact)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _value(story: Story, label: str | None, step: int) -> float | None:
+    """The number in a tensor of one element after ``step``, if it is known."""
+    record = story.tensor(label, step) or {}
+    if math.prod(record.get("shape") or ()) != 1 or record.get("storage") is None:
+        return None
+    history = story.history("storages", record["storage"], "cells")
+    cells = next((value for at, value in reversed(history) if at <= step), None)
+    value = dict(flat(cells)).get(record.get("offset") or 0)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _finding(story: Story, found: Sum) -> Finding:
+    program, last = story.program, found.rounds[-1]
+    span = program.place(found.statement)
+    target = found.statement.target if isinstance(found.statement, ast.AugAssign) else found.statement.targets[0]
+    name, here = program.segment(target), at_line(story, span)
+    got, exact, digits = number(found.got), number(found.exact), FLOATS[found.dtype]
+    gap = number(2.0 ** (math.floor(math.log2(abs(found.got))) - digits + 1)) if found.got else "0"
+    born = (story.tensor(found.rounds[0].operands[0].label) or {}).get("born")
+    return RULE.finding(
+        span, last.step,
+        T(
+            en=f"{capital(here.en)} adds to `{name}`, which ends at {got}; what was added makes {exact}.",
+            zh=f"{here.zh}累加到 `{name}`，最后得到 {got}；而加上去的数合计是 {exact}。",
+        ),
+        T(
+            en=f"`{name}` has the type `{found.dtype}`, which keeps {digits} binary digits of a number. Next to {got} the distance from "
+            f"one number to the next is {gap}; what is less than half of that is rounded away, and the sum stands still.",
+            zh=f"`{name}` 的类型是 `{found.dtype}`，一个数只保留 {digits} 个二进制位。在 {got} 附近，相邻两个数的距离是 {gap}；小于它一半"
+            "的部分被舍去，总和便停在原处。",
+        ),
+        related=[
+            story.related("made", born, T(en=f"the type `{found.dtype}` is chosen here", zh=f"类型 `{found.dtype}` 在这里定下")),
+            story.related("changed", last.step, T(en=f"added here {len(found.rounds)} times", zh=f"在这里加了 {len(found.rounds)} 次")),
+        ],
+        fixes=_fixes(story, born),
+        facts=[Fact("got", found.got, story.by(last.step)), Fact("exact", found.exact, "modelled"), Fact("dtype", found.dtype)],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
+    """Begin the sum in a longer type."""
+    program = story.program
+    node = program.at(story.span(born)) if program.tree else None
+    torch = torch_name(program)
+    if not isinstance(node, ast.expr) or torch is None:
+        return ()
+    candidates = []
+    for kind in ("float32", "float64"):
+        title = T(en=f"Add up in `{torch}.{kind}`", zh=f"用 `{torch}.{kind}` 累加")
+        given = next((k.value for k in node.keywords if k.arg == "dtype"), None) if isinstance(node, ast.Call) else None
+        method = {"float32": "float", "float64": "double"}[kind]
+        change = (given, f"{torch}.{kind}") if given is not None else (node, f"{operand(program, node)}.{method}()")
+        candidates.append(Fix(title, program.replace(change), meaning="later"))
+    return unique(program.text, candidates)
+
+
+RULE = Rule(
+    code="PL803",
+    name="low-precision-accumulation",
+    severity="warning",
+    title=T(en="A sum in a short number type stopped growing", zh="用短的数值类型累加，总和停止增长"),
+    what=T(
+        en="A program added many small numbers to one large one, in a type with few digits. From some size on the small numbers are "
+        "rounded away, and the sum no longer moves, without any error. Add up in `torch.float32` or `torch.float64`.",
+        zh="程序在位数很少的类型里，把许多小的数加到一个大的数上。大到一定程度后，小的数就被舍去，总和不再变化，也没有任何报错。请用 "
+        "`torch.float32` 或 `torch.float64` 累加。",
+    ),
+    why=T(
+        en="A floating-point number keeps a fixed number of binary digits: 24 in `float32`, 11 in `float16`, 8 in `bfloat16`. So between "
+        "2048 and 4096 `float16` knows every second whole number only, and 2048 + 1 is 2048; `bfloat16` is there at 256, `float32` at "
+        "16777216. Training in short types is fine because single results may be rough; *running* sums, losses of an epoch, moving "
+        "averages, counts and weights that get tiny updates need a long type. `torch.sum` of a short tensor adds up in a longer type "
+        "inside.",
+        zh="浮点数只保留固定个数的二进制位：`float32` 24 位，`float16` 11 位，`bfloat16` 8 位。所以在 2048 与 4096 之间，`float16` 只认得"
+        "每隔一个的整数，2048 + 1 仍是 2048；`bfloat16` 到 256 就如此，`float32` 要到 16777216。用短类型训练没有问题，因为单个结果可以"
+        "粗略一些；而*累计*的量（一个周期的损失、滑动平均、计数、每次只有微小更新的权重）需要长的类型。对短类型张量调用 `torch.sum` 时"
+        "，内部是用更长的类型累加的。",
+    ),
+    bad="""import torch
+
+w = torch.tensor(1.0, requires_grad=True)
+total = torch.tensor(250.0, dtype=torch.bfloat16)  # made
+for i in range(30):
+    total += 1  # PL803 changed
+loss = w * total.float()
+loss.backward()
+print(total.item(), w.grad)
+""",
+    good="""import torch
+
+w = torch.tensor(1.0, requires_grad=True)
+total = torch.tensor(250.0, dtype=torch.float32)
+for i in range(30):
+    total += 1
+loss = w * total.float()
+loss.backward()
+print(total.item(), w.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    total += 1\n",
+            "    total = (total.float() + 1).bfloat16()\n",
+            T(
+                en="Each addition is exact now, and its result is rounded back: the sum stands still at the same place.",
+                zh="现在每次加法都是精确的，但结果又被舍入回去：总和停在同一个地方。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html",
+          "https://docs.pytorch.org/docs/stable/type_info.html"),
+)
