@@ -10,12 +10,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.submissions import CELL
 from pitfall_lab.cli import Refusal
+
+
+_CONFIG = """\
+c = get_config()
+c.CourseDirectory.course_id = {course!r}
+# Seconds for one cell. The first test of a notebook starts the process that judges, which imports torch.
+c.ExecutePreprocessor.timeout = 300
+"""
 
 
 def write_course(folder: Path, made: Assignment, books: dict[str, Any]) -> Path:
@@ -31,7 +40,7 @@ def write_course(folder: Path, made: Assignment, books: dict[str, Any]) -> Path:
             nbformat.write(with_tests(book, made), where / file)
         config = folder / "nbgrader_config.py"
         if not config.exists():
-            config.write_text(f"c = get_config()\nc.CourseDirectory.course_id = {folder.resolve().name!r}\n", encoding="utf-8")
+            config.write_text(_CONFIG.format(course=folder.resolve().name), encoding="utf-8")
     except OSError as problem:
         raise Refusal(f"The notebooks cannot be written into {where}: {problem.strerror}.") from None
     return where
@@ -67,31 +76,45 @@ def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
 
     Raises ``AssertionError`` with the reasons when there are none: nbgrader's sign for no points.
     """
-    home = str(Path(__file__).resolve().parent.parent.parent)
-    start = f"import sys; sys.path.append({home!r}); from pitfall_lab.classroom.nbgrader import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", start, key, folder], capture_output=True, text=True, encoding="utf-8", check=False
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"The grader did not answer: {done.stderr.strip()[-500:]}")
-    credit, reasons = json.loads(done.stdout.splitlines()[-1])
+    judge = _judge()
+    assert judge.stdin is not None
+    assert judge.stdout is not None
+    try:
+        judge.stdin.write(json.dumps([key, str(Path(folder).resolve())]) + "\n")
+        judge.stdin.flush()
+        answer = judge.stdout.readline()
+    except BrokenPipeError:
+        answer = ""
+    if not answer:
+        _judge.cache_clear()
+        raise RuntimeError("The process that grades has ended; what it said is above.")
+    credit, reasons = json.loads(answer)
     assert credit > 0, "\n".join(reasons)
     print("\n".join(reasons))
     return float(round(credit * worth, 4))
 
 
+@cache
+def _judge() -> subprocess.Popen[str]:
+    """The process that judges: one for all the tests of a notebook."""
+    home = str(Path(__file__).resolve().parent.parent.parent)
+    start = f"import sys; sys.path.append({home!r}); from pitfall_lab.classroom.nbgrader import main; main()"
+    command = [sys.executable, "-W", "ignore", "-c", start]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+
+
 def main() -> None:
-    """In a process of its own: judge one exercise in a folder's notebooks and print credit and reasons as JSON."""
+    """In a process of its own: for each line ``[key, folder]``, judge that exercise there and print ``[credit, reasons]``."""
     from pitfall_lab.classroom import fence
     from pitfall_lab.classroom.judge import SAYS, Limits, Outcome, sit
     from pitfall_lab.classroom.submissions import Submission, read
 
-    key, folder = sys.argv[1:3]
-    sheet = read(Submission("", tuple(sorted(Path(folder).glob("*.ipynb")))), [key])
-    (values,) = sit(sheet.cells, [key], Limits(), fenced=not fence.missing(), hidden=(str(Path(folder).resolve()),))
-    outcome = Outcome.from_dict(values)
-    reasons = [f"{key}: {SAYS[outcome.status].en}" + (f" ({outcome.detail})" if outcome.detail else "")]
-    reasons += [
-        f"{'✓' if mark.holds else '○'} {mark.sentence[0]}" + (f" ({mark.reason[0]})" if mark.reason[0] else "") for mark in outcome.marks
-    ]
-    print(json.dumps([outcome.credit, reasons]))
+    for line in sys.stdin:
+        key, folder = json.loads(line)
+        sheet = read(Submission("", tuple(sorted(Path(folder).glob("*.ipynb")))), [key])
+        (values,) = sit(sheet.cells, [key], Limits(), fenced=not fence.missing(), hidden=(folder,))
+        outcome = Outcome.from_dict(values)
+        reasons = [f"{key}: {SAYS[outcome.status].en}" + (f" ({outcome.detail})" if outcome.detail else "")]
+        for mark in outcome.marks:
+            reasons.append(f"{'✓' if mark.holds else '○'} {mark.sentence[0]}" + (f" ({mark.reason[0]})" if mark.reason[0] else ""))
+        print(json.dumps([outcome.credit, reasons]), flush=True)
