@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
-HIDDEN = (PACKAGE / "lessons" / "exercises", PACKAGE / "docs" / "teaching", PACKAGE / "classroom" / "__pycache__")
+HIDDEN = (PACKAGE / "lessons" / "exercises", PACKAGE / "docs" / "teaching")
 """Folders of the package that hold answers. What a submission needs of them was imported before the fence closed."""
 
 # --- Landlock --------------------------------------------------------------------------------------------------------

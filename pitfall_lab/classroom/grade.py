@@ -24,6 +24,9 @@ from pitfall_lab.cli import Refusal
 
 SUMMARY = "grade a class's notebooks, each cell in a process of its own behind a fence"
 
+DASK_SECONDS = 20
+"""So long it is waited for a scheduler."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab grade``."""
@@ -142,7 +145,7 @@ def _graded(
             else _here(args.jobs, assignment, sheets, fenced=fenced, hidden=hidden)
         )
         for sheet, outcomes in work:
-            row = Row(sheet.student, sheet.digest, tuple(Outcome.from_dict(each) for each in outcomes), sheet.notes)
+            row = Row(sheet.student, sheet.digest, tuple(Outcome.from_dict(each) for each in outcomes), sheet.notes, sheet.beliefs)
             state.keep(row)
             rows.append(row)
             step()
@@ -176,7 +179,7 @@ def _on_dask(address: str, assignment: Assignment, sheets: Sequence[submissions.
     except ImportError:
         raise Refusal('--dask needs the package distributed: pip install "pitfall-lab[dask]".') from None
     try:
-        client = Client(address, timeout=20)
+        client = Client(address, timeout=DASK_SECONDS)
     except (OSError, ValueError) as problem:
         raise Refusal(f"There is no Dask scheduler at {address}: {problem}.") from None
     with client:

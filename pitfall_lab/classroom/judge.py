@@ -311,7 +311,7 @@ def same(source: str, given: str) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.strip("\n").splitlines()]
+    return [line.rstrip() for line in text.rstrip().lstrip("\n").splitlines()]
 
 
 def _pair(text: T | None) -> tuple[str, str]:

@@ -18,7 +18,6 @@ from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.submissions import CELL
 from pitfall_lab.cli import Refusal
 
-
 _CONFIG = """\
 c = get_config()
 c.CourseDirectory.course_id = {course!r}
@@ -115,6 +114,5 @@ def main() -> None:
         (values,) = sit(sheet.cells, [key], Limits(), fenced=not fence.missing(), hidden=(folder,))
         outcome = Outcome.from_dict(values)
         reasons = [f"{key}: {SAYS[outcome.status].en}" + (f" ({outcome.detail})" if outcome.detail else "")]
-        for mark in outcome.marks:
-            reasons.append(f"{'✓' if mark.holds else '○'} {mark.sentence[0]}" + (f" ({mark.reason[0]})" if mark.reason[0] else ""))
+        reasons += [f"{'✓' if m.holds else '○'} {m.sentence[0]}" + (f" ({m.reason[0]})" if m.reason[0] else "") for m in outcome.marks]
         print(json.dumps([outcome.credit, reasons]), flush=True)

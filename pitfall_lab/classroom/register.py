@@ -33,12 +33,16 @@ _STOPPED = ("timeout", "memory", "output", "exit", "crash")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One submission: who, a digest of what was handed in, the outcomes, notes, and why it could not be read (``problem``)."""
+    """One submission: who, a digest of what was handed in, the outcomes, notes, and why it could not be read (``problem``).
+
+    ``beliefs`` are the misconceptions that the learner's own progress file names, each with its chapter.
+    """
 
     student: str
     digest: str
     outcomes: tuple[Outcome, ...] = ()
     notes: tuple[T, ...] = ()
+    beliefs: tuple[tuple[str, int], ...] = ()
     problem: T | None = None
 
     @property
@@ -77,6 +81,7 @@ class Row:
             "digest": self.digest,
             "outcomes": [outcome.to_dict() for outcome in self.outcomes],
             "notes": pairs,
+            "beliefs": self.beliefs,
             "problem": [self.problem.en, self.problem.zh] if self.problem else None,
         }
         return json.dumps(values, separators=(",", ":"))
@@ -89,6 +94,7 @@ class Row:
             str(values["digest"]),
             tuple(Outcome.from_dict(each) for each in values["outcomes"]),
             tuple(T(en=note[0], zh=note[1]) for note in values["notes"]),
+            tuple((str(key), int(chapter)) for key, chapter in values["beliefs"]),
             T(en=values["problem"][0], zh=values["problem"][1]) if values["problem"] else None,
         )
 

@@ -12,6 +12,7 @@ from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
 from pitfall_lab.classroom.register import VERDICTS, Row, statuses
 from pitfall_lab.cli import Refusal
+from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.trace import Language, T
 
 _STYLE = """
@@ -49,9 +50,7 @@ _WORDS: dict[str, T] = {
 }  # fmt: skip
 
 
-def write_reports(
-    folder: Path, assignment: Assignment, rows: Sequence[Row], language: Language = "en", beliefs: Beliefs | None = None
-) -> Path:
+def write_reports(folder: Path, assignment: Assignment, rows: Sequence[Row], language: Language = "en") -> Path:
     """Write the pages into ``folder`` and return the one for the class. Raises :class:`~pitfall_lab.cli.Refusal`."""
     rows = sorted(rows, key=lambda row: row.student)
     index = folder / "index.html"
@@ -59,7 +58,7 @@ def write_reports(
         (folder / "students").mkdir(parents=True, exist_ok=True)
         for row in rows:
             _write(folder / "students" / page_name(row.student), student_page(assignment, row, language))
-        _write(index, class_page(assignment, rows, language, beliefs or {}))
+        _write(index, class_page(assignment, rows, language))
     except OSError as problem:
         raise Refusal(f"The reports cannot be written into {folder}: {problem.strerror}.") from None
     return index
@@ -73,10 +72,6 @@ def page_name(student: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-
-
-Beliefs = dict[str, dict[int, int]]
-"""How many students met each misconception in which chapter, by the misconception's name."""
 
 
 def student_page(assignment: Assignment, row: Row, language: Language) -> str:
@@ -111,12 +106,12 @@ def _outcome(assignment: Assignment, outcome: Outcome, language: Language) -> st
     return f"<h2>{title}</h2><p>{escape(SAYS[outcome.status].say(language))}{detail}</p><ul>{''.join(lines)}</ul>{cell}"
 
 
-def class_page(assignment: Assignment, rows: Sequence[Row], language: Language, beliefs: Beliefs) -> str:
+def class_page(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:
     """The page of the class: the heat map of properties, how the cells ended, misconceptions, and a line for each student."""
     readable = [row for row in rows if row.problem is None]
     parts = [f"<h2>{_say('what', language)}</h2><p class=quiet>{_say('what_note', language)}</p>", _heat(assignment, readable, language)]
     parts += [f"<h2>{_say('cells', language)}</h2>", _endings(assignment, readable, language)]
-    if beliefs:
+    if beliefs := {pair for row in rows for pair in row.beliefs}:
         parts += [
             f"<h2>{_say('beliefs', language)}</h2><p class=quiet>{_say('beliefs_note', language)}</p>",
             _beliefs(beliefs, len(rows), language),
@@ -152,13 +147,15 @@ def _endings(assignment: Assignment, rows: Sequence[Row], language: Language) ->
     return f"<div class=wide><table><tr><th></th>{head}</tr>{''.join(lines)}</table></div>"
 
 
-def _beliefs(beliefs: Beliefs, students: int, language: Language) -> str:
-    chapters = sorted({chapter for counts in beliefs.values() for chapter in counts})
+def _beliefs(found: set[tuple[str, int]], rows: Sequence[Row], language: Language) -> str:
+    chapters = sorted({chapter for _, chapter in found})
     head = "".join(f"<th scope=col>{chapter}</th>" for chapter in chapters)
+    counts = {pair: sum(pair in row.beliefs for row in rows) for pair in found}
+    totals = {key: sum(counts.get((key, chapter), 0) for chapter in chapters) for key, _ in sorted(found)}
     lines = []
-    for name, counts in sorted(beliefs.items(), key=lambda pair: -sum(pair[1].values())):
-        cells = "".join(_shaded(counts.get(chapter, 0), students) for chapter in chapters)
-        lines.append(f"<tr><th scope=row>{escape(name)}</th>{cells}</tr>")
+    for key in sorted(totals, key=lambda key: -totals[key]):
+        cells = "".join(_shaded(counts.get((key, chapter), 0), len(rows)) for chapter in chapters)
+        lines.append(f"<tr><th scope=row>{escape(MISCONCEPTIONS[key].belief.say(language))}</th>{cells}</tr>")
     return f"<div class=wide><table><tr><th scope=col>{_say('belief', language)}</th>{head}</tr>{''.join(lines)}</table></div>"
 
 

@@ -6,6 +6,7 @@ Nothing here runs or imports what a submission holds.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pitfall_lab.lessons import progress
+from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.trace import T
 
 LARGEST = 32 << 20
@@ -32,19 +35,22 @@ class Submission:
     student: str
     files: tuple[Path, ...]
     problem: T | None = None
+    is_folder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """What was read of a submission: the cells by the key of their exercise, what there is to say about them, a digest of the files.
 
-    ``problem`` is why nothing could be read at all.
+    ``beliefs`` are the misconceptions in the progress files that came along, each with its chapter. ``problem`` is why nothing could be
+    read at all.
     """
 
     student: str
     cells: dict[str, str] = field(default_factory=dict)
     notes: tuple[T, ...] = ()
     digest: str = ""
+    beliefs: tuple[tuple[str, int], ...] = ()
     problem: T | None = None
 
 
@@ -68,7 +74,7 @@ def found(folder: Path) -> list[Submission]:
             files = tuple(_below(entry, DEEPEST))[: MOST_FILES + 1]
             none = T(en="there is no notebook in the folder", zh="文件夹中没有笔记本")
             many = T(en=f"there are more than {MOST_FILES} notebooks in the folder", zh=f"文件夹中的笔记本超过 {MOST_FILES} 个")
-            out.append(Submission(_name(entry), files, none if not files else many if len(files) > MOST_FILES else None))
+            out.append(Submission(_name(entry), files, none if not files else many if len(files) > MOST_FILES else None, is_folder=True))
         else:
             out.append(Submission(_name(entry), (entry,)))
     return _told_apart(out)
@@ -132,7 +138,19 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
                 T(en=f"exercise {key} is there {count} times; the last one counts", zh=f"练习 {key} 出现了 {count} 次；以最后一个为准")
             )
     taken = {key: cells[key][-1] for key in keys if key in cells}
-    return Sheet(submission.student, taken, tuple(dict.fromkeys(notes)), digest.hexdigest())
+    return Sheet(submission.student, taken, tuple(dict.fromkeys(notes)), digest.hexdigest(), _beliefs(submission))
+
+
+def _beliefs(submission: Submission) -> tuple[tuple[str, int], ...]:
+    """The misconceptions that the learner's own lessons wrote down, where a folder with that file was handed in."""
+    found = set()
+    for folder in {path.parent for path in submission.files} if submission.is_folder else ():
+        path = folder / progress.NAME
+        if path.is_file() and not path.is_symlink():
+            with contextlib.suppress(progress.ProgressError):
+                entries = [entry for entry in progress.load(folder).entries if re.fullmatch("[0-9]{1,2}", entry.chapter)]
+                found |= {(key, int(entry.chapter)) for entry in entries for key in entry.beliefs if key in MISCONCEPTIONS}
+    return tuple(sorted(found))
 
 
 def _bytes(path: Path) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from pitfall_lab.classroom import fence
 from pitfall_lab.cli import main
+from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from tests.classroom.a_class import KEYS, the_class, write_class
 from tests.classroom.table import graded
 
@@ -94,6 +96,13 @@ def test_the_heat_map_counts_who_has_which_property(folder: Path) -> None:
     first = re.search(rf"{KEYS[0]}</th><td>[^<]+</td><td class=n [^>]+>(\d+) <span class=quiet>\((\d+) %\)", text)
     assert first
     assert (int(first[1]), int(first[2])) == (holds, round(100 * holds / len(outcomes)))
+
+
+def test_misconceptions_of_the_progress_files_are_counted_by_chapter(folder: Path) -> None:
+    text = (folder / "report" / "index.html").read_text(encoding="utf-8")
+    belief = re.escape(html.escape(MISCONCEPTIONS["detach_copies"].belief.en))
+    assert re.search(rf"<th scope=col>12</th></tr><tr><th scope=row>{belief}</th><td class=n [^>]+>1 ", text)
+    assert "no such belief" not in text
 
 
 def test_a_resumed_run_grades_only_what_has_changed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,4 +48,6 @@ def test_every_page_is_reached_from_the_readme() -> None:
         if page not in reached:
             reached.add(page)
             waiting += [target for target, _ in links(page) if target.suffix == ".md" and target.exists()]
+            # a link to a folder shows what is in it
+            waiting += [inside for target, _ in links(page) if target.is_dir() for inside in target.glob("*.md")]
     assert [page.relative_to(ROOT).as_posix() for page in PAGES if page not in reached] == []

@@ -1,0 +1,214 @@
+"""What the commands refuse, what they set aside, and what they make. Nothing here starts a process: no submission can be read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pitfall_lab.classroom import fence
+from pitfall_lab.classroom.init import STUDENT, chapter_books
+from pitfall_lab.classroom.submissions import CELL, Submission, read
+from pitfall_lab.cli import main
+from pitfall_lab.lessons.exercises import exercises
+
+ROOT = Path(__file__).resolve().parents[2]
+TEACHING = ROOT / "pitfall_lab" / "docs" / "teaching"
+PAGE = (ROOT / "pitfall_lab" / "docs" / "classroom.md").read_text(encoding="utf-8")
+LINES = [line for block in re.findall(r"^```bash\n(.*?)\n```$", PAGE, flags=re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An assignment with one submission, which cannot be read."""
+    place = tmp_path / "week-3"
+    assert main(["classroom", "init", str(place), "--chapters", "12", "--exercises-only"]) == 0
+    (place / "submissions" / "ada.ipynb").write_text("no notebook", encoding="utf-8")
+    return place
+
+
+# --- making an assignment --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_students_get_every_exercise_as_given_and_no_solution(tmp_path: Path, short: bool) -> None:
+    words = ["classroom", "init", str(tmp_path / "a"), "--chapters", "5,12"]
+    assert main([*words, "--exercises-only"] if short else words) == 0
+    made = tomllib.loads((tmp_path / "a" / "assignment.toml").read_text(encoding="utf-8"))
+    books = [nbformat.read(path, as_version=4) for path in sorted((tmp_path / "a" / STUDENT).glob("*.ipynb"))]
+    cells = [cell for book in books for cell in book.cells]
+    there = {begin[1]: cell.source for cell in cells if (begin := CELL.match(cell.source))}
+    assert sorted(there) == sorted(made["exercises"]) == sorted(key for key in exercises() if key.startswith(("5.", "12.")))
+    for key, source in there.items():
+        assert source == f"%%exercise {key}\n{exercises()[key].given.rstrip()}"
+        assert not [cell.id for cell in cells for right in exercises()[key].right if right.strip() in cell.source]
+    for book in books:
+        nbformat.validate(book)
+        assert not [cell.id for cell in book.cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)]
+    readme = (tmp_path / "a" / STUDENT / "README.md").read_text(encoding="utf-8")
+    assert "`12-inplace-errors.ipynb`" in readme
+    assert "单元格" in readme
+
+
+def test_the_lesson_is_kept_or_left_out() -> None:
+    (book,) = chapter_books((12,)).values()
+    assert "**A question from practice.**" in book.cells[0].source
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["classroom", "init", "new", "--chapters", "twelve"], "not a chapter's number"),
+        (["classroom", "init", "new", "--chapters", "99"], "has no exercises"),
+        (["classroom", "init", "new", "--chapters", "12", "--nbgrader", "--name", "a b"], "nbgrader takes"),
+        (["classroom", "init", "week-3", "--chapters", "12"], "nothing is overwritten"),
+        (["grade", "nowhere"], "no folder"),
+        (["grade", "empty"], "--chapters"),
+        (["grade", "empty", "--chapters", "12"], "nothing to grade"),
+        (["grade", "week-3", "-o", "empty"], "is a folder"),
+        (["grade", "week-3", "-o", "other.csv"], "does not hold grades of this assignment"),
+        (["grade", "week-3", "-o", "nowhere/grades.csv"], "cannot be written"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    folder: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    Path("empty").mkdir()
+    Path("other.csv").write_text("name,mark\nada,1\n", encoding="utf-8")
+    capsys.readouterr()
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert len(said.splitlines()) == 1, said
+    assert Path("other.csv").read_text(encoding="utf-8") == "name,mark\nada,1\n"
+    assert not Path("new").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("format = 1", "format = 2"), "reads format 1"),
+        (('"12.1"', '"12.99"'), "does not exist"),
+        (("timeout = 20", 'timeout = "long"'), "timeout must be a number"),
+        (("memory = 1024", "memory = 1"), "memory must be a number"),
+        (('"12.1" = 1', '"12.1" = -1'), "12.1 must be a number"),
+        (("[points]", "[points"), "not valid TOML"),
+        (('id = "', 'id = "../'), "no usable id"),
+    ],
+)
+def test_a_broken_assignment_gets_one_sentence(
+    folder: Path, change: tuple[str, str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "assignment.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace(*change, 1), encoding="utf-8")
+    assert main(["grade", str(folder)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+# --- grading ---------------------------------------------------------------------------------------------------------
+
+
+def test_grades_of_another_assignment_are_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["grade", str(folder)]) == 0
+    assert main(["grade", str(folder)]) == 0, "its own grades it may write anew"
+    other = folder.parent / "week-4"
+    main(["classroom", "init", str(other), "--chapters", "12", "--exercises-only"])
+    (other / "submissions" / "ada.ipynb").write_text("no notebook", encoding="utf-8")
+    before = (folder / "grades.csv").read_bytes()
+    assert main(["grade", str(other), "-o", str(folder / "grades.csv")]) == 2
+    assert "does not hold grades of this assignment" in capsys.readouterr().err
+    assert (folder / "grades.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x00\xff", b"[]\n", b'{"pitfall_lab_grading": 1, "assignment": "other", "exercises": []}\n'])
+def test_a_damaged_state_file_is_set_aside(folder: Path, damage: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    state = folder / "grades.state.jsonl"
+    state.write_bytes(damage)
+    assert main(["grade", str(folder), "--resume"]) == 0
+    aside = folder / "grades.state.damaged-1.jsonl"
+    assert aside.read_bytes() == damage
+    assert aside.name in capsys.readouterr().err
+    assert [json.loads(line).get("student") for line in state.read_text(encoding="utf-8").splitlines()] == [None, "ada"]
+
+
+def test_without_resume_the_earlier_state_is_kept_under_another_name(folder: Path) -> None:
+    assert main(["grade", str(folder)]) == 0
+    earlier = (folder / "grades.state.jsonl").read_bytes()
+    assert main(["grade", str(folder)]) == 0
+    assert (folder / "grades.state.earlier-1.jsonl").read_bytes() == earlier
+
+
+def test_without_a_fence_nothing_is_graded_unless_it_is_trusted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fence, "missing", lambda: ["Landlock"])
+    assert main(["grade", str(folder)]) == 2
+    assert "nothing would keep a submission from your files" in capsys.readouterr().err
+    assert not (folder / "grades.csv").exists()
+    assert main(["grade", str(folder), "--trust"]) == 0
+    assert "Nothing kept the submissions from your files." in capsys.readouterr().out
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text() | st.just("%%exercise 12.1\nx"),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["cells", "cell_type", "source", "code", "worksheets"]), inner),
+        max_leaves=30,
+    )
+)
+def test_no_document_is_too_odd_to_be_read(tmp_path_factory: pytest.TempPathFactory, document: object) -> None:
+    path = tmp_path_factory.getbasetemp() / "odd.ipynb"
+    path.write_text(json.dumps({"cells": document}), encoding="utf-8")
+    sheet = read(Submission("ada", (path,)), ["12.1"])
+    assert sheet.problem is not None or all(isinstance(source, str) for source in sheet.cells.values())
+
+
+# --- the page for teachers -------------------------------------------------------------------------------------------
+
+
+def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that start with `pitfall-lab`, in order; nbgrader's own are run by test_nbgrader, the cluster's by test_dask."""
+    monkeypatch.chdir(tmp_path)
+    others = [line for line in LINES if not line.startswith("pitfall-lab ")]
+    assert [line.split()[0] for line in others] == ["nbgrader", "nbgrader", "jupyter-repo2docker"]
+    for line in (line for line in LINES if line.startswith("pitfall-lab ")):
+        for place in (tmp_path / "week-3" / "submissions", tmp_path / "handed-in"):
+            if "grade" in line:
+                place.mkdir(exist_ok=True)
+                (place / "ada.ipynb").write_text("no notebook", encoding="utf-8")
+        assert main(shlex.split(line)[1:]) == 0, line
+    assert (tmp_path / "week-3" / "report" / "index.html").is_file()
+    assert (tmp_path / "quiz.csv").is_file()
+    assert (tmp_path / "course" / "source" / "pitfalls" / "12-inplace-errors.ipynb").is_file()
+
+
+def test_nothing_in_the_page_is_left_to_measure() -> None:
+    assert "MEASURED" not in PAGE
+
+
+def test_every_chapter_has_a_page_for_its_teacher() -> None:
+    chapters = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb") if not path.stem.startswith("00"))
+    guides = {path.stem: path.read_text(encoding="utf-8").lower() for path in TEACHING.glob("*.md")}
+    assert [name for name in chapters if name not in guides] == []
+    for name, text in guides.items():
+        assert not [word for word in ("aims", "time", "misconceptions", "discussion") if word not in text], name
+        assert len(text.split()) < 900, f"{name} is longer than a page"
+
+
+def test_the_answers_are_hidden_from_what_runs() -> None:
+    """Every folder that may be read by a submission, against every file of this repository that holds an answer."""
+    shown = [path for path, rights in fence.readable(fence.HIDDEN) if rights & 4]
+    answers = [*(ROOT / "pitfall_lab" / "lessons" / "exercises").rglob("*.py"), *TEACHING.glob("*.md"), Path(__file__), ROOT / "README.md"]
+    assert len(answers) > 4
+    assert [a for a in answers if any(a.is_relative_to(path) for path in shown)] == []
+    assert shutil.which("python3") is None or any(Path(json.__file__).is_relative_to(path) for path in shown)

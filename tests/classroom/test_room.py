@@ -1,0 +1,138 @@
+"""The process in which submissions run: what it lets a cell do, that it outlives nobody, and that it cannot be made to lie cheaply."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pitfall_lab.classroom.judge import Limits, Outcome, Room, judged
+from pitfall_lab.lessons.attempt import Observation, Request
+from pitfall_lab.lessons.exercises import exercises
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMITS = Limits(timeout=30, memory=512)
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[Room]:
+    with Room() as made:
+        yield made
+
+
+def seen(room: Room, cell: str, *expressions: str) -> Observation:
+    answer = room.run([Request(cell, expressions=expressions)], LIMITS, 30)
+    assert answer["status"] == "done", answer
+    return Observation.from_json(json.loads(answer["report"])["observations"][0])
+
+
+def test_a_cell_finds_an_empty_home_and_nothing_of_the_teachers_environment(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_TEACHER", "1")
+    cell = "import os\nhome, names, here = os.environ['HOME'], sorted(os.environ), os.listdir('.')\nopen('mine', 'w').write('x')\n"
+    found = seen(room, cell, "home == os.getcwd()", "names", "here", "open('mine').read()")
+    assert found.error is None
+    assert list(found.values.values()) == [True, ["HOME", "LANG", "MPLBACKEND", "TMPDIR"], [], "x"]
+    again = seen(room, "import os", "os.listdir('.')", "os.listdir('..')")
+    assert again.values["os.listdir('.')"] == []
+    assert len(again.values["os.listdir('..')"]) == 1, "the folder of the run before is gone"
+
+
+def test_what_a_learner_may_need_still_works(room: Room) -> None:
+    cell = (
+        "import collections, threading, tempfile, traceback, inspect, copy, pickle, io, matplotlib\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "batches = len(list(DataLoader(TensorDataset(torch.arange(6)), batch_size=2)))\n"
+        "torch.save(torch.ones(2), 'w.pt')\nback = torch.load('w.pt')\n"
+        "t = threading.Thread(target=lambda: None)\nt.start()\nt.join()\n"
+        "with tempfile.TemporaryFile() as f:\n    f.write(b'x')\n"
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    text = traceback.format_exc()\n"
+    )
+    found = seen(room, cell, "batches", "back.tolist()", "'ZeroDivisionError' in text")
+    assert found.error is None, found.error
+    assert list(found.values.values()) == [3, [1.0, 1.0], True]
+
+
+def test_points_are_for_what_the_given_cell_lacks(room: Room) -> None:
+    exercise = exercises()["5.1"]
+    solved = judged(exercise, exercise.right[0], room, LIMITS)
+    assert (solved.status, solved.credit) == ("solved", 1.0)
+    padded = judged(exercise, exercise.given + "\nx = 1\n", room, LIMITS)
+    assert padded.held > 0
+    assert padded.credit == 0.0
+    assert Outcome.from_dict(padded.to_dict()) == padded
+    assert judged(exercise, f"\n{exercise.given}  \n", room, LIMITS).status == "unsolved"
+    assert judged(exercise, None, room, LIMITS).status == "missing"
+
+
+@pytest.mark.parametrize(
+    "answer", [{"status": "done", "report": text} for text in ("", "{}", "[]", '{"tampered": [], "observations": []}', "[" * 9999)]
+)
+def test_a_report_that_is_none_gives_no_points(answer: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Room, "run", lambda *args: {"seconds": 0.1, **answer})
+    exercise = exercises()["5.1"]
+    outcome = judged(exercise, "x = 1", Room(), LIMITS)
+    assert (outcome.status, outcome.credit) == ("tampered", 0.0)
+
+
+def test_a_report_with_a_wrong_answer_to_a_question_gives_no_points(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forger who says what the judge wants to hear says it of the questions with known answers as well."""
+
+    def forged(self: Room, requests: list[Request], *_: object) -> dict[str, object]:
+        told = [Observation(values=dict.fromkeys(request.expressions, True)) for request in requests]
+        return {"status": "done", "seconds": 0.1, "report": json.dumps({"tampered": [], "observations": [o.to_json() for o in told]})}
+
+    monkeypatch.setattr(Room, "run", forged)
+    outcome = judged(exercises()["5.1"], "x = 1", room, LIMITS)
+    assert outcome.status == "tampered"
+    assert "the answer to" in outcome.detail
+
+
+def test_a_room_that_was_lost_is_replaced() -> None:
+    with Room() as made:
+        assert seen(made, "x = 1", "x").values == {"x": 1}
+        assert made._process is not None
+        made._process.kill()
+        made._process.wait()
+        assert seen(made, "x = 2", "x").values == {"x": 2}
+
+
+def test_when_the_grader_is_killed_the_cell_ends_too(tmp_path: Path) -> None:
+    sign = f"s{time.monotonic_ns() % 10**12}"
+    cell = f"import ctypes\nctypes.CDLL(None).prctl(15, b'{sign}', 0, 0, 0)\nwhile True: pass"  # PR_SET_NAME
+    program = (
+        "from pitfall_lab.classroom.judge import Room, Limits\nfrom pitfall_lab.lessons.attempt import Request\n"
+        f"Room().run([Request({cell!r})], Limits(), 300)\n"
+    )
+    grader = subprocess.Popen([sys.executable, "-W", "ignore", "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        assert _wait(lambda: sign in _names(), 120), "the cell never ran"
+    finally:
+        grader.send_signal(signal.SIGKILL)
+        grader.wait()
+    assert _wait(lambda: sign not in _names(), 20), "the cell outlived its grader"
+
+
+def _names() -> set[str]:
+    names = set()
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            names.add(path.read_text(encoding="utf-8").strip())
+        except OSError:
+            continue
+    return names
+
+
+def _wait(done: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if done():
+            return True
+        time.sleep(0.1)
+    return False
