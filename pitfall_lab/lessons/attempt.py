@@ -186,7 +186,9 @@ class _Stage:
             self._settle(self._programs())
             return
         from pitfall_lab.verify import Session
+        from pitfall_lab.verify.witness import prepare
 
+        prepare(self.request.setup + text)  # what torch imports when an optimizer first steps takes ten times as long while watched
         session = Session(NAME, "exercise", text)
         self.aside = session.aside
         with session:

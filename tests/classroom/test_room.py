@@ -94,13 +94,12 @@ def test_a_report_with_a_wrong_answer_to_a_question_gives_no_points(room: Room, 
     assert "the answer to" in outcome.detail
 
 
-def test_a_room_that_was_lost_is_replaced() -> None:
-    with Room() as made:
-        assert seen(made, "x = 1", "x").values == {"x": 1}
-        assert made._process is not None
-        made._process.kill()
-        made._process.wait()
-        assert seen(made, "x = 2", "x").values == {"x": 2}
+def test_a_room_that_was_lost_is_replaced(room: Room) -> None:
+    assert seen(room, "x = 1", "x").values == {"x": 1}
+    assert room._process is not None
+    room._process.kill()
+    room._process.wait()
+    assert seen(room, "x = 2", "x").values == {"x": 2}
 
 
 def test_when_the_grader_is_killed_the_cell_ends_too(tmp_path: Path) -> None:
