@@ -114,7 +114,7 @@ def class_page(assignment: Assignment, rows: Sequence[Row], language: Language) 
     if beliefs := {pair for row in rows for pair in row.beliefs}:
         parts += [
             f"<h2>{_say('beliefs', language)}</h2><p class=quiet>{_say('beliefs_note', language)}</p>",
-            _beliefs(beliefs, len(rows), language),
+            _beliefs(beliefs, rows, language),
         ]
     parts += [f"<h2>{_say('each', language)}</h2>", _students(assignment, rows, language)]
     return _page(f"{_WORDS['class'].say(language)} · {assignment.name}", "".join(parts), language)
