@@ -39,6 +39,14 @@ def rule(code: str) -> Rule:
     raise KeyError(code)
 
 
+def _refined(story: Story, finding: Finding) -> Finding:
+    """The finding as the most special rule puts it."""
+    for candidate in RULES:
+        if finding.rule in candidate.refines and (special := candidate.refine(story, finding)) is not None:
+            return _refined(story, special)
+    return finding
+
+
 def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
     """Return what all rules find in ``trace``, in the order in which it happened; each place once, however often a loop passes it.
 
@@ -50,7 +58,8 @@ def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
     seen: set[tuple[object, ...]] = set()
     findings = []
     for candidate in RULES:
-        for finding in candidate.find(story):
+        for general in candidate.find(story):
+            finding = _refined(story, general)
             if finding.key not in seen:
                 seen.add(finding.key)
                 findings.append(finding)

@@ -127,6 +127,10 @@ class Finding:
         """Return the value of a fact, ``None`` when there is none of that name."""
         return next((fact.value for fact in self.facts if fact.name == name), None)
 
+    def line(self, role: Role) -> Related | None:
+        """Return the first related line of a role, ``None`` when there is none."""
+        return next((related for related in self.related if related.role == role), None)
+
     def with_fixes(self, fixes: tuple[Fix, ...]) -> Finding:
         """Return the finding with other fixes."""
         return replace(self, fixes=fixes)
@@ -176,6 +180,14 @@ class Trap:
     why: T
 
 
+def _nothing(_: Story) -> Iterable[Finding]:
+    return ()
+
+
+def _as_it_is(_: Story, __: Finding) -> Finding | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """One pitfall: how it is called, how it is found in a trace, and all that its page says.
@@ -196,6 +208,8 @@ class Rule:
       role (:mod:`.marks`).
     - ``find``: reads a :class:`~pitfall_lab.rules.story.Story` and yields findings. It never reads an error message, and finds nothing
       where it does not know.
+    - ``refines``, ``refine``: codes of more general rules, and what this rule says *instead* of one of their findings
+      (:meth:`instead`); ``None`` where it has nothing better to say. So one mistake stays one finding, under the name that tells most.
     - ``traps``: repairs that only hide the mistake, at least one where learners meet one.
     - ``docs``: pages of torch's documentation.
     """
@@ -208,7 +222,9 @@ class Rule:
     why: T
     bad: str
     good: str
-    find: Callable[[Story], Iterable[Finding]]
+    find: Callable[[Story], Iterable[Finding]] = _nothing
+    refines: tuple[str, ...] = ()
+    refine: Callable[[Story, Finding], Finding | None] = _as_it_is
     traps: tuple[Trap, ...] = ()
     docs: tuple[str, ...] = ()
 
@@ -238,6 +254,27 @@ class Rule:
             tuple(related),
             tuple(fixes),
             tuple(facts),
+        )
+
+    def instead(
+        self,
+        general: Finding,
+        message: T,
+        explanation: T,
+        *,
+        related: Iterable[Related] | None = None,
+        fixes: Iterable[Fix] | None = None,
+    ) -> Finding:
+        """Return what this rule says instead of another rule's finding: the same place, lines, facts and fixes unless others are given."""
+        return replace(
+            general,
+            rule=self.code,
+            name=self.name,
+            severity=self.severity,
+            message=message,
+            explanation=explanation,
+            related=general.related if related is None else tuple(related),
+            fixes=general.fixes if fixes is None else tuple(fixes),
         )
 
 

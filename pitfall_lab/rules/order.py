@@ -23,13 +23,13 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
     pair = meeting(program, changed, backward)
     if pair is None:
         return []
-    again = second_forwards(program, *pair, saved) if is_leaf_memory(story, clash) else []
+    again = second_forwards(program, *pair, saved) if is_leaf_memory(story, clash.storage) else []
     return [*moves(program, *pair), *again]
 
 
-def is_leaf_memory(story: Story, clash: Clash) -> bool:
+def is_leaf_memory(story: Story, storage: str | None) -> bool:
     """Is it a parameter's memory? Only an update of one is kept when the forward pass is run again."""
-    return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(clash.storage))
+    return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(storage))
 
 
 def meeting(program: Program, first: list[ast.stmt], second: list[ast.stmt]) -> tuple[ast.stmt, ast.stmt] | None:

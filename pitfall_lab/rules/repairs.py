@@ -31,10 +31,8 @@ def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
     for step in clash.changed_at[:3]:
         candidates += changing_repairs(program, story, step)
     # an update of parameters is meant: first see whether it came at the wrong moment
-    makers = (
-        (order_repairs, alias_repairs, saving_repairs) if is_leaf_memory(story, clash) else (alias_repairs, saving_repairs, order_repairs)
-    )
-    for maker in makers:
+    copies = (alias_repairs, saving_repairs)
+    for maker in (order_repairs, *copies) if is_leaf_memory(story, clash.storage) else (*copies, order_repairs):
         candidates += maker(program, story, clash)
     return unique(program.text, candidates)
 

@@ -6,16 +6,16 @@ and the shadow engine, never from torch's message. A write that *could* break a 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.calls import call_chain
 from pitfall_lab.rules.finding import Fact, Finding, Related, Rule, Trap
+from pitfall_lab.rules.order import is_leaf_memory
 from pitfall_lab.rules.repairs import repairs
 from pitfall_lab.rules.story import Clash, Story
 from pitfall_lab.rules.syntax import written_root
-from pitfall_lab.rules.wording import at_line, called, capital, snippet, statement_text
+from pitfall_lab.rules.wording import at_line, called, capital, statement_text
 from pitfall_lab.trace import Event, Failure, Forecast, Span, T, Trace
 
 
@@ -96,11 +96,6 @@ class Case:
         here, then, later = (at_line(self.story, self.story.span(step)) for step in (self.changed, self.saved_at, self.backward))
         return here, then, later
 
-    @property
-    def is_step(self) -> bool:
-        """Was it an optimizer that wrote?"""
-        return re.search(r"\.step\([^()]*\)$", snippet(self.story, self.story.span(self.changed), limit=400)) is not None
-
 
 def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecast | None) -> Case:
     """Fill in what the failure does not say itself from the forecast, the node and the counter."""
@@ -114,7 +109,10 @@ def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecas
         changed_at = tuple(story.bumps(failure.counter, after, until))
     what = called(story, failure.tensor, failure.storage, saved_at, saved_at)
     case = Case(story, failure, what, saved_at, changed_at, backward)
-    return case if what.en.startswith(("`", "the result")) or case.is_step else replace(case, what=_written_name(case) or what)
+    if what.en.startswith(("`", "the result")):
+        return case
+    parameter = T(en="a parameter", zh="一个参数") if is_leaf_memory(story, failure.storage) else what
+    return replace(case, what=_written_name(case) or parameter)
 
 
 def _written_name(case: Case) -> T | None:
@@ -163,12 +161,6 @@ def _message(case: Case) -> T:
             en=f"{capital(what.en)} was changed before backward could use it ({later.en}).",
             zh=f"{what.zh} 在反向传播（{later.zh}）使用它之前被改掉了。",
         )
-    if case.is_step:
-        return T(
-            en=f"{capital(here.en)} updates the parameters, but the backward pass on {later.en} still needs the values they "
-            f"had on {then.en}.",
-            zh=f"{here.zh}更新了参数，但{later.zh}的反向传播还需要它们在{then.zh}时的值。",
-        )
     return T(
         en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} still needs the values it had on {then.en}.",
         zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播还需要它在{then.zh}时的值。",
@@ -195,8 +187,6 @@ def _explanation(case: Case) -> T:
 
 def _related(case: Case) -> tuple[Related, ...]:
     story, what = case.story, case.what
-    if case.is_step and not what.en.startswith("`"):
-        what = T(en="a parameter", zh="一个参数")
     saved = T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用")
     lines = [Related("saved", story.span(case.saved_at), case.saved_at, saved), *_calls_to(story, case.saved_at, case.backward)]
     places: set[Span | None] = set()
@@ -228,6 +218,7 @@ def _calls_to(story: Story, saved_at: int | None, backward: int | None) -> list[
 def _facts(case: Case) -> tuple[Fact, ...]:
     failure, by = case.failure, case.story.by(case.saved_at)
     return (
+        Fact("called", case.what, by),
         Fact("node", failure.node, by),
         Fact("saved", failure.saved, by),
         Fact("tensor", failure.tensor, by),

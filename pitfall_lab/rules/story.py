@@ -161,7 +161,7 @@ class Story:
     def writes(self, storage: str, after: int, until: int) -> tuple[int, ...]:
         """The steps between two others at which the memory is known to have changed, counted by a version or not."""
         changed = {step for step, effect in self._effects.get(f"storages.{storage}", ()) if effect.path.endswith(".cells")}
-        changed |= {event.step for event in self.events if storage in event.writes}
+        changed |= self._writers.get(storage, set())
         return tuple(sorted(step for step in changed if after < step < until))
 
     def calls(self, *names: str) -> Iterator[Event]:
@@ -174,6 +174,14 @@ class Story:
             return (event for event in self.events if event.kind == "call")
         steps = sorted(step for name in names for step in self._by_name.get(name, ()))
         return (self.events[step] for step in steps)
+
+    @cached_property
+    def _writers(self) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = defaultdict(set)
+        for event in self.events:
+            for storage in event.writes:
+                found[storage].add(event.step)
+        return found
 
     @cached_property
     def _by_name(self) -> dict[str, list[int]]:

@@ -19,10 +19,12 @@ from pitfall_lab.trace import Harm, Span, StaleRead, T
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each uncounted write that made a gradient wrong."""
-    groups: dict[tuple[str, int | None], list[tuple[Harm, StaleRead]]] = {}
+    groups: dict[str | int, list[tuple[Harm, StaleRead]]] = {}
     for harm in filter(_is_wrong, story.trace.harms):
-        for cause in map(partial(_with_writes, story, harm.step), harm.causes[:1]):
-            key = (cause.storage, cause.changed_at[0] if cause.changed_at else None)
+        causes = list(map(partial(_with_writes, story, harm.step), harm.causes))
+        # memory that a call wrote and saved at once (running statistics in train mode) was not needed as it had been
+        for cause in [cause for cause in causes if cause.changed_at][:1] or causes[:1]:
+            key = cause.changed_at[0] if cause.changed_at else cause.storage
             groups.setdefault(key, []).append((harm, cause))
     for group in groups.values():
         yield _finding(story, group)
@@ -38,10 +40,16 @@ def _is_wrong(harm: Harm) -> bool:
 
 
 def _with_writes(story: Story, backward: int, cause: StaleRead) -> StaleRead:
-    """The cause with the steps that wrote, also where nobody announced them (a fused optimizer writes inside one call)."""
+    """The cause with the steps that wrote, also where nobody announced them (a fused optimizer), or that gave the tensor other memory."""
     if cause.changed_at or cause.saved_at is None:
         return cause
-    return replace(cause, changed_at=story.writes(cause.storage, cause.saved_at, backward))
+    steps = story.writes(cause.storage, cause.saved_at, backward)
+    return replace(cause, changed_at=steps or tuple(exchanges(story, _saved_tensor(story, cause), cause.saved_at, backward)))
+
+
+def exchanges(story: Story, tensor: str | None, after: int, until: int) -> list[int]:
+    """The steps between two others at which ``tensor.data = …`` gave a tensor other memory."""
+    return [event.step for event in story.uses(tensor) if event.op.endswith(".data.__set__") and after < event.step < until]
 
 
 def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
@@ -52,14 +60,22 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     what = called(story, _saved_tensor(story, cause), cause.storage, cause.saved_at, cause.saved_at)
     leaf = called(story, harm.leaf, None, None)
     clash = Clash(cause.storage, cause.saved_at, cause.changed_at, backward)
+    got, meant = _numbers(harm)
+    wrong = T(
+        en=f"The gradient of {leaf.en} is wrong: {got} where {meant} was meant", zh=f"{leaf.zh} 的梯度是错的：得到 {got}，本应是 {meant}"
+    )
+    here = at_line(story, span)
     return RULE.finding(
         span or story.span(backward),
         changed if changed is not None else harm.step,
-        _message(story, what, leaf, harm, changed),
+        T(
+            en=f"{wrong.en}, because {here.en} changed {what.en} without torch noticing.",
+            zh=f"{wrong.zh}，因为{here.zh}修改了 {what.zh}，而 torch 没有察觉。",
+        ),
         _explanation(story, what, cause, changed, backward),
         related=_related(story, (what, leaf), harm, cause, backward),
         fixes=repairs(story, clash),
-        facts=_facts(group),
+        facts=(Fact("called", what), Fact("wrong", wrong), *_facts(group)),
     )
 
 
@@ -73,16 +89,6 @@ def _backward_step(story: Story, step: int) -> int:
 def _saved_tensor(story: Story, cause: StaleRead) -> str | None:
     node = story.record("nodes", cause.node) or {}
     return next((saved.get("tensor") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
-
-
-def _message(story: Story, what: T, leaf: T, harm: Harm, changed: int | None) -> T:
-    here = at_line(story, story.span(changed))
-    got, meant = _numbers(harm)
-    return T(
-        en=f"The gradient of {leaf.en} is wrong: {got} where {meant} was meant, because {here.en} changed {what.en} without "
-        "torch noticing.",
-        zh=f"{leaf.zh} 的梯度是错的：得到 {got}，本应是 {meant}，因为{here.zh}修改了 {what.zh}，而 torch 没有察觉。",
-    )
 
 
 def _numbers(harm: Harm) -> tuple[str, str]:
@@ -170,6 +176,7 @@ def _facts(group: list[tuple[Harm, StaleRead]]) -> tuple[Fact, ...]:
             Fact("gradient", harm.torch, "observed"),
             Fact("meant", harm.meant, "modelled"),
             Fact("storage", cause.storage, "agreed"),
+            Fact("node", cause.node, "agreed"),
         ]
     return tuple(facts)
 

@@ -7,6 +7,7 @@ import math
 import re
 from typing import Any
 
+from pitfall_lab.rules.finding import Finding, Role
 from pitfall_lab.rules.story import Story
 from pitfall_lab.trace import Span, T
 
@@ -86,6 +87,12 @@ def at_line(story: Story, span: Span | None) -> T:
     if cell is not None:
         return T(en=f"line {line} of cell {cell}", zh=f"第 {cell} 个代码单元格第 {line} 行")
     return T(en=f"line {span.line}", zh=f"第 {span.line} 行")
+
+
+def line_of(story: Story, finding: Finding, role: Role) -> T:
+    """The line that plays a role in a finding, as words."""
+    related = finding.line(role)
+    return at_line(story, related.span if related else None)
 
 
 def snippet(story: Story, span: Span | None, limit: int = 48) -> str:

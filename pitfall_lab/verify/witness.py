@@ -61,8 +61,20 @@ def _cloned_at_save() -> Iterator[None]:
         # the copy stays connected to what it is a copy of, so that second derivatives still flow
         return tensor.clone()
 
+    plain = torch.autograd.graph.saved_tensors_hooks.__init__
+
+    def with_copies(self: Any, theirs: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> None:
+        if type(self).__module__ == "torch.utils.checkpoint":  # nothing has to be computed again where everything is kept
+            plain(self, pack, lambda tensor: tensor)
+        else:
+            plain(self, lambda tensor: theirs(pack(tensor)), unpack)
+
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield
+        torch.autograd.graph.saved_tensors_hooks.__init__ = with_copies  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            torch.autograd.graph.saved_tensors_hooks.__init__ = plain  # type: ignore[method-assign]
 
 
 def _names(namespace: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pitfall_lab.check import Subject, Workshop, tried
-from pitfall_lab.rules import Finding, find
+from pitfall_lab.rules import Finding, find, rule
 from pitfall_lab.rules.marks import expected, met
 from pitfall_lab.rules.source import apply
 from pitfall_lab.trace import Trace
@@ -31,8 +31,9 @@ def examined(path: Path, shop: Workshop) -> tuple[Subject, Trace, list[Finding]]
     return EXAMINED[path]
 
 
-# What has to be decided by a person: which differentiable quantity stands for the one that is not, what a parameter was meant for.
-NO_FIX = {"cut_argmax", "cut_numpy_helper", "cut_threshold", "too_large_for_bias", "unused_parameter"}
+# What has to be decided by a person: which differentiable quantity stands for the one that is not, what a parameter was meant for,
+# whether the past of a recurrent cell is to be learned from.
+NO_FIX = {"changed_parameter_unrolled", "cut_argmax", "cut_numpy_helper", "cut_threshold", "too_large_for_bias", "unused_parameter"}
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
@@ -42,11 +43,11 @@ def test_check_names_the_lines_and_gives_a_fix_that_works_where_there_is_one(pat
     (finding,) = findings
     assert met(findings, subject.source) == ""
     roles = {role for role, _ in expected(subject.source)[1]}
-    if finding.rule in ("PL101", "PL301"):
-        silent = path.stem.startswith("numpy")
-        assert roles == set(ROLES)
-        assert (finding.rule, finding.severity) == (("PL301", "warning") if silent else ("PL101", "error"))
-        assert finding.predicted is not silent
+    general = {finding.rule, *rule(finding.rule).refines} & {"PL101", "PL301"}
+    if general:
+        assert roles >= set(ROLES)
+        assert finding.severity == ("warning" if "PL301" in general else "error")
+        assert finding.predicted is ("PL101" in general)
     else:
         assert roles
     assert all(fix.verified for fix in finding.fixes)

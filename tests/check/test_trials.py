@@ -78,7 +78,7 @@ def test_a_fused_step_between_two_backwards_is_found_and_repaired(shop: Workshop
     source = UPDATE.replace("lr=0.1", "lr=0.1, fused=True").replace("(w ** 2).sum(), (w ** 3).sum()", "(w ** 2).sum(), (w ** 3).sum()")
     subject = Subject(source, "program.py")
     (finding,) = tried(shop, subject, shop.trace(subject))
-    assert (finding.rule, finding.span and finding.span.line) == ("PL301", 6)
+    assert (finding.rule, finding.span and finding.span.line) == ("PL304", 6)
     assert finding.fixes
 
 

@@ -114,6 +114,8 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
     dims, before = reduced_dims(dim, input.ndim), input.shape
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        if np.all(s.self != 0):  # as torch does; where the input was changed since, this is not the product of the others
+            return (widen(g, before, dims, keepdim) * (widen(s.result, before, dims, keepdim) / s.self),)
         return (widen(g, before, dims, keepdim) * _product_of_others(s.self, dims),)
 
     rule = Rule(_names("Prod", dim), lambda x: np.prod(x, axis=dims, keepdims=keepdim), (Keep("self", 0), Keep("result", "result")), vjp)

@@ -16,6 +16,6 @@ critic_loss = (reward - values).pow(2).mean()
 actor_loss = -(torch.log_softmax(logits, dim=1)[:, 0] * (reward - values).detach()).mean()
 opt.zero_grad()
 critic_loss.backward(retain_graph=True)
-opt.step()  # PL101 changed
+opt.step()  # PL104 changed
 actor_loss.backward()  # backward
 opt.step()

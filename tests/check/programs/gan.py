@@ -52,7 +52,7 @@ for step in range(2):
     loss_d = criterion(score_real, ones) + criterion(score_fake, zeros)
     opt_d.zero_grad()
     loss_d.backward(retain_graph=True)
-    opt_d.step()  # PL101 changed
+    opt_d.step()  # PL104 changed
 
     loss_g = criterion(score_fake, ones)
     opt_g.zero_grad()

@@ -20,7 +20,7 @@ class Trainer:
         self.disc_opt.zero_grad()
         self.gen_opt.zero_grad()
         disc_loss.backward(retain_graph=True)
-        self.disc_opt.step()  # PL101 changed
+        self.disc_opt.step()  # PL104 changed
         gen_loss.backward()  # backward
         self.gen_opt.step()
         return disc_loss.item(), gen_loss.item()

@@ -48,7 +48,7 @@ def train(steps):
         g_loss = score(d(fake), ones)
         d_optimizer.zero_grad()
         d_loss.backward()
-        d_optimizer.step()  # PL101 changed
+        d_optimizer.step()  # PL104 changed
         g_optimizer.zero_grad()
         g_loss.backward()  # backward
         g_optimizer.step()

@@ -12,7 +12,7 @@ def train_discriminator(opt, real_score, fake_score):
     opt.zero_grad()
     loss = F.softplus(-real_score).mean() + F.softplus(fake_score).mean()
     loss.backward(retain_graph=True)
-    opt.step()  # PL101 changed
+    opt.step()  # PL104 changed
     return loss.item()
 
 

@@ -7,5 +7,5 @@ torch.manual_seed(0)
 layer = nn.Linear(4, 2)
 data = torch.rand(5, 4)
 gate = torch.sigmoid(layer(data))  # saved
-mixed = (data[:, :2] * F.relu(gate, inplace=True)).sum(dim=1)  # PL101 changed
+mixed = (data[:, :2] * F.relu(gate, inplace=True)).sum(dim=1)  # PL105 changed
 mixed.mean().backward()  # backward

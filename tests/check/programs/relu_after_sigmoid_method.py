@@ -4,7 +4,7 @@ import torch
 
 def squash(t):
     s = t.sigmoid()  # saved
-    s.relu_()  # PL101 changed
+    s.relu_()  # PL105 changed
     return s
 
 

@@ -12,7 +12,7 @@ class Gate(nn.Module):
 
     def forward(self, x):
         g = torch.sigmoid(self.fc(x))  # saved
-        g = self.act(g)  # PL101 changed
+        g = self.act(g)  # PL105 changed
         return self.out(g)
 
 

@@ -12,7 +12,7 @@ net = nn.Sequential(
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 for epoch in range(2):
     optimizer.zero_grad()
-    prediction = net(torch.randn(5, 3))  # PL101 saved changed
+    prediction = net(torch.randn(5, 3))  # PL105 saved changed
     loss = prediction.square().mean()
     loss.backward()  # backward
     optimizer.step()

@@ -10,7 +10,7 @@ class Block(nn.Module):
 
     def forward(self, x):
         out = torch.relu(self.fc(x))  # saved
-        out += x  # PL101 changed
+        out += x  # PL105 changed
         return out
 
 

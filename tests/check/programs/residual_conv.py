@@ -12,7 +12,7 @@ class Residual(nn.Module):
     def forward(self, x):
         identity = x
         h = torch.tanh(self.norm(self.conv(x)))  # saved
-        h += identity  # PL101 changed
+        h += identity  # PL105 changed
         return h
 
 

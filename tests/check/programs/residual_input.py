@@ -11,7 +11,7 @@ head = nn.Linear(5, 1)
 def forward(inputs):
     x = embed(inputs)
     y = layer(x)  # saved
-    x += y  # PL101 changed
+    x += y  # PL105 changed
     return head(x)
 
 

@@ -7,5 +7,5 @@ layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
 first = nn.Linear(4, 4)
 h = first(torch.randn(2, 4))
 for layer in layers:
-    h += torch.sigmoid(layer(h))  # PL101 changed saved
+    h += torch.sigmoid(layer(h))  # PL105 changed saved
 h.sum().backward()  # backward
