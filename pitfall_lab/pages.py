@@ -27,6 +27,8 @@ _GOOD = T(en="The same program, repaired", zh="修好的同一个程序")
 _WHY = T(en="Why torch works like this", zh="torch 为什么这样工作")
 _TRAPS = T(en="Repairs that only hide it", zh="只是掩盖问题的“修复”")
 _INSTEAD = T(en="`{new}` instead of `{old}`", zh="把 `{old}` 写成 `{new}`")
+_SPECIAL = T(en="A special case of {rules}.", zh="{rules} 的特例。")
+_GENERAL = T(en="Special cases have names and pages of their own: {rules}.", zh="有些特例有自己的名字和页面：{rules}。")
 _DOCS = T(en="In torch's documentation", zh="torch 的文档")
 _ALL = T(en="All rules", zh="所有规则")
 _OTHER = T(en="[中文]({code}.zh.md)", zh="[English]({code}.md)")
@@ -65,6 +67,7 @@ def page(rule: Rule, shown: Demonstration, language: Language = "en") -> str:
         f"# {rule.code} {rule.name}",
         f"**{say(rule.title)}** · {say(SEVERITIES[rule.severity])}",
         say(rule.what),
+        *_family(rule, language),
         f"## {say(_BAD)}",
         _block(rule.bad, "python"),
         f"{say(_PRINTS)}:",
@@ -100,6 +103,13 @@ def index(language: Language = "en") -> str:
 def page_name(code: str, language: Language = "en") -> str:
     """The file name of a rule's page."""
     return f"{code}.md" if language == "en" else f"{code}.{language}.md"
+
+
+def _family(rule: Rule, language: Language) -> list[str]:
+    """What the rule is a special case of, and its own special cases."""
+    families = ((_SPECIAL, [r for r in RULES if r.code in rule.refines]), (_GENERAL, [r for r in RULES if rule.code in r.refines]))
+    links = [(text, ", ".join(f"[{r.code}]({page_name(r.code, language)}) {r.name}" for r in rules)) for text, rules in families]
+    return [text.say(language).format(rules=found) for text, found in links if found]
 
 
 def _block(text: str, kind: str = "text") -> str:

@@ -198,10 +198,24 @@ def _related(case: Case) -> tuple[Related, ...]:
             lines.append(
                 Related("changed", span, step, T(en=f"its memory is written here: `{code}`", zh=f"它的内存在这里被写入：`{code}`"))
             )
+    lines += _alias(case)
     span = story.span(case.backward) or case.failure.span
     text = T(en="backward needs the saved values here, and torch raises", zh="反向传播在这里需要保存的值，torch 报错")
     lines.append(Related("backward", span, case.backward, text))
     return tuple(lines)
+
+
+def _alias(case: Case) -> list[Related]:
+    """Where the view was made through which the memory was written, when that is a line of its own."""
+    story, event = case.story, case.story.event(case.changed)
+    label = event.operands[0].label if event is not None and event.operands else None
+    born = (story.tensor(label, case.changed) or {}).get("born")
+    place, name = story.span(born), story.name(label, case.changed)
+    if label in (None, case.failure.tensor) or name is None or born in (None, case.saved_at) or place is None:
+        return []
+    if (story.tensor(label) or {}).get("storage") != case.failure.storage or is_leaf_memory(story, case.failure.storage):
+        return []
+    return [Related("alias", place, born, T(en=f"`{name}` looks at the same memory", zh=f"`{name}` 看着同一块内存"))]
 
 
 def _calls_to(story: Story, saved_at: int | None, backward: int | None) -> list[Related]:
@@ -236,21 +250,27 @@ RULE = Rule(
     title=T(en="A tensor that backward needs was overwritten", zh="反向传播需要的张量被覆盖了"),
     what=T(
         en="To compute gradients, torch needs some of the numbers that your program computed on the way to the loss. If a line "
-        "overwrites such numbers (`h += 1`, `h.mul_(10)`, `h[0] = 0`, `opt.step()`, `nn.ReLU(inplace=True)`) before `backward()` used "
-        "them, `backward()` stops with *one of the variables needed for gradient computation has been modified by an inplace "
+        "overwrites such numbers (`h += 1`, `h.mul_(10)`, `h[0] = 0`, also through a view like `h.view(-1)` or `h.detach()`) before "
+        "`backward()` used them, `backward()` stops with *one of the variables needed for gradient computation has been modified by an "
+        "inplace "
         "operation*. The line that raises is not the line to repair: that is the one that wrote.",
         zh="为了计算梯度，torch 需要你的程序在算出损失的路上得到的一些数。如果在 `backward()` 用到它们之前，有一行覆盖了这些数（`h += 1`、"
-        "`h.mul_(10)`、`h[0] = 0`、`opt.step()`、`nn.ReLU(inplace=True)`），`backward()` 就会停下来，报告 *one of the variables needed for "
+        "`h.mul_(10)`、`h[0] = 0`，也可能通过 `h.view(-1)` 之类的视图或 `h.detach()`），`backward()` 就会停下来，报告 *one of the "
+        "variables needed for "
         "gradient computation has been modified by an inplace operation*。报错的那一行并不是要修改的那一行：要改的是写入的那一行。",
     ),
     why=T(
-        en="The gradient of `sigmoid(x)` is computed from its result, that of `a * b` from `a` and `b`. So these operations *save* a "
-        "tensor when they run. They save the memory itself, not a copy: copies would cost as much memory again as the whole forward "
-        "pass. Every memory has a *version counter* that grows by one with each write in place. When backward needs a saved tensor "
+        en="The gradient of `sigmoid(x)` is computed from its result, that of `a * b` from `a` and `b`. So these operations *save* "
+        "a tensor when they run: some an input, some their output. They save the memory itself, not a copy: copies would cost as much "
+        "memory again as the whole forward "
+        "pass. Every memory has a *version counter* that grows by one with each write in place, and a tensor, its views and "
+        "`detach()` share one: it does not matter through which of them the write came. When backward needs a saved tensor "
         "and finds a version other than the saved one, the numbers are not the right ones any more, and torch refuses to compute a "
         "wrong gradient. Operations that save nothing (`x + 1`, `x.view(…)`, `x.sum()`) do not mind being written.",
-        zh="`sigmoid(x)` 的梯度由它的结果算出，`a * b` 的梯度由 `a` 和 `b` 算出。因此这些运算在执行时会*保存*一个张量。保存的是内存本身，"
-        "而不是副本：副本会让整个前向计算再占用一份内存。每块内存都有一个*版本计数器*，每次就地写入加一。反向传播需要某个保存的张量时"
+        zh="`sigmoid(x)` 的梯度由它的结果算出，`a * b` 的梯度由 `a` 和 `b` 算出。因此这些运算在执行时会*保存*一个张量：有的保存输入，有的"
+        "保存输出。保存的是内存本身，"
+        "而不是副本：副本会让整个前向计算再占用一份内存。每块内存都有一个*版本计数器*，每次就地写入加一；张量、它的视图和 `detach()` 共用"
+        "一个计数器，通过哪一个写入都一样。反向传播需要某个保存的张量时"
         "，如果版本与保存时不同，里面的数就不再是对的，torch 拒绝计算错误的梯度。什么都不保存的运算（`x + 1`、`x.view(…)`、`x.sum()`）"
         "不在乎被写入。",
     ),

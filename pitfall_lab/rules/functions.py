@@ -1,0 +1,74 @@
+"""The program's own ``torch.autograd.Function`` classes: their text, and where a trace shows them applied and gone back through."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.source import Program
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import root
+from pitfall_lab.trace import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """One class: its ``forward`` and ``backward``, the name of their first parameter (``ctx``) and of forward's other ones."""
+
+    name: str
+    forward: ast.FunctionDef
+    backward: ast.FunctionDef
+
+    @property
+    def ctx(self) -> str:
+        """What forward calls its first parameter."""
+        return self.forward.args.args[0].arg
+
+    @property
+    def inputs(self) -> list[str]:
+        """Forward's other parameters."""
+        return [argument.arg for argument in self.forward.args.args[1:]]
+
+    def kept(self) -> dict[str, ast.Assign]:
+        """``ctx.x = x`` in forward, by attribute, where what a name stands for is kept, or a view of it."""
+        found = {}
+        for node in ast.walk(self.forward):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(root(node.value), ast.Name):
+                target = node.targets[0]
+                if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == self.ctx:
+                    found[target.attr] = node
+        return found
+
+    def read(self, attribute: str) -> list[ast.Attribute]:
+        """Where backward reads an attribute of its own first parameter."""
+        ctx = self.backward.args.args[0].arg
+        attributes = [node for node in ast.walk(self.backward) if isinstance(node, ast.Attribute) and node.attr == attribute]
+        return [node for node in attributes if isinstance(node.value, ast.Name) and node.value.id == ctx]
+
+
+def customs(program: Program) -> Iterator[Custom]:
+    """The classes with a ``forward(ctx, …)`` and a ``backward(ctx, …)`` of their own that are made from ``Function``."""
+    for node in program.nodes:
+        if isinstance(node, ast.ClassDef) and any(_last(base) == "Function" for base in node.bases):
+            methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef) and each.args.args}
+            if "forward" in methods and "backward" in methods:
+                yield Custom(node.name, methods["forward"], methods["backward"])
+
+
+def inside(custom: Custom, event: Event, method: str) -> bool:
+    """Was the call made by a method of the class?"""
+    return bool(event.scope) and event.scope[-1].endswith(f"{custom.name}.{method}")
+
+
+def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
+    """The calls in forward whose results were returned, each with the node that torch gave them."""
+    for event in story.calls():
+        for result in event.results if inside(custom, event, "forward") else ():
+            for _, node in story.history("tensors", result, "grad_fn"):
+                if (story.record("nodes", node) or {}).get("name") == f"{custom.name}Backward":
+                    yield event, node
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,195 @@
+"""PL110: a custom Function wrote its input in place without ``mark_dirty``, and the input went on being used with its old history.
+
+Found from the trace: a call inside the Function's forward wrote the memory of a tensor that requires a gradient, the tensor did not get the
+Function's node, and a later computation that backward went through was given it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.functions import Custom, customs, inside
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.syntax import written_root
+from pitfall_lab.rules.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.writing import changing_repairs
+from pitfall_lab.trace import Event, T
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each input that a custom forward wrote unannounced and that gradients were computed through afterwards."""
+    for custom in customs(story.program) if story.program.tree else ():
+        if any(isinstance(n, ast.Call) and call_name(n) == "mark_dirty" for n in ast.walk(custom.forward)):
+            continue
+        for write, label in _writes(story, custom):
+            use = _use(story, label, write.step)
+            if use is not None:
+                yield _finding(story, custom, write, use, label)
+
+
+def _writes(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
+    """The first call in each run of forward that wrote a tensor which was there before and wants a gradient."""
+    began, seen, last = 0, set[str](), -2
+    for event in story.calls():
+        if not inside(custom, event, "forward"):
+            continue
+        if event.step != last + 1:
+            began, seen = event.step, set()
+        last = event.step
+        label = event.operands[0].label if event.writes and event.operands else None
+        tensor = story.tensor(label, began - 1) or {}
+        if label is not None and label not in seen and tensor.get("requires_grad"):
+            seen.add(label)
+            yield event, label
+
+
+def _use(story: Story, label: str, after: int) -> Event | None:
+    """The first later call that was given the tensor and that a backward went back through."""
+    for event in story.uses(label):
+        grad_fns = [(story.tensor(result, event.step) or {}).get("grad_fn") for result in event.results]
+        went_back = any((story.record("nodes", node) or {}).get("ran") is not None for node in grad_fns if node)
+        if event.step > after and event.parent is None and went_back:
+            return event
+    return None
+
+
+def _finding(story: Story, custom: Custom, write: Event, use: Event, label: str) -> Finding:
+    what, code = called(story, label, None, use.step), statement_text(story, story.span(write.step))
+    here, later = (at_line(story, story.span(event.step)) for event in (write, use))
+    program = story.program
+    calls = [n for n in program.nodes if isinstance(n, ast.Call) and program.segment(n.func) == f"{custom.name}.apply"]
+    calls = calls if len(calls) == 1 else []
+    return RULE.finding(
+        story.span(write.step),
+        write.step,
+        T(
+            en=f"`{custom.name}` writes into its input on {here.en} without saying so: {later.en} uses the new values of {what.en}, and "
+            "its "
+            "gradient is that of the old ones.",
+            zh=f"`{custom.name}` 在{here.zh}写入自己的输入，却没有说明：{later.zh}用的是 {what.zh} 的新值，它的梯度却是旧值的。",
+        ),
+        T(
+            en=f"{capital(what.en)} was handed to `{custom.name}`, whose forward pass changes it in place: `{code}`. Torch does not "
+            "look "
+            f"inside and takes {what.en} for what it was: it still remembers how the old values came about, and nothing of "
+            f"`{custom.name}`. When {later.en} goes on with {what.en}, backward leaves `{custom.name}` out. "
+            f"`{custom.ctx}.mark_dirty(…)` tells torch, and {what.en} gets its new history.",
+            zh=f"{what.zh} 被交给 `{custom.name}`，它的前向计算就地修改了它：`{code}`。torch 不看函数内部，仍把 {what.zh} 当作"
+            f"原来的样子：它记得旧值是怎么来的，对 `{custom.name}` 一无所知。当{later.zh}继续使用 {what.zh} 时，反向传播就"
+            f"漏掉了 `{custom.name}`。"
+            f"`{custom.ctx}.mark_dirty(…)` 会告诉 torch，{what.zh} 便得到新的历史。",
+        ),
+        related=[
+            story.related("changed", write.step, T(en=f"{what.en} is written: `{code}`", zh=f"{what.zh} 在这里被写入：`{code}`")),
+            *(Related("forward", program.place(call), None, T(en="by this call", zh="由这次调用写入")) for call in calls[:1]),
+            story.related("used", use.step, T(en=f"{what.en} goes on with its old history", zh=f"{what.zh} 在这里带着旧的历史继续使用")),
+        ],
+        fixes=_fixes(story, custom, write),
+        facts=[Fact("tensor", label)],
+    )
+
+
+def _fixes(story: Story, custom: Custom, write: Event) -> tuple[Fix, ...]:
+    """Tell torch, or do not write."""
+    program = story.program
+    statement = program.statement_at(story.span(write.step))
+    name = written_root(statement) if statement is not None else None
+    if statement is None or name is None:
+        return ()
+    text = program.segment(name)
+    title = T(en=f"Tell torch that `{text}` is written: `mark_dirty`", zh=f"用 `mark_dirty` 告诉 torch `{text}` 被写入")
+    dirty = Fix(title, program.insert_before(statement, f"{custom.ctx}.mark_dirty({text})"), meaning="later")
+    others = [Fix(fix.title, fix.edits, meaning="later") for fix in changing_repairs(program, story, write.step) if fix is not None]
+    return unique(program.text, [dirty, *others] if text in custom.inputs else others)
+
+
+RULE = Rule(
+    code="PL110",
+    name="missing-mark-dirty",
+    severity="warning",
+    title=T(en="A custom Function changed its input without telling torch", zh="自定义 Function 修改了输入却没有告诉 torch"),
+    what=T(
+        en="An operation of your own wrote its result over its input and did not announce it. The input then holds new numbers, but "
+        "whatever is computed from it gets the gradient of the old ones. There is no error. Call `ctx.mark_dirty(x)` in `forward`, or "
+        "do not write into the input.",
+        zh="你自己写的运算把结果写在输入上，却没有声明。输入里已经是新的数，但由它算出的一切得到的都是旧数的梯度。没有报错。请在 "
+        "`forward` 中调用 "
+        "`ctx.mark_dirty(x)`，或者不要写入输入。",
+    ),
+    why=T(
+        en="Every tensor that takes part in gradients remembers the operation that made it (its `grad_fn`). When torch's own in-place "
+        "operations "
+        "write a tensor, they also replace this memory by themselves. Inside the `forward` of a custom `Function` nothing is recorded: "
+        "torch learns only from `ctx.mark_dirty(x)` that `x` was written. Then `apply` returns `x` itself with the Function "
+        "as its maker. Without it, `apply` returns another tensor on the same numbers, which is right, and leaves `x` with a history "
+        "that does not belong to its numbers any more. For a leaf (a parameter) `mark_dirty` brings the error that "
+        "writing it deserves.",
+        zh="参与求梯度的每个张量都记得是哪个运算产生了它（它的 `grad_fn`）。torch 自己的就地运算写入张量时，会同时把这个记忆换成自己。在自"
+        "定义 "
+        "`Function` 的 `forward` 里什么都不记录：torch 只有通过 `ctx.mark_dirty(x)` 才知道 `x` 被写过。这样 `apply` 会返回 `x` 本身，并把"
+        "这个 "
+        "Function 记为它的来源。没有这一句，`apply` 返回同一批数上的另一个张量，那个是对的；而 `x` 的历史不再属于它的数。对叶子张量（参"
+        "数），"
+        "`mark_dirty` 会带来写入它应得的报错。",
+    ),
+    bad="""import torch
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)  # PL110 changed
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
+w = torch.tensor([1.0, 2.0], requires_grad=True)
+h = w * 3
+Double.apply(h)  # forward
+h.sum().backward()  # used
+print(h.detach(), w.grad)
+""",
+    good="""import torch
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        x.mul_(2)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
+w = torch.tensor([1.0, 2.0], requires_grad=True)
+h = w * 3
+Double.apply(h)
+h.sum().backward()
+print(h.detach(), w.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "x.mul_(2)",
+            "x.data.mul_(2)",
+            T(
+                en="The same write, hidden even better: not even the version of `x` grows now.",
+                zh="同样的写入，藏得更深：现在连 `x` 的版本都不增大了。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.autograd.function.FunctionCtx.mark_dirty.html",
+        "https://docs.pytorch.org/docs/stable/notes/extending.html#extending-torch-autograd",
+    ),
+)
