@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from pitfall_lab.rules.story import Story
@@ -13,6 +15,7 @@ from pitfall_lab.rules.training import cells
 from pitfall_lab.rules.wording import differ, flat
 from pitfall_lab.trace import Event, Span
 
+MOST_RUNS = 64  # of one call in a loop of blocks or rounds: one of them is the one that is run again
 Key = tuple[str, Span | None, tuple[str, ...]]
 
 
@@ -28,16 +31,27 @@ def is_recomputed(story: Story, step: int, backward: int) -> bool:
 
 
 def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
-    """The calls that a backward ran again and that gave other numbers than they ever had before, with an earlier run, in order."""
-    again = list(_inside(story, backward.step))
-    wanted, before = set(map(_key, again)), defaultdict[Key, list[Event]](list)
-    for event in story.events[: backward.step] if again else ():
-        if event.kind == "call" and event.parent is None and _key(event) in wanted:
-            before[_key(event)].append(event)
-    for event in again:
-        now, then = numbers_of(story, event), [numbers_of(story, each) for each in before[_key(event)]]
-        if now and then and all(then) and all(differ(now, each) for each in then):
-            yield event, before[_key(event)][-1]
+    """The calls that a backward ran again and that gave other numbers than they had before, with the last earlier run, in order."""
+    for event in _inside(story, backward.step):
+        earlier = _before(_runs(story)[_key(event)], backward.step)
+        now = numbers_of(story, event) if earlier else {}
+        if now and all((then := numbers_of(story, each)) and differ(now, then) for each in reversed(earlier)):
+            yield event, earlier[-1]
+
+
+def _before(runs: list[Event], step: int) -> list[Event]:
+    end = bisect_left(runs, step, key=lambda event: event.step)
+    return runs[max(0, end - MOST_RUNS) : end]
+
+
+@lru_cache(maxsize=1)
+def _runs(story: Story) -> dict[Key, list[Event]]:
+    """The calls that the program made outside of any backward, by what and where they are."""
+    found = defaultdict[Key, list[Event]](list)
+    for event in story.calls():
+        if event.parent is None:
+            found[_key(event)].append(event)
+    return found
 
 
 def numbers_of(story: Story, event: Event) -> dict[int, Any]:

@@ -6,6 +6,7 @@ Built in one pass; afterwards each question folds only the effects of one tensor
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class Story:
         self.cells = cells
         self.events = trace.events
         self._effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
+        self._folded: dict[str, tuple[int, Record | None]] = {}
         for event in trace.events:
             for effect in event.effects:
                 self._effects[".".join(effect.path.split(".")[:2])].append((event.step, effect))
@@ -84,16 +86,20 @@ class Story:
 
     def record(self, kind: str, label: str | None, step: int | None = None) -> Record | None:
         """What is known about ``kind``.``label`` (``"tensors"``, ``"t3"``) after ``step``; ``None`` when it did not exist yet."""
-        value: Any = None
-        for at, effect in self._effects.get(f"{kind}.{label}", ()):
-            if step is not None and at > step:
-                break
+        key = f"{kind}.{label}"
+        effects = self._effects.get(key, ())
+        until = len(effects) if step is None else bisect_right(effects, step, key=lambda item: item[0])
+        index, value = self._folded.get(key, (0, None))
+        if until < index:
+            index, value = 0, None
+        for _, effect in effects[index:until]:
             fields = effect.path.split(".")[2:]
             if not fields:
-                value = dict(effect.value) if isinstance(effect.value, dict) else effect.value
-            elif isinstance(value, dict):
-                value[fields[0]] = effect.value
-        return value if isinstance(value, dict) else None
+                value = dict(effect.value) if isinstance(effect.value, dict) else None
+            elif value is not None:
+                value = {**value, fields[0]: effect.value}
+        self._folded[key] = (until, value)  # questions mostly go forward in time: the next one goes on from here
+        return value
 
     def tensor(self, label: str | None, step: int | None = None) -> Record | None:
         """The tensor ``label`` after ``step``."""

@@ -24,10 +24,18 @@ def find(story: Story) -> Iterator[Finding]:
         causes = list(map(partial(_with_writes, story, harm.step), harm.causes))
         # memory that a call wrote and saved at once (running statistics in train mode) was not needed as it had been
         for cause in [cause for cause in causes if cause.changed_at][:1] or causes[:1]:
-            key = cause.changed_at[0] if cause.changed_at else cause.storage
-            groups.setdefault(key, []).append((harm, cause))
+            first = _first(cause)
+            groups.setdefault(cause.storage if first is None else first, []).append((harm, cause))
+    places = set()
     for group in groups.values():
-        yield _finding(story, group)
+        place = story.span(_first(group[0][1])), story.span(group[0][1].saved_at)
+        if place not in places:  # a loop passes the same lines again
+            places.add(place)
+            yield _finding(story, group)
+
+
+def _first(cause: StaleRead) -> int | None:
+    return cause.changed_at[0] if cause.changed_at else None
 
 
 def _is_wrong(harm: Harm) -> bool:
@@ -54,7 +62,7 @@ def exchanges(story: Story, tensor: str | None, after: int, until: int) -> list[
 
 def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     harm, cause = group[0]
-    changed = cause.changed_at[0] if cause.changed_at else None
+    changed = _first(cause)
     backward = _backward_step(story, harm.step)
     span = story.span(changed)
     what = called(story, _saved_tensor(story, cause), cause.storage, cause.saved_at, cause.saved_at)

@@ -44,7 +44,7 @@ def test_check_names_the_lines_and_gives_a_fix_that_works_where_there_is_one(pat
     assert met(findings, subject.source) == ""
     roles = {role for role, _ in expected(subject.source)[1]}
     general = {finding.rule, *rule(finding.rule).refines} & {"PL101", "PL301"}
-    if general:
+    if general and "made" not in roles:  # what is made twice, by checkpointing, was not saved
         assert roles >= set(ROLES)
         assert finding.severity == ("warning" if "PL301" in general else "error")
         assert finding.predicted is ("PL101" in general)
