@@ -1,6 +1,7 @@
 """The pictures in a real Chromium: they follow step and focus, stay where they are, and work at 360 px and without scripts."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -115,6 +116,31 @@ def test_a_change_is_asked_for_by_id_compared_and_opened(stage):
     assert root.locator(".pl-count").inner_text() == f"1 / {len(before.events)}"
 
 
+def test_a_large_graph_is_zoomed_searched_and_taken_along(stage):
+    root = at(stage, build.chain(20, wide=True), 5)
+    panel = root.locator(".pl-p-graph")
+    svg = panel.locator(".plv > svg")
+    width = float(svg.get_attribute("width"))
+    panel.get_by_role("button", name="larger").click()
+    assert float(svg.get_attribute("width")) == pytest.approx(1.25 * width)
+    assert panel.locator(".v-map").is_visible()
+    panel.get_by_role("button", name="the whole graph").click()
+    assert svg.evaluate("one => one.clientHeight <= one.parentElement.clientHeight + 1")
+    assert panel.locator(".v-map").is_hidden()
+    search = panel.get_by_role("searchbox")
+    search.press_sequentially("ate")
+    assert search.evaluate("one => one.value") == "ate"  # no letter was a key of the Explorer's
+    found = int(panel.get_by_role("status").inner_text())
+    assert 0 < found == panel.locator(".v-found").count()
+    search.press("Enter")
+    assert panel.get_by_role("status").inner_text() == f"1 / {found}"
+    assert stage.state("focus").startswith(("n", "t"))
+    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        with stage.page.expect_download() as download:
+            panel.get_by_role("button", name=f"as {kind}").click()
+        assert Path(download.value.path()).read_bytes().startswith(start)
+
+
 def test_storage_is_a_grid_whose_cells_say_who_reads_and_who_wrote_them(stage):
     root = at(stage, build.views(), 5)
     grid = root.get_by_role("grid")
@@ -195,7 +221,7 @@ def test_a_long_program_can_be_changed_over_to_cards_and_back(stage):
     button.click()
     assert root.locator(".v-card").count() == 122
     assert root.locator(".v-card.v-now").count() == 1
-    button.click()
+    root.get_by_role("button", name="ladder").click()
     assert root.locator(".v-rung.v-here").count() == 1
 
 

@@ -49,6 +49,27 @@ def test_a_silently_wrong_gradient_marks_its_notch_and_nothing_else():
     assert wrong == [("n1", "other")]
 
 
+def test_later_turns_of_a_loop_are_one_card_and_no_edge_is_lost():
+    program = build.Program()
+    h = program.tensor("x", [2], cells=[1.0, 2.0], grad=True)
+    program.lines += ["for _ in range(20):", "    h = h * 2"]
+    for _ in range(20):
+        h = program.tensor(None, [2], cells=[1.0, 2.0], code="h * 2", op="torch.Tensor.mul", operands=(h,), node="MulBackward0", line=3)
+    program.tensor("y", [2], cells=[1.0, 2.0], code="h + 1", op="torch.Tensor.add", operands=(h,), node="AddBackward0", line=4)
+    scene = graph.project(program.trace())
+    folded = scene["folded"]
+    (head,) = [card for card in folded["nodes"] if card["kind"] == "fold"]
+    kept = {card["id"] for card in folded["nodes"]}
+    assert head["title"] == "⟳ ×19"
+    assert len(kept) - 1 + head["count"] == len(scene["nodes"])
+    crossing = {(e["from"] in kept, e["to"] in kept) for e in scene["edges"]} - {(False, False), (True, True)}
+    assert {(True, False) if e["to"] == head["id"] else (False, True) for e in folded["edges"] if head["id"] in (e["from"], e["to"])} == crossing
+
+
+def test_a_loop_in_which_torch_refused_something_is_not_folded():
+    assert "folded" not in graph.project(build.overwritten())
+
+
 def test_using_an_input_twice_is_one_edge_that_says_so():
     p = build.Program()
     x = p.tensor("x", [2], cells=[1.0, 2.0], grad=True)

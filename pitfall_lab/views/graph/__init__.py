@@ -7,6 +7,7 @@ from typing import Any
 from pitfall_lab.trace import Trace
 from pitfall_lab.trace.text import cells_text, shape_text
 from pitfall_lab.views.facts import Facts, gather
+from pitfall_lab.views.folds import folds
 from pitfall_lab.views.graph.ladder import ladder
 from pitfall_lab.views.graph.layout import lay_out
 from pitfall_lab.views.graph.ways import back, label_place, spread
@@ -18,6 +19,8 @@ CARDS = 80
 """Above so many nodes the ladder is the picture to start with."""
 DRAWN = 500
 """Above so many nodes only the ladder is drawn."""
+FOLDED = 6
+"""So many nodes a loop's later turns must have to be folded."""
 
 TITLE, LINE, NOTCH, PAD = 26.0, 18.0, 26.0, 6.0
 BADGE = 58.0
@@ -32,6 +35,7 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
 
     ``nodes`` are cards (``x``, ``y`` their top left corner); a leaf's card (``kind`` ``"leaf"``) has its tensor's label
     as ``id``, a graph node's its own. ``edges`` run forward (down); ``back`` is the same way for the gradient.
+    ``folded``, where loops made many nodes, is the same graph with a loop's later turns as one card (``kind`` ``"fold"``).
     ``dot=False`` never starts graphviz.
     """
     facts = facts or gather(trace)
@@ -47,8 +51,50 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
 def _cards(facts: Facts, out: dict[str, Any], *, dot: bool) -> None:
     full = len(facts.nodes) <= FULL
     cards = _leaves(facts) + [_node(facts, label, full=full) for label in facts.nodes]
+    pairs = _pairs(facts, {card["id"]: i for i, card in enumerate(cards)})
+    _place(facts, out, cards, pairs, dot=dot)
+    folded = _folded(facts, cards, pairs)
+    if folded is not None:
+        out["folded"] = {"count": out["count"]}
+        _place(facts, out["folded"], *folded, dot=dot)
+
+
+def _folded(
+    facts: Facts, cards: list[dict[str, Any]], pairs: dict[tuple[str, str], int]
+) -> tuple[list[dict[str, Any]], dict[tuple[str, str], int]] | None:
+    """The same graph with the later turns of each loop as one card; ``None`` when that would hide little.
+
+    Turns in which torch refused something, or a value was wrong, stay as they are.
+    """
+    groups: dict[str, str] = {}
+    heads: list[dict[str, Any]] = []
+    for fold in folds(facts.trace):
+        start, end = fold["first"] + fold["length"], fold["first"] + fold["length"] * fold["times"]
+        inside = [card for card in cards if start <= card["born"] < end]
+        told = any(card.get("raised") is not None or any((n["broken"], n["wrong"]) != (None, None) for n in card["saved"]) for card in inside)
+        if len(inside) < FOLDED or told:
+            continue
+        head = {
+            "id": f"x{start}", "kind": "fold", "title": f"⟳ ×{fold['times'] - 1}", "sub": "", "w": 170.0, "h": TITLE + LINE + PAD, "born": start,
+            "line": facts.line(start), "storage": None, "counter": None, "saved": [], "count": len(inside),
+        }  # fmt: skip
+        heads.append(head)
+        groups.update((card["id"], head["id"]) for card in inside)
+    if not heads:
+        return None
+    drawn = [dict(card) for card in cards if card["id"] not in groups]
+    joined: dict[tuple[str, str], int] = {}
+    for (one, other), times in pairs.items():
+        pair = groups.get(one, one), groups.get(other, other)
+        if pair[0] != pair[1]:
+            joined[pair] = times if pair == (one, other) else 1
+    return drawn + heads, _without_circles(joined)
+
+
+def _place(facts: Facts, out: dict[str, Any], cards: list[dict[str, Any]], pairs: dict[tuple[str, str], int], *, dot: bool) -> None:
+    """Give every card its place and every edge its way."""
     place = {card["id"]: i for i, card in enumerate(cards)}
-    pairs = _pairs(facts, place)
+    out["edges"] = []
     sizes, edges = [(c["w"], c["h"]) for c in cards], [(place[a], place[b]) for a, b in pairs]
     layout = lay_out(sizes, edges, dot=dot)
     for card, (x, y) in zip(cards, layout.centres, strict=True):

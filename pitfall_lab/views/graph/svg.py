@@ -13,7 +13,7 @@ ROWS = 40
 def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
     """Cards where they fit, else the ladder's first rows; says how many it left out."""
     if scene["nodes"] and "ladder" not in scene:
-        return _cards(scene, facts, language)
+        return _cards({**scene, **scene.get("folded", {})}, facts, language)
     if "ladder" in scene:
         return _ladder(scene["ladder"], facts, language)
     canvas = Canvas()
@@ -35,6 +35,9 @@ def _cards(scene: dict[str, Any], facts: Facts, language: str) -> str:
             canvas.text(edge["label"][0] - 20, edge["label"][1], f"×{edge['times']}", "t s", "end")
     for card in scene["nodes"]:
         _card(canvas, card, facts)
+        if card["kind"] == "fold":
+            said = f"{card['count']} 个同样的节点" if language == "zh" else f"{card['count']} nodes, the same again"
+            canvas.text(card["x"] + 10, card["y"] + 36, said, "t s dim")
     title = "计算图" if language == "zh" else f"Computation graph with {scene['count']} nodes"
     return canvas.svg(scene["width"] + 40, scene["height"], title)
 

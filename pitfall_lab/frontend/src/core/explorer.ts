@@ -14,6 +14,7 @@ import { Scrubber } from "./scrubber";
 import { stories, type Beat, type Story } from "./story";
 import { STYLE } from "./style";
 import { watchTheme } from "./theme";
+import { take } from "../views/export";
 import { WhatIf, type Lab } from "./whatif";
 
 const TEXT_WINDOW = 200;
@@ -287,7 +288,7 @@ class Explorer {
     const body = h("div", { class: "pl-body" });
     const name = this.#model.t(title.en, title.zh);
     const chosen = id === this.#chosen ? " pl-chosen" : "";
-    const element = h("section", { class: `pl-panel pl-p-${id}${chosen}`, "aria-label": name }, h("h3", {}, name), body);
+    const element = h("section", { class: `pl-panel pl-p-${id}${chosen}`, "aria-label": name }, h("h3", {}, name), this.#takers(id, name, body), body);
     let view: { update(): void; destroy(): void } | null = null;
     const guarded = (work: () => void): void => {
       try {
@@ -300,6 +301,20 @@ class Explorer {
     };
     guarded(() => (view = mount(body)));
     return { id, element, update: () => guarded(() => view?.update()), destroy: () => guarded(() => view?.destroy()) };
+  }
+
+  /** The view as a picture: for slides. The code has none, it is text. */
+  #takers(id: string, name: string, body: HTMLElement): HTMLElement | null {
+    if (id === "code") return null;
+    const button = (kind: "svg" | "png"): HTMLElement => {
+      const label = kind === "svg" ? this.#model.t(`save ${name} as SVG`, `将“${name}”存为 SVG`) : this.#model.t(`copy ${name} as PNG`, `将“${name}”复制为 PNG`);
+      const go = (): void => {
+        const box = body.querySelector<HTMLElement>(".plv");
+        if (box) void take(box, STYLE, kind, `pitfall-lab-${id}`).catch(() => {});
+      };
+      return h("button", { type: "button", title: label, "aria-label": label, click: go }, kind.toUpperCase());
+    };
+    return h("div", { class: "pl-take" }, button("svg"), button("png"));
   }
 
   #textBox(): HTMLElement {

@@ -71,7 +71,8 @@ input:focus-visible::-webkit-slider-thumb{outline:2px solid var(--pl-accent);out
 
 .pl-root>.pl-tabs{display:none;padding:6px 8px;overflow-x:auto}.pl-tabs button{min-height:32px;white-space:nowrap}
 .pl-root>.pl-panels{padding:0;display:grid;gap:1px;background:var(--pl-line)}
-.pl-panel{background:var(--pl-bg);padding:14px 20px 18px;display:flex;flex-direction:column}
+.pl-panel{position:relative;background:var(--pl-bg);padding:14px 20px 18px;display:flex;flex-direction:column}
+.pl-take{position:absolute;top:8px;right:14px;display:flex;opacity:0}.pl-panel:hover .pl-take,.pl-take:focus-within{opacity:1}.pl-take button{font-size:11px;color:var(--pl-dim)}@media (hover:none){.pl-take{opacity:1}}
 .pl-body{flex:1;display:flex;flex-direction:column}.pl-body>.pl-code,.pl-body>.plv{max-height:var(--pl-tall,400px)}
 @container pl (width<720px){.pl-root>.pl-tabs{display:flex}.pl-panel:not(.pl-chosen),.pl-panel>h3{display:none}.pl-story{grid-template-columns:1fr;row-gap:24px}.pl-story li+li::before{content:"↓";left:13px;top:-12px}
 .pl-root>*,.pl-finding,.pl-panel{padding-inline:12px!important}.pl-root>.pl-findings,.pl-root>.pl-panels{padding-inline:0!important}

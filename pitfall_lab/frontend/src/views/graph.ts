@@ -5,6 +5,7 @@ import { h, s } from "../core/dom";
 import { inkOn } from "../core/palette";
 import { cut, describe, frame, nothing, part, pressable, reveal, toggle } from "./draw";
 import { mountLadder, type Ladder } from "./ladder";
+import { stage } from "./stage";
 
 interface Notch {
   name: string;
@@ -21,7 +22,8 @@ interface Notch {
 
 interface Card {
   id: string;
-  kind: "leaf" | "node";
+  kind: "leaf" | "node" | "fold";
+  count?: number;
   title: string;
   sub: string;
   output?: string | null;
@@ -55,6 +57,7 @@ interface Graph {
   width: number;
   height: number;
   ladder?: Ladder;
+  folded?: Graph;
 }
 
 type Mounted = { update(): void; destroy(): void };
@@ -65,28 +68,30 @@ export const graph: View = {
   title: { en: "Graph", zh: "计算图" },
   mount(root, model) {
     const scene = part<Graph>(model, "graph");
-    if (scene?.ladder) return mountEither(root, model, scene, scene.ladder);
-    if (!scene?.nodes.length) return nothing(root, model.t("torch built no graph: nothing here requires a gradient.", "torch 没有建立计算图：这里没有张量需要梯度。"));
-    return mountCards(root, model, scene);
+    const ways: Way[] = [];
+    if (scene?.folded) ways.push([model.t("loops folded", "折叠循环"), (place) => mountCards(place, model, scene.folded as Graph)]);
+    if (scene?.ladder) ways.push([model.t("ladder", "梯形图"), (place) => mountLadder(place, model, scene.ladder as Ladder)]);
+    if (scene?.nodes.length) ways.push([model.t("all nodes", "全部节点"), (place) => mountCards(place, model, scene)]);
+    if (!ways[0]) return nothing(root, model.t("torch built no graph: nothing here requires a gradient.", "torch 没有建立计算图：这里没有张量需要梯度。"));
+    return ways.length > 1 ? mountWays(root, ways) : ways[0][1](root);
   },
 };
 
-/** A long program starts as a ladder; where the cards were laid out too, a button changes over. */
-function mountEither(root: HTMLElement, model: Model, scene: Graph, ladder: Ladder): Mounted {
-  if (!scene.nodes.length) return mountLadder(root, model, ladder);
-  const place = h("div", {});
-  let cards = false;
-  const mount = (): Mounted => (cards ? mountCards(place, model, scene) : mountLadder(place, model, ladder));
-  let view = mount();
-  const change = (): void => {
-    cards = button.getAttribute("aria-pressed") === "false";
-    button.setAttribute("aria-pressed", String(cards));
-    view = mount();
+type Way = [title: string, mount: (place: HTMLElement) => Mounted];
+
+/** Several pictures of one graph: the first to start with, a button for each. */
+function mountWays(root: HTMLElement, ways: Way[]): Mounted {
+  const place = h("div", { class: "v-place" });
+  let view: Mounted | null = null;
+  const choose = (chosen: number): void => {
+    buttons.forEach((button, index) => button.setAttribute("aria-pressed", String(index === chosen)));
+    view = (ways[chosen] as Way)[1](place);
     view.update();
   };
-  const button = h("button", { type: "button", class: "v-link", "aria-pressed": "false", click: change }, model.t("all nodes", "全部节点"));
-  root.replaceChildren(h("div", { class: "v-tools" }, button), place);
-  return { update: () => view.update(), destroy: () => root.replaceChildren() };
+  const buttons: HTMLElement[] = ways.map(([title], index) => h("button", { type: "button", class: "v-link", click: () => choose(index) }, title));
+  root.replaceChildren(h("div", { class: "v-tools" }, ...buttons), place);
+  choose(0);
+  return { update: () => view?.update(), destroy: () => root.replaceChildren() };
 }
 
 function mountCards(root: HTMLElement, model: Model, scene: Graph): Mounted {
@@ -96,10 +101,14 @@ function mountCards(root: HTMLElement, model: Model, scene: Graph): Mounted {
   const tip = `v-tip-${Math.random().toString(36).slice(2)}`;
   const arrow = s("path", { d: "M0 0L8 4L0 8z", class: "v-tip" });
   svg.append(s("defs", {}, s("marker", { id: tip, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, arrow)));
-  const fit = h("button", { type: "button", class: "v-link", "aria-pressed": "false", click: () => fit.setAttribute("aria-pressed", String(box.classList.toggle("v-fit"))) }, model.t("fit", "缩放到全图")) as HTMLElement;
-  const redraws: Redraw[] = [...scene.edges.map((edge) => drawEdge(svg, edge, scene, tip)), ...scene.nodes.map((card) => drawCard(svg, card, model, box))];
-  if (scene.height > 440 || scene.width > 520) box.append(h("div", { class: "v-tools" }, fit));
+  const redraws: Redraw[] = scene.edges.map((edge) => drawEdge(svg, edge, scene, tip));
+  const places = scene.nodes.map((card) => {
+    redraws.push(drawCard(svg, card, model, box));
+    const text = [card.id, card.title, card.sub, card.output, card.storage, ...card.saved.map((notch) => notch.text)].join(" ");
+    return { ...card, text, element: svg.lastElementChild as SVGElement, go: () => (card.kind === "fold" ? (model.step = card.born) : (model.focus = card.id)) };
+  });
   box.append(svg);
+  if (scene.height > 440 || scene.width > 520) stage(box, svg, { width: scene.width + 56, height: scene.height }, places, model);
   let shown = -2;
   return {
     update() {
@@ -138,12 +147,13 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Red
   const g = s("g", { class: "v-card", transform: `translate(${card.x} ${card.y})` }, face, s("text", { x: 9, y: 18, class: "v-b" }, card.title));
   const sub = s("g", {});
   let y = 37;
-  if (card.sub) {
+  const text = card.kind === "fold" ? model.t(`${card.count} nodes, the same again`, `${card.count} 个同样的节点`) : card.sub;
+  if (text) {
     if (card.storage) {
       sub.append(s("rect", { x: 8, y: y - 12, width: 17, height: 16, rx: 2, style: `fill:${hue};stroke:var(--pl-ink)` }));
       sub.append(s("text", { x: 16.5, y, class: "v-mid v-b", style: `fill:${inkOn(hue)}` }, model.letter(card.storage)));
     }
-    sub.append(s("text", { x: card.storage ? 31 : 9, y, class: "v-sans v-sub" }, card.sub));
+    sub.append(s("text", { x: card.storage ? 31 : 9, y, class: "v-sans v-sub" }, text));
     y += 20;
   }
   const badge = s("text", { x: card.w - 8, y: 37, class: "v-end v-dim" });
@@ -151,8 +161,11 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Red
   const cross = s("text", { x: card.w + 7, y: 17, class: "v-red" }, "✕");
   g.append(sub, badge, gradient, cross);
   const notches = card.saved.map((notch) => drawNotch(g, card, notch, y - 13, model));
-  pressable(g, "", () => (model.focus = card.id));
-  g.addEventListener("pointerenter", () => (model.focus = card.id));
+  if (card.kind === "fold") pressable(g, "", () => (model.step = card.born));
+  else {
+    pressable(g, "", () => (model.focus = card.id));
+    g.addEventListener("pointerenter", () => (model.focus = card.id));
+  }
   svg.append(g);
   let focused = false;
   return (state, step) => {

@@ -17,7 +17,7 @@ export const VIEW_CSS = `
 .v-letter{display:inline-grid;place-items:center;min-width:20px;height:20px;padding:0 3px;border:1.5px solid var(--pl-ink);border-radius:3px;font:600 12px/1 var(--pl-code-font)}
 .v-badge{display:inline-block;min-width:6ch;text-align:center;white-space:nowrap;border:1.5px solid var(--v-hue,var(--pl-dim));border-radius:9px;padding:0 6px;font:12px/18px var(--pl-code-font)}
 .v-badge.v-double{border-style:double;border-width:4.5px;border-radius:10px;line-height:15px}.v-badge.v-array{border-radius:0;border-style:dashed}
-.v-fit>svg{width:100%;height:auto;max-height:400px}.v-grid{width:max-content;border-collapse:separate;border-spacing:2px;font:12px var(--pl-code-font)}
+.v-grid{width:max-content;border-collapse:separate;border-spacing:2px;font:12px var(--pl-code-font)}
 .v-grid th{font-weight:400;text-align:start;padding:0 8px 0 0;white-space:nowrap;font-family:inherit}.v-grid th:first-child{position:sticky;left:0;background:var(--pl-bg);text-align:start;max-width:min(46cqw,240px);overflow:hidden;text-overflow:ellipsis}.v-grid th .v-dim{white-space:normal}.plv svg{display:block}.v-grid .v-hit th:first-child{background:var(--pl-tint)}.v-grid thead th{text-align:center;padding:0;color:var(--pl-dim)}
 .v-grid td{min-width:44px;height:28px;text-align:center;padding:0 4px;white-space:nowrap}
 .v-grid .v-cell{border:1.5px solid var(--v-hue);cursor:pointer}.v-grid .v-written{outline:3px solid var(--pl-ink);outline-offset:-2px}
@@ -43,5 +43,8 @@ export const VIEW_CSS = `
 .v-memory>span{position:absolute;translate:-50% 50%;pointer-events:none}.v-memory i{position:absolute;inset-block:0;border-inline-start:1.5px dashed var(--pl-ink);pointer-events:none}
 .v-memory .v-now-line{border-inline-start:2px solid var(--pl-accent)}
 .v-alive li{display:grid;grid-template-columns:auto 76px 1fr;gap:10px;place-items:center start;min-height:28px}.v-alive .v-dim:only-child{grid-column:1/-1}.v-alive b{font:12px var(--pl-code-font)}
+.v-find{display:flex;align-items:center;gap:6px;flex:1;min-width:120px}.v-search{flex:1;min-width:90px;max-width:220px;height:28px;padding:0 8px;border:1px solid var(--pl-line);border-radius:5px;background:var(--pl-bg);color:var(--pl-ink);font:inherit}
+.v-found>rect.v-face{stroke:var(--pl-accent)!important;stroke-width:4!important}.v-map{position:absolute;right:22px;bottom:22px;background:var(--pl-bg);border:1px solid var(--pl-line);opacity:.92;cursor:crosshair;touch-action:none}
+.v-map svg{display:block}.v-dot{fill:var(--pl-dim)}.v-view{fill:var(--pl-tint);fill-opacity:.5;stroke:var(--pl-accent);stroke-width:2;vector-effect:non-scaling-stroke}
 @media (forced-colors:active){.v-grid .v-written{outline-color:Highlight}}
 `;
