@@ -46,7 +46,7 @@ def test_chapter_12_leads_by_keyboard_from_saved_over_changed_to_raised(lab: Lab
     assert "site-packages/pitfall_lab" not in output.locator(".jp-RenderedText").first.inner_text()
     # ... and below it is the Explorer.
     root = explorer(lab, program)
-    root.locator("input").first.focus()
+    root.locator("input[type=range]").first.focus()
     press = lab.page.keyboard.press
     press("Home")
     expect(root.locator(".pl-count")).to_contain_text("0 /")
@@ -95,7 +95,7 @@ def test_keys_pressed_in_the_explorer_do_not_reach_the_notebook(lab: Lab) -> Non
     lab.run_cell(0)
     lab.run_cell(1)
     root = explorer(lab, 1)
-    root.locator("input").first.focus()
+    root.locator("input[type=range]").first.focus()
     for key in ("a", "b", "d", "d", "x", "m", "y", "e", "Home", "ArrowRight"):
         lab.page.keyboard.press(key)
     assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets.length") == 2
@@ -111,7 +111,7 @@ def test_stepping_works_while_the_kernel_is_busy_and_after_it_is_gone(lab: Lab) 
     lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2")
     lab.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
     lab.page.wait_for_function("window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'")
-    root.locator("input").first.focus()
+    root.locator("input[type=range]").first.focus()
     lab.page.keyboard.press("Home")
     lab.page.keyboard.press("ArrowRight")
     expect(root.locator(".pl-count")).to_contain_text("1 /")

@@ -20,7 +20,7 @@ STATE = state_of(TRACE, rules.find(TRACE))
 
 def opened(stage: Stage, *, theme: str = "plain", **more: object) -> Locator:
     root = stage.show({**STATE, **more}, theme=theme)
-    root.locator("input").focus()
+    root.locator("input[type=range]").focus()
     return root
 
 
@@ -263,7 +263,7 @@ def test_the_current_event_is_spoken_once_and_politely(stage: Stage):
     live = root.locator('[aria-live="polite"]')
     assert live.count() == 1
     assert "writes into storage" in live.inner_text()
-    assert root.locator("input").get_attribute("aria-valuetext") == f"4 / {LAST + 1}"
+    assert root.locator("input[type=range]").get_attribute("aria-valuetext") == f"4 / {LAST + 1}"
 
 
 def test_stepping_goes_on_when_the_kernel_is_gone(stage: Stage):
@@ -300,7 +300,7 @@ def test_what_python_sets_is_shown(stage: Stage):
 def test_two_explorers_on_a_page_do_not_disturb_each_other(stage: Stage):
     stage.show(dict(STATE), dict(STATE))
     roots = stage.page.locator(".explorer .pl-root")
-    roots.nth(1).locator("input").focus()
+    roots.nth(1).locator("input[type=range]").focus()
     stage.page.keyboard.press("End")
     assert [stage.page.evaluate(f"window.widgets[{i}].get('step')") for i in (0, 1)] == [-1, LAST]
 

@@ -45,7 +45,7 @@ def test_text_stays_text(stage: Stage, text: str, bare: bool):
                "fixes": [{"title": text, "edits": [{"line": 3, "end_line": 3, "text": text}]}], "explanation": text}  # fmt: skip
     scene = {} if bare else {**json.loads(state["_scene"]), "findings": [finding]}
     root = stage.show({**state, "_scene": json.dumps(scene), "step": 0, "focus": "t1"})
-    root.locator("input").focus()
+    root.locator("input[type=range]").focus()
     for key in ["ArrowRight"] * len(trace.events) + ["t", "?", "e"]:
         stage.page.keyboard.press(key)
     stage.page.wait_for_timeout(50)

@@ -71,12 +71,13 @@ def _folded(
     for fold in folds(facts.trace):
         start, end = fold["first"] + fold["length"], fold["first"] + fold["length"] * fold["times"]
         inside = [card for card in cards if start <= card["born"] < end]
-        told = any(card.get("raised") is not None or any((n["broken"], n["wrong"]) != (None, None) for n in card["saved"]) for card in inside)
+        told = any(card.get("raised") is not None for card in inside)
+        told = told or any((slot["broken"], slot["wrong"]) != (None, None) for card in inside for slot in card["saved"])
         if len(inside) < FOLDED or told:
             continue
         head = {
-            "id": f"x{start}", "kind": "fold", "title": f"⟳ ×{fold['times'] - 1}", "sub": "", "w": 170.0, "h": TITLE + LINE + PAD, "born": start,
-            "line": facts.line(start), "storage": None, "counter": None, "saved": [], "count": len(inside),
+            "id": f"x{start}", "kind": "fold", "title": f"⟳ ×{fold['times'] - 1}", "sub": "", "w": 170.0, "h": TITLE + LINE + PAD,
+            "born": start, "line": facts.line(start), "storage": None, "counter": None, "saved": [], "count": len(inside),
         }  # fmt: skip
         heads.append(head)
         groups.update((card["id"], head["id"]) for card in inside)
