@@ -35,14 +35,14 @@ _STOPPED = ("timeout", "memory", "output", "exit", "crash")
 class Row:
     """One submission: who, a digest of what was handed in, the outcomes, notes, and why it could not be read (``problem``).
 
-    ``beliefs`` are the misconceptions that the learner's own progress file names, each with its chapter.
+    ``beliefs`` are the misconceptions that the learner's own progress file names, each with its item.
     """
 
     student: str
     digest: str
     outcomes: tuple[Outcome, ...] = ()
     notes: tuple[T, ...] = ()
-    beliefs: tuple[tuple[str, int], ...] = ()
+    beliefs: tuple[tuple[str, str], ...] = ()
     problem: T | None = None
 
     @property
@@ -94,7 +94,7 @@ class Row:
             str(values["digest"]),
             tuple(Outcome.from_dict(each) for each in values["outcomes"]),
             tuple(T(en=note[0], zh=note[1]) for note in values["notes"]),
-            tuple((str(key), int(chapter)) for key, chapter in values["beliefs"]),
+            tuple((str(key), str(item)) for key, item in values["beliefs"]),
             T(en=values["problem"][0], zh=values["problem"][1]) if values["problem"] else None,
         )
 

@@ -12,6 +12,7 @@ from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
 from pitfall_lab.classroom.register import VERDICTS, Row, statuses
 from pitfall_lab.cli import Refusal
+from pitfall_lab.lessons.exercise import _THE_SAME
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.trace import Language, T
 
@@ -24,7 +25,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
   max-width: 70em; margin: 2em auto; padding: 0 1em; }
 table { border-collapse: collapse; margin: .6em 0 1.6em; }
 th, td { border: 1px solid var(--line); padding: .25em .6em; text-align: left; vertical-align: top; }
-td.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 pre { background: var(--box); padding: .6em 1em; overflow-x: auto; white-space: pre; font-size: 13px; }
 .quiet { color: var(--quiet); font-size: 90%; }
 .wide { overflow-x: auto; }
@@ -38,7 +39,7 @@ _WORDS: dict[str, T] = {
     "what": T(en="What holds, for how many", zh="哪些性质成立，在多少人中成立"), "cells": T(en="How the cells ended", zh="各单元格的结果"),
     "each": T(en="Each student", zh="每个学生"), "had": T(en="as given", zh="原题已有"), "answer": T(en="The cell", zh="单元格"),
     "back": T(en="back to the class", zh="返回全班"), "of": T(en="of", zh="/"),
-    "beliefs": T(en="Misconceptions, by chapter", zh="各章的误解"), "belief": T(en="Misconception", zh="误解"),
+    "beliefs": T(en="Misconceptions, by item", zh="各题目中的误解"), "belief": T(en="Misconception", zh="误解"),
     "beliefs_note": T(
         en="Counted from the progress files handed in with the notebooks: what the learners' own lessons wrote down, unchecked.",
         zh="统计自随笔记本提交的进度文件：由学习者自己的课程写下，未经任何核实。",
@@ -127,7 +128,7 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
         answers = [outcome for row in rows for outcome in row.outcomes if outcome.key == key]
         for n in range(len(answers[0].marks) if answers else 0):
             marks = [answer.marks[n] for answer in answers]
-            reasons = [mark.reason[at] for mark in marks if mark.reason[at]]
+            reasons = [mark.reason[at] for mark in marks if mark.reason[at] not in {"", _THE_SAME.say(language)}]
             why = max(dict.fromkeys(reasons), key=reasons.count, default="")
             first = f'<th scope=rowgroup rowspan="{len(answers[0].marks)}">{escape(key)}</th>' if n == 0 else ""
             share = _shaded(sum(mark.holds for mark in marks), len(marks))
@@ -147,14 +148,14 @@ def _endings(assignment: Assignment, rows: Sequence[Row], language: Language) ->
     return f"<div class=wide><table><tr><th></th>{head}</tr>{''.join(lines)}</table></div>"
 
 
-def _beliefs(found: set[tuple[str, int]], rows: Sequence[Row], language: Language) -> str:
-    chapters = sorted({chapter for _, chapter in found})
-    head = "".join(f"<th scope=col>{chapter}</th>" for chapter in chapters)
+def _beliefs(found: set[tuple[str, str]], rows: Sequence[Row], language: Language) -> str:
+    items = sorted({item for _, item in found})
+    head = "".join(f"<th scope=col>{escape(item)}</th>" for item in items)
     counts = {pair: sum(pair in row.beliefs for row in rows) for pair in found}
-    totals = {key: sum(counts.get((key, chapter), 0) for chapter in chapters) for key, _ in sorted(found)}
+    totals = {key: sum(counts.get((key, item), 0) for item in items) for key, _ in sorted(found)}
     lines = []
     for key in sorted(totals, key=lambda key: -totals[key]):
-        cells = "".join(_shaded(counts.get((key, chapter), 0), len(rows)) for chapter in chapters)
+        cells = "".join(_shaded(counts.get((key, item), 0), len(rows)) for item in items)
         lines.append(f"<tr><th scope=row>{escape(MISCONCEPTIONS[key].belief.say(language))}</th>{cells}</tr>")
     return f"<div class=wide><table><tr><th scope=col>{_say('belief', language)}</th>{head}</tr>{''.join(lines)}</table></div>"
 

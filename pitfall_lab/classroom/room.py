@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab.check.worker import adopt_orphans, end_group, end_orphans, prctl, redirect
-from pitfall_lab.classroom.fence import Fence, limit
+from pitfall_lab.classroom.fence import Fence, FenceError, limit
+from pitfall_lab.lessons.attempt import Request, observe
 
 Job = dict[str, Any]
 PRINTED = 4 << 20
@@ -78,6 +79,13 @@ def main() -> None:
     try:
         fence = Fence(folder, [Path(path) for path in settings["hidden"]]) if settings["fenced"] else None
         originals = _warm()
+        trial = {"requests": [Request("x = 6 * 7", expressions=("x",)).to_json()], "timeout": 60, "memory": 256}
+        ending = _forked(trial, folder, fence, originals, ())
+        if ending["status"] != "done" or json.loads(ending["report"])["tampered"]:
+            # what goes wrong with a harmless cell is not the learners' fault, so none of theirs is run
+            raise FenceError(
+                f"a harmless cell could not be run: {ending['status']} {ending['code']} {ending['output'] or ending['report']}"
+            )
         answers.write("ready\n")
         answers.flush()
         for line in jobs:
@@ -94,7 +102,6 @@ def _warm() -> Originals:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pitfall_lab.verify  # noqa: F401 - so that forks find it, and torch, imported
-        from pitfall_lab.lessons.attempt import Request, observe
 
         sys.modules["torch"].set_num_threads(1)
         example = observe(Request(_EXAMPLE, watched=True))
@@ -220,8 +227,6 @@ class Channel:
 
 def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *, mouth: int, word: str) -> None:
     """Observe the request behind the closed fence, write the report, and end the process."""
-    from pitfall_lab.lessons.attempt import Request, observe
-
     requests = [Request.from_json(text) for text in job["requests"]]
     redirect()
     os.chdir(home)

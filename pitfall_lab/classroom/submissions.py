@@ -23,8 +23,9 @@ from pitfall_lab.trace import T
 
 LARGEST = 32 << 20
 """Bytes of a notebook that are read: more than any notebook of this course with all its outputs."""
-MOST_FILES, DEEPEST = 50, 6
+MOST_FILES, DEEPEST, MOST_BELIEFS = 50, 6, 200
 CELL = re.compile(r"\A\s*%%exercise[ \t]+(\d{1,2}\.\d{1,3})(?![\w.])[^\n]*(?:\n|\Z)")
+_ITEM = re.compile(r"[0-9]{1,2} [\w.-]{1,24}", re.ASCII)
 _OURS = re.compile(r"readme(\.\w+)?|assignment\.toml|.*\.(csv|jsonl)", re.IGNORECASE)
 
 
@@ -42,15 +43,15 @@ class Submission:
 class Sheet:
     """What was read of a submission: the cells by the key of their exercise, what there is to say about them, a digest of the files.
 
-    ``beliefs`` are the misconceptions in the progress files that came along, each with its chapter. ``problem`` is why nothing could be
-    read at all.
+    ``beliefs`` are the misconceptions in the progress files that came along, each with its item (``"12 q-3"``). ``problem`` is why nothing
+    could be read at all.
     """
 
     student: str
     cells: dict[str, str] = field(default_factory=dict)
     notes: tuple[T, ...] = ()
     digest: str = ""
-    beliefs: tuple[tuple[str, int], ...] = ()
+    beliefs: tuple[tuple[str, str], ...] = ()
     problem: T | None = None
 
 
@@ -141,16 +142,16 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     return Sheet(submission.student, taken, tuple(dict.fromkeys(notes)), digest.hexdigest(), _beliefs(submission))
 
 
-def _beliefs(submission: Submission) -> tuple[tuple[str, int], ...]:
+def _beliefs(submission: Submission) -> tuple[tuple[str, str], ...]:
     """The misconceptions that the learner's own lessons wrote down, where a folder with that file was handed in."""
     found = set()
     for folder in {path.parent for path in submission.files} if submission.is_folder else ():
         path = folder / progress.NAME
         if path.is_file() and not path.is_symlink():
             with contextlib.suppress(progress.ProgressError):
-                entries = [entry for entry in progress.load(folder).entries if re.fullmatch("[0-9]{1,2}", entry.chapter)]
-                found |= {(key, int(entry.chapter)) for entry in entries for key in entry.beliefs if key in MISCONCEPTIONS}
-    return tuple(sorted(found))
+                items = [(f"{entry.chapter} {entry.item}", entry.beliefs) for entry in progress.load(folder).entries]
+                found |= {(key, item) for item, keys in items if _ITEM.fullmatch(item) for key in keys if key in MISCONCEPTIONS}
+    return tuple(sorted(found)[:MOST_BELIEFS])
 
 
 def _bytes(path: Path) -> bytes:

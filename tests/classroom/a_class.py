@@ -269,7 +269,7 @@ def _two(folder: Path, stem: Path) -> None:
     solved = notebook(right())["cells"]
     (folder / stem / "one.ipynb").write_text(json.dumps(book(solved[:3])), encoding="utf-8")
     (parts / "two.ipynb").write_text(json.dumps(book(solved[3:])), encoding="utf-8")
-    progress.keep(progress.Entry("12", "12.q1", "question", 0, 1, ("detach_copies", "<no such belief>")), folder / stem)
+    progress.keep(progress.Entry("12", "q-1", "question", 0, 1, ("detach_copies", "<no such belief>")), folder / stem)
 
 
 def write_class(folder: Path) -> list[Case]:

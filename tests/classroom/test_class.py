@@ -98,10 +98,10 @@ def test_the_heat_map_counts_who_has_which_property(folder: Path) -> None:
     assert (int(first[1]), int(first[2])) == (holds, round(100 * holds / len(outcomes)))
 
 
-def test_misconceptions_of_the_progress_files_are_counted_by_chapter(folder: Path) -> None:
+def test_misconceptions_of_the_progress_files_are_counted_by_item(folder: Path) -> None:
     text = (folder / "report" / "index.html").read_text(encoding="utf-8")
     belief = re.escape(html.escape(MISCONCEPTIONS["detach_copies"].belief.en))
-    assert re.search(rf"<th scope=col>12</th></tr><tr><th scope=row>{belief}</th><td class=n [^>]+>1 ", text)
+    assert re.search(rf"<th scope=col>12 q-1</th></tr><tr><th scope=row>{belief}</th><td class=n [^>]+>1 ", text)
     assert "no such belief" not in text
 
 
