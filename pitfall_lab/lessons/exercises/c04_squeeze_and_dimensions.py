@@ -1,0 +1,197 @@
+"""Exercises of chapter 4: which dimensions go, and what happens to a batch of one."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, shared, true
+from pitfall_lab.trace import T
+
+OPERAND = """\
+t = torch.zeros(1, 3, 1, 2)
+
+
+def shape_of(expression):
+    try:
+        return tuple(eval(expression).shape)
+    except (IndexError, RuntimeError):
+        return "error"
+"""
+FORMS = (
+    "t.squeeze()",
+    "t.squeeze(0)",
+    "t.squeeze(1)",
+    "t.squeeze((0, 2))",
+    "t.squeeze(4)",
+    "t.unsqueeze(-1)",
+    "t[0, :, 0]",
+    "t.flatten(1)",
+)
+
+
+def _shape(expression: str) -> Property:
+    """Return the property that the learner wrote the shape of a result."""
+    check = equal(f"shapes[{expression!r}]", f"shape_of({expression!r})", tell=False, inputs=OPERAND)
+    return Property(T(en=f"the shape of {expression}", zh=f"{expression} 的形状"), check)
+
+
+def _table(*shapes: object) -> str:
+    """Return a cell that answers with these shapes."""
+    rows = "".join(f'    "{expression}": {shape!r},\n' for expression, shape in zip(FORMS, shapes, strict=True))
+    return "shapes = {\n" + rows.replace("'error'", '"error"') + "}\n"
+
+
+SHAPES = Exercise(
+    key="4.1",
+    kind="predict",
+    title=T(en="Which dimensions go?", zh="哪些维度会消失？"),
+    task=T(en='`t` has shape (1, 3, 1, 2). Write the shape of each result, or "error".', zh='`t` 的形状是 (1, 3, 1, 2)。写出每个结果的形状，或 "error"。'),
+    given=_table(*[None] * len(FORMS)),
+    properties=tuple(map(_shape, FORMS)),
+    hints=(
+        T(en="Without an argument all dimensions of size 1 go, with one only that one.", zh="不带参数时，所有长度为 1 的维度都会消失；带参数时只有那一个。"),
+        T(en="A dimension of another size stays; a dimension that does not exist is an error.", zh="长度不为 1 的维度会保留；不存在的维度是错误。"),
+        T(en="Integers in brackets remove their dimensions; `flatten(1)` merges all from the second on.", zh="方括号中的整数会去掉该维；`flatten(1)` 合并第二维及之后的所有维。"),
+    ),
+    right=(
+        _table((3, 2), (3, 1, 2), (1, 3, 1, 2), (3, 2), "error", (1, 3, 1, 2, 1), (3, 2), (1, 6)),
+        _table([3, 2], [3, 1, 2], [1, 3, 1, 2], [3, 2], "error", [1, 3, 1, 2, 1], [3, 2], [1, 6]),
+    ),
+    wrong=(
+        # the batch stays, and squeeze(1) raises
+        _table((1, 3, 2), (3, 1, 2), "error", (3, 2), "error", (1, 3, 1, 2, 1), (3, 2), (1, 6)),
+        # squeeze(1) removes the dimension in any case, squeeze(4) does nothing
+        _table((3, 2), (3, 1, 2), (1, 1, 2), (3, 2), (1, 3, 1, 2), (1, 3, 1, 2, 1), (3, 2), (6,)),
+    ),
+)
+
+CLASSIFY = Exercise(
+    key="4.2",
+    kind="repair",
+    title=T(en="A batch of one", zh="只有一个样本的批次"),
+    task=T(en="Return the class of each sample, also for a batch of one.", zh="返回每个样本的类别，批次只有一个样本时也要正确。"),
+    given="""\
+def classify(scores):
+    # scores: (batch, classes, 1, 1), as a convolutional network returns them
+    scores = scores.squeeze()
+    return scores.argmax(dim=1)
+""",
+    inputs="scores = torch.randn(4, 3, 1, 1)",
+    drive="classes = classify(scores)",
+    properties=(
+        Property(T(en="four samples", zh="四个样本"), as_solved("classes")),
+        Property(T(en="one sample", zh="一个样本"), as_solved("classes", inputs="scores = torch.randn(1, 3, 1, 1)")),
+        Property(T(en="one class", zh="一个类别"), as_solved("classes", inputs="scores = torch.randn(4, 1, 1, 1)")),
+        Property(T(en="one sample of one class", zh="一个样本，一个类别"), as_solved("classes", inputs="scores = torch.randn(1, 1, 1, 1)")),
+    ),
+    hints=(
+        T(en="Which shape has `scores.squeeze()` for a batch of one?", zh="批次只有一个样本时，`scores.squeeze()` 是什么形状？"),
+        T(en="Only the last two dimensions shall go.", zh="只应去掉最后两维。"),
+        T(en="`scores.flatten(1)` keeps the batch whatever the sizes are.", zh="无论大小如何，`scores.flatten(1)` 都保留批次维。"),
+    ),
+    right=(
+        "def classify(scores):\n    return scores.flatten(1).argmax(dim=1)\n",
+        "def classify(scores):\n    return scores.squeeze((2, 3)).argmax(dim=1)\n",
+        "def classify(scores):\n    return scores[:, :, 0, 0].argmax(dim=1)\n",
+    ),
+    wrong=(
+        "def classify(scores):\n    return scores.squeeze().argmax(dim=-1)\n",
+        "def classify(scores):\n    scores = scores.squeeze()\n    return (scores if scores.ndim == 2 else scores.unsqueeze(0)).argmax(dim=1)\n",
+    ),
+)
+
+LOST = Exercise(
+    key="4.3",
+    kind="make-it-fail",
+    title=T(en="The two are not the same", zh="两者并不相同"),
+    task=T(
+        en="Return a tensor of shape (batch, steps, 1), with at least two steps, for which `t.squeeze()` and `t.squeeze(-1)` differ in shape.",
+        zh="返回一个形状为 (批次, 步数, 1) 的张量，步数不少于 2，使 `t.squeeze()` 与 `t.squeeze(-1)` 的形状不同。",
+    ),
+    given="def counterexample():\n    return torch.zeros(4, 3, 1)\n",
+    drive="t = counterexample()",
+    properties=(
+        Property(T(en="it has the shape (batch, steps, 1)", zh="形状是 (批次, 步数, 1)"), true("t.ndim == 3 and t.shape[2] == 1")),
+        Property(T(en="with at least two steps, and a sample", zh="至少两步，且有样本"), true("t.shape[1] >= 2 and t.numel() > 0")),
+        Property(
+            T(en="the two shapes differ", zh="两个形状不同"),
+            true("t.squeeze().shape != t.squeeze(-1).shape", T(en="they are the same here", zh="这里两者相同")),
+        ),
+    ),
+    hints=(
+        T(en="When does `squeeze()` remove more than the last dimension?", zh="什么时候 `squeeze()` 去掉的不止最后一维？"),
+        T(en="Steps are two or more. Which dimension is left?", zh="步数不少于 2。还剩哪一维？"),
+        T(en="A batch of one.", zh="只有一个样本的批次。"),
+    ),
+    right=(
+        "def counterexample():\n    return torch.zeros(1, 3, 1)\n",
+        "def counterexample():\n    return torch.arange(5.0).view(1, -1, 1)\n",
+    ),
+    wrong=(
+        "def counterexample():\n    return torch.zeros(4, 1, 1)\n",
+        "def counterexample():\n    return torch.zeros(1, 3, 1, 1)\n",
+    ),
+)
+
+DROP = Exercise(
+    key="4.4",
+    kind="write",
+    title=T(en="Drop it or say so", zh="要么去掉，要么报错"),
+    task=T(
+        en="Remove the last dimension if its size is 1; otherwise raise a `ValueError` that names the shape.",
+        zh="最后一维长度为 1 时去掉它；否则抛出写明形状的 `ValueError`。",
+    ),
+    given="def drop_last(t):\n    return t.squeeze(-1)\n",
+    inputs="t = torch.randn(4, 1)",
+    drive="""\
+result, told = None, ""
+try:
+    result = drop_last(t)
+except ValueError as error:
+    told = str(error)
+""",
+    properties=(
+        Property(T(en="a column becomes flat", zh="一列变成一维"), as_solved("result")),
+        Property(T(en="a batch of one stays a batch", zh="只有一个样本时仍是批次"), as_solved("result", inputs="t = torch.randn(1, 1)")),
+        Property(T(en="more dimensions", zh="更多维度"), as_solved("result", inputs="t = torch.randn(1, 2, 1, 1)")),
+        Property(T(en="the result is a window on `t`", zh="结果是 `t` 上的窗口"), shared("result", "t")),
+        Property(
+            T(en="another size is an error that names the shape", zh="其他长度会报错并写明形状"),
+            true("'4' in told and '3' in told", T(en="no ValueError with the shape", zh="没有写明形状的 ValueError"), inputs="t = torch.randn(4, 3)"),
+        ),
+    ),
+    hints=(
+        T(en="Look at `t.shape[-1]` first.", zh="先看 `t.shape[-1]`。"),
+        T(en="Raise yourself: `raise ValueError(...)`.", zh="自己抛出：`raise ValueError(...)`。"),
+        T(en="`squeeze(-1)` is right once the size is known to be 1.", zh="确认长度为 1 之后，用 `squeeze(-1)` 就对了。"),
+    ),
+    right=(
+        """\
+def drop_last(t):
+    if t.shape[-1] != 1:
+        raise ValueError(f"the last dimension should have size 1: {tuple(t.shape)}")
+    return t.squeeze(-1)
+""",
+        """\
+def drop_last(t):
+    *rest, last = t.shape
+    if last == 1:
+        return t.view(rest)
+    raise ValueError(str([*rest, last]))
+""",
+    ),
+    wrong=(
+        """\
+def drop_last(t):
+    if t.shape[-1] != 1:
+        raise ValueError(f"the last dimension should have size 1: {tuple(t.shape)}")
+    return t.squeeze()
+""",
+        "def drop_last(t):\n    return t[..., 0]\n",
+        """\
+def drop_last(t):
+    assert t.shape[-1] == 1, t.shape
+    return t.squeeze(-1)
+""",
+    ),
+)
+
+EXERCISES = (SHAPES, CLASSIFY, LOST, DROP)
