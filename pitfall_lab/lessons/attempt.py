@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from pitfall_lab.lessons import worlds
 from pitfall_lab.lessons.live import failing_line, undisturbed
+from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.trace import T, Trace
 
 NAME = "<exercise>"
@@ -61,7 +63,8 @@ class Request:
     """Run ``setup``, the ``cell``, ``inputs`` and ``drive`` one after the other in a fresh namespace and tell what ``expressions`` are.
 
     Random numbers start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs, what the names of
-    ``inputs`` hold is written down: expressions see it as ``before``. ``watched``: cell, inputs and drive are traced.
+    ``inputs`` hold is written down: expressions see it as ``before``. ``watched``: cell, inputs and drive are traced. ``believing`` is the
+    key of a misconception: the whole runs in that world then, on the shadow engine, and only how it ends is told.
     """
 
     cell: str
@@ -71,6 +74,7 @@ class Request:
     seed: int = 0
     expressions: tuple[str, ...] = ()
     watched: bool = False
+    believing: str = ""
 
     def to_json(self) -> str:
         """Return the request as text."""
@@ -142,6 +146,8 @@ def observe(request: Request) -> Observation:
     >>> seen.values["b"], seen.values["c"].type
     (42, 'NameError')
     """
+    if request.believing:
+        return _believed(request)
     cell = request.cell.rstrip("\n") + "\n"
     made = cell.count("\n") + 1
     driven = made + request.inputs.count("\n") + 1
@@ -162,6 +168,15 @@ def observe(request: Request) -> Observation:
             linecache.cache.pop(NAME, None)
     warned = tuple(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught if w.filename == NAME))
     return Observation(stage.error, stage.in_cell, stage.printed[:PRINTED], warned, values, stage.trace, made, driven)
+
+
+def _believed(request: Request) -> Observation:
+    """Run a request in the world of a misconception."""
+    program = f"{SETUP}\n{request.setup}\n{request.cell}\n{request.inputs}\n{request.drive}\n"
+    end = worlds.ending(program, MISCONCEPTIONS[request.believing](worlds.TORCH))
+    if end is None:
+        return Observation(Problem("Unmodelled", "the shadow engine has no model of something in it"))
+    return Observation(Problem(end.error, "") if end.error else None)
 
 
 class _Stage:

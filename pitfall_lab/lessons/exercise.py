@@ -39,6 +39,7 @@ What decides
     ``gradient_as_solved("w", "x")``    backward runs, and these leaves have the gradients that they have with the solution
     ``runs()``                          nothing is raised
     ``fails("saved-tensor-modified")``  it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`) or the exception's type
+    ``surprises("detach_copies")``      torch raises where somebody with that misconception expects no error
     ``finds("loss-broadcast")``         a rule finds its pitfall (name or code)
     ``finds_nothing("PL101", ...)``     none of these rules does (without arguments: no rule of severity error or warning)
     ``shared("a", "b")``                two tensors share memory; ``not_shared("a", "b")``: they do not
@@ -138,7 +139,7 @@ class _Wishes:
 
 
 class Attempt:
-    """A learner's cell, as the checks of an exercise see it. ``inputs`` and ``drive`` are the exercise's when they are ``None``."""
+    """A learner's cell, as the checks of an exercise see it. ``inputs`` and ``drive`` are the exercise's where they are not given."""
 
     def __init__(self, exercise: Exercise, source: str, wishes: _Wishes, solution: Attempt | None = None) -> None:
         self.exercise = exercise
@@ -151,20 +152,10 @@ class Attempt:
         """The same exercise with the first right solution in the learner's place."""
         return self._solution or self
 
-    def look(
-        self, *expressions: str, inputs: str | None = None, drive: str | None = None, seed: int = 0, watched: bool = False
-    ) -> Observation:
-        """Run the cell, ``inputs`` and ``drive``, and return what was seen, with the values of ``expressions``."""
-        own = self.exercise
-        run = Request(
-            self.source,
-            own.setup,
-            own.inputs if inputs is None else inputs,
-            own.drive if drive is None else drive,
-            seed,
-            watched=watched,
-        )
-        return self._wishes.ask(run, expressions)
+    def look(self, *expressions: str, **run: Any) -> Observation:
+        """Run the cell (``inputs=``, ``drive=``, ``seed=``, ``watched=``, ``believing=``); return what was seen, and ``expressions``."""
+        own = {"inputs": self.exercise.inputs, "drive": self.exercise.drive}
+        return self._wishes.ask(Request(self.source, self.exercise.setup, **{**own, **run}), expressions)
 
     def value(self, expression: str, **run: Any) -> Any:
         """Return what ``expression`` is after a run (``inputs=``, ``drive=``, ``seed=``), a :class:`Problem` when evaluating it raised."""
@@ -277,6 +268,21 @@ def fails(kind: str, **run: Any) -> Check:
         if kind in (failure.kind, failure.type) and not seen.in_cell:
             return True
         return seen.error.say()
+
+    return check
+
+
+def surprises(misconception: str, **run: Any) -> Check:
+    """Check that the run raises on torch, and does not in the world of a misconception (its key)."""
+
+    def check(attempt: Attempt) -> bool | T:
+        raised, believed = attempt.error(**run), attempt.look(believing=misconception, **run).error
+        if raised is None:
+            return T(en="nothing was raised", zh="没有抛出错误")
+        if believed is None:
+            return True
+        en = f"who believes it expects an error too ({believed.type})"
+        return T(en=en, zh=f"持此信念者也会预料到错误({believed.type})")
 
     return check
 

@@ -33,10 +33,16 @@ class Ending:
 
 
 def run(program: str, policy: shadow.Policy) -> tuple[dict[str, Any], BaseException | None, str] | None:
-    """Run ``program`` in a world; ``None`` when the engine has no model of something in it."""
+    """Run ``program`` in a world; ``None`` when the engine has no model of something in it (or it is no Python)."""
+    try:
+        compile(program, NAME, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         names, error, printed = shadow.run(program, policy, name=NAME)
+    if isinstance(error, KeyboardInterrupt):
+        raise error
     unknown = isinstance(error, (shadow.Absent, NotImplementedError, ModuleNotFoundError))
     if unknown or (error is not None and not isinstance(error, Exception)):
         return None

@@ -27,6 +27,7 @@ from pitfall_lab.lessons.exercise import (
     runs,
     shared,
     storages,
+    surprises,
     true,
     unchanged,
     updated_once,
@@ -222,6 +223,16 @@ def test_errors_and_findings_are_told_apart() -> None:
     assert marks("raise RuntimeError", *checks, inputs=inputs, drive=drive) == [False] * 6
 
 
+def test_what_surprises_a_belief_raises_on_torch_and_not_in_its_world() -> None:
+    drive, check = "y = f(torch.ones(2, requires_grad=True))\ny.sum().backward()", surprises("no_grad_hides_versions")
+    edit = "def f(x):\n    y = x.exp()\n    with torch.no_grad():\n        y.{}\n    return y\n"
+    assert marks(edit.format("mul_(2)"), check, drive=drive) == [True]
+    assert marks(edit.format("mul(2)"), check, drive=drive) == [False]
+    assert marks("def f(x):\n    raise ValueError\n", check, drive=drive) == [False]
+    assert marks("f = = 2", check, drive=drive) == [False]
+    assert marks("def f(x):\n    torch.linalg.eigvalsh(x)\n", check, drive=drive) == [False]
+
+
 def test_a_property_about_random_inputs_is_not_met_by_a_constant() -> None:
     assert marks("f = lambda x: torch.zeros(4)", equal("y", "2 * x", seeds=(1, 2))) == [False]
     assert marks("f = lambda x: x + x", equal("y", "2 * x", seeds=(1, 2)), true("y.ndim == 1"), true("0 * y")) == [True, True, False]
@@ -291,7 +302,7 @@ def test_a_hint_can_be_asked_for_in_chinese(shell: InteractiveShell) -> None:
     exercise = exercises()["12.4"]
     result = shell.run_cell(f"%%exercise 12.4 --hint --language zh\n{exercise.given}").result
     assert f"提示 1/3：{exercise.hints[0].zh}" in str(result).replace(" ：", "：").replace("： ", "：")
-    assert "3 项中有 0 项成立" in str(result)
+    assert "4 项中有 0 项成立" in str(result)
 
 
 @pytest.mark.parametrize(
