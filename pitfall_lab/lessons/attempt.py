@@ -173,10 +173,31 @@ def observe(request: Request) -> Observation:
 def _believed(request: Request) -> Observation:
     """Run a request in the world of a misconception."""
     program = f"{SETUP}\n{request.setup}\n{request.cell}\n{request.inputs}\n{request.drive}\n"
-    end = worlds.ending(program, MISCONCEPTIONS[request.believing](worlds.TORCH))
-    if end is None:
-        return Observation(Problem("Unmodelled", "the shadow engine has no model of something in it"))
-    return Observation(Problem(end.error, "") if end.error else None)
+    ran = worlds.run(program, MISCONCEPTIONS[request.believing](worlds.TORCH))
+    if ran is None:
+        unknown = Problem("Unmodelled", "the shadow engine has no model of something in it")
+        return Observation(unknown, in_cell=True, values=dict.fromkeys(request.expressions, unknown))
+    names, error, _ = ran
+    names |= {"__builtins__": __builtins__, "shares": shares, "memory": memory}  # expressions ask the real torch
+    problem = None if error is None else Problem(type(error).__name__, _message(error))
+    return Observation(problem, values={e: _evaluated(e, names, problem) for e in request.expressions})
+
+
+def _evaluated(expression: str, names: dict[str, Any], error: Problem | None) -> Any:
+    """Return what an expression is, as plain data; what ended the program, or evaluating it, when it is nothing."""
+    try:
+        return plain(eval(expression, names))  # noqa: S307 - the exercise's own expression
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:  # an expression about something that the cell did not make
+        return error or Problem(type(raised).__name__, _message(raised))
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return (error.msg or "") if isinstance(error, SyntaxError) else str(error)
+    except Exception:  # an exception class of the learner's whose own __str__ fails
+        return ""
 
 
 class _Stage:
@@ -246,11 +267,7 @@ class _Stage:
 
     def _problem(self, error: BaseException) -> Problem:
         line = failing_line(error, NAME)
-        try:
-            message = (error.msg or "") if isinstance(error, SyntaxError) else str(error)
-        except Exception:  # an exception class of the learner's whose own __str__ fails
-            message = ""
-        return Problem(type(error).__name__, message, line if line is not None and line < self.starts["inputs"] else None)
+        return Problem(type(error).__name__, _message(error), line if line is not None and line < self.starts["inputs"] else None)
 
     def value(self, expression: str) -> Any:
         """Return what an expression is after the run, as plain data."""
