@@ -1,0 +1,175 @@
+"""Chapter 9: backward computes, the step changes, zero_grad forgets."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, finds_nothing, true, updated_once
+from pitfall_lab.trace import T
+
+_LOOP = """\
+def train(model, points, targets, rounds):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(rounds):
+        loss = F.mse_loss(model(points), targets)
+        loss.backward()
+        optimizer.step()
+    return model
+"""
+
+_FREEZE = """\
+def freeze(module, optimizer):
+    for p in module.parameters():
+        p.requires_grad_(False)
+"""
+
+_DROP = _FREEZE + "        p.grad = None\n"
+
+_COUNTER = """\
+def counterexample():
+    p = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([p], lr=0.1)
+    before = p.detach().clone()
+    p.grad = torch.zeros(3)
+    optimizer.step()
+    return p, before
+"""
+
+EXERCISES = (
+    Exercise(
+        key="9.1",
+        kind="repair",
+        title=T(en="The loop that never forgets", zh="从不忘记的循环"),
+        task=T(
+            en="`train` returns wrong weights from the second round on. Repair it.",
+            zh="从第二轮起，`train` 返回的权重就错了。请修复。",
+        ),
+        given=_LOOP,
+        inputs="model = nn.Linear(3, 1)\npoints, targets = torch.randn(8, 3), torch.randn(8, 1)",
+        drive="train(model, points, targets, 3)",
+        properties=(
+            Property(
+                T(en="after three rounds the weights are those of plain gradient descent", zh="三轮之后，权重与普通梯度下降一致"),
+                as_solved("model.weight.detach()", "model.bias.detach()"),
+            ),
+            Property(T(en="each parameter is written once per round", zh="每一轮每个参数只写入一次"), updated_once(None, 3)),
+            Property(T(en="no rule about missing resets applies", zh="没有触发“缺少清零”的规则"), finds_nothing("missing-zero-grad")),
+        ),
+        hints=(
+            T(en="What is in `.grad` when the second backward begins?", zh="第二次 backward 开始时，`.grad` 里有什么？"),
+            T(en="backward() adds. Somebody has to take the old gradient away, once per round.", zh="backward() 是累加。每一轮都要有人把旧梯度清掉一次。"),
+            T(en="`optimizer.zero_grad()` before backward, or after the step; not between the two.", zh="在 backward 之前或 step 之后调用 `optimizer.zero_grad()`；不要放在两者之间。"),
+        ),
+        right=(
+            _LOOP.replace("        loss.backward()", "        optimizer.zero_grad()\n        loss.backward()"),
+            _LOOP.replace("        optimizer.step()\n", "        optimizer.step()\n        model.zero_grad()\n"),
+        ),
+        wrong=(
+            _LOOP.replace("        optimizer.step()\n", "        optimizer.zero_grad()\n        optimizer.step()\n"),
+            _LOOP.replace("    for _ in", "    optimizer.zero_grad()\n    for _ in"),
+            _LOOP.replace("range(rounds)", "range(1)"),
+            "def train(model, points, targets, rounds):\n    return model\n",
+        ),
+    ),
+    Exercise(
+        key="9.2",
+        kind="write",
+        title=T(en="Frozen for good", zh="彻底冻结"),
+        task=T(
+            en="Complete `freeze` so that the module's parameters never change again and the others go on training.",
+            zh="补全 `freeze`，使该模块的参数不再改变，而其他参数继续训练。",
+        ),
+        given=_FREEZE,
+        inputs="""\
+body, head = nn.Linear(3, 4), nn.Linear(4, 1)
+optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1, momentum=0.9)
+points = torch.randn(5, 3)
+
+
+def one_round():
+    loss = head(torch.tanh(body(points))).square().mean()
+    loss.backward()
+    optimizer.step()
+
+
+one_round()
+body_before, head_before = body.weight.detach().clone(), head.weight.detach().clone()
+bias_before = body.bias.detach().clone()
+""",
+        drive="freeze(body, optimizer)\none_round()\none_round()",
+        properties=(
+            Property(
+                T(en="the frozen weight stays where it was", zh="被冻结的权重保持不变"),
+                true("torch.equal(body.weight, body_before) and torch.equal(body.bias, bias_before)"),
+            ),
+            Property(T(en="the other weights go on training", zh="其他权重继续训练"), true("not torch.equal(head.weight, head_before)")),
+            Property(
+                T(en="backward plans no work for the frozen module", zh="backward 不再为被冻结的模块做计算"),
+                true("not any(p.requires_grad for p in body.parameters())"),
+            ),
+        ),
+        hints=(
+            T(en="The optimizer does not ask whether a parameter requires a gradient. What does it look at?", zh="优化器不会查看参数是否需要梯度。它看的是什么？"),
+            T(en="The parameters have been through one backward: `.grad` is still there.", zh="这些参数已经历过一次 backward：`.grad` 还在。"),
+            T(en="A parameter whose `.grad` is None is skipped, momentum or not.", zh="`.grad` 为 None 的参数会被跳过，有没有动量都一样。"),
+        ),
+        right=(
+            _DROP,
+            "def freeze(module, optimizer):\n    module.requires_grad_(False)\n    module.zero_grad()\n",
+            _FREEZE + "    kept = {id(p) for p in module.parameters()}\n    for group in optimizer.param_groups:\n"
+            "        group['params'] = [p for p in group['params'] if id(p) not in kept]\n",
+        ),
+        wrong=(
+            "def freeze(module, optimizer):\n    for p in module.parameters():\n        p.grad = None\n",
+            "def freeze(module, optimizer):\n    for p in module.parameters():\n        p.requires_grad_(False)\n        p.grad = torch.zeros_like(p)\n",
+            "def freeze(module, optimizer):\n    for group in optimizer.param_groups:\n        group['lr'] = 0.0\n    module.requires_grad_(False)\n",
+        ),
+    ),
+    Exercise(
+        key="9.3",
+        kind="make-it-fail",
+        title=T(en="A zero gradient that moves a weight", zh="梯度为零却移动的权重"),
+        task=T(
+            en="Write a counterexample to “a parameter whose gradient is zero cannot move”.",
+            zh="写一个反例，反驳“梯度为零的参数不会移动”。",
+        ),
+        given=_COUNTER,
+        inputs="""\
+seen = []
+
+
+def note(optimizer, args, kwargs):
+    seen.append([p.detach().clone() for group in optimizer.param_groups for p in group["params"]])
+""",
+        drive="""\
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+noting = register_optimizer_step_pre_hook(note)
+try:
+    p, start = counterexample()
+finally:
+    noting.remove()
+""",
+        properties=(
+            Property(T(en="the gradient is all zeros", zh="梯度全为零"), true("p.grad is not None and not p.grad.any().item()")),
+            Property(T(en="the parameter has moved", zh="参数移动了"), true("not torch.equal(p.detach(), start)")),
+            Property(
+                T(en="nothing but one step of an optimizer moved it", zh="只有优化器的一步移动了它"),
+                true("len(seen) == 1 and torch.equal(seen[0][0], start)"),
+            ),
+        ),
+        hints=(
+            T(en="What besides the gradient can enter an update?", zh="除了梯度，更新里还可能有什么？"),
+            T(en="SGD and its relatives take options that pull weights towards zero.", zh="SGD 及同类优化器有把权重拉向零的选项。"),
+            T(en="Try `weight_decay`.", zh="试试 `weight_decay`。"),
+        ),
+        right=(
+            _COUNTER.replace("lr=0.1", "lr=0.1, weight_decay=0.5"),
+            _COUNTER.replace("torch.optim.SGD([p], lr=0.1)", "torch.optim.AdamW([p], lr=0.1)"),
+        ),
+        wrong=(
+            _COUNTER.replace("torch.zeros(3)", "torch.ones(3)"),
+            _COUNTER.replace("return p, before", "return p, before + 1"),
+            _COUNTER.replace("optimizer.step()", "p.data.add_(1)\n    optimizer.step()"),
+            _COUNTER.replace("lr=0.1", "lr=0.1, momentum=0.9"),
+        ),
+    ),
+)
