@@ -1,0 +1,147 @@
+"""Chapter 14: what a module sees, what carries a gradient, and losses whose shapes do not match."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, finds_nothing, gradient_as_solved, runs, true
+from pitfall_lab.trace import T
+
+_DEEP = """\
+class Deep(nn.Module):
+    def __init__(self, depth, width):
+        super().__init__()
+        self.layers = [nn.Linear(width, width) for _ in range(depth)]
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+"""
+
+_LOSS = """\
+def loss_of(model, points, targets):
+    return ((model(points) - targets) ** 2).mean()
+"""
+
+_SILENT = """\
+class Silent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3))
+
+    def forward(self, x):
+        return x * self.weight
+"""
+
+EXERCISES = (
+    Exercise(
+        key="14.1",
+        kind="repair",
+        title=T(en="Layers that count", zh="看得见的层"),
+        task=T(en="All parameters of `Deep` must be found, for any depth.", zh="无论深度如何，`Deep` 的所有参数都必须能被找到。"),
+        given=_DEEP,
+        inputs="depth, width = int(torch.randint(2, 5, ())), int(torch.randint(2, 6, ()))\nx = torch.randn(4, width)",
+        drive="model = Deep(depth, width)\nout = model(x)\nout.sum().backward()",
+        properties=(
+            Property(
+                T(en="every layer's weight and bias are found", zh="找到每一层的权重和偏置"),
+                true("sum(p.numel() for p in model.parameters()) == depth * (width * width + width)"),
+            ),
+            Property(T(en="each of them gets a gradient", zh="每个参数都得到梯度"), true("all(p.grad is not None for p in model.parameters())")),
+            Property(
+                T(en="they are saved and loaded with the model", zh="它们随模型保存和加载"),
+                true("len(model.state_dict()) == 2 * depth and not Deep(depth, width).load_state_dict(model.state_dict()).missing_keys"),
+            ),
+            Property(T(en="it still computes something of the right shape", zh="输出形状仍然正确"), true("out.shape == (4, width) and out.abs().max() <= 1")),
+        ),
+        hints=(
+            T(en="What does a module see of an attribute that is a Python list?", zh="如果属性是 Python 列表，模块能看到什么？"),
+            T(en="There is a container for exactly this in torch.nn.", zh="torch.nn 里有专门为此准备的容器。"),
+            T(en="`nn.ModuleList([...])` is walked like a list.", zh="`nn.ModuleList([...])` 可以像列表一样遍历。"),
+        ),
+        right=(
+            _DEEP.replace("[nn.Linear(width, width) for _ in range(depth)]", "nn.ModuleList([nn.Linear(width, width) for _ in range(depth)])"),
+            _DEEP.replace(
+                "        self.layers = [nn.Linear(width, width) for _ in range(depth)]\n",
+                "        self.layers = [nn.Linear(width, width) for _ in range(depth)]\n"
+                "        for n, layer in enumerate(self.layers):\n            self.add_module(f'layer{n}', layer)\n",
+            ),
+        ),
+        wrong=(
+            _DEEP.replace("[nn.Linear(width, width) for _ in range(depth)]", "nn.ModuleList([nn.Linear(width, width)] * depth)"),
+            _DEEP.replace("[nn.Linear(width, width) for _ in range(depth)]", "nn.ModuleList([nn.Linear(width, width) for _ in range(2)])"),
+            _DEEP.replace("[nn.Linear(", "tuple(nn.Linear(").replace("range(depth)]", "range(depth))"),
+        ),
+    ),
+    Exercise(
+        key="14.2",
+        kind="write",
+        title=T(en="The loss of a column", zh="列向量的损失"),
+        task=T(
+            en="The mean squared error over the pairs, whatever shape the targets come in: (N,) or (N, 1).",
+            zh="无论目标的形状是 (N,) 还是 (N, 1)，都返回逐对的均方误差。",
+        ),
+        given=_LOSS,
+        inputs="""\
+model = nn.Linear(3, 1)
+n = int(torch.randint(3, 8, ()))
+points, flat = torch.randn(n, 3), torch.randn(n)
+column = flat[:, None].clone()
+""",
+        drive="of_flat = loss_of(model, points, flat)\nof_column = loss_of(model, points, column)\n(of_flat + of_column).backward()",
+        properties=(
+            Property(T(en="a vector of targets gives the right loss", zh="向量目标的损失正确"), as_solved("of_flat")),
+            Property(T(en="a column of targets gives the right loss", zh="列目标的损失正确"), as_solved("of_column")),
+            Property(T(en="the weights get the gradient that is meant", zh="权重得到应有的梯度"), gradient_as_solved("model.weight", "model.bias")),
+            Property(T(en="no broadcast loss is found", zh="没有发现广播的损失"), finds_nothing("loss-broadcast")),
+        ),
+        hints=(
+            T(en="Which two shapes meet in the subtraction?", zh="相减的两个形状是什么？"),
+            T(en="Make them the same before you subtract; `reshape` and `view_as` are enough.", zh="相减之前先把它们变成相同的形状；`reshape` 或 `view_as` 就够了。"),
+            T(en="`targets.reshape(-1, 1)` is a column in either case.", zh="`targets.reshape(-1, 1)` 在两种情况下都是一列。"),
+        ),
+        right=(
+            _LOSS.replace("- targets", "- targets.reshape(-1, 1)"),
+            "def loss_of(model, points, targets):\n    return F.mse_loss(model(points).flatten(), targets.flatten())\n",
+        ),
+        wrong=(
+            _LOSS.replace("- targets", "- targets.squeeze()"),
+            _LOSS.replace("model(points)", "model(points).squeeze(1)"),
+            _LOSS.replace(".mean()", ".mean().detach().requires_grad_()"),
+            "def loss_of(model, points, targets):\n    return (model(points) * 0).sum() + 1.0\n",
+        ),
+    ),
+    Exercise(
+        key="14.3",
+        kind="make-it-fail",
+        title=T(en="Silent zeros", zh="无声的零"),
+        task=T(
+            en="The module runs, backward runs, and the weight's gradient is exactly zero for every input.",
+            zh="模块能运行，backward 也能运行，而对任何输入权重的梯度都恰好为零。",
+        ),
+        given=_SILENT,
+        inputs="x = torch.randn(3)",
+        drive="model = Silent()\nout = model(x)\nout.sum().backward()",
+        properties=(
+            Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
+            Property(T(en="the weight has a gradient, and it is zero", zh="权重有梯度，而且为零"), true("model.weight.grad is not None and not model.weight.grad.any().item()")),
+            Property(
+                T(en="the output does depend on the weight", zh="输出确实依赖权重"),
+                true("[model.weight.data.add_(3.0), not torch.equal(model(x), out)][1]"),
+            ),
+        ),
+        hints=(
+            T(en="Section 4 has a table of ten operations. Which column do you need?", zh="第 4 节的表里有十个操作。你需要哪一列？"),
+            T(en="The graph must stay whole: a cut gives None, not zeros.", zh="计算图必须完整：被切断得到的是 None，而不是零。"),
+            T(en="A staircase is flat wherever it has a derivative.", zh="阶梯函数在可导之处都是平的。"),
+        ),
+        right=(
+            _SILENT.replace("x * self.weight", "torch.round(5 * self.weight) + x"),
+            _SILENT.replace("x * self.weight", "x + torch.floor(self.weight)"),
+        ),
+        wrong=(
+            _SILENT.replace("x * self.weight", "x * self.weight.detach()"),
+            _SILENT.replace("x * self.weight", "x + 0 * self.weight"),
+            _SILENT.replace("x * self.weight", "x * (self.weight > 0).float()"),
+        ),
+    ),
+)
