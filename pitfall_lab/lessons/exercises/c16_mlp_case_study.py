@@ -1,0 +1,168 @@
+"""Chapter 16: a whole training run, and what a falling loss hides."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, finds_nothing, gradient_as_solved, true, updated_once
+from pitfall_lab.trace import T
+
+_FIT = """\
+def fit(model, points, labels, epochs):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(epochs):
+        scores = model(points).softmax(dim=1)
+        loss = F.cross_entropy(scores, labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss)
+    return losses
+"""
+
+_FIXED = (
+    _FIT.replace(".softmax(dim=1)", "")
+    .replace("        loss.backward()", "        optimizer.zero_grad()\n        loss.backward()")
+    .replace("append(loss)", "append(loss.item())")
+)
+
+_EVALUATE = """\
+def evaluate(model, points, labels):
+    return (model(points).argmax(dim=1) == labels).float().mean()
+"""
+
+_EVALUATED = """\
+def evaluate(model, points, labels):
+    mode = model.training
+    model.eval()
+    with torch.no_grad():
+        share = (model(points).argmax(dim=1) == labels).float().mean().item()
+    model.train(mode)
+    return share
+"""
+
+_MEAN = """\
+def sentence_vector(table, words, length):
+    return table[words].mean(dim=0)
+"""
+
+EXERCISES = (
+    Exercise(
+        key="16.1",
+        kind="find-and-fix",
+        title=T(en="Three mistakes and a falling loss", zh="三个错误与下降的损失"),
+        task=T(
+            en="`fit` holds three of this chapter's mistakes. The loss falls all the same. Repair them.",
+            zh="`fit` 中有本章的三个错误，但损失照样下降。请修复。",
+        ),
+        given=_FIT,
+        inputs="""\
+model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
+points, labels = torch.randn(12, 3), torch.randint(3, (12,))
+""",
+        drive="losses = fit(model, points, labels, 4)",
+        properties=(
+            Property(T(en="the losses are those of plain gradient descent on the scores", zh="损失与对得分做普通梯度下降时一致"), as_solved("[float(x) for x in losses]")),
+            Property(T(en="so are the weights at the end", zh="最后的权重也一致"), as_solved("model[0].weight.detach()", "model[2].bias.detach()")),
+            Property(T(en="each parameter is written once per epoch", zh="每轮每个参数只写入一次"), updated_once(None, 4)),
+            Property(T(en="the list keeps numbers, no graphs", zh="列表里保存的是数字，而不是计算图"), true("len(losses) == 4 and all(isinstance(x, float) for x in losses)")),
+        ),
+        hints=(
+            T(en="One mistake is in the scores, one between two rounds, one in what is kept.", zh="一个错误在得分里，一个在两轮之间，一个在保存的内容里。"),
+            T(en="What does F.cross_entropy apply itself? What does backward do with the old gradient?", zh="F.cross_entropy 自己会做什么？backward 怎样处理旧梯度？"),
+            T(en="No softmax, `optimizer.zero_grad()` before backward, `loss.item()` in the list.", zh="去掉 softmax，在 backward 之前调用 `optimizer.zero_grad()`，列表里放 `loss.item()`。"),
+        ),
+        right=(
+            _FIXED,
+            _FIXED.replace("        optimizer.zero_grad()\n", "").replace(
+                "    for _ in range(epochs):\n", "    for _ in range(epochs):\n        model.zero_grad(set_to_none=False)\n"
+            ),
+        ),
+        wrong=(
+            _FIXED.replace("model(points)", "model(points).log_softmax(dim=1).softmax(dim=1)"),
+            _FIXED.replace("loss.item()", "loss.detach()"),
+            _FIXED.replace("        optimizer.zero_grad()\n", ""),
+            "def fit(model, points, labels, epochs):\n    return [1.1, 1.0, 0.9, 0.8]\n",
+        ),
+    ),
+    Exercise(
+        key="16.2",
+        kind="write",
+        title=T(en="Evaluate without a trace", zh="不留痕迹的评估"),
+        task=T(
+            en="The accuracy as a Python number: in evaluation mode, without a graph, the model left in the mode in which it came.",
+            zh="返回 Python 数值的准确率：评估模式，不建图，并且让模型保持原来的模式。",
+        ),
+        given=_EVALUATE,
+        inputs="""\
+model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+points, labels = torch.randn(20, 3), torch.randint(3, (20,))
+recorded = []
+model[0].register_forward_hook(lambda module, args, output: recorded.append(output.requires_grad))
+""",
+        drive="share = evaluate(model, points, labels)",
+        properties=(
+            Property(T(en="the accuracy is right", zh="准确率正确"), as_solved("float(share)")),
+            Property(T(en="it is a Python number", zh="它是 Python 数值"), true("isinstance(share, float)")),
+            Property(T(en="nothing was recorded", zh="没有记录计算图"), true("recorded and not any(recorded)")),
+            Property(T(en="running statistics did not move", zh="滑动统计量没有变化"), true("model[1].num_batches_tracked.item() == 0")),
+            Property(T(en="a model in train mode stays in train mode", zh="训练模式的模型保持训练模式"), true("model.training and model[2].training")),
+            Property(
+                T(en="a model in eval mode stays in eval mode", zh="评估模式的模型保持评估模式"),
+                true("not model.training", drive="model.eval()\nshare = evaluate(model, points, labels)"),
+            ),
+        ),
+        hints=(
+            T(en="Two switches are needed: one for layers, one for recording.", zh="需要两个开关：一个针对层，一个针对记录。"),
+            T(en="Note the mode before you change it; `model.train(mode)` takes a truth value.", zh="在改变之前记下模式；`model.train(mode)` 接受布尔值。"),
+            T(en="`model.eval()`, `with torch.no_grad():`, `.item()`, and the mode put back at the end.", zh="`model.eval()`、`with torch.no_grad():`、`.item()`，最后恢复模式。"),
+        ),
+        right=(
+            _EVALUATED,
+            "@torch.no_grad()\ndef evaluate(model, points, labels):\n    was_training = model.training\n    try:\n"
+            "        hits = model.eval()(points).argmax(1).eq(labels).sum()\n        return hits.item() / len(labels)\n"
+            "    finally:\n        model.train(was_training)\n",
+        ),
+        wrong=(
+            _EVALUATED.replace("    model.train(mode)\n", ""),
+            _EVALUATED.replace("model.train(mode)", "model.train()"),
+            _EVALUATED.replace("    with torch.no_grad():\n        share", "    if True:\n        share"),
+            _EVALUATED.replace("    model.eval()\n", ""),
+        ),
+    ),
+    Exercise(
+        key="16.3",
+        kind="repair",
+        title=T(en="The mean of the words", zh="词向量的平均"),
+        task=T(
+            en="The mean of the first `length` rows that `words` names; padding gets no gradient.",
+            zh="返回 `words` 前 `length` 个词所对应的行的平均；填充部分不得有梯度。",
+        ),
+        given=_MEAN,
+        inputs="""\
+table = torch.randn(10, 3, requires_grad=True)
+length = int(torch.randint(1, 4, ()))
+words = torch.cat([torch.randint(1, 10, (length,)), torch.zeros(5 - length, dtype=torch.int64)])
+""",
+        drive="vector = sentence_vector(table, words, length)\nvector.square().sum().backward()",
+        properties=(
+            Property(T(en="the vector is the mean of the words", zh="向量是各词的平均"), as_solved("vector.detach()")),
+            Property(T(en="each word's row gets its share of the gradient", zh="每个词的行得到相应的梯度"), gradient_as_solved("table")),
+            Property(T(en="the row of the padding gets none", zh="填充所在的行没有梯度"), true("not table.grad[0].any().item()")),
+            Property(T(en="no rule finds anything", zh="没有触发任何规则"), finds_nothing()),
+        ),
+        hints=(
+            T(en="Word 0 stands for “nothing”. Who reads it?", zh="词 0 表示“无”。谁读取了它？"),
+            T(en="Leave the padding out before the lookup, or give it weight 0 after it; then divide by `length`.", zh="查表之前去掉填充，或之后给它权重 0；然后除以 `length`。"),
+            T(en="`words[:length]` is all you need.", zh="只需要 `words[:length]`。"),
+        ),
+        right=(
+            _MEAN.replace("table[words]", "table[words[:length]]"),
+            "def sentence_vector(table, words, length):\n    weights = (torch.arange(len(words)) < length).float() / length\n"
+            "    return (weights[:, None] * F.embedding(words, table)).sum(dim=0)\n",
+        ),
+        wrong=(
+            _MEAN.replace(".mean(dim=0)", ".sum(dim=0) / length"),
+            _MEAN.replace("table[words]", "table[words[:length]].detach().requires_grad_()"),
+            _MEAN.replace("table[words]", "table[words[:1]]"),
+        ),
+    ),
+)
