@@ -1,0 +1,161 @@
+"""Chapter 7: what carries a gradient, and what has to happen when."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, gradient_as_solved, true, updated_once
+from pitfall_lab.trace import T
+
+_SOFTEN = """\
+def soften(x, target):
+    whole = x.to(torch.int64)
+    loss = ((whole.to(torch.float32) - target) ** 2).sum()
+    return loss, whole.tolist()
+"""
+
+_SOFTENED = """\
+def soften(x, target):
+    whole = x.to(torch.int64)
+    loss = ((x - target) ** 2).sum()
+    return loss, whole.tolist()
+"""
+
+_STEP = """\
+def step(model, optimizer, loss, limit):
+    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)
+    loss.backward()
+    optimizer.step()
+    return norm
+"""
+
+_STEPPED = """\
+def step(model, optimizer, loss, limit):
+    optimizer.zero_grad()
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)
+    optimizer.step()
+    optimizer.zero_grad()
+    return norm.item()
+"""
+
+_ROW = """\
+def row(f, x, k):
+    f(x).backward()
+    return x.grad
+"""
+
+EXERCISES = (
+    Exercise(
+        key="7.1",
+        kind="repair",
+        title=T(en="A report that keeps the gradient", zh="不破坏梯度的报告"),
+        task=T(
+            en="The reported numbers stay whole, and the loss, taken on the values themselves, carries its gradient.",
+            zh="报告的数字仍为整数，而损失基于原值计算并保留梯度。",
+        ),
+        given=_SOFTEN,
+        inputs="w = torch.randn(4, requires_grad=True)\nx = 5 * w\ntarget = torch.randn(4)",
+        drive="loss, report = soften(x, target)\nloss.backward()",
+        properties=(
+            Property(T(en="the weights get the gradient of the squared differences", zh="权重得到平方差的梯度"), gradient_as_solved("w")),
+            Property(T(en="the loss is that of the values, not of the whole numbers", zh="损失来自原值，而不是取整后的值"), as_solved("loss.item()")),
+            Property(
+                T(en="the report is the values cut towards zero", zh="报告是向零截断的值"),
+                true("report == [int(v) for v in x.tolist()] and all(type(v) is int for v in report)"),
+            ),
+        ),
+        hints=(
+            T(en="Where does the graph end: look at `requires_grad` after each line.", zh="计算图在哪里断开：逐行查看 `requires_grad`。"),
+            T(en="The loss does not need the whole numbers; only the report does.", zh="损失并不需要整数，只有报告需要。"),
+            T(en="Compute the loss from `x`, and the report from `x.to(torch.int64)`.", zh="用 `x` 计算损失，用 `x.to(torch.int64)` 生成报告。"),
+        ),
+        right=(
+            _SOFTENED,
+            "def soften(x, target):\n    report = [int(v) for v in x.detach()]\n    return F.mse_loss(x, target, reduction='sum'), report\n",
+        ),
+        wrong=(
+            _SOFTEN.replace("whole.to(torch.float32)", "whole.to(torch.float32).requires_grad_()"),
+            _SOFTENED.replace("(x - target)", "(x.round() - target)"),
+            _SOFTENED.replace("whole.tolist()", "x.tolist()"),
+        ),
+    ),
+    Exercise(
+        key="7.2",
+        kind="write",
+        title=T(en="Clip in time", zh="及时裁剪"),
+        task=T(
+            en="One step whose gradients have a joint norm of at most `limit`; return the norm before clipping, leave no gradient behind.",
+            zh="执行一步，其梯度的总范数不超过 `limit`；返回裁剪前的范数，不留下梯度。",
+        ),
+        given=_STEP,
+        inputs="""\
+model = nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+loss = 50 * model(torch.randn(4, 3)).square().sum()
+for p in model.parameters():
+    p.grad = torch.ones_like(p)
+""",
+        drive="norm = step(model, optimizer, loss, 0.5)",
+        properties=(
+            Property(T(en="the weights moved as they should", zh="权重的变化正确"), as_solved("model.weight.detach()", "model.bias.detach()")),
+            Property(T(en="the norm before clipping is returned, as a number", zh="返回裁剪前的范数（数值）"), true("isinstance(norm, float) and norm > 0.5")),
+            Property(T(en="it is the norm of this loss alone", zh="它只属于这个损失"), as_solved("float(norm)")),
+            Property(T(en="no gradient is left", zh="没有留下梯度"), true("all(p.grad is None or not p.grad.any() for p in model.parameters())")),
+            Property(T(en="each parameter is written once", zh="每个参数只写入一次"), updated_once(None, 1)),
+        ),
+        hints=(
+            T(en="The parameters come with an old gradient. What does backward do with it?", zh="参数带着旧梯度。backward 会怎样处理它？"),
+            T(en="Five lines: forget, backward, clip, step, forget.", zh="五行：清零、backward、裁剪、step、清零。"),
+            T(en="`clip_grad_norm_` returns the norm before clipping, as a tensor.", zh="`clip_grad_norm_` 返回裁剪前的范数（张量）。"),
+        ),
+        right=(
+            _STEPPED,
+            _STEPPED.replace("optimizer.zero_grad()", "model.zero_grad(set_to_none=False)").replace("norm.item()", "float(norm)"),
+        ),
+        wrong=(
+            _STEPPED.replace("    optimizer.zero_grad()\n    loss", "    loss"),
+            _STEPPED.replace("norm = nn.utils.clip_grad_norm_(model.parameters(), limit)\n    optimizer.step()", "optimizer.step()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)"),
+            _STEPPED.replace("clip_grad_norm_(model.parameters(), limit)", "clip_grad_norm_(model.parameters(), 1e9)"),
+            _STEPPED.replace("norm.item()", "limit"),
+        ),
+    ),
+    Exercise(
+        key="7.3",
+        kind="write",
+        title=T(en="One row of a Jacobian", zh="雅可比矩阵的一行"),
+        task=T(
+            en="The derivative of element `k` of `f(x)` with respect to `x`; nothing may be left in `x.grad`.",
+            zh="返回 `f(x)` 的第 `k` 个元素对 `x` 的导数；`x.grad` 中不得留下任何东西。",
+        ),
+        given=_ROW,
+        inputs="""\
+matrix = torch.randn(3, 4)
+f = lambda t: torch.tanh(matrix @ t)
+x = torch.randn(4, requires_grad=True)
+k = int(torch.randint(3, ()))
+""",
+        drive="found = row(f, x, k)",
+        properties=(
+            Property(T(en="it is that row", zh="正是那一行"), as_solved("found.detach()")),
+            Property(T(en="`x.grad` is untouched", zh="`x.grad` 未被改动"), true("x.grad is None")),
+            Property(
+                T(en="a gradient that was there before is untouched as well", zh="原有的梯度也未被改动"),
+                true("x.grad.tolist() == [1.0] * 4", drive="x.grad = torch.ones(4)\nfound = row(f, x, k)"),
+            ),
+        ),
+        hints=(
+            T(en="`f(x)` is a vector. Which number do you want the derivative of?", zh="`f(x)` 是向量。你要的是哪个数的导数？"),
+            T(en="One of the three ways of section 5 returns derivatives and fills nothing.", zh="第 5 节的三种方法中，有一种只返回导数而不写入。"),
+            T(en="`torch.autograd.grad(f(x)[k], x)` returns a tuple.", zh="`torch.autograd.grad(f(x)[k], x)` 返回一个元组。"),
+        ),
+        right=(
+            "def row(f, x, k):\n    (found,) = torch.autograd.grad(f(x)[k], x)\n    return found\n",
+            "def row(f, x, k):\n    return torch.func.jacrev(f)(x)[k]\n",
+            "def row(f, x, k):\n    copy = x.detach().clone().requires_grad_()\n    f(copy)[k].backward()\n    return copy.grad\n",
+        ),
+        wrong=(
+            "def row(f, x, k):\n    f(x)[k].backward()\n    return x.grad\n",
+            "def row(f, x, k):\n    (found,) = torch.autograd.grad(f(x).sum(), x)\n    return found\n",
+            "def row(f, x, k):\n    (found,) = torch.autograd.grad(f(x)[0], x)\n    return found\n",
+        ),
+    ),
+)
