@@ -1,0 +1,153 @@
+"""Chapter 17: custom Functions, what they save and what they owe."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, fails, gradient_as_solved, true, unchanged
+from pitfall_lab.trace import T
+
+_SCALE = """\
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, factor, power):
+        ctx.t, ctx.factor, ctx.power = t, factor, power
+        return factor * t**power
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factor * ctx.power * ctx.t ** (ctx.power - 1)
+"""
+
+_SCALED = """\
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, factor, power):
+        ctx.save_for_backward(t)
+        ctx.factor, ctx.power = factor, power
+        return factor * t**power
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (t,) = ctx.saved_tensors
+        return gradient * ctx.factor * ctx.power * t ** (ctx.power - 1), None, None
+"""
+
+_ROUNDED = """\
+def rounded(t):
+    return torch.round(t)
+"""
+
+_FAKE = """\
+class Fake(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t):
+        ctx.save_for_backward(t)
+        return t**3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (t,) = ctx.saved_tensors
+        return 3 * t**2 * gradient
+"""
+
+EXERCISES = (
+    Exercise(
+        key="17.1",
+        kind="repair",
+        title=T(en="A Function that forgets to watch", zh="忘了监视的 Function"),
+        task=T(
+            en="Two mistakes: one that backward raises about, one that only shows when the input is changed later.",
+            zh="两个错误：一个会让 backward 报错，另一个只有在之后改动输入时才显现。",
+        ),
+        given=_SCALE,
+        inputs="t = (torch.rand(4) + 0.5).requires_grad_()\nh = t * 1",
+        drive="out = Scale.apply(h, 3.0, 2)\nout.sum().backward()",
+        properties=(
+            Property(T(en="the value is right", zh="值正确"), as_solved("out.detach()")),
+            Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("t")),
+            Property(
+                T(en="a change of the input before backward is refused", zh="backward 之前改动输入会被拒绝"),
+                fails("RuntimeError", drive="out = Scale.apply(h, 3.0, 2)\nh.mul_(2)\nout.sum().backward()"),
+            ),
+            Property(T(en="it is one node", zh="它是一个节点"), true("out.grad_fn.name() == 'ScaleBackward'")),
+        ),
+        hints=(
+            T(en="How many inputs does forward have, and how many gradients does backward return?", zh="forward 有几个输入？backward 返回几个梯度？"),
+            T(en="Numbers may stay attributes of ctx. Tensors have a better place.", zh="数字可以作为 ctx 的属性。张量有更好的去处。"),
+            T(en="`ctx.save_for_backward(t)`, and `, None, None` at the end.", zh="使用 `ctx.save_for_backward(t)`，并在末尾加上 `, None, None`。"),
+        ),
+        right=(
+            _SCALED,
+            "class Scale(torch.autograd.Function):\n    @staticmethod\n    def forward(t, factor, power):\n        return factor * t**power\n\n"
+            "    @staticmethod\n    def setup_context(ctx, inputs, output):\n        t, ctx.factor, ctx.power = inputs\n        ctx.save_for_backward(t)\n\n"
+            "    @staticmethod\n    def backward(ctx, gradient):\n        (t,) = ctx.saved_tensors\n"
+            "        slope = ctx.factor * ctx.power * t ** (ctx.power - 1)\n        return gradient * slope, None, None\n",
+        ),
+        wrong=(
+            _SCALE.replace("** (ctx.power - 1)", "** (ctx.power - 1), None, None"),
+            _SCALED.replace(", None, None", ""),
+            _SCALED.replace("ctx.power * t", "t"),
+            _SCALED.replace("save_for_backward(t)", "save_for_backward(t.clone())"),
+        ),
+    ),
+    Exercise(
+        key="17.2",
+        kind="write",
+        title=T(en="Straight through", zh="直通估计"),
+        task=T(
+            en="Round in forward; in backward let the gradient pass as if nothing had happened.",
+            zh="前向取整；反向让梯度原样通过。",
+        ),
+        given=_ROUNDED,
+        inputs="t = (5 * torch.randn(6)).requires_grad_()\nweights = torch.randn(6)",
+        drive="out = rounded(t)\n(out * weights).sum().backward()",
+        properties=(
+            Property(T(en="the values are rounded", zh="值已取整"), true("torch.allclose(out.detach(), torch.round(before['t'].value.detach()), atol=1e-5)")),
+            Property(T(en="the gradient passes unchanged", zh="梯度原样通过"), true("t.grad is not None and torch.allclose(t.grad, weights)")),
+            Property(T(en="the argument is unchanged", zh="参数未被改动"), unchanged("t")),
+        ),
+        hints=(
+            T(en="The derivative of round is 0. You want another one.", zh="round 的导数是 0。你想要另一个。"),
+            T(en="A Function whose backward returns its gradient, or a trick with detach.", zh="写一个 backward 直接返回梯度的 Function，或者借助 detach。"),
+            T(en="`t + (torch.round(t) - t).detach()` has the value of one and the gradient of the other.", zh="`t + (torch.round(t) - t).detach()` 取一个的值、另一个的梯度。"),
+        ),
+        right=(
+            "class Rounded(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, t):\n        return torch.round(t)\n\n"
+            "    @staticmethod\n    def backward(ctx, gradient):\n        return gradient\n\n\ndef rounded(t):\n    return Rounded.apply(t)\n",
+            "def rounded(t):\n    return t + (torch.round(t) - t).detach()\n",
+            "def rounded(t):\n    class Through(torch.autograd.Function):\n        @staticmethod\n        def forward(ctx, u):\n            return u.round()\n\n"
+            "        @staticmethod\n        def backward(ctx, g):\n            return g.clone()\n\n    return Through.apply(t)\n",
+        ),
+        wrong=(
+            "def rounded(t):\n    return t\n",
+            "def rounded(t):\n    return torch.round(t).detach().requires_grad_()\n",
+            "def rounded(t):\n    t.data.round_()\n    return t * 1\n",
+        ),
+    ),
+    Exercise(
+        key="17.3",
+        kind="make-it-fail",
+        title=T(en="Fool a weak test", zh="骗过薄弱的测试"),
+        task=T(
+            en="`Fake` passes “the gradient at 1 is 3”, computes the cube, and its gradient is wrong at other points.",
+            zh="`Fake` 通过“在 1 处梯度为 3”的测试，计算立方，但在其他点梯度是错的。",
+        ),
+        given=_FAKE,
+        inputs="t = (torch.rand(3) + 1.5).requires_grad_()\none = torch.ones(2, requires_grad=True)",
+        drive="Fake.apply(one).sum().backward()\nout = Fake.apply(t)\nout.sum().backward()",
+        properties=(
+            Property(T(en="the weak test passes", zh="薄弱的测试通过"), true("one.grad is not None and torch.allclose(one.grad, torch.full((2,), 3.0))")),
+            Property(T(en="forward is the cube", zh="前向是立方"), true("torch.allclose(out.detach(), t.detach() ** 3)")),
+            Property(
+                T(en="the gradient is wrong at other points", zh="在其他点梯度错误"),
+                true("t.grad is not None and not torch.allclose(t.grad, 3 * t.detach() ** 2, rtol=0.05)"),
+            ),
+        ),
+        hints=(
+            T(en="Which powers of 1 are 1?", zh="1 的哪些次幂等于 1？"),
+            T(en="A test at one point cannot tell t from t².", zh="只在一点测试，分不清 t 和 t²。"),
+            T(en="Return `3 * t * gradient`. gradcheck on random points would notice.", zh="返回 `3 * t * gradient`。在随机点上 gradcheck 会发现。"),
+        ),
+        right=(_FAKE.replace("t**2", "t"), _FAKE.replace("3 * t**2", "(2 + t**2)")),
+        wrong=(_FAKE.replace("3 * t**2", "2 * t**2"), _FAKE.replace("return t**3", "return t**2").replace("3 * t**2", "3 * t"), _FAKE.replace("t**2 * gradient", "t.square() * gradient")),
+    ),
+)
