@@ -1,0 +1,205 @@
+"""Chapter 15: accumulation that equals the large batch, and update rules by hand."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, finds_nothing, true
+from pitfall_lab.trace import T
+
+_TRAIN = """\
+def train(model, optimizer, pieces, every):
+    for number, (x, y) in enumerate(pieces, start=1):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        if number % every == 0:
+            optimizer.step()
+"""
+
+_TRAINED = """\
+def train(model, optimizer, pieces, every):
+    optimizer.zero_grad()
+    for first in range(0, len(pieces), every):
+        group = pieces[first : first + every]
+        for x, y in group:
+            (F.mse_loss(model(x), y) / len(group)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+_NESTEROV = """\
+def nesterov(w, grad_of, lr, mu, steps):
+    velocity = torch.zeros_like(w)
+    for _ in range(steps):
+        g = grad_of(w)
+        velocity = mu * velocity + g
+        w = w - lr * velocity
+    return w
+"""
+
+_RESUME = """\
+def resume(make, saved):
+    model, optimizer = make()
+    model.load_state_dict(saved["model"])
+    return model, optimizer
+"""
+
+EXERCISES = (
+    Exercise(
+        key="15.1",
+        kind="find-and-fix",
+        title=T(en="Accumulate and lose nothing", zh="累积且不丢失"),
+        task=T(
+            en="One step for every `every` pieces of equal size, equal to the large batch's; no piece may be lost. Three mistakes.",
+            zh="每 `every` 个等大的小批执行一步，效果等于大批量；不得丢失任何小批。共三个错误。",
+        ),
+        given=_TRAIN,
+        inputs="""\
+model = nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+pieces = [(torch.randn(2, 3), torch.randn(2, 1)) for _ in range(7)]
+steps = []
+optimizer.register_step_post_hook(lambda *_: steps.append(model.weight.detach().clone()))
+""",
+        drive="train(model, optimizer, pieces, 3)",
+        properties=(
+            Property(T(en="three steps: 3, 3 and 1 pieces", zh="三步：3、3 和 1 个小批"), true("len(steps) == 3")),
+            Property(T(en="the first step is that of the large batch", zh="第一步等于大批量的一步"), as_solved("steps[0]")),
+            Property(T(en="so is the last one, with what is left", zh="最后一步用剩余的小批，也相等"), as_solved("model.weight.detach()", "model.bias.detach()")),
+            Property(
+                T(en="no gradient leaks into the next epoch", zh="没有梯度漏到下一轮"),
+                true("all(p.grad is None or not p.grad.any() for p in model.parameters())"),
+            ),
+            Property(T(en="no rule finds a reset at the wrong place", zh="没有规则发现位置错误的清零"), finds_nothing("zero-grad-inside-accumulation")),
+        ),
+        hints=(
+            T(en="When may the gradients be forgotten?", zh="什么时候才可以忘掉梯度？"),
+            T(en="Seven pieces by three: how many are in the last group, and by what is its loss divided?", zh="七个小批按三个一组：最后一组有几个，它的损失除以几？"),
+            T(en="Go through the pieces in groups: `pieces[first : first + every]`.", zh="按组遍历：`pieces[first : first + every]`。"),
+        ),
+        right=(
+            _TRAINED,
+            "def train(model, optimizer, pieces, every):\n    optimizer.zero_grad()\n    for number, (x, y) in enumerate(pieces, start=1):\n"
+            "        start = (number - 1) // every * every\n        size = min(every, len(pieces) - start)\n"
+            "        (F.mse_loss(model(x), y) / size).backward()\n        if number % every == 0 or number == len(pieces):\n"
+            "            optimizer.step()\n            optimizer.zero_grad()\n",
+        ),
+        wrong=(
+            _TRAINED.replace(" / len(group)", ""),
+            _TRAINED.replace("len(group)", "every"),
+            _TRAINED.replace("range(0, len(pieces), every)", "range(0, len(pieces) - every + 1, every)"),
+            _TRAINED.replace("        for x, y in group:\n", "        for x, y in group:\n            optimizer.zero_grad()\n"),
+        ),
+    ),
+    Exercise(
+        key="15.2",
+        kind="write",
+        title=T(en="Nesterov by hand", zh="手写 Nesterov"),
+        task=T(en="SGD with Nesterov momentum, as torch does it, without torch.optim.", zh="不用 torch.optim，实现 torch 的 Nesterov 动量 SGD。"),
+        given=_NESTEROV,
+        inputs="""\
+start = torch.randn(3)
+scale = torch.rand(3) + 0.5
+theirs = start.clone().requires_grad_()
+reference = torch.optim.SGD([theirs], lr=0.1, momentum=0.8, nesterov=True)
+for _ in range(6):
+    theirs.grad = scale * theirs.detach()
+    reference.step()
+asked = []
+
+
+def grad_of(w):
+    asked.append(w)
+    return scale * w.detach()
+
+
+class Refused:
+    def __getattr__(self, name):
+        raise RuntimeError("write it by hand")
+
+
+torch_optim, torch.optim = torch.optim, Refused()
+""",
+        drive="""\
+try:
+    found = nesterov(start, grad_of, 0.1, 0.8, 6)
+finally:
+    torch.optim = torch_optim
+""",
+        properties=(
+            Property(T(en="six steps end where torch's end", zh="六步之后与 torch 的结果一致"), true("torch.allclose(found.detach(), theirs.detach(), atol=1e-6)")),
+            Property(T(en="the gradient is asked for once per step", zh="每步只求一次梯度"), true("len(asked) == 6")),
+            Property(T(en="the start is not changed", zh="起点未被改动"), true("torch.equal(start, before['start'].value)")),
+        ),
+        hints=(
+            T(en="Nesterov looks one step ahead: the velocity is used once more, on top of the gradient.", zh="Nesterov 会向前看一步：在梯度之上再用一次速度。"),
+            T(en="torch computes the velocity as usual, and then steps along `g + mu * velocity`.", zh="torch 照常计算速度，然后沿 `g + mu * velocity` 走。"),
+            T(en="Only the last line of the loop changes: `w = w - lr * (g + mu * velocity)`.", zh="只需改循环的最后一行：`w = w - lr * (g + mu * velocity)`。"),
+        ),
+        right=(
+            _NESTEROV.replace("lr * velocity", "lr * (g + mu * velocity)"),
+            "def nesterov(w, grad_of, lr, mu, steps):\n    w, velocity = w.clone(), torch.zeros_like(w)\n    for _ in range(steps):\n"
+            "        g = grad_of(w)\n        velocity.mul_(mu).add_(g)\n        w = w.sub(g.add(velocity, alpha=mu), alpha=lr)\n    return w\n",
+        ),
+        wrong=(
+            _NESTEROV.replace("g = grad_of(w)", "g = grad_of(w - lr * mu * velocity)"),
+            _NESTEROV.replace("velocity = mu * velocity + g", "velocity = mu * velocity + (1 - mu) * g").replace("lr * velocity", "lr * (g + mu * velocity)"),
+            _NESTEROV.replace("range(steps)", "range(steps - 1)").replace("lr * velocity", "lr * (g + mu * velocity)"),
+        ),
+    ),
+    Exercise(
+        key="15.3",
+        kind="repair",
+        title=T(en="Resume where it stopped", zh="从断点继续"),
+        task=T(
+            en="A model and an optimizer that go on exactly where the checkpoint was written.",
+            zh="返回的模型和优化器必须恰好从检查点处继续。",
+        ),
+        given=_RESUME,
+        setup="import copy\n",
+        inputs="""\
+def make():
+    model = nn.Linear(3, 1)
+    return model, torch.optim.Adam(model.parameters(), lr=0.05)
+
+
+def steps(model, optimizer, count):
+    for _ in range(count):
+        optimizer.zero_grad()
+        model(points).square().mean().backward()
+        optimizer.step()
+
+
+points = torch.randn(6, 3)
+model, optimizer = make()
+steps(model, optimizer, 4)
+saved = copy.deepcopy({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+written = saved["model"]["weight"].clone()
+steps(model, optimizer, 3)
+""",
+        drive="again, its_optimizer = resume(make, saved)\nsteps(again, its_optimizer, 3)",
+        properties=(
+            Property(T(en="three more steps end where the first run ended", zh="再走三步，结果与原来的运行一致"), true("torch.allclose(again.weight, model.weight, atol=1e-6)")),
+            Property(
+                T(en="the optimizer moves the new model", zh="优化器更新的是新模型"),
+                true("its_optimizer.param_groups[0]['params'][0] is again.weight"),
+            ),
+            Property(T(en="the checkpoint is as it was", zh="检查点保持原样"), true("torch.equal(saved['model']['weight'], written)")),
+            Property(T(en="the old model is left alone", zh="旧模型未被改动"), true("again is not model")),
+        ),
+        hints=(
+            T(en="What does Adam need besides the weights to take its next step?", zh="除了权重，Adam 走下一步还需要什么？"),
+            T(en="An optimizer has a `load_state_dict` as well.", zh="优化器也有 `load_state_dict`。"),
+            T(en='`optimizer.load_state_dict(saved["optimizer"])`, before returning.', zh='返回之前调用 `optimizer.load_state_dict(saved["optimizer"])`。'),
+        ),
+        right=(
+            _RESUME.replace("    return", '    optimizer.load_state_dict(saved["optimizer"])\n    return'),
+            "def resume(make, saved):\n    saved = copy.deepcopy(saved)\n    model, optimizer = make()\n"
+            '    optimizer.load_state_dict(saved["optimizer"])\n    model.load_state_dict(saved["model"])\n    return model, optimizer\n',
+        ),
+        wrong=(
+            "def resume(make, saved):\n    return model, optimizer\n",
+            'def resume(make, saved):\n    again, its_optimizer = make()\n    its_optimizer.load_state_dict(saved["optimizer"])\n    return again, its_optimizer\n',
+            _RESUME.replace("    return", '    optimizer.load_state_dict(saved["optimizer"])\n    optimizer.param_groups[0]["lr"] = 0.001\n    return'),
+        ),
+    ),
+)
