@@ -22,6 +22,7 @@ import ast
 import hashlib
 import itertools
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -157,7 +158,14 @@ def _torch_outcome(program: str, expression: str) -> tuple[Outcome, str, dict[st
     ran = execute(program, "<question>")
     if ran.error:
         return Outcome(error=type(ran.error).__name__, line=ran.line), str(ran.error), {}
-    return Outcome(value=say(eval(expression, ran.namespace))), "", ran.namespace  # noqa: S307 - the lesson's own expression
+    return Outcome(value=_asked(expression, ran.namespace)), "", ran.namespace
+
+
+def _asked(expression: str, names: dict[str, Any]) -> str:
+    """What the lesson's expression is, as text. Torch warns where ``.grad`` of a result is read; in a question that is no accident."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return say(eval(expression, names))  # noqa: S307 - the lesson's own expression
 
 
 def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Outcome | None:
@@ -168,7 +176,7 @@ def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Out
     names, error, _ = ran
     if error is None:
         try:
-            return Outcome(value=say(eval(expression, names)))  # noqa: S307 - the lesson's own expression
+            return Outcome(value=_asked(expression, names))
         except Exception as raised:
             error = raised
     return Outcome(error=type(error).__name__, line=failing_line(error, worlds.NAME))
