@@ -7,6 +7,7 @@ as JSON, and :func:`observe` is what the other side does.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import io
 import json
@@ -170,6 +171,10 @@ def observe(request: Request) -> Observation:
     return Observation(stage.error, stage.in_cell, stage.printed[:PRINTED], warned, values, stage.trace, made, driven)
 
 
+_BUILTINS = {name: value for name, value in vars(builtins).items() if not name.startswith("_")}
+"""An expression means these, even where the cell has a function called `list` or `all`."""
+
+
 def _believed(request: Request) -> Observation:
     """Run a request in the world of a misconception."""
     program = f"{SETUP}\n{request.setup}\n{request.cell}\n{request.inputs}\n{request.drive}\n"
@@ -178,7 +183,7 @@ def _believed(request: Request) -> Observation:
         unknown = Problem("Unmodelled", "the shadow engine has no model of something in it")
         return Observation(unknown, in_cell=True, values=dict.fromkeys(request.expressions, unknown))
     names, error, _ = ran
-    names |= {"__builtins__": __builtins__, "shares": shares, "memory": memory}  # expressions ask the real torch
+    names |= {**_BUILTINS, "__builtins__": __builtins__, "shares": shares, "memory": memory}  # expressions ask the real torch
     problem = None if error is None else Problem(type(error).__name__, _message(error))
     return Observation(problem, values={e: _evaluated(e, names, problem) for e in request.expressions})
 
@@ -207,6 +212,7 @@ class _Stage:
         self.request = request
         self.starts = {"inputs": made, "drive": driven}
         self.names: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+        self.ours: dict[str, Any] = {}
         self.before: dict[str, _Before] = {}
         self.error: Problem | None = None
         self.in_cell = False
@@ -218,6 +224,7 @@ class _Stage:
         """Run everything in order, up to the first error."""
         _seed(self.request.seed)
         exec(compile(SETUP + self.request.setup, "<setup>", "exec"), self.names)  # noqa: S102 - the exercise's own program
+        self.ours = {name: value for name, value in self.names.items() if not name.startswith("__")}
         if not self.request.watched:
             self._settle(self._programs())
             return
@@ -243,6 +250,7 @@ class _Stage:
             self.in_cell = False
             with contextlib.redirect_stdout(_Said()):
                 _seed(self.request.seed)
+                self.names |= self.ours  # a cell that calls something of its own `torch` is tried with torch all the same
                 known = set(self.names)
                 self._part("inputs")
                 with self.aside():
@@ -275,7 +283,7 @@ class _Stage:
             return self.error
         helpers = {"shares": shares, "memory": memory, "before": self.before, "unchanged": self._unchanged, "in_place": self._in_place}
         try:
-            return plain(eval(expression, {**self.names, **helpers}))  # noqa: S307 - the exercise's own expression
+            return plain(eval(expression, {**self.names, **_BUILTINS, **self.ours, **helpers}))  # noqa: S307 - the exercise's own expression
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an expression about something that the cell did not make

@@ -135,3 +135,9 @@ def _wait(done: Callable[[], bool], seconds: float) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+def test_names_that_a_cell_puts_in_the_way_are_not_asked(room: Room) -> None:
+    cell = "class torch:\n    equal = staticmethod(lambda *tensors: True)\ndef list(numbers):\n    return [1]\nown = list\n"
+    found = seen(room, cell, "torch.equal(torch.ones(1), torch.zeros(1))", "list((2,))", "own((2,))")
+    assert [*found.values.values()] == [False, [2], [1]]
