@@ -63,6 +63,7 @@ def examine() -> Iterator[Finding]:
     yield _dot()
     yield from _extensions()
     yield _kernel()
+    yield _fence()
 
 
 def _python() -> Finding:
@@ -144,6 +145,16 @@ def _disabled(setting: dict[str, bool] | list[str]) -> set[str]:
     """The names in a setting that may be a list or a dictionary; ``name:plugin`` disables a part, and our extension has one part."""
     names = [name for name, off in setting.items() if off] if isinstance(setting, dict) else setting
     return {name.split(":")[0] for name in names}
+
+
+def _fence() -> Finding:
+    """Whether `pitfall-lab grade` can keep submissions from the teacher's files."""
+    from pitfall_lab.classroom.fence import missing
+
+    if lacks := missing():
+        advice = "learners need none; `pitfall-lab grade` does: run it in a container on Linux, or with --trust."
+        return Finding("note", "fence", f"no {' and no '.join(lacks)}", advice)
+    return Finding("ok", "fence", "Landlock and seccomp: submissions can be graded")
 
 
 def _kernel() -> Finding:

@@ -59,6 +59,12 @@ def test_what_a_learner_may_need_still_works(room: Room) -> None:
     assert list(found.values.values()) == [3, [1.0, 1.0], True]
 
 
+def test_every_exercise_can_be_solved_behind_the_fence(room: Room) -> None:
+    """What is right in a notebook is right in a class: no exercise needs a file, a process or the network."""
+    outcomes = {key: judged(exercise, exercise.right[0], room, LIMITS) for key, exercise in exercises().items()}
+    assert {key: (o.status, o.detail) for key, o in outcomes.items() if o.status != "solved"} == {}
+
+
 def test_points_are_for_what_the_given_cell_lacks(room: Room) -> None:
     exercise = exercises()["5.1"]
     solved = judged(exercise, exercise.right[0], room, LIMITS)
