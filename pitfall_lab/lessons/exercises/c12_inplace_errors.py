@@ -123,18 +123,19 @@ EXERCISES = (
             zh="这个注意力模块就地掩码。请修好它：输出不变，且 backward 能运行。",
         ),
         given=(
-            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
-            "    scores *= mask\n    return scores / scores.sum(dim=1, keepdim=True)\n"
+            "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
+            "    scores *= mask\n    return scores @ value\n"
         ),
         inputs=(
             "query, key = torch.randn(3, 2, requires_grad=True), torch.randn(4, 2, requires_grad=True)\n"
+            "value = torch.randn(4, 2, requires_grad=True)\n"
             "mask = torch.tensor([1.0, 1.0, 0.0, 1.0])[torch.randperm(4)]"
         ),
-        drive="out = attend(query, key, mask)\nout.square().sum().backward()",
+        drive="out = attend(query, key, value, mask)\nout.square().sum().backward()",
         properties=(
             Property(T(en="backward runs", zh="backward 能运行"), runs()),
             Property(T(en="the output is right", zh="输出正确"), as_solved("out")),
-            Property(T(en="the gradients are right", zh="梯度正确"), gradient_as_solved("query", "key")),
+            Property(T(en="the gradients are right", zh="梯度正确"), gradient_as_solved("query", "key", "value")),
             Property(T(en="the mask is unchanged", zh="掩码不变"), unchanged("mask")),
             Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
         ),
@@ -144,20 +145,20 @@ EXERCISES = (
             T(en="`scores = scores * mask` makes a new tensor.", zh="`scores = scores * mask` 产生新张量。"),
         ),
         right=(
-            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
-            "    scores = scores * mask\n    return scores / scores.sum(dim=1, keepdim=True)\n",
-            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1).clone()\n"
-            "    scores *= mask\n    return scores / scores.sum(dim=1, keepdim=True)\n",
-            "def attend(query, key, mask):\n    weights = (query @ key.t()).exp() * mask\n    return weights / weights.sum(dim=1, keepdim=True)\n",
+            "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
+            "    scores = scores * mask\n    return scores @ value\n",
+            "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1).clone()\n"
+            "    scores *= mask\n    return scores @ value\n",
+            "def attend(query, key, value, mask):\n    weights = (query @ key.t()).exp()\n    return weights / weights.sum(dim=1, keepdim=True) @ (mask[:, None] * value)\n",
         ),
         wrong=(
-            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n    return scores\n",
-            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
-            "    scores.data *= mask\n    return scores / scores.sum(dim=1, keepdim=True)\n",
-            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1).detach()\n"
-            "    scores *= mask\n    return scores / scores.sum(dim=1, keepdim=True)\n",
-            "def attend(query, key, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
-            "    mask *= scores\n    return mask / mask.sum(dim=1, keepdim=True)\n",
+            "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n    return scores @ value\n",
+            "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
+            "    scores.data *= mask\n    return scores @ value\n",
+            "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1).detach()\n"
+            "    scores *= mask\n    return scores @ value\n",
+            "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
+            "    mask *= scores\n    return mask @ value\n",
         ),
     ),
     Exercise(
