@@ -14,26 +14,27 @@ from pitfall_lab.trace import Event
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """One class: its ``forward`` and ``backward``, the name of their first parameter (``ctx``) and of forward's other ones."""
+    """One class: its ``forward`` and ``backward``, and the method that keeps things for the way back: forward or ``setup_context``."""
 
     name: str
     forward: ast.FunctionDef
     backward: ast.FunctionDef
+    keeper: ast.FunctionDef
 
     @property
     def ctx(self) -> str:
-        """What forward calls its first parameter."""
-        return self.forward.args.args[0].arg
+        """What the first parameter of the keeping method is called."""
+        return self.keeper.args.args[0].arg
 
     @property
     def inputs(self) -> list[str]:
-        """Forward's other parameters."""
-        return [argument.arg for argument in self.forward.args.args[1:]]
+        """The parameters of forward that are no ``ctx``."""
+        return [argument.arg for argument in self.forward.args.args[int(self.keeper is self.forward) :]]
 
     def kept(self) -> dict[str, ast.Assign]:
-        """``ctx.x = x`` in forward, by attribute, where what a name stands for is kept, or a view of it."""
+        """``ctx.x = x``, by attribute, where what a name stands for is kept, or a view of it."""
         found = {}
-        for node in ast.walk(self.forward):
+        for node in ast.walk(self.keeper):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(root(node.value), ast.Name):
                 target = node.targets[0]
                 if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == self.ctx:
@@ -53,7 +54,7 @@ def customs(program: Program) -> Iterator[Custom]:
         if isinstance(node, ast.ClassDef) and any(_last(base) == "Function" for base in node.bases):
             methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef) and each.args.args}
             if "forward" in methods and "backward" in methods:
-                yield Custom(node.name, methods["forward"], methods["backward"])
+                yield Custom(node.name, methods["forward"], methods["backward"], methods.get("setup_context", methods["forward"]))
 
 
 def inside(custom: Custom, event: Event, method: str) -> bool:

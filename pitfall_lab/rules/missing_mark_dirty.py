@@ -23,7 +23,7 @@ from pitfall_lab.trace import Event, T
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each input that a custom forward wrote unannounced and that gradients were computed through afterwards."""
     for custom in customs(story.program) if story.program.tree else ():
-        if any(isinstance(n, ast.Call) and call_name(n) == "mark_dirty" for n in ast.walk(custom.forward)):
+        if any(isinstance(n, ast.Call) and call_name(n) == "mark_dirty" for n in ast.walk(custom.keeper)):
             continue
         for write, label in _writes(story, custom):
             use = _use(story, label, write.step)
@@ -104,7 +104,7 @@ def _fixes(story: Story, custom: Custom, write: Event) -> tuple[Fix, ...]:
     title = T(en=f"Tell torch that `{text}` is written: `mark_dirty`", zh=f"用 `mark_dirty` 告诉 torch `{text}` 被写入")
     dirty = Fix(title, program.insert_before(statement, f"{custom.ctx}.mark_dirty({text})"), meaning="later")
     others = [Fix(fix.title, fix.edits, meaning="later") for fix in changing_repairs(program, story, write.step) if fix is not None]
-    return unique(program.text, [dirty, *others] if text in custom.inputs else others)
+    return unique(program.text, [dirty, *others] if text in custom.inputs and custom.keeper is custom.forward else others)
 
 
 RULE = Rule(

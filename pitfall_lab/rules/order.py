@@ -87,6 +87,7 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
     known = any(program.function(s) is program.function(backward) for s in saved)
     fixes: list[Fix | None] = []
     others: list[Fix | None] = []
+    seldom: list[Fix | None] = []
     for statement in _preceding(program, backward):
         if statement is changed or not assigned(program, statement) & needed:
             continue
@@ -98,10 +99,11 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
             break
         again = _touched(program, copied, covers) if known else copied
         kept = fixes if again else others
-        if not ordered:  # in a loop: the change of one round meets the backward of the next
-            kept.append(_second_forward(program, backward, again or copied, after=False))
+        before = _second_forward(program, backward, again or copied, after=False)
+        # in a loop the change of one round meets the backward of the next; else other lines may change more on the way there
+        (seldom if ordered else kept).append(before)
         kept.append(_second_forward(program, changed, again or copied, after=True))
-    return (fixes or others)[:6]
+    return [*(fixes or others)[:6], *seldom[:2]]
 
 
 def _touched(program: Program, copied: list[ast.stmt], covers: set[int]) -> list[ast.stmt]:

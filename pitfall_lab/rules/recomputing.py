@@ -25,9 +25,14 @@ def checkpoints(story: Story) -> list[ast.Call]:
 
 
 def is_recomputed(story: Story, step: int, backward: int) -> bool:
-    """Was the call at ``step`` run again inside the backward at ``backward``, from the same place of the program?"""
+    """Was the call at ``step`` run again inside the backward at ``backward``, from the same place of the program?
+
+    What runs inside a layer of torch's own (``checkpoint(nn.Sequential(…), x)``) has the place of the call of ``checkpoint``.
+    """
     first = story.event(step)
-    return first is not None and any(_key(event) == _key(first) for event in _inside(story, backward))
+    if first is None:
+        return False
+    return story.program.at(first.span) in checkpoints(story) or any(_key(event) == _key(first) for event in _inside(story, backward))
 
 
 def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:

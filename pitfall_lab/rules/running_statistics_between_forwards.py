@@ -15,14 +15,13 @@ from pitfall_lab.rules.syntax import reads
 from pitfall_lab.rules.wording import called, line_of, statement_text
 from pitfall_lab.trace import Event, T
 
-NORMALISATIONS = ("batch_norm", "instance_norm")
 STATISTICS = ("running_mean", "running_var")
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
     """The finding in the words of layers and their modes, where a normalisation wrote its running statistics."""
     event = story.event(general.step)
-    if event is None or event.name not in NORMALISATIONS:
+    if event is None or event.name != "batch_norm":  # instance norm keeps copies of its statistics
         return None
     here, then, later = (line_of(story, general, role) for role in ("changed", "saved", "backward"))
     wrong, code = general.fact("wrong"), statement_text(story, general.span)

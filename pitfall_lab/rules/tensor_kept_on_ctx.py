@@ -117,7 +117,7 @@ def _fixes(story: Story, custom: Custom, attribute: str, changed: int) -> tuple[
     program, kept = story.program, custom.kept()
     value = program.segment(kept[attribute].value)
     reference = program.replace((kept[attribute].value, f"{value}.clone()"))
-    saves = any(isinstance(n, ast.Attribute) and n.attr == "save_for_backward" for n in ast.walk(custom.forward))
+    saves = any(isinstance(n, ast.Attribute) and n.attr == "save_for_backward" for n in ast.walk(custom.keeper))
     ctx = custom.backward.args.args[0].arg
     saved = program.replace(
         (kept[attribute], f"{custom.ctx}.save_for_backward({value})"),
