@@ -11,7 +11,7 @@ import pytest
 
 import pitfall_lab.rules
 from pitfall_lab.rules import RULES, find, rule
-from pitfall_lab.trace import LANGUAGES, Failure, Trace
+from pitfall_lab.trace import LANGUAGES, Failure, T, Trace
 from tests.rules.build import SIGMOID, bypassed, compared, refused
 
 
@@ -167,3 +167,26 @@ def test_a_gradient_that_is_unknown_or_only_rounded_otherwise_draws_nothing(got:
 
 def test_a_small_gradient_can_be_wrong() -> None:
     assert [f.rule for f in find(bypassed([2e-5, 1e-5], [1e-5, 1e-5]))] == ["PL301"]
+
+
+def test_a_special_rule_speaks_instead_of_the_general_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    (general,) = find(refused())
+    text = T(en="special", zh="特例")
+    special = dataclasses.replace(
+        rule("PL104"), code="PL199", name="special", refine=lambda _, finding: special.instead(finding, text, text), refines=("PL101",)
+    )
+    monkeypatch.setattr(pitfall_lab.rules, "RULES", (*RULES, special))
+    (finding,) = find(refused())
+    assert (finding.rule, finding.name, finding.message) == ("PL199", "special", text)
+    assert (finding.span, finding.step, finding.facts, finding.fixes) == (general.span, general.step, general.facts, general.fixes)
+
+
+def test_special_rules_refine_rules_that_there_are_and_never_each_other_in_turn() -> None:
+    for each in RULES:
+        seen = {each.code}
+        above = list(each.refines)
+        while above:
+            code = above.pop()
+            assert code not in seen
+            seen.add(code)
+            above += rule(code).refines

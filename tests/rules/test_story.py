@@ -71,3 +71,13 @@ def test_calls_are_asked_for_by_their_exact_names(story: Story) -> None:
     assert [e.name for e in story.calls("exp")] == ["exp"]
     assert list(story.calls("exp_")) == []
     assert [e.step for e in story.calls("exp", "mean")] == sorted(e.step for e in story.calls("exp", "mean"))
+
+
+def test_a_record_is_the_same_whether_one_asks_forward_or_backward_in_time(story: Story) -> None:
+    label = next(label for label, record in story.tensors.items() if record.get("name") == "model.0.weight")
+    steps = range(len(story.events))
+    forward = [story.record("tensors", label, step) for step in steps]
+    backward = [Story(story.trace).record("tensors", label, step) for step in reversed(steps)]
+    assert forward == backward[::-1]
+    assert forward[-1] == story.record("tensors", label) == story.tensors[label]
+    assert len({str(record) for record in forward}) > 2
