@@ -1,4 +1,7 @@
-"""From running a cell of 50 operations to a drawn Explorer in Chromium: ``python -m tests.bench.drawing``."""
+"""The Explorer's budgets, and from running a cell of 50 operations to a drawn Explorer: ``python -m tests.bench.drawing``.
+
+The budgets are measured in a page of their own (:mod:`tests.bench.pages`), the rest in a real JupyterLab.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,10 @@ def measure(lab: Lab, rounds: int) -> None:
 
 
 def main(rounds: int) -> None:
+    from tests.bench import pages
+
+    for figure in pages.measure(rounds):
+        print(figure, flush=True)
     with tempfile.TemporaryDirectory() as place, launch() as chromium:
         home, folder = Path(place) / "home", Path(place) / "learner"
         home.mkdir()

@@ -2,7 +2,7 @@
 
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
-import { frame, name, nothing, part, pressable, swatch, toggle } from "./draw";
+import { at, frame, name, nothing, part, pressable, swatch, toggle } from "./draw";
 
 interface Band {
   id: string;
@@ -41,11 +41,12 @@ export const memory: View = {
     const list = h("ul", { class: "v-alive", style: `min-height:${28 * Math.min(LISTED + 1, scene.bands.length)}px` });
     box.append(h("div", { class: "v-tools" }, now, go), chart, list);
     scrub(chart, scene.steps, model);
+    const total = scene.total.map(([step, bytes]) => ({ step, bytes }));
     return {
       update() {
         const { step } = model;
         const state = model.stateAt(step);
-        const live = [...scene.total].reverse().find(([at]) => at <= step)?.[1] ?? 0;
+        const live = at(total, step)?.bytes ?? 0;
         now.textContent = model.t(`${bytes(live)} live`, `存活 ${bytes(live)}`);
         toggle(now, "pl-same", step === peak.step);
         cursor.style.left = `${((step + 0.5) / scene.steps) * 100}%`;
@@ -90,9 +91,10 @@ function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((
 /** The largest storages alive after the step, each with what keeps it: names, gradients, nodes that saved it. */
 function alive(scene: Memory, state: State, step: number, model: Model): HTMLElement[] {
   const live = scene.bands.filter((band) => band.born <= step && step < (band.died ?? Infinity)).sort((a, b) => b.nbytes - a.nbytes || a.born - b.born);
+  const kept = keepers(new Set(live.slice(0, LISTED).map((band) => band.id)), state);
   const rows = live.slice(0, LISTED).map((band) => {
-    const kept = keepers(band.id, state);
-    const text = kept.slice(0, 3).join(", ") + (kept.length > 3 ? ` +${kept.length - 3}` : "");
+    const names = [...(kept.get(band.id) ?? [])];
+    const text = names.slice(0, 3).join(", ") + (names.length > 3 ? ` +${names.length - 3}` : "");
     return h("li", { click: () => (model.focus = band.id) }, swatch(band.id, model), h("b", {}, bytes(band.nbytes)), h("span", {}, text || model.t("nothing here names it", "这里没有名字指向它")));
   });
   const more = live.length - rows.length + scene.others;
@@ -100,14 +102,21 @@ function alive(scene: Memory, state: State, step: number, model: Model): HTMLEle
   return rows;
 }
 
-function keepers(storage: string, state: State): string[] {
-  const tensors = Object.entries(state.tensors).filter(([, one]) => one?.alive && one.storage === storage);
-  const held = tensors.flatMap(([label, one]) => {
-    const owner = Object.entries(state.tensors).find(([, other]) => other?.grad === label);
-    return owner ? [`${name(owner[0], state)}.grad`] : one.name ? [one.name] : [];
-  });
-  const graph = Object.values(state.nodes).filter((node) => node && !node.freed && node.saved.some((slot) => slot.storage === storage));
-  return [...new Set([...held, ...graph.map((node) => node.name)])];
+/** For each of the storages what keeps it, found in one pass: a long program has ten thousand tensors. */
+function keepers(storages: Set<string>, state: State): Map<string, Set<string>> {
+  const found = new Map<string, Set<string>>();
+  const keep = (storage: string, what: string): void => void (found.get(storage) ?? found.set(storage, new Set()).get(storage))?.add(what);
+  for (const label in state.tensors) {
+    const one = state.tensors[label];
+    const held = one?.grad ? state.tensors[one.grad] : undefined;
+    if (one?.name && one.alive && one.storage && storages.has(one.storage)) keep(one.storage, one.name);
+    if (held?.alive && held.storage && storages.has(held.storage)) keep(held.storage, `${name(label, state)}.grad`);
+  }
+  for (const label in state.nodes) {
+    const node = state.nodes[label];
+    if (node && !node.freed) for (const slot of node.saved) if (slot.storage && storages.has(slot.storage)) keep(slot.storage, node.name);
+  }
+  return found;
 }
 
 /** A press or a drag on the chart goes to that step. */

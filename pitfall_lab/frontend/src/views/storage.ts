@@ -98,8 +98,8 @@ function moreButton(model: Model, count: number, go: () => void): HTMLElement {
 function focusedStorage(model: Model, state: State): string {
   const { focus } = model;
   if (focus.startsWith("S")) return focus;
-  const tensor = state.tensors[focus] ?? Object.values(state.tensors).find((one) => focus !== "" && one?.counter === focus);
-  return tensor?.storage ?? "";
+  if (!focus.startsWith("C")) return state.tensors[focus]?.storage ?? "";
+  return Object.values(state.tensors).find((one) => one?.counter === focus)?.storage ?? "";
 }
 
 /** One storage: a grid whose rows are the cells and, below, each tensor's indices. Cells keep their places at every step. */
