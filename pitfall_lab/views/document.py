@@ -32,7 +32,7 @@ CONTEXT = 3
 
 CSS = """
 .pl-page{--pl-ink:#1c1c1c;--pl-paper:#fff;--pl-soft:#f3f3f1;--pl-edge:#8a8a8a;
---pl-red:color-mix(in srgb,#d32f2f 76%,currentColor);--pl-mark:color-mix(in srgb,#e69f00 26%,transparent);
+--pl-red:color-mix(in srgb,#d32f2f 58%,currentColor);--pl-mark:color-mix(in srgb,#e69f00 26%,transparent);
 color-scheme:light dark;color:var(--jp-content-font-color1,var(--pl-ink));background:var(--jp-layout-color0,var(--pl-paper));
 max-width:960px;margin:0 auto;padding:8px 12px;font:15px/1.5 system-ui,"Noto Sans CJK SC",sans-serif;overflow-wrap:anywhere}
 @media(prefers-color-scheme:dark){.pl-page{--pl-ink:#ececec;--pl-paper:#1b1b1d;--pl-soft:#2a2a2e;--pl-edge:#9a9a9a}}
@@ -41,7 +41,7 @@ max-width:960px;margin:0 auto;padding:8px 12px;font:15px/1.5 system-ui,"Noto San
 font:13px/1.55 ui-monospace,"DejaVu Sans Mono",monospace}
 .pl-page mark{background:var(--pl-mark);color:inherit;outline:1px solid var(--pl-edge)}
 .pl-page mark.pl-raised,.pl-page mark.pl-wrong{outline:2px solid var(--pl-red)}
-.pl-page .pl-tag{font:600 11px system-ui,sans-serif;opacity:.85}.pl-page .pl-bad{color:var(--pl-red);font-weight:600}
+.pl-page .pl-tag{font:600 11px system-ui,sans-serif;opacity:.85}.pl-page .pl-bad{color:var(--pl-red);font-weight:600;opacity:1}
 .pl-page figure{margin:.5em 0;overflow:auto}.pl-page img{display:block;border:1px solid var(--pl-edge)}.pl-page code{font-size:.92em}
 .pl-page ol.pl-story{padding-left:1.4em}.pl-page ol.pl-story>li{margin:.5em 0}
 .pl-stepper input{position:absolute;opacity:0;width:1px;height:1px}

@@ -31,7 +31,9 @@ CASES = {
 PAINT = """async ({code, states}) => {
   const module = await import(URL.createObjectURL(new Blob([code], {type: "text/javascript"})));
   const unpack = (text) => new DataView(Uint8Array.from(atob(text), (one) => one.charCodeAt(0)).buffer);
-  for (const state of states) for (const name of ["_trace", "_scene"]) if (typeof state[name] === "string") state[name] = unpack(state[name]);
+  for (const state of states) {
+    for (const name of ["_trace", "_scene"]) if (typeof state[name] === "string") state[name] = unpack(state[name]);
+  }
   document.body.replaceChildren();
   const started = performance.now();
   window.hosts = [];

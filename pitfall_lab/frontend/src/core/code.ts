@@ -35,7 +35,7 @@ export class CodeView {
   #lit: HTMLElement[] = [];
   #pinned = "";
   readonly #name = h("div", { class: "pl-file" });
-  readonly #box = h("div", { class: "pl-code", role: "region", tabindex: "-1" });
+  readonly #box = h("div", { class: "pl-code", role: "group", tabindex: "-1" });
   readonly #legend = h("div", { class: "pl-legend" });
 
   readonly #root: HTMLElement;

@@ -288,7 +288,7 @@ class Explorer {
     const body = h("div", { class: "pl-body" });
     const name = this.#model.t(title.en, title.zh);
     const chosen = id === this.#chosen ? " pl-chosen" : "";
-    const element = h("section", { class: `pl-panel pl-p-${id}${chosen}`, "aria-label": name }, h("h3", {}, name), this.#takers(id, name, body), body);
+    const element = h("section", { role: "group", class: `pl-panel pl-p-${id}${chosen}`, "aria-label": name }, h("h3", {}, name), this.#takers(id, name, body), body);
     let view: { update(): void; destroy(): void } | null = null;
     const guarded = (work: () => void): void => {
       try {
@@ -328,7 +328,7 @@ class Explorer {
       const number = h("span", { class: "pl-no" }, String(step + 1));
       list.append(h("li", {}, h("button", { "data-step": step, click: go }, number, h("span", {}, ...prose(model.sentence(step))))));
     }
-    const box = h("section", { class: "pl-textview", tabindex: "-1", "data-from": from, "data-to": to, "aria-label": model.t("Everything as text", "文字视图") }, list);
+    const box = h("section", { role: "group", class: "pl-textview", tabindex: "-1", "data-from": from, "data-to": to, "aria-label": model.t("Everything as text", "文字视图") }, list);
     if (left > 0) box.append(h("p", { class: "pl-nothing" }, model.t(`${left} steps further away are left out here.`, `此处省略了较远的 ${left} 步。`)));
     return box;
   }
@@ -355,7 +355,7 @@ class Explorer {
     signs.append(h("dt", {}, "C2·v1"), h("dd", {}, model.t("counter C2 stands at version 1", "计数器 C2 处于版本 1")));
     return h(
       "section",
-      { class: "pl-help", "aria-label": model.t("Help", "帮助") },
+      { role: "group", class: "pl-help", "aria-label": model.t("Help", "帮助") },
       h("div", {}, h("h3", {}, model.t("Keys", "按键")), keys),
       h("div", {}, h("h3", {}, model.t("Signs", "符号")), signs, h("p", { class: "pl-nothing" }, this.#agreementText())),
     );
@@ -369,7 +369,7 @@ class Explorer {
       const place = model.t(`Step ${step + 1}, ${path}: torch has ${a}, the model has ${b}.`, `第 ${step + 1} 步，${path}：torch 是 ${a}，模型是 ${b}。`);
       rows.push(h("p", { class: "pl-wrong" }, `≠ ${place}`));
     }
-    return h("section", { class: "pl-notes", "aria-label": model.t("Notes", "说明") }, ...rows);
+    return h("section", { role: "group", class: "pl-notes", "aria-label": model.t("Notes", "说明") }, ...rows);
   }
 
   #toggleText(): void {

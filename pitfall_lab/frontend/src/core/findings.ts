@@ -74,7 +74,7 @@ function others(model: ExplorerModel, stories: Story[], chosen: Story | undefine
 }
 
 export function findings(model: ExplorerModel, stories: Story[], chosen: Story | undefined, actions: StoryActions): HTMLElement {
-  const box = h("section", { class: "pl-findings", "aria-label": model.t("Findings", "发现") });
+  const box = h("section", { role: "group", class: "pl-findings", "aria-label": model.t("Findings", "发现") });
   if (chosen) box.append(told(model, chosen, actions.go));
   const rest = others(model, stories, chosen, actions.choose);
   if (rest) box.append(rest);
@@ -112,7 +112,7 @@ function fixBox(model: ExplorerModel, fix: SceneFix): HTMLElement {
 export function remedies(model: ExplorerModel, story: Story | undefined): HTMLElement | null {
   const why = say(story?.explanation, model.language);
   if (!story || (!why && !story.fixes.length)) return null;
-  const box = h("section", { class: "pl-remedies", "aria-label": model.t("Why, and what helps", "原因与办法") });
+  const box = h("section", { role: "group", class: "pl-remedies", "aria-label": model.t("Why, and what helps", "原因与办法") });
   if (why) box.append(h("div", {}, h("h3", {}, model.t("Why", "原因")), h("p", { class: "pl-why" }, ...prose(why))));
   // Once some edits were tried, those that failed are no help; before that, all are only ideas.
   const tried = story.fixes.filter((fix) => fix.verified);

@@ -33,7 +33,7 @@ export function stage(box: HTMLElement, svg: SVGElement, size: { width: number; 
     map?.update(zoom);
   };
   const fit = (): void => scale(Math.min(1, box.clientWidth / size.width, box.clientHeight / size.height));
-  const button = (text: string, label: string, click: () => void): HTMLElement => h("button", { type: "button", class: "v-link", title: label, "aria-label": label, click }, text);
+  const button = (text: string, label: string, click: () => void): HTMLElement => h("button", { type: "button", class: "v-link", title: label, "aria-label": `${text} ${label}`, click }, text);
   const zooms = [
     button("−", model.t("smaller", "缩小"), () => scale(zoom / 1.25)),
     button("+", model.t("larger", "放大"), () => scale(zoom * 1.25)),

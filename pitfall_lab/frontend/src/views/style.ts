@@ -27,7 +27,7 @@ export const VIEW_CSS = `
 .v-grid .v-hit{background:var(--pl-tint)}.v-ghosted .v-cell{border-style:dashed;background:none}
 .v-name{font-weight:600}.v-detail{min-height:1.35em;color:var(--pl-dim);margin-top:2px}
 .v-detail button,.v-link{min-height:24px;min-width:24px;padding:0 6px;border:1px solid var(--pl-line);font-size:12px;color:var(--pl-ink)}
-.v-case{margin:0 0 18px;padding-inline-start:8px;border-inline-start:4px solid transparent}.v-case.v-here{border-color:var(--pl-accent)}
+.v-case{margin:0 0 18px;padding-inline-start:8px;border-inline-start:4px solid transparent}.v-case.v-here{border-color:var(--pl-accent)}.v-case.v-later{opacity:1;filter:grayscale(1);border-inline-start:4px dotted var(--pl-line)}
 .v-dims{border-collapse:separate;border-spacing:3px;font:13px var(--pl-code-font)}.v-dims th{font-weight:400;text-align:start;padding-inline-end:10px;white-space:nowrap}
 .v-dims td{text-align:center;min-width:40px;height:28px;border:1.5px solid var(--v-hue,var(--pl-dim))}.v-dims td.v-stretch{border:1.5px dashed var(--pl-dim);color:var(--pl-dim)}
 .v-dims td.v-clash{border:2.5px solid var(--pl-red);color:var(--pl-red);font-weight:700}.v-dims td.v-note{border:0;text-align:start;color:var(--pl-dim);padding-inline-start:8px;font-family:inherit}
