@@ -1,6 +1,6 @@
 """axe-core finds nothing in the Explorer, on the page without a kernel and in the one-line pictures.
 
-axe-core comes with the front end's development dependencies (`npm ci` in pitfall_lab/frontend); without them there is nothing to run.
+axe-core comes with the front end's development dependencies (`npm ci` in pitfall_lab/frontend); without them this file is not collected.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import torch
 
 from pitfall_lab import rules, show_broadcast, show_graph, show_storage, show_versions, views
 from tests.frontend.sample import sample
-from tests.frontend.stage import ROOT, Stage, state_of
+from tests.frontend.stage import AXE, Stage, state_of
 from tests.views import build
 
-AXE = ROOT / "pitfall_lab" / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
-pytestmark = pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: npm ci in pitfall_lab/frontend")
 RUN = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.flatMap(
     (one) => one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)}`))"""
 

@@ -275,11 +275,22 @@ def test_stepping_goes_on_when_the_kernel_is_gone(stage: Stage):
 
 
 def test_fast_stepping_writes_to_the_kernel_once(stage: Stage):
-    opened(stage)
-    for _ in range(8):
-        stage.page.keyboard.press("ArrowRight")
+    root = opened(stage)
+    root.locator('[data-key="ArrowRight"]').evaluate("next => { for (let n = 0; n < 8; n += 1) next.click(); }")
     stage.page.wait_for_timeout(400)
     assert stage.page.evaluate("window.widgets[0].saves") <= 2
+
+
+def test_a_late_echo_of_the_kernel_does_not_take_the_reader_back(stage: Stage):
+    root = opened(stage, step=0)
+    for step in (1, 2):
+        stage.page.keyboard.press("ArrowRight")
+        stage.page.wait_for_timeout(250)  # each is saved
+        assert stage.state("step") == step
+    stage.page.keyboard.press("ArrowRight")
+    stage.page.evaluate("window.widgets[0].set('step', 1)")  # what a busy kernel answers now
+    assert stage.state("step") == 3
+    assert root.locator(".pl-count").inner_text() == f"4 / {LAST + 1}"
 
 
 def test_what_python_deflated_is_drawn(stage: Stage):

@@ -18,6 +18,8 @@ interface WidgetModel {
 
 const SHARED = ["step", "focus", "language"] as const;
 const QUIET = 150;
+/** So long after it was sent, a value that comes back is taken for the kernel's echo of it. */
+const ECHO = 5000;
 
 function languageOf(widget: WidgetModel): Language {
   return widget.get("language") === "zh" ? "zh" : "en";
@@ -26,7 +28,10 @@ function languageOf(widget: WidgetModel): Language {
 /** Mirrors step, focus and language between the Explorer and the widget. Python hears of it when the hand rests. */
 function connect(widget: WidgetModel, { model }: ExplorerHandle): () => void {
   let timer = 0;
+  let sent: { name: string; value: unknown; at: number }[] = [];
   const save = (): void => {
+    const at = Date.now();
+    sent = [...sent.filter((one) => at - one.at < ECHO), ...SHARED.map((name) => ({ name, value: model[name], at }))];
     try {
       widget.save_changes();
     } catch {
@@ -44,12 +49,16 @@ function connect(widget: WidgetModel, { model }: ExplorerHandle): () => void {
     window.clearTimeout(timer);
     timer = window.setTimeout(save, QUIET);
   };
+  /** A slow kernel echoes what was sent when the reader is already further on: that must not take them back. */
+  const isEcho = (name: string, value: unknown): boolean => sent.some((one) => one.name === name && one.value === value && Date.now() - one.at < ECHO);
   // Read all three before setting any: setting one tells the widget what the others are here.
   const hear = (): void => {
-    const [language, step, focus] = [languageOf(widget), widget.get("step") as number, String(widget.get("focus") ?? "")];
-    model.language = language;
-    model.step = step;
-    model.focus = focus;
+    const heard = { language: languageOf(widget), step: widget.get("step") as number, focus: String(widget.get("focus") ?? "") };
+    const echoed = SHARED.some((name) => heard[name] !== model[name] && isEcho(name, heard[name]));
+    if (!isEcho("language", heard.language)) model.language = heard.language;
+    if (!isEcho("step", heard.step)) model.step = heard.step;
+    if (!isEcho("focus", heard.focus)) model.focus = heard.focus;
+    if (echoed) tell();
   };
   hear();
   const stop = model.onChange(tell);
