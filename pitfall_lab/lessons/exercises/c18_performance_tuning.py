@@ -1,0 +1,155 @@
+"""Chapter 18: what saves memory, and what only looks as if it did."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, gradient_as_solved, runs, storages, true
+from pitfall_lab.trace import T
+
+_ACTIVATE = """\
+def activate(x, bias):
+    h = torch.sigmoid(x)
+    h.mul_(2)
+    h.add_(bias)
+    return h
+"""
+
+_PREDICT = """\
+def predict(model, batches):
+    found = []
+    for batch in batches:
+        found += model(batch).argmax(dim=1).tolist()
+    return found
+"""
+
+_PREDICTED = """\
+def predict(model, batches):
+    mode = model.training
+    model.eval()
+    found = []
+    with torch.inference_mode():
+        for batch in batches:
+            found += model(batch).argmax(dim=1).tolist()
+    model.train(mode)
+    return found
+"""
+
+_SCALED = """\
+def scaled_gradient(w, loss_of, scale):
+    loss = loss_of(w)
+    (gradient,) = torch.autograd.grad(loss, w)
+    return gradient.float()
+"""
+
+EXERCISES = (
+    Exercise(
+        key="18.1",
+        kind="repair",
+        title=T(en="In place where it is free", zh="在不付代价处就地写入"),
+        task=T(
+            en="As little new memory as possible, and the right gradient. One of the two writes is allowed.",
+            zh="尽量少用新内存，并得到正确的梯度。两次写入中有一次是允许的。",
+        ),
+        given=_ACTIVATE,
+        inputs="x = torch.randn(50, requires_grad=True)\nbias = torch.randn(50)",
+        drive="out = activate(x, bias)\nout.square().sum().backward()",
+        properties=(
+            Property(T(en="backward runs", zh="backward 能运行"), runs()),
+            Property(T(en="the value is right", zh="值正确"), as_solved("out.detach()")),
+            Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("x")),
+            Property(
+                T(en="at most two new tensors of full size are made", zh="最多新建两个完整大小的张量"),
+                storages(2, elements=50, drive="out = activate(x, bias)"),
+            ),
+        ),
+        hints=(
+            T(en="Which of the operations has saved its result?", zh="哪个操作保存了自己的结果？"),
+            T(en="sigmoid needs its result; a product with a number needs nothing.", zh="sigmoid 需要自己的结果；与数字相乘什么都不需要。"),
+            T(en="`h = torch.sigmoid(x) * 2`, then `h.add_(bias)`.", zh="`h = torch.sigmoid(x) * 2`，然后 `h.add_(bias)`。"),
+        ),
+        right=(
+            _ACTIVATE.replace("    h.mul_(2)\n", "    h = h * 2\n"),
+            "def activate(x, bias):\n    return torch.sigmoid(x).mul(2).add_(bias)\n",
+        ),
+        wrong=(
+            "def activate(x, bias):\n    h = torch.sigmoid(x)\n    h = h * 2\n    h = h + bias\n    return h\n",
+            _ACTIVATE.replace("h.mul_(2)", "h.data.mul_(2)"),
+            _ACTIVATE.replace("torch.sigmoid(x)", "torch.sigmoid(x).detach().requires_grad_() * 1"),
+        ),
+    ),
+    Exercise(
+        key="18.2",
+        kind="write",
+        title=T(en="Inference", zh="推理"),
+        task=T(
+            en="The class numbers of all rows: nothing recorded, evaluation mode, the model left as it came.",
+            zh="返回所有行的类别编号：不记录，评估模式，模型保持原样。",
+        ),
+        given=_PREDICT,
+        inputs="""\
+model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4))
+batches = list(torch.randn(9, 3).split(4))
+recorded = []
+model[0].register_forward_hook(lambda module, args, output: recorded.append(output.requires_grad))
+""",
+        drive="found = predict(model, batches)",
+        properties=(
+            Property(T(en="the class numbers are right", zh="类别编号正确"), as_solved("found")),
+            Property(T(en="one for each row, as a list", zh="每行一个，是列表"), true("type(found) is list and len(found) == 9 and all(type(k) is int for k in found)")),
+            Property(T(en="nothing was recorded", zh="没有记录计算图"), true("recorded and not any(recorded)")),
+            Property(T(en="running statistics did not move", zh="滑动统计量没有变化"), true("model[1].num_batches_tracked.item() == 0")),
+            Property(T(en="the model is in train mode again", zh="模型回到训练模式"), true("model.training and model[2].training")),
+        ),
+        hints=(
+            T(en="Two switches, and the way back of one of them.", zh="两个开关，以及其中一个的复位。"),
+            T(en="`eval()` for the layers, `no_grad()` or `inference_mode()` for the recording.", zh="`eval()` 管层，`no_grad()` 或 `inference_mode()` 管记录。"),
+            T(en="Note `model.training` first; `model.train(mode)` at the end.", zh="先记下 `model.training`；最后 `model.train(mode)`。"),
+        ),
+        right=(_PREDICTED, _PREDICTED.replace("torch.inference_mode()", "torch.no_grad()").replace("model.eval()", "model.train(False)")),
+        wrong=(
+            _PREDICTED.replace("    model.train(mode)\n", ""),
+            _PREDICTED.replace("with torch.inference_mode():", "if True:"),
+            _PREDICTED.replace("    model.eval()\n", ""),
+        ),
+    ),
+    Exercise(
+        key="18.3",
+        kind="write",
+        title=T(en="Scale the loss", zh="缩放损失"),
+        task=T(
+            en="The gradient of a float16 weight with the loss multiplied by `scale`; in float32, divided again.",
+            zh="把损失乘以 `scale` 后求 float16 权重的梯度；以 float32 返回，并除回来。",
+        ),
+        given=_SCALED,
+        inputs="""\
+w = (torch.rand(4) + 0.5).half().requires_grad_()
+tiny = torch.tensor(1e-4, dtype=torch.float16)
+loss_of = lambda w: (w * tiny * tiny * 2).sum()
+""",
+        drive="found = scaled_gradient(w, loss_of, 2.0**14)",
+        properties=(
+            Property(T(en="the gradient has not vanished", zh="梯度没有消失"), true("bool(found.abs().min() > 1e-9)")),
+            Property(T(en="it is the gradient of the loss itself", zh="它是损失本身的梯度"), true("torch.allclose(found, torch.full((4,), 2e-8), rtol=0.02, atol=0.0)")),
+            Property(T(en="it comes in float32", zh="以 float32 返回"), true("found.dtype == torch.float32")),
+            Property(T(en="`w.grad` is untouched", zh="`w.grad` 未被改动"), true("w.grad is None")),
+            Property(
+                T(en="another scale gives the same gradient", zh="换一个倍数，梯度相同"),
+                true("torch.allclose(found, torch.full((4,), 2e-8), rtol=0.02, atol=0.0)", drive="found = scaled_gradient(w, loss_of, 2.0**12)"),
+            ),
+        ),
+        hints=(
+            T(en="Where does the small number become zero: in the loss, or on the way back?", zh="小的数在哪里变成零：在损失里，还是在返回的路上？"),
+            T(en="Backward starts with a 1. Let it start with something larger.", zh="backward 从 1 开始。让它从更大的数开始。"),
+            T(en="Differentiate `loss * scale`; convert to float32 *before* you divide.", zh="对 `loss * scale` 求导；*先*转成 float32 再除。"),
+        ),
+        right=(
+            _SCALED.replace("torch.autograd.grad(loss, w)", "torch.autograd.grad(loss * scale, w)").replace("gradient.float()", "gradient.float() / scale"),
+            "def scaled_gradient(w, loss_of, scale):\n    loss = loss_of(w)\n    start = torch.full_like(loss, scale)\n"
+            "    return torch.autograd.grad(loss, w, start)[0].to(torch.float32).div(scale)\n",
+        ),
+        wrong=(
+            _SCALED.replace("torch.autograd.grad(loss, w)", "torch.autograd.grad(loss * scale, w)"),
+            _SCALED.replace("torch.autograd.grad(loss, w)", "torch.autograd.grad(loss * scale, w)").replace("gradient.float()", "(gradient / scale).float()"),
+            _SCALED.replace("return gradient.float()", "return torch.full((4,), 2.5e-8)"),
+        ),
+    ),
+)
