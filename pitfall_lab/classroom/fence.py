@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
-HIDDEN = (PACKAGE / "lessons" / "exercises", PACKAGE / "docs" / "teaching")
+ANSWERS = (Path("lessons", "exercises"), Path("docs", "teaching"))
 """Folders of the package that hold answers. What a submission needs of them was imported before the fence closed."""
 
 # --- Landlock --------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class Fence:
         every = _RIGHTS.get(version, (1 << 16) - 1)
         handled = struct.pack("=Q", every) + (struct.pack("=Q", 3) if version >= 4 else b"")  # 4 adds TCP: binding and connecting
         self._rules = _call(_CREATE_RULESET, ctypes.create_string_buffer(handled, len(handled)), len(handled), 0)
-        for path, rights in (*readable([*HIDDEN, *hidden]), (folder, every)):
+        for path, rights in (*readable([*answers(), *hidden]), (folder, every)):
             with contextlib.suppress(OSError):  # a library folder that is gone needs no rule
                 place = os.open(path, os.O_PATH | os.O_CLOEXEC)
                 try:
@@ -134,6 +134,12 @@ def limit(*, memory: int, seconds: float) -> None:
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
+
+
+def answers() -> list[Path]:
+    """The folders with answers, of this package and of any other copy of it that is on the path."""
+    copies = {PACKAGE, *(Path(entry, PACKAGE.name) for entry in sys.path)}
+    return [copy / folder for copy in sorted(copies) for folder in ANSWERS]
 
 
 def readable(hidden: Iterable[Path]) -> Iterator[tuple[Path, int]]:

@@ -208,8 +208,18 @@ def test_every_chapter_has_a_page_for_its_teacher() -> None:
 
 def test_the_answers_are_hidden_from_what_runs() -> None:
     """Every folder that may be read by a submission, against every file of this repository that holds an answer."""
-    shown = [path for path, rights in fence.readable(fence.HIDDEN) if rights & 4]
+    shown = [path for path, rights in fence.readable(fence.answers()) if rights & 4]
     answers = [*(ROOT / "pitfall_lab" / "lessons" / "exercises").rglob("*.py"), *TEACHING.glob("*.md"), Path(__file__), ROOT / "README.md"]
     assert len(answers) > 4
     assert [a for a in answers if any(a.is_relative_to(path) for path in shown)] == []
     assert shutil.which("python3") is None or any(Path(json.__file__).is_relative_to(path) for path in shown)
+
+
+def test_another_copy_of_the_package_hides_its_answers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "site-packages" / "pitfall_lab"
+    for folder in ("lessons/exercises", "shadow"):
+        (copy / folder).mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    shown = [path for path, rights in fence.readable(fence.answers()) if rights & 4]
+    assert copy / "shadow" in shown
+    assert not [path for path in shown if (copy / "lessons" / "exercises").is_relative_to(path)]
