@@ -35,11 +35,15 @@ def recorded(source: str, *, lane: bool) -> tuple[Trace, int]:
     failed = None
     quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
     with quiet[0], quiet[1], warnings.catch_warnings(action="ignore"):
+        # A custom Function's node is in a cycle: when the collector comes decides whether torch makes another AccumulateGrad.
+        gc.disable()
         try:
             with session:
                 exec(compile(source, "<program>", "exec", dont_inherit=True), {"__name__": "__main__"})
         except Exception as error:
             failed = error
+        finally:
+            gc.enable()
     trace = session.finish(failed)
     failed = None
     gc.collect()
