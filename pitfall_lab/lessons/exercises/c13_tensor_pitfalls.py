@@ -1,0 +1,154 @@
+"""Chapter 13: memory that stays, shapes that fit by accident, logs that hold a graph."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, finds_nothing, runs, true, unchanged
+from pitfall_lab.trace import T
+
+_KEPT = ("table[0]", "table[0].clone()", "table.t()[:2]", "table.sum(dim=1)")
+_BYTES = (20000, 200, 20000, 400)
+
+_TABLE = "table = torch.zeros(100, 50)\nkept = {text: eval(text) for text in " + repr(_KEPT) + "}\ndel table"
+
+
+def _held(*values: object) -> str:
+    rows = "".join(f"    {text!r}: {value},\n".replace("'", '"') for text, value in zip(_KEPT, values, strict=True))
+    return "held = {\n" + rows + "}\n"
+
+
+_STEP = (
+    "def train(net, optimizer, batches):\n    history, total = [], 0.0\n    for x, y in batches:\n        loss = F.mse_loss(net(x), y)\n"
+    "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n"
+)
+_MEAN = "    return history, total / len(history)\n"
+
+EXERCISES = (
+    Exercise(
+        key="13.1",
+        kind="predict",
+        title=T(en="Bytes that stay", zh="留下的字节"),
+        task=T(
+            en="`table = torch.zeros(100, 50)`; then one of the expressions is kept, and `del table`. How many bytes stay alive?",
+            zh="`table = torch.zeros(100, 50)`；保留其中一个表达式的结果，然后 `del table`。还有多少字节存活？",
+        ),
+        given=_held(None, None, None, None),
+        inputs=_TABLE,
+        properties=tuple(
+            Property(
+                T(en=f"`{text}` holds so many bytes", zh=f"`{text}` 占用的字节数"),
+                equal(f"held[{text!r}]", f"kept[{text!r}].untyped_storage().nbytes()", tell=False, seeds=(0,)),
+            )
+            for text in _KEPT
+        ),
+        hints=(
+            T(en="Which of the four make memory of their own, and which are views?", zh="四个中哪些有自己的内存，哪些是视图？"),
+            T(en="A float32 takes 4 bytes; a view holds the whole storage of its base.", zh="一个 float32 占 4 字节；视图持有其基张量的整个存储。"),
+            T(en="Indexing with a number and `.t()` are views; `clone` and `sum` are not.", zh="用数字索引和 `.t()` 是视图；`clone` 与 `sum` 不是。"),
+        ),
+        right=(_held(*_BYTES), _held("100 * 50 * 4", "50 * 4", "100 * 50 * 4", "100 * 4")),
+        wrong=(_held(200, 200, 800, 400), _held(20000, 200, 20000, 200), _held(20000, 20000, 20000, 20000)),
+    ),
+    Exercise(
+        key="13.2",
+        kind="repair",
+        title=T(en="A log that does not grow", zh="不会增长的日志"),
+        task=T(
+            en="`train` keeps its losses with everything that hangs on them. Repair it: the same numbers, the same training, no graph left behind.",
+            zh="`train` 连同整张图一起保存损失。请修好它：数值相同、训练相同，且不留下计算图。",
+        ),
+        given=_STEP + "        history.append(loss)\n        total = total + loss\n" + _MEAN,
+        inputs=(
+            "net = nn.Linear(3, 1)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+            "batches = [(torch.randn(4, 3), torch.randn(4, 1)) for _ in range(5)]"
+        ),
+        drive="history, mean = train(net, optimizer, batches)\nnumbers = [float(entry) for entry in history]\naverage = float(mean)",
+        properties=(
+            Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
+            Property(T(en="the numbers are right", zh="数值正确"), as_solved("numbers", "average")),
+            Property(T(en="the training is the same", zh="训练相同"), as_solved("net.weight", "net.bias")),
+            Property(
+                T(en="no graph is left behind", zh="不留下计算图"),
+                true("not any(getattr(entry, 'requires_grad', False) for entry in [*history, mean])"),
+            ),
+            Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
+        ),
+        hints=(
+            T(en="What does `history[0].grad_fn` say?", zh="`history[0].grad_fn` 是什么？"),
+            T(en="Two lines keep something: the list and the sum.", zh="有两行在保存东西：列表与求和。"),
+            T(en="`loss.item()` is a number; `loss.detach()` a tensor without a graph.", zh="`loss.item()` 是数值；`loss.detach()` 是没有图的张量。"),
+        ),
+        right=(
+            _STEP + "        history.append(loss.item())\n        total += loss.item()\n" + _MEAN,
+            _STEP + "        history.append(loss.detach())\n        total = total + loss.detach()\n" + _MEAN,
+        ),
+        wrong=(
+            _STEP + "        history.append(loss.item())\n        total = total + loss\n" + _MEAN,
+            _STEP + "        history.append(loss.clone())\n        total = total + loss.clone()\n" + _MEAN,
+            "def train(net, optimizer, batches):\n    return [0.0], 0.0\n",
+        ),
+    ),
+    Exercise(
+        key="13.3",
+        kind="find-and-fix",
+        title=T(en="Standardise rows", zh="逐行标准化"),
+        task=T(
+            en="`standardise` is meant to bring each row to mean 0 and standard deviation 1, for tables of any shape, and to change nothing else.",
+            zh="`standardise` 应使任意形状表格的每一行均值为 0、标准差为 1，且不改动其他任何东西。",
+        ),
+        given="def standardise(table):\n    table -= table.mean(dim=1)\n    return table / table.std(dim=1)\n",
+        inputs="table = torch.randn(4, 4) * 3 + 1",
+        drive="result = standardise(table)",
+        properties=(
+            Property(T(en="a square table", zh="方阵"), as_solved("result")),
+            Property(T(en="a wide table", zh="宽表"), as_solved("result", inputs="table = torch.randn(3, 7) + 5")),
+            Property(T(en="a tall table", zh="高表"), as_solved("result", inputs="table = torch.randn(6, 2) - 5")),
+            Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("table")),
+        ),
+        hints=(
+            T(en="What is the shape of `table.mean(dim=1)`, and with which dimension does it line up?", zh="`table.mean(dim=1)` 是什么形状？它与哪一维对齐？"),
+            T(en="`keepdim=True` leaves a size of 1 where the reduction was.", zh="`keepdim=True` 在被归约处留下大小为 1 的维度。"),
+            T(en="`table -= …` writes into the caller's tensor.", zh="`table -= …` 会写入调用者的张量。"),
+        ),
+        right=(
+            "def standardise(table):\n    centred = table - table.mean(dim=1, keepdim=True)\n    return centred / table.std(dim=1, keepdim=True)\n",
+            "def standardise(table):\n    turned = table.t()\n    return ((turned - turned.mean(dim=0)) / turned.std(dim=0)).t()\n",
+        ),
+        wrong=(
+            "def standardise(table):\n    table -= table.mean(dim=1, keepdim=True)\n    return table / table.std(dim=1, keepdim=True)\n",
+            "def standardise(table):\n    table = table - table.mean(dim=1, keepdim=True)\n    return table / table.std(dim=1)\n",
+            "def standardise(table):\n    return (table - table.mean(dim=0)) / table.std(dim=0)\n",
+        ),
+    ),
+    Exercise(
+        key="13.4",
+        kind="make-it-fail",
+        title=T(en="A small tensor with a large memory", zh="占用大内存的小张量"),
+        task=T(
+            en="“A tensor of two numbers holds eight bytes.” Return at most two elements of `block` that keep all of its memory alive.",
+            zh="“两个数的张量只占八个字节。”返回 `block` 的至多两个元素，却使其全部内存存活。",
+        ),
+        given="def counterexample(block):\n    return block[:2].clone()\n",
+        inputs="block = torch.randn(10000)",
+        drive="small = counterexample(block)",
+        properties=(
+            Property(T(en="it has at most two elements", zh="至多两个元素"), true("0 < small.numel() <= 2")),
+            Property(T(en="it is made of the block's memory", zh="使用的是该块的内存"), true("shares(small, block)")),
+            Property(T(en="it holds all 40000 bytes", zh="占住全部 40000 字节"), true("small.untyped_storage().nbytes() == 40000")),
+            Property(T(en="the block is unchanged", zh="该块没有改变"), unchanged("block")),
+        ),
+        hints=(
+            T(en="Which operation has given the storage of `small` its size here?", zh="这里是哪个操作决定了 `small` 的存储大小？"),
+            T(en="A slice is a view, and a view holds the storage of its base.", zh="切片是视图，而视图持有其基张量的存储。"),
+            T(en="Leave out the copy.", zh="去掉复制。"),
+        ),
+        right=(
+            "def counterexample(block):\n    return block[:2]\n",
+            "def counterexample(block):\n    return block.view(100, 100)[7, :2].detach()\n",
+        ),
+        wrong=(
+            "def counterexample(block):\n    return block\n",
+            "def counterexample(block):\n    return torch.zeros(10000)[:2]\n",
+            "def counterexample(block):\n    return block[[0, 1]]\n",
+        ),
+    ),
+)
