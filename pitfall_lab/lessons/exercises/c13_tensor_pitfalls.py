@@ -42,8 +42,14 @@ EXERCISES = (
         ),
         hints=(
             T(en="Which of the four make memory of their own, and which are views?", zh="四个中哪些有自己的内存，哪些是视图？"),
-            T(en="A float32 takes 4 bytes; a view holds the whole storage of its base.", zh="一个 float32 占 4 字节；视图持有其基张量的整个存储。"),
-            T(en="Indexing with a number and `.t()` are views; `clone` and `sum` are not.", zh="用数字索引和 `.t()` 是视图；`clone` 与 `sum` 不是。"),
+            T(
+                en="A float32 takes 4 bytes; a view holds the whole storage of its base.",
+                zh="一个 float32 占 4 字节；视图持有其基张量的整个存储。",
+            ),
+            T(
+                en="Indexing with a number and `.t()` are views; `clone` and `sum` are not.",
+                zh="用数字索引和 `.t()` 是视图；`clone` 与 `sum` 不是。",
+            ),
         ),
         right=(_held(*_BYTES), _held("100 * 50 * 4", "50 * 4", "100 * 50 * 4", "100 * 4")),
         wrong=(_held(200, 200, 800, 400), _held(20000, 200, 20000, 200), _held(20000, 20000, 20000, 20000)),
@@ -75,7 +81,10 @@ EXERCISES = (
         hints=(
             T(en="What does `history[0].grad_fn` say?", zh="`history[0].grad_fn` 是什么？"),
             T(en="Two lines keep something: the list and the sum.", zh="有两行在保存东西：列表与求和。"),
-            T(en="`loss.item()` is a number; `loss.detach()` a tensor without a graph.", zh="`loss.item()` 是数值；`loss.detach()` 是没有图的张量。"),
+            T(
+                en="`loss.item()` is a number; `loss.detach()` a tensor without a graph.",
+                zh="`loss.item()` 是数值；`loss.detach()` 是没有图的张量。",
+            ),
         ),
         right=(
             _STEP + "        history.append(loss.item())\n        total += loss.item()\n" + _MEAN,
@@ -105,7 +114,10 @@ EXERCISES = (
             Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("table")),
         ),
         hints=(
-            T(en="What is the shape of `table.mean(dim=1)`, and with which dimension does it line up?", zh="`table.mean(dim=1)` 是什么形状？它与哪一维对齐？"),
+            T(
+                en="What is the shape of `table.mean(dim=1)`, and with which dimension does it line up?",
+                zh="`table.mean(dim=1)` 是什么形状？它与哪一维对齐？",
+            ),
             T(en="`keepdim=True` leaves a size of 1 where the reduction was.", zh="`keepdim=True` 在被归约处留下大小为 1 的维度。"),
             T(en="`table -= …` writes into the caller's tensor.", zh="`table -= …` 会写入调用者的张量。"),
         ),
