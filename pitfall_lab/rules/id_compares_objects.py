@@ -30,7 +30,7 @@ def find(story: Story) -> Iterator[Finding]:
         (one, one_label), (other, other_label) = storages
         fleeting = any(not is_name(side) for side in sides)
         if fleeting or (one == other and one_label != other_label):
-            yield _finding(story, node, sides, shares=one == other, fleeting=fleeting)
+            yield _finding(story, node, sides, (one_label, other_label), fleeting=fleeting)
 
 
 def _sides(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
@@ -74,8 +74,10 @@ def _storage(story: Story, node: ast.expr) -> tuple[str | None, str | None]:
     return None, None
 
 
-def _finding(story: Story, node: ast.AST, sides: tuple[ast.expr, ast.expr], *, shares: bool, fleeting: bool) -> Finding:
+def _finding(story: Story, node: ast.AST, sides: tuple[ast.expr, ast.expr], labels: tuple[str | None, ...], *, fleeting: bool) -> Finding:
     program = story.program
+    records = [story.tensor(label) or {} for label in labels]
+    shares = records[0].get("storage") == records[1].get("storage")
     span = program.place(node)
     here, code = at_line(story, span), program.segment(node)
     step = next((event.step for event in reversed(story.events) if event.span and event.span.line <= span.line), 0)
@@ -101,7 +103,10 @@ def _finding(story: Story, node: ast.AST, sides: tuple[ast.expr, ast.expr], *, s
             "where the memory is.",
             zh=f"`id` 给出对象在 Python 中的编号，`is` 比较的也是这种编号。{why.zh}内存在哪里，要问存储的 `data_ptr()`。",
         ),
-        related=[],
+        related=[
+            story.related("made", record.get("born"), T(en="one of the two is made here", zh="其中一个在这里创建"))
+            for record in (records if labels[0] != labels[1] else records[:1])
+        ],
         fixes=_fixes(program, node, sides),
         facts=[Fact("shares memory", shares), Fact("code", code)],
     )  # fmt: skip

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Role, Rule, Trap
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Role, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called as call_name
@@ -97,7 +97,7 @@ def _finding(story: Story, node: ast.AST, inner: ast.Call, count: ast.expr, met:
             "调用。",
         ),
         related=[
-            story.related("made", step, T(en=f"the only {what.en} is made here", zh=f"唯一的{what.zh}在这里创建")),
+            Related("made", span, step, T(en=f"the only {what.en} is made here", zh=f"唯一的{what.zh}在这里创建")),
             story.related(role, first, T(en=f"it is {verb.en} here", zh=f"在这里被{verb.zh}")),
             *([story.related(role, second, again)] if story.span(first) != story.span(second) else []),
         ],

@@ -1,6 +1,8 @@
 import torch
-a = torch.zeros(3)
-b = torch.ones(3)
-print(id(a.data) == id(b.data))  # PL708
-c = a.detach()
-print(a.data is c.data, id(a) == id(a))  # PL708
+
+a = torch.zeros(3)  # made
+b = torch.ones(3)  # made
+same = id(a.data) == id(b.data)  # PL708
+w = torch.ones(3, requires_grad=True)
+(w * (a if same else b)).sum().backward()
+print(id(a) == id(a), same)

@@ -1,7 +1,7 @@
 import torch
 torch.manual_seed(0)
 def build(n):
-    weights = torch.randn(n, 2, dtype=torch.float64, requires_grad=True).float()
+    weights = torch.randn(n, 2, dtype=torch.float64, requires_grad=True).float()  # made
     bias = torch.zeros(2, requires_grad=True)
     return weights, bias
 params = build(3)

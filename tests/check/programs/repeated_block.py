@@ -9,7 +9,7 @@ class Block(nn.Module):
 class Net(nn.Module):
     def __init__(self, depth):
         super().__init__()
-        self.blocks = nn.ModuleList([Block(3)] * depth)  # PL704
+        self.blocks = nn.ModuleList([Block(3)] * depth)  # PL704 made
     def forward(self, x):
         for block in self.blocks:
             x = block(x)
