@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called, operand, reads
@@ -125,7 +125,7 @@ def _finding(story: Story, rounds: list[Event], statement: ast.AST, value: ast.e
             zh=f"结果只要存在，就记得自己是怎样算出来的。`{into}` 产生的东西一直存在，所以每一轮都挂在上面"
             f"（最后一个背后有 {len(nodes)} 步计算），却没有任何后来的反向传播用到它们。内存不断增长，直到耗尽；数值本身是对的。",
         ),
-        related=[*related, story.related("kept", last.step, T(en="kept here, in every round", zh="在这里，每一轮都被留下"))],
+        related=[*related, Related("kept", span, last.step, T(en="kept here, in every round", zh="在这里，每一轮都被留下"))],
         fixes=_fixes(story, statement, value, last),
         facts=[Fact("rounds", len(rounds), story.by(last.step)), Fact("nodes", len(nodes), story.by(last.step))],
     )  # fmt: skip
