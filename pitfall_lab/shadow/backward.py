@@ -47,7 +47,7 @@ class Gradient:
     holders of its memory are counted, views (the gradient of a transpose, of a sum) included.
     """
 
-    __slots__ = ("array", "held", "holders", "shape", "tensor")
+    __slots__ = ("array", "held", "holders", "loose", "shape", "tensor")
 
     def __init__(self, array: np.ndarray | None, shape: Shape, held: Held | None = None, tensor: ShadowTensor | None = None) -> None:
         self.array = array
@@ -56,6 +56,8 @@ class Gradient:
         """The tensor that this is, when somebody outside has it: what the caller gave, or with ``create_graph`` every gradient."""
         self.held = held or Held()
         self.holders = 0
+        self.loose = False
+        """It was computed from transposed arrays: how torch's kernels lay it out, and so whether ``.grad`` is a copy, is not modelled."""
 
     def hold(self, by: int = 1) -> None:
         """Somebody keeps this (or, with -1, lets go)."""
@@ -66,10 +68,12 @@ class Gradient:
         """The sum, in place where torch adds in place."""
         array = None if self.array is None or other.array is None else _sum(self.array, other.array)
         # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it is never alone.
+        total = Gradient(array, self.shape)
         if self.held.holders <= 1 and (self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))):
             self.held.counter.version += 1
-            return Gradient(array, self.shape, self.held)
-        return Gradient(array, self.shape)
+            total.held = self.held
+        total.loose = self.loose or other.loose
+        return total
 
 
 def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -95,6 +99,14 @@ def memory(array: np.ndarray) -> np.ndarray:
 def dense_array(array: np.ndarray) -> bool:
     """Whether the array's elements lie next to each other, each at its own address."""
     return is_dense(array.shape, element_strides(array))
+
+
+def is_permuted(array: Any) -> bool:
+    """Whether the elements of an array of several dimensions lie in another order than row by row."""
+    if not isinstance(array, np.ndarray) or array.ndim < 2 or array.flags.c_contiguous:
+        return False
+    strides = [s for n, s in zip(array.shape, array.strides, strict=True) if n != 1 and s]
+    return strides != sorted(strides, reverse=True)
 
 
 def element_strides(array: np.ndarray) -> Shape:
@@ -165,12 +177,12 @@ class Pass:
         asks = self.engine.asks and not self.as_meant
         queue: list[tuple[int, int, Node]] = []
         for (root, index), start in self.roots:
-            self.deliver(queue, root, index, start)
+            self.deliver(queue, root, index, start, is_root=True)
         while queue:
             node = heapq.heappop(queue)[2]
             incoming = self.arrived.pop(id(node))
             runs = self.targets is None or self.must_run(node)
-            if self.captures:
+            if self.targets is not None:
                 self.capture(node, incoming, runs)
             if not runs:
                 continue
@@ -195,7 +207,7 @@ class Pass:
     def capture(self, node: Node, incoming: list[Gradient | None], runs: bool) -> None:
         """Keep a gradient that was asked for: after its tensor's hooks, or before them when the node runs as well."""
         wanted = [(index, place) for index in range(len(incoming)) for place in self.captures.get((id(node), index), ())]
-        if wanted and not runs:
+        if not runs:
             if self.engine.asks and self.has_hooks(node):
                 self.take(incoming, None)  # nothing tells of these hooks; the result itself will be seen
             self.hooks(node, incoming)
@@ -297,8 +309,10 @@ class Pass:
             return True
         return any(c is not None and id(c) in self.targets for c, _ in node.next)
 
-    def deliver(self, queue: list[tuple[int, int, Node]], node: Node | None, index: int, gradient: Gradient | None) -> None:
-        """Hand a gradient to a node; queue the node when it was the last it waited for."""
+    def deliver(
+        self, queue: list[tuple[int, int, Node]], node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False
+    ) -> None:
+        """Hand a gradient to a node; queue the node when it was the last it waited for (a root also when only its hooks will run)."""
         if node is None:
             return
         slots = self.arrived.setdefault(id(node), [])
@@ -314,7 +328,7 @@ class Pass:
                 total.hold()
                 slots[index] = total
         self.waiting[id(node)] -= 1
-        if self.waiting[id(node)] == 0 and (self.targets is None or id(node) in self.targets):
+        if self.waiting[id(node)] == 0 and (is_root or self.targets is None or id(node) in self.targets):
             heapq.heappush(queue, (-node.sequence, len(self.waiting) - len(queue), node))
 
     # -- one node
@@ -374,9 +388,11 @@ class Pass:
             if meta is not None and array is not None and not _reducible(np.shape(array), meta[0]):
                 text = f"Function {node.name} returned an invalid gradient at index {k} - got {list(np.shape(array))} but expected shape "
                 raise runtime(f"{text}compatible with {list(meta[0])}", "shape", node=node)
-        return [self.wrap(r, meta, incoming) for r, meta in zip(results, metas, strict=False)]
+        loose = any(g is not None and g.loose for g in incoming) or any(map(is_permuted, (*arrays, *vars(saved).values(), *results)))
+        return [self.wrap(r, meta, incoming, loose=loose) for r, meta in zip(results, metas, strict=False)]
 
-    def wrap(self, array: Any, meta: Meta | None, incoming: list[Gradient | None]) -> Gradient | None:
+    @staticmethod
+    def wrap(array: Any, meta: Meta | None, incoming: list[Gradient | None], *, loose: bool) -> Gradient | None:
         """An outgoing array as a Gradient; an array handed through stays the same object."""
         if meta is None or array is None:
             return None
@@ -395,8 +411,12 @@ class Pass:
         owner = memory(array)
         for g in incoming:
             if g is not None and g.array is not None and memory(g.array) is owner:
-                return Gradient(array, shape, g.held)
-        return Gradient(array, shape, Held(times))
+                seen = Gradient(array, shape, g.held)
+                seen.loose = g.loose
+                return seen
+        made = Gradient(array, shape, Held(times))
+        made.loose = loose and not times
+        return made
 
     def hooks(self, node: Node, incoming: list[Gradient | None]) -> None:
         """Tensor hooks in order of registration, then ``retain_grad``."""
@@ -411,8 +431,12 @@ class Pass:
             tensor = reference()
             gradient = incoming[index] if index < len(incoming) else None
             if tensor is not None and gradient is not None:
-                array = gradient.array if tensor.gradient is None else _plus(tensor.gradient.window(), gradient.array)
-                tensor.gradient = fresh(tensor, array)
+                self.retain(tensor, gradient)
+
+    def retain(self, tensor: ShadowTensor, gradient: Gradient) -> None:
+        """What ``retain_grad`` does: a copy, or a new sum."""
+        array = gradient.array if tensor.gradient is None else _plus(tensor.gradient.window(), gradient.array)
+        tensor.gradient = fresh(tensor, array)
 
     # -- leaves
 
@@ -517,7 +541,8 @@ def sum_to(g: Any, shape: Shape) -> Any:
         return g.sum(axis=axes, keepdims=True).reshape(shape)
     # torch makes room for a sum before it adds, in row-major order; NumPy would lay it out like ``g``.
     total = np.empty(tuple(1 if axis in axes else n for axis, n in enumerate(g.shape)), g.dtype)
-    return g.sum(axis=axes, keepdims=True, out=total).reshape(shape)
+    g.sum(axis=axes, keepdims=True, out=total)
+    return total.reshape(shape) if extra else total
 
 
 def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowTensor:
@@ -538,6 +563,7 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
             target = result.window()
             if leaf.numel and target is not None:
                 target[...] = array
+    result.loose = gradient.loose and gradient.holders <= 1
     engine.graph.gradients.add(result)
     return result
 

@@ -62,6 +62,11 @@ class DType(str):
         """The word torch's messages use: ``Float``, ``Long``, ``BFloat16`` ..."""
         return _SCALAR.get(self[:], self[:])
 
+    @property
+    def c_name(self) -> str:
+        """The C++ type, which some messages name: ``long int``, ``c10::Half`` ..."""
+        return _C_NAME.get(self[:], self[:])
+
 
 class Device(str):
     """A device such as ``cpu``; the shadow models the CPU."""
@@ -82,6 +87,10 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COMPLEX = ("complex64", "complex128")
 _CATEGORY = {"bool": 0} | dict.fromkeys(_INTEGERS, 1) | dict.fromkeys(_FLOATS, 2) | dict.fromkeys((*_COMPLEX, "complex32"), 3)
 _NUMPY = {name: np.dtype(name) for name in ("bool", *_INTEGERS, "float16", "float32", "float64", *_COMPLEX)}
+_C_NAME = {
+    "float32": "float", "float64": "double", "int64": "long int", "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char",
+    "float16": "c10::Half", "bfloat16": "c10::BFloat16", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+}  # fmt: skip
 _SCALAR = {
     "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",
     "bfloat16": "BFloat16", "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",

@@ -39,6 +39,13 @@ UNCOUNTED = frozenset({
 (a clone's at 1). Inside others torch calls counted operations."""
 
 
+LATE = frozenset({
+    "torch.Tensor.__setitem__", "torch.Tensor.resize_", "torch.Tensor.detach_", "torch.detach_", "torch.embedding_renorm_",
+    *(f"torch.nn.init.{name}_" for name in ("uniform", "normal", "kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "zeros", "ones", "constant")),
+})  # fmt: skip
+"""What writes and does not ask autograd first: it is made of several operations, runs without grad mode, or has words of its own."""
+
+
 class NodeRun(NamedTuple):
     """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape."""
 
@@ -160,6 +167,8 @@ class Engine:
         self.begin()
         try:
             with np.errstate(all="ignore"):
+                if entry.kind == "inplace" and args and name not in LATE:
+                    self._check_target(args[0])
                 if entry.refuses:
                     check_types(entry, args)
                 kwargs = kwargs or {}
@@ -182,6 +191,11 @@ class Engine:
         if self.met_inference:
             self._refuse_uncounted(entry.kind, name, args)
         return self.applied(result)
+
+    def _check_target(self, target: Any) -> None:
+        """Refuse a write to a leaf: in torch autograd comes before the operation looks at its arguments."""
+        if isinstance(target, ShadowTensor) and target.requires_grad and not self.inference:
+            self.graph.check_inplace(target, any_requires_grad=True)
 
     def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any]) -> None:
         """Decline a result whose version depends on how torch has put the operation together."""

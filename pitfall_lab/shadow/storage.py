@@ -152,7 +152,7 @@ class ShadowTensor:
     """
 
     __slots__ = (
-        "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooks", "inference", "kind",
+        "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooks", "inference", "kind", "loose",
         "mark", "node", "number", "offset", "output_nr", "received", "retains_grad", "shape", "storage", "stride", "view",
     )  # fmt: skip
 
@@ -184,6 +184,8 @@ class ShadowTensor:
         self.retains_grad = False
         self.received = False
         """Handed out by ``autograd.grad``: whether it is a view of another gradient is not modelled."""
+        self.loose = False
+        """A gradient of which neither strides nor version are predicted (see ``Gradient.loose``)."""
         self.inference = False
         self.number = False
         self.kind = "tensor"
@@ -235,6 +237,16 @@ class ShadowTensor:
     def window(self) -> np.ndarray | None:
         """The elements as an array over the storage's own memory (writing to it writes there), or None."""
         return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
+
+    def lay_out(self, stride: Shape, offset: int, size: int) -> None:
+        """Move the elements within their own memory: where torch was seen to have them."""
+        values = self.values()
+        self.stride, self.offset, self.storage.size = stride, offset, size
+        if values is not None:
+            self.storage.data = np.zeros(size, values.dtype)
+            target = self.window()
+            assert target is not None
+            target[...] = values
 
     def values(self) -> np.ndarray | None:
         """A copy of the elements, or None when they are not modelled."""

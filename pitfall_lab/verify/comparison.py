@@ -188,7 +188,7 @@ class Comparison:
             "offset": (self._records.offset(seen, storage), shadow.offset),
             "dtype": (seen.dtype, str(shadow.dtype[:])),
             "requires_grad": (seen.requires_grad, shadow.requires_grad),
-            "is_leaf": (seen.is_leaf, shadow.is_leaf),
+            "is_leaf": (seen.is_leaf, quiet_grad_fn(shadow) is None),
         }
         if seen.version is not None and shadow.counter is not None:
             both["version"] = (seen.version, shadow.counter.version)
@@ -292,9 +292,12 @@ class Comparison:
             return known, []
         if modelled is None or self._records.shadow_label(modelled) is not None:
             return self._adoption.adopt(observed, None)
-        if asked and not self._lies_alike(observed, modelled):
+        unsure = asked or modelled.loose
+        if unsure and not self._lies_alike(observed, modelled):
             return self._take_over(step, observed, modelled)
-        unknown = asked or modelled.storage.data is None
+        if modelled.loose:
+            _take_layout(observed, modelled)
+        unknown = unsure or modelled.storage.data is None
         _, effects = self._bind(step, observed, modelled)
         if unknown and modelled.counter is not None:
             modelled.counter.version = observed._version
@@ -317,9 +320,9 @@ class Comparison:
 
 def _take_layout(real: Any, gradient: ShadowTensor) -> None:
     """How an unknown gradient lies in memory (a sum hands out expanded ones), and whether it was added into, is unknown as well."""
-    if gradient.storage.data is None and not gradient.storage.mark and gradient.shape == tuple(real.shape) and not facts.is_opaque(real):
-        gradient.stride, gradient.offset = real.stride(), real.storage_offset()
-        gradient.storage.size = real.untyped_storage().nbytes() // real.element_size()
+    unknown = gradient.storage.data is None or gradient.loose
+    if unknown and not gradient.storage.mark and gradient.shape == tuple(real.shape) and not facts.is_opaque(real):
+        gradient.lay_out(real.stride(), real.storage_offset(), real.untyped_storage().nbytes() // real.element_size())
         if gradient.counter is not None and not real.is_inference():
             gradient.counter.version = real._version
 

@@ -2,3 +2,5 @@
 
 ``python -m tests.fuzz --programs 50000 --seed 1`` runs any number of them; see :mod:`tests.fuzz.__main__`.
 """
+
+VOCABULARIES = ("core", "all")

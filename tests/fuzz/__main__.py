@@ -20,6 +20,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz import VOCABULARIES
+
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 500
 PATIENCE = 120
@@ -33,6 +35,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--mode", choices=("lockstep", "standalone", "both"), default="both", help="both: the two modes in turn")
+    parser.add_argument("--vocabulary", choices=VOCABULARIES, default="core", help="core: what people write; all: every sample of the registry as well")
     parser.add_argument("--state", type=Path, help="a file that remembers finished chunks, to go on with later")
     parser.add_argument("--no-shrink", action="store_true", help="count failures by kind, shrink none")
     parser.add_argument("--chunk", type=int, help=argparse.SUPPRESS)
@@ -40,7 +43,7 @@ def main() -> int:
     if options.chunk is not None:
         from tests.fuzz.search import chunk
 
-        print(json.dumps(chunk(options.seed, options.chunk, options.programs, options.mode, shrink=not options.no_shrink)))
+        print(json.dumps(chunk(options.seed, options.chunk, options.programs, options.mode, vocabulary=options.vocabulary, shrink=not options.no_shrink)))
         return 0
     return Run(options).all()
 
@@ -94,7 +97,7 @@ class Run:
 
     def summary(self) -> int:
         """What was found."""
-        print(f"\nseed {self.options.seed}, mode {self.options.mode}, {time.monotonic() - self.started:,.0f} s, {self.options.jobs} process(es)")
+        print(f"\nseed {self.options.seed}, vocabulary {self.options.vocabulary}, mode {self.options.mode}, {time.monotonic() - self.started:,.0f} s, {self.options.jobs} process(es)")
         for name in sorted(self.counts):
             print(f"  {name}: {self.counts[name]:,}")
         calls = self.counts["calls"]
@@ -112,7 +115,7 @@ class Worker:
         self.chunk, self.mode, self.programs = chunk, mode, programs
         self.folder = tempfile.TemporaryDirectory(prefix="pitfall-fuzz-")
         self.last = Path(self.folder.name) / "last.py"
-        command = [sys.executable, "-m", "tests.fuzz", "--chunk", str(chunk), "--seed", str(options.seed), "--programs", str(programs), "--mode", mode]
+        command = [sys.executable, "-m", "tests.fuzz", "--chunk", str(chunk), "--seed", str(options.seed), "--programs", str(programs), "--mode", mode, "--vocabulary", options.vocabulary]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PITFALL_FUZZ_LAST": str(self.last)}
         self.out, self.err = (Path(self.folder.name) / name for name in ("out", "err"))
         with self.out.open("w") as out, self.err.open("w") as err:

@@ -26,7 +26,7 @@ class Found(Exception):
     """A program on which the engines differ."""
 
 
-def chunk(run: int, number: int, programs: int, mode: str, *, shrink: bool = True) -> dict[str, Any]:
+def chunk(run: int, number: int, programs: int, mode: str, *, vocabulary: str = "core", shrink: bool = True) -> dict[str, Any]:
     """Run one chunk of programs; every kind of failure is counted, and the first few are shrunk."""
     faulthandler.enable()
     key = run * 1_000_003 + number
@@ -40,7 +40,7 @@ def chunk(run: int, number: int, programs: int, mode: str, *, shrink: bool = Tru
     def look(program: list[Step]) -> None:
         if counts["programs"] >= programs:
             return
-        writer = written(program, alone=mode == "standalone")
+        writer = written(program, alone=mode == "standalone", vocabulary=vocabulary)
         if writer.statements < FEWEST:
             return  # Hypothesis likes to begin with nothing at all
         text = writer.text()
@@ -59,7 +59,7 @@ def chunk(run: int, number: int, programs: int, mode: str, *, shrink: bool = Tru
 
     look()
     for failure in list(failures.values())[: MOST_SHRUNK if shrink else 0]:
-        smaller = shrunk(key, programs, mode, failure["kind"])
+        smaller = shrunk(key, programs, mode, vocabulary, failure["kind"])
         if smaller is not None:
             failure["text"], failure["problems"] = smaller
     for failure in failures.values():
@@ -67,7 +67,7 @@ def chunk(run: int, number: int, programs: int, mode: str, *, shrink: bool = Tru
     return {"counts": counts, "failures": list(failures.values())}
 
 
-def shrunk(key: int, programs: int, mode: str, kind: str) -> tuple[str, list[str]] | None:
+def shrunk(key: int, programs: int, mode: str, vocabulary: str, kind: str) -> tuple[str, list[str]] | None:
     """Let Hypothesis find the failure again and make it small; it stays a failure of the same kind."""
     smallest: tuple[str, list[str]] | None = None
 
@@ -76,7 +76,7 @@ def shrunk(key: int, programs: int, mode: str, kind: str) -> tuple[str, list[str
     @given(steps())
     def look(program: list[Step]) -> None:
         nonlocal smallest
-        text = render(program, alone=mode == "standalone")
+        text = render(program, alone=mode == "standalone", vocabulary=vocabulary)
         problems = CHECKS[mode](text).problems
         if problems and kind_of(problems[0]) == kind:
             smallest = text, problems

@@ -91,6 +91,7 @@ class Pair:
         """Run one statement on the shadow, then on torch, and compare."""
         text = ast.unparse(statement)
         code = compile(ast.Module([statement], []), "program.py", "exec")
+        before = self.largest(statement)
         mine = attempt(code, self.shadow)
         if mine is not None and is_unknown(mine):
             self.counts["statements declined"] += 1
@@ -104,7 +105,7 @@ class Pair:
         self.counts["errors"] += theirs is not None
         if (theirs is None) != (mine is None) or (theirs is not None and said(theirs) != said(mine)):
             raise Difference(f"{text}\n torch  {theirs!r}\n shadow {mine!r}")
-        self.scale = self.largest(statement)
+        self.scale = max(before, self.largest(statement))
         self.compare(text)
 
     # -- comparing
@@ -135,6 +136,11 @@ class Pair:
                 raise Difference(f"{what}: torch {u!r}, shadow {v!r}")
             return
         mine = v.shadow
+        if mine.loose and mine.stride != u.stride():  # how it lies in memory is not predicted
+            mine.lay_out(u.stride(), u.storage_offset(), u.untyped_storage().nbytes() // u.element_size())
+        if mine.loose and mine.counter is not None and not u.is_inference():
+            mine.counter.version = u._version
+        mine.loose = False
         one = self.facts(u, homes[0])
         other = self.shadow_facts(mine, homes[1])
         if one != other:

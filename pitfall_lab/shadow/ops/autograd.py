@@ -38,6 +38,9 @@ def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) ->
                 continue
             if output.numel != 1 and not e.policy.backward_sums_elements:
                 raise runtime("grad can be implicitly created only for scalar outputs", "nonscalar-backward", tensor=output)
+            if not output.dtype.is_floating_point:
+                text = f"grad can be implicitly created only for real scalar outputs but got torch.{output.dtype[:]}"
+                raise runtime(text, "nonscalar-backward", tensor=output)
             ones = new(e, output.shape, output.dtype, np.ones(output.shape))
             gradient = _given(ones, output.shape)
         else:
@@ -66,6 +69,8 @@ def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
 
 def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool) -> Pass:
     """Check that there is something to run. ``retain_graph`` is what ``create_graph`` is unless it is said."""
+    if e.inference:
+        raise Unmodelled("a backward inside of inference mode")
     roots = []
     gradients = first_gradients(e, outputs, given)
     for k, (output, gradient) in enumerate(zip(outputs, gradients, strict=True)):
@@ -202,7 +207,7 @@ def detached(e: Engine, gradient: Gradient, like: ShadowTensor) -> ShadowTensor:
         unknown = gradient.array is None
         gradient.tensor = new(e, gradient.shape, like.dtype, None) if unknown else in_memory(gradient, like.graph, like.dtype)
         gradient.tensor.counter = gradient.held.counter
-        gradient.tensor.received = True
+        gradient.tensor.received, gradient.tensor.loose = True, gradient.loose
     return gradient.tensor
 
 

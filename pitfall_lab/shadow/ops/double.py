@@ -360,6 +360,11 @@ class RecordedPass(Pass):
             tensor = _call(self.engine, "torch.Tensor.to", tensor, dtype)
         return Recorded(self.engine, tensor)
 
+    def retain(self, tensor: ShadowTensor, gradient: Gradient) -> None:
+        """A copy, or a new sum, with its history."""
+        held = tensor.gradient
+        tensor.gradient = _call(self.engine, "torch.Tensor.clone", gradient.tensor) if held is None else _call(self.engine, "torch.Tensor.add", held, gradient.tensor)
+
     def accumulate(self, leaf: ShadowTensor, gradient: Gradient) -> None:
         """A copy the first time, a new sum every other time: never in place."""
         if not leaf.requires_grad or gradient.tensor is None:

@@ -96,11 +96,19 @@ def _slice_bounds(item: slice, size: int) -> tuple[int, int, int]:
     return start, max(start, stop), step
 
 
-def basic(e: Engine, self: ShadowTensor, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
-    """Apply the view indices; returns the window and, per remaining dimension, an index tensor or None."""
+def _written_at(index: Any, count: int) -> list[int]:
+    """For each of the ``count`` expanded items, its place in the index as it was written: torch's messages count that."""
+    written = list(index) if isinstance(index, tuple) else [index]
+    dots = next((k for k, item in enumerate(written) if item is Ellipsis), len(written))
+    extra = count - len(written)
+    return [k if k < dots else max(dots, k - extra) for k in range(count)]
+
+
+def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
+    """Apply the view indices ``items`` of ``index``; returns the window and, per remaining dimension, an index tensor or None."""
     result, dim = self, 0
     rest: list[Any] = []
-    for item in items:
+    for item, written_at in zip(items, _written_at(index, len(items)), strict=True):
         if isinstance(item, bool) or (isinstance(item, ShadowTensor) and bool_of(item.dtype) and item.ndim == 0):
             raise Unmodelled("a bare True or False as index")
         if item is Ellipsis:
@@ -109,11 +117,11 @@ def basic(e: Engine, self: ShadowTensor, items: list[Any]) -> tuple[ShadowTensor
             result = views.unsqueeze(e, result, dim)
             dim += 1
         elif isinstance(item, int | np.integer) or _is_integer_scalar(item):
-            index = _integer(item) if isinstance(item, ShadowTensor) else int(item)
-            result = _select(e, result, dim, index, self)
+            number = _integer(item) if isinstance(item, ShadowTensor) else int(item)
+            result = _select(e, result, dim, number, self, written_at)
         elif isinstance(item, slice):
             start, stop, step = _slice_bounds(item, result.shape[dim])
-            if (start, stop, step) != (0, result.shape[dim], 1):
+            if item.start not in (None, 0) or (stop, step) != (result.shape[dim], 1):  # torch looks at the number as it was written
                 result = views.slice_window(e, result, dim, start, stop, step)
             dim += 1
         else:
@@ -126,7 +134,7 @@ def basic(e: Engine, self: ShadowTensor, items: list[Any]) -> tuple[ShadowTensor
     return result, rest
 
 
-def _select(e: Engine, result: ShadowTensor, dim: int, index: int, whole: ShadowTensor) -> ShadowTensor:
+def _select(e: Engine, result: ShadowTensor, dim: int, index: int, whole: ShadowTensor, written_at: int) -> ShadowTensor:
     if not whole.ndim and index:
         raise _index_error(f"index {index} is out of bounds for dimension 0 with size 0")
     if not result.ndim:
@@ -136,7 +144,7 @@ def _select(e: Engine, result: ShadowTensor, dim: int, index: int, whole: Shadow
         raise _index_error(f"too many indices for tensor of dimension {whole.ndim}")
     size = result.shape[dim]
     if not -size <= index < size:
-        raise _index_error(f"index {index} is out of bounds for dimension {dim} with size {size}")
+        raise _index_error(f"index {index} is out of bounds for dimension {written_at} with size {size}")
     return views.select_window(e, result, dim, index % size)
 
 
@@ -160,7 +168,7 @@ def getitem(e: Engine, self: Any, index: Any) -> Any:
     if isinstance(index, slice) and self.ndim:
         return views.slice_window(e, self, 0, *_slice_bounds(index, self.shape[0]))
     items = _expanded(self, index)
-    result, rest = basic(e, self, items)
+    result, rest = basic(e, self, index, items)
     if rest:
         return gather_index(e, result, rest)
     if result is self:  # x[...] and x[:, :] still give a new tensor object
@@ -211,8 +219,8 @@ def _out_of_range(self: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[
         if seen is not None:
             bad = np.flatnonzero((seen < -self.shape[dim]) | (seen >= self.shape[dim]))
             found += [(int(bad[0]), dim, int(seen.reshape(-1)[bad[0]]))] if bad.size else []
-    if not found:
-        return None
+    if not found or (0 in index_shape(self, rest) and not any(self.shape[d] == 0 for d in indexed)):
+        return None  # nothing is looked up
     if any(self.shape[d] == 0 for d in indexed):
         return 0, _index_error("index is out of bounds for dimension with size 0")
     at, dim, value = min(found)
@@ -331,7 +339,7 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
     if whole:
         assign(e, self, value)
         return
-    target, rest = basic(e, self, items)
+    target, rest = basic(e, self, index, items)
     if rest:
         put(e, target, rest, value)
     else:
@@ -394,9 +402,9 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     _check_masks(target, rest)
     shape = index_shape(target, rest)
     if isinstance(value, ShadowTensor):
-        _check_broadcasts(value, shape)
         first = _leading_ones(value)
         source = views.view_(e, value, value.shape[first:]) if first else value
+        _check_broadcasts(source, shape)
     else:
         source = private(e, number_as(value, target.dtype), target.dtype)
     outside = _out_of_range(target, rest)

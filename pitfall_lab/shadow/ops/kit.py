@@ -255,10 +255,22 @@ def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
 
 def records(e: Engine, *operands: Any) -> bool:
     """Whether an operation on these operands makes a node."""
-    recording = e.grad_enabled and not e.inference and any(isinstance(x, ShadowTensor) and x.requires_grad for x in operands)
-    if recording and any(isinstance(x, ShadowTensor) and x.inference and x.flag for x in operands):
+    if not e.grad_enabled or e.inference:
+        return False
+    wanting = [x for x in operands if isinstance(x, ShadowTensor) and x.requires_grad]
+    if any(x.inference and x.flag for x in wanting):
         raise Unmodelled("a leaf made in inference mode, used outside of it")
-    return recording
+    if any(x.dtype.category < 2 for x in wanting):
+        raise Unmodelled("whole numbers with a history")
+    return bool(wanting)
+
+
+def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
+    """Refuse arguments that the derivative of ``name`` does not know when they want one (torch's ``check_no_requires_grad``)."""
+    for argument, x in arguments.items():
+        if isinstance(x, ShadowTensor) and records(e, x):
+            cannot = f"is not differentiable with respect to argument '{argument}'. This input cannot have requires_grad True."
+            raise runtime(f"The function '{name}' {cannot}", tensor=x)
 
 
 def check_history(e: Engine, *operands: Any) -> None:
@@ -377,7 +389,8 @@ def in_place(
     assert isinstance(target, ShadowTensor)
     recording = records(e, *operands)
     e.graph.check_inplace(target, recording)
-    recording = recording and target.dtype.category >= 2  # a write into integers has no gradient, whatever is written
+    whole = recording and target.dtype.category < 2
+    recording = recording and not whole
     node = None
     if recording:
         node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
@@ -387,6 +400,8 @@ def in_place(
     if elementwise:
         check_overlap(target, operands)
         check_fits(target, operands, compute_in)
+    if whole and rule.node not in {"", "CopyBackwards"}:
+        raise Unmodelled("whole numbers get a history, which torch forgets to prevent here")
     if elementwise and reads_what_it_writes(target, operands):
         one_by_one(e, rule, target, operands)
     else:

@@ -18,7 +18,7 @@ from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, layout, new, preserved, promoted, pure, records, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, layout, new, no_derivative, preserved, promoted, pure, tensor_only
 from pitfall_lab.shadow.ops.kit import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -107,14 +107,6 @@ def _weighted(e: Engine, errors: ShadowTensor, weight: ShadowTensor, reduction: 
     return pointwise.div(e, reductions.sum(e, scaled), reductions.sum(e, weight))
 
 
-def _plain(e: Engine, name: str, **arguments: Any) -> None:
-    """Refuse arguments that the derivative does not know when they want one."""
-    for argument, x in arguments.items():
-        if isinstance(x, ShadowTensor) and records(e, x):
-            text = f"The function '{name}' is not differentiable with respect to argument '{argument}'. This input cannot have requires_grad True."
-            raise runtime(text, tensor=x)
-
-
 @op("F.mse_loss", saves="self, target", samples=(
     "F.mse_loss(a, b)", "F.mse_loss(a, p, reduction='sum')", "F.mse_loss(a, c)", "F.mse_loss(a, b, reduction='none')", "F.mse_loss(a, p, weight=p)", "F.mse_loss(a, p, weight=p, reduction='sum')",
     "F.mse_loss(a, p, weight=c)", "F.mse_loss(a, i)", "F.mse_loss(a, b, reduction='max')", "F.mse_loss(a, n)", "F.mse_loss(a, p.double())"))  # fmt: skip
@@ -181,7 +173,7 @@ def soft_margin_loss(e: Engine, input: Any, target: Any, size_average: Any = Non
     _check(reduction, size_average, reduce)
     if input.shape != target.shape or input.dtype != target.dtype:
         raise Unmodelled("soft_margin_loss of operands that do not fit")
-    _plain(e, "soft_margin_loss", target=target)
+    no_derivative(e, "soft_margin_loss", target=target)
     count = input.numel if reduction == "mean" else 1
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
@@ -259,7 +251,7 @@ def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, i
         raise value_error("Expected 1 or more dimensions (got 0)")
     if log_probs.ndim != 1 and log_probs.shape[:1] != target.shape[:1]:
         raise value_error(f"Expected input batch_size ({log_probs.shape[0]}) to match target batch_size ({(*target.shape, 1)[0]}).")
-    _plain(e, "nll_loss_forward" if log_probs.ndim <= 2 else "nll_loss2d_forward", weight=weight)
+    no_derivative(e, "nll_loss_forward" if log_probs.ndim <= 2 else "nll_loss2d_forward", weight=weight)
     if log_probs.ndim <= 2:
         return _nll(e, "NllLossBackward0", log_probs, target, weight, ignore_index, reduction)
     if log_probs.ndim == 4:
@@ -383,7 +375,7 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
         raise value_error(text)
     if weight is not None:
         weight = views.expand(e, weight, *broadcast(target.shape, weight.shape))
-    _plain(e, "binary_cross_entropy", weight=weight)
+    no_derivative(e, "binary_cross_entropy", weight=weight)
     if input.dtype != target.dtype:
         raise runtime(f"Found dtype {target.dtype.scalar_name} but expected {input.dtype.scalar_name}", "dtype")
     count = max(input.numel, 1) if reduction == "mean" else 1
@@ -414,7 +406,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
     _check(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise value_error(f"Target size ({_size(target)}) must be the same as input size ({_size(input)})")
-    _plain(e, "binary_cross_entropy_with_logits", weight=weight, pos_weight=pos_weight)
+    no_derivative(e, "binary_cross_entropy_with_logits", weight=weight, pos_weight=pos_weight)
     if any(x is not None and x.dtype != input.dtype for x in (target, weight, pos_weight)) or not input.dtype.is_floating_point:
         raise Unmodelled("binary_cross_entropy_with_logits of several types")
     count = max(input.numel, 1) if reduction == "mean" else 1
@@ -644,7 +636,7 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
         raise value_error("only p == 1 and p == 2 supported")
     if weight is not None and weight.ndim != 1:
         raise value_error("weight must be one-dimensional")
-    _plain(e, "multi_margin_loss", weight=weight)
+    no_derivative(e, "multi_margin_loss", weight=weight)
     if input.ndim != 2 or target.shape != input.shape[:1] or target.dtype != "int64" or (weight is not None and weight.shape != input.shape[1:]):
         raise Unmodelled("multi_margin_loss of operands that do not fit")
     if not input.numel:

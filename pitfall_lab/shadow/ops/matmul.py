@@ -247,12 +247,12 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
     no_out(out)
     tensor_only(input, mat1, mat2)
     check_history(e, input, mat1, mat2)
+    for name, x in (("self", input), ("mat1", mat1)):
+        _same_type(x, mat2, f"{name} and mat2 must have the same dtype, but got {x.dtype.scalar_name} and {mat2.dtype.scalar_name}")
     if mat1.ndim != 2 or mat2.ndim != 2:
         raise Unmodelled("addmm of other dimensions")
     if mat1.shape[1] != mat2.shape[0]:
         raise _cannot(mat1.shape, mat2.shape)
-    for name, x in (("self", input), ("mat1", mat1)):
-        _same_type(x, mat2, f"{name} and mat2 must have the same dtype, but got {x.dtype.scalar_name} and {mat2.dtype.scalar_name}")
     shape = (mat1.shape[0], mat2.shape[1])
     views.expanded(input, shape)
     return pure(e, _addmm_rule(mat1, mat2, beta, alpha), (input, mat1, mat2), shape, mat1.dtype)

@@ -196,7 +196,7 @@ def set_grad(e: Engine, self: Any, value: Any) -> None:
         raise runtime("can't assign Variable as its own grad")
     if value.dtype != self.dtype:
         text = (
-            f"attempting to assign a gradient with dtype '{_c_name(value.dtype)}' to a tensor with grad_dtype '{self.dtype.scalar_name}'. The "
+            f"attempting to assign a gradient with dtype '{value.dtype.c_name}' to a tensor with grad_dtype '{self.dtype.scalar_name}'. The "
             "gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with a "
             "specific dtype, or None to allow any dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break "
             "downstream systems that assume they match."
@@ -209,13 +209,6 @@ def set_grad(e: Engine, self: Any, value: Any) -> None:
         )
         raise runtime(text, "shape", tensor=self)
     self.gradient = value
-
-
-def _c_name(dtype: DType) -> str:
-    names = {"float32": "float", "float64": "double", "int64": "long int", "int32": "int", "float16": "c10::Half", "bool": "bool"}
-    if dtype not in names:
-        raise Unmodelled(f"the name of {dtype} in this message")
-    return names[dtype]
 
 
 @op(".grad.__delete__", kind="other")

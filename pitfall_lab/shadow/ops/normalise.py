@@ -14,7 +14,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
 from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, new, own, private, pure, records, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, new, no_derivative, own, private, pure, records, tensor_only
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -87,6 +87,7 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
         raise Unmodelled("batch_norm without running statistics")
     if training:
         _several_values(input.shape)
+    no_derivative(e, "native_batch_norm", running_mean=running_mean, running_var=running_var)
     axes = (0, *range(2, input.ndim))
     column = (1, -1, *(1,) * (input.ndim - 2))
     last = any_channels_last(input)

@@ -146,9 +146,9 @@ def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     _check_bool_sub(self, other)
     dtype = promoted(self, operand(other))
     rule = Rule(
-        "RsubBackward1", lambda a: np.asarray(other).astype(a.dtype) - _like(a, alpha), (), lambda g, s: (-g if alpha == 1 else -g * alpha,)
+        "RsubBackward1", lambda a, o: o - _like(a, alpha), (), lambda g, s: (-g if alpha == 1 else -g * alpha,), edges=1
     )
-    return pointwise(e, rule, (self,), dtype, dtype)
+    return pointwise(e, rule, (self, operand(other)), dtype, dtype)
 
 
 @op("mul", "torch.multiply", ".multiply", ".__rmul__", saves="other if self needs grad; self if other needs grad",
@@ -371,7 +371,7 @@ unary("sinh", "SinhBackward0", np.sinh, SELF, lambda g, s: g * np.cosh(s.self))
 unary("cosh", "CoshBackward0", np.cosh, SELF, lambda g, s: g * np.sinh(s.self))
 unary("tanh", "TanhBackward0", np.tanh, RESULT, lambda g, s: g * (1 - s.result * s.result), functional=True)
 unary("sigmoid", "SigmoidBackward0", _sigmoid, RESULT, lambda g, s: g * ((1 - s.result) * s.result), functional=True)
-unary("relu", "ReluBackward0", lambda x: np.maximum(x, 0), RESULT, lambda g, s: np.where(s.result > 0, g, 0), floats=False)
+unary("relu", "ReluBackward0", lambda x: np.maximum(x, 0), RESULT, lambda g, s: np.where(s.result <= 0, 0, g), floats=False)
 unary("abs", "AbsBackward0", np.abs, SELF, lambda g, s: g * np.sign(s.self), floats=False)
 unary("neg", "NegBackward0", np.negative, (), lambda g, s: -g, floats=False)
 unary("sign", "SignBackward0", np.sign, (), lambda g, s: np.zeros_like(g), floats=False)
@@ -521,7 +521,7 @@ def hardtanh(e: Engine, input: Any, min_val: float = -1.0, max_val: float = 1.0,
         "HardtanhBackward0",
         lambda x: np.clip(x, min_val, max_val),
         SELF,
-        lambda g, s: (np.where((s.self > min_val) & (s.self < max_val), g, 0),),
+        lambda g, s: (np.where((s.self <= min_val) | (s.self >= max_val), 0, g),),
     )
     return _activation(e, rule, None, input, inplace, like_self=True)
 
@@ -718,7 +718,7 @@ def _masked_fill(value: Any) -> Rule:
 def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
     tensor_only(self, mask)
     if mask.dtype != BOOL:
-        raise runtime(f"masked_fill_ only supports boolean masks, but got mask with dtype {str(mask.dtype)[6:]}", "dtype")
+        raise runtime(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.c_name}", "dtype")
     value = operand(value)
     return (self, value, mask) if isinstance(value, ShadowTensor) else (self, mask)
 

@@ -285,7 +285,8 @@ def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepd
         centred = s.self - np.mean(s.self, axis=dims, keepdims=True)
         if root:
             g = np.where(s.result == 0, 0, g / (2 * np.where(s.result == 0, 1, s.result)))
-        return (widen(g, before, dims, keepdim) * (2 / count if count else math.inf) * centred,)
+        # in this order: what is not stretched before it meets the input takes on the input's layout
+        return (np.reshape(g, [1 if d in dims else n for d, n in enumerate(before)]) * (2 / count if count else math.inf) * centred,)
 
     keeps = (Keep("self", 0), Keep("result", "result")) if root else (Keep("self", 0),)
     return pure(e, Rule(f"{name}Backward0", forward, keeps, vjp), (input,), reduced_shape(before, dims, keepdim), input.dtype)
@@ -402,11 +403,11 @@ def log_softmax_values(x: np.ndarray, at: int) -> np.ndarray:
 
 
 def _softmax_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
-    return (s.result * (g - np.sum(g * s.result, axis=at, keepdims=True)),) if g.ndim else (np.zeros_like(g),)
+    return (s.result * (g - np.sum(g * s.result, axis=at if g.ndim else None, keepdims=True)),)
 
 
 def _log_softmax_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
-    return (g - np.exp(s.result) * np.sum(g, axis=at, keepdims=True),) if g.ndim else (np.zeros_like(g),)
+    return (g - np.exp(s.result) * np.sum(g, axis=at if g.ndim else None, keepdims=True),)
 
 
 def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[..., ShadowTensor]:

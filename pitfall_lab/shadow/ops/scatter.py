@@ -318,6 +318,10 @@ def argsort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stab
     return pure(e, Rule("", lambda x: _order(x, at, descending)), (input,), input.shape, INT64, stride=preserved(input))
 
 
+STABLE = 3
+"""Rows up to this length are sorted by insertion, which leaves equal numbers in their order."""
+
+
 @op("topk", saves="indices", samples=("a.topk(2)", "torch.topk(a, 1, dim=0, largest=False)"))
 def topk(e: Engine, input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
     tensor_only(input)
@@ -327,7 +331,16 @@ def topk(e: Engine, input: Any, k: int, dim: int = -1, largest: bool = True, sor
     if not input.ndim or k > input.shape[at]:
         raise Unmodelled("topk that does not fit")
     shape = (*input.shape[:at], k, *input.shape[at + 1 :])
-    return _ordered(e, "TopkBackward0", input, at, lambda x: np.take(_order(x, at, largest), range(k), at), shape)
+
+    def places(x: np.ndarray) -> np.ndarray:
+        order = np.moveaxis(_order(x, at, largest), at, -1)
+        best = np.take_along_axis(np.moveaxis(x, at, -1), order, -1)[..., : k + 1]
+        tied = (best[..., 1:] == best[..., :-1]) | (np.isnan(best[..., 1:]) & np.isnan(best[..., :-1]))
+        if tied.any() and x.shape[at] > STABLE:
+            raise Unmodelled("the places of equal numbers in topk")  # torch only partitions the row
+        return np.moveaxis(order[..., :k], -1, at)
+
+    return _ordered(e, "TopkBackward0", input, at, places, shape)
 
 
 def _median_place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarray:

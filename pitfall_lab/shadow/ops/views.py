@@ -389,7 +389,7 @@ def squeeze(e: Engine, input: Any, dim: Any = None) -> ShadowTensor:
     left = [d for d in range(input.ndim) if not (d in gone and input.shape[d] == 1)]
     lost = tuple(d for d in range(input.ndim) if d not in left)
     shape, stride = tuple(input.shape[d] for d in left), tuple(input.stride[d] for d in left)
-    return view(e, name, input, shape, stride, input.offset, lambda g, s: (np.expand_dims(g, lost),))
+    return view(e, name, input, shape, stride, input.offset, lambda g, s: (np.expand_dims(g, lost) if lost else g,))
 
 
 @op(
@@ -621,7 +621,7 @@ def unbind(e: Engine, input: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
     if input.ndim == 0:
-        raise errors.ShadowError("IndexError", f"Dimension specified as {dim} but tensor has no dimensions", "shape")
+        raise errors.ShadowError("IndexError", f"Dimension specified as {at} but tensor has no dimensions", "shape")
     shape, stride = input.shape[:at] + input.shape[at + 1 :], input.stride[:at] + input.stride[at + 1 :]
     windows = [(shape, stride, input.offset + i * input.stride[at]) for i in range(input.shape[at])]
     return several(e, "UnbindBackward0", input, windows, [(*(slice(None),) * at, i) for i in range(input.shape[at])])
@@ -851,6 +851,10 @@ def set_data(e: Engine, self: Any, value: Any) -> None:
     tensor_only(self, value)
     if self.dtype != value.dtype and self.requires_grad and not value.dtype.category >= 2:
         raise Unmodelled("data of a type that cannot require grad")
+    if self.inference or value.inference:
+        raise Unmodelled("memory of an inference tensor")
+    if self.dtype != value.dtype:
+        self.accumulator = None  # the next operation makes one for the new type (a new shape alone does not count)
     self.storage, self.offset, self.shape, self.stride, self.dtype = value.storage, value.offset, value.shape, value.stride, value.dtype
 
 
