@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import ctypes
 from collections.abc import Callable
 from functools import cache
@@ -275,14 +276,22 @@ def node_name(node: Any) -> str:
     return str(node.name()).split("::")[-1]
 
 
+LAST = 2**64 - 1
+_NOTES = itertools.count()
+
+
 def node_key(node: Any) -> tuple[Any, ...]:
     """A key that is unique in one thread's lifetime and holds nothing alive.
 
-    Sequence numbers are unique except for AccumulateGrad nodes, which all carry the largest one: they are named by their leaf.
+    Sequence numbers are unique except for nodes that all carry the largest one: AccumulateGrad is named by its leaf, and a node without
+    a derivative (of ``x // 2``) gets a number of ours, kept where torch lets programs keep notes about a node.
     """
     if node.name() == ACCUMULATE:
         return ("leaf", id(node.variable))
-    return (node._sequence_nr(), node.name())
+    number = node._sequence_nr()
+    if number == LAST:
+        return ("note", node.metadata.setdefault("pitfall_lab", next(_NOTES)))
+    return (number, node.name())
 
 
 def leaf_of(node: Any) -> torch.Tensor | None:

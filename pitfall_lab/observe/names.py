@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import GetSetDescriptorType
 from typing import Any
 
 import torch
@@ -42,6 +43,9 @@ def name_of(func: Callable[..., Any]) -> str:
     if resolved:
         return resolved
     own = str(getattr(func, "__name__", type(func).__name__))
+    field = getattr(func, "__self__", None)
+    if own == "__delete__" and isinstance(field, GetSetDescriptorType):
+        return f"torch.Tensor.{field.__name__}.{own}"  # ``del x.grad``, which torch's table has forgotten
     module = str(getattr(func, "__module__", "") or "")
     return f"{module}.{own}" if module.startswith("torch") else own
 

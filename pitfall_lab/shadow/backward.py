@@ -18,7 +18,7 @@ from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
 from pitfall_lab.shadow.errors import ShadowError, runtime
-from pitfall_lab.shadow.graph import Edge, Graph, Meta, Node, Saved, Written, unpack
+from pitfall_lab.shadow.graph import Edge, Graph, Meta, Node, Saved, Vjp, Written, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
 
@@ -114,6 +114,50 @@ def element_strides(array: np.ndarray) -> Shape:
     return tuple(s // array.itemsize for s in array.strides)
 
 
+class ReadyQueue:
+    """The nodes that have all their gradients; the one made last comes out first.
+
+    Leaves all carry the same number, and which of them comes first shows in which of two leaves gets the gradient itself, and which a copy:
+    so this is the heap of the C++ library that torch is built with (``std::push_heap`` and ``std::pop_heap`` of libstdc++).
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[Node] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def push(self, node: Node) -> None:
+        """Add a node."""
+        self._heap.append(node)
+        self._rise(len(self._heap) - 1, node)
+
+    def _rise(self, place: int, node: Node) -> None:
+        heap = self._heap
+        while place and heap[(place - 1) // 2].sequence < node.sequence:
+            heap[place] = heap[(place - 1) // 2]
+            place = (place - 1) // 2
+        heap[place] = node
+
+    def pop(self) -> Node:
+        """Take the next node out."""
+        heap = self._heap
+        first, last = heap[0], heap.pop()
+        size = len(heap)
+        if size:
+            place = 0
+            while 2 * place + 2 < size:
+                child = 2 * place + 2
+                child -= heap[child].sequence < heap[child - 1].sequence
+                heap[place] = heap[child]
+                place = child
+            if 2 * place + 1 < size:
+                heap[place] = heap[2 * place + 1]
+                place = 2 * place + 1
+            self._rise(place, last)
+        return first
+
+
 @dataclass
 class Pass:
     """One backward pass: the plan (who waits for how many gradients) and what has arrived so far.
@@ -175,11 +219,11 @@ class Pass:
     def steps(self) -> Generator[Stop, Answer, None]:
         """Run the pass, and stop where the program's own code runs, if the engine ``asks``."""
         asks = self.engine.asks and not self.as_meant
-        queue: list[tuple[int, int, Node]] = []
+        queue = ReadyQueue()
         for (root, index), start in self.roots:
             self.deliver(queue, root, index, start, is_root=True)
         while queue:
-            node = heapq.heappop(queue)[2]
+            node = queue.pop()
             incoming = self.arrived.pop(id(node))
             runs = self.targets is None or self.must_run(node)
             if self.targets is not None:
@@ -196,7 +240,7 @@ class Pass:
                     outgoing = [came_out(seen, incoming) for seen in answer]
             self.hand_on(queue, node, outgoing)
 
-    def hand_on(self, queue: list[tuple[int, int, Node]], node: Node, outgoing: list[Gradient | None]) -> None:
+    def hand_on(self, queue: ReadyQueue, node: Node, outgoing: list[Gradient | None]) -> None:
         """Deliver what came out of a node along its edges."""
         for gradient in outgoing:
             if gradient is not None:
@@ -310,7 +354,7 @@ class Pass:
         return any(c is not None and id(c) in self.targets for c, _ in node.next)
 
     def deliver(
-        self, queue: list[tuple[int, int, Node]], node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False
+        self, queue: ReadyQueue, node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False
     ) -> None:
         """Hand a gradient to a node; queue the node when it was the last it waited for (a root also when only its hooks will run)."""
         if node is None:
@@ -329,7 +373,7 @@ class Pass:
                 slots[index] = total
         self.waiting[id(node)] -= 1
         if self.waiting[id(node)] == 0 and (is_root or self.targets is None or id(node) in self.targets):
-            heapq.heappush(queue, (-node.sequence, len(self.waiting) - len(queue), node))
+            queue.push(node)
 
     # -- one node
 
@@ -343,6 +387,8 @@ class Pass:
         if node.leaf is not None:
             if first is not None:
                 self.accumulate(node.leaf, first)
+                if first.holders > 1:
+                    first.hold(-1)  # it was copied; the last of those who wait for it can have it
             return []
         lenient = self.as_meant or self.engine.policy.inplace_never_breaks_backward
         forgiven = lenient and (self.as_meant or not node.freed)  # who believes in remembered values knows that they are freed
@@ -382,6 +428,8 @@ class Pass:
             given = arrays[0]
         with np.errstate(all="ignore"):
             results = node.vjp(given, saved)
+            if any(a is not None and a.dtype == np.float16 for a in arrays):
+                results = _rounded_once(node.vjp, given, saved, results, arrays)
         for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
             # only a tensor that was given other memory (``h.data = …``) can get a gradient of a shape that is not its own
             array = result.array if isinstance(result, Written) else result
@@ -414,6 +462,8 @@ class Pass:
                 seen = Gradient(array, shape, g.held)
                 seen.loose = g.loose
                 return seen
+        if isinstance(array.base, np.ndarray) and array.size == owner.size:
+            array = array.copy(order="K")  # computed in another shape: to torch's engine it is no view of anything
         made = Gradient(array, shape, Held(times))
         made.loose = loose and not times
         return made
@@ -453,6 +503,11 @@ class Pass:
         else:
             self.engine.write(held, _plus(held.window(), gradient.array))
             self.engine.graph.bump(held.counter)
+        self.after(leaf)
+
+    @staticmethod
+    def after(leaf: ShadowTensor) -> None:
+        """The hooks of a leaf that has its gradient."""
         for index, hook in leaf.hooks or ():
             if index == AFTER and hook is not None:
                 hook(leaf)
@@ -491,6 +546,25 @@ def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient
         gradient.array = seen.tensor.window()
         gradient.held.counter, gradient.held.storage = seen.tensor.counter, seen.tensor.storage
     return gradient
+
+
+def _rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arrays: list[np.ndarray | None]) -> list[Any]:
+    """Half precision: torch's kernels compute in single precision and round what comes out. What is only handed on stays what it is."""
+
+    def wide(x: Any) -> Any:
+        return [wide(item) for item in x] if isinstance(x, list) else x.astype(np.float32) if getattr(x, "dtype", None) == np.float16 else x
+
+    exact = vjp(wide(given), type(saved)({name: wide(value) for name, value in vars(saved).items()}))
+    owners = [memory(a) for a in arrays if a is not None]
+    rounded = []
+    for result, better in zip(results, exact, strict=True):
+        array, value = (x.array if isinstance(x, Written) else x for x in (result, better))
+        if array is None or value is None or any(memory(np.asarray(array)) is owner for owner in owners):
+            rounded.append(result)
+        else:
+            half = np.asarray(value).astype(np.float16)
+            rounded.append(Written(half, result.times) if isinstance(result, Written) else half)
+    return rounded
 
 
 def _edges_to(roots: list[Node]) -> dict[Node, int]:

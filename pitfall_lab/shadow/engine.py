@@ -40,7 +40,7 @@ UNCOUNTED = frozenset({
 
 
 LATE = frozenset({
-    "torch.Tensor.__setitem__", "torch.Tensor.resize_", "torch.Tensor.detach_", "torch.detach_", "torch.embedding_renorm_",
+    "torch.Tensor.__setitem__", "torch.Tensor.resize_", "torch.Tensor.detach_", "torch.detach_", "torch.Tensor.set_", "torch.embedding_renorm_",
     *(f"torch.nn.init.{name}_" for name in ("uniform", "normal", "kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "zeros", "ones", "constant")),
 })  # fmt: skip
 """What writes and does not ask autograd first: it is made of several operations, runs without grad mode, or has words of its own."""

@@ -25,6 +25,16 @@ class Keys(NamedTuple):
         return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
+def _loaded(kind: str, key: str, target: Tensor, source: Tensor) -> None:
+    """Copy one entry of a state_dict; an error is wrapped, as in torch."""
+    try:
+        target.copy_(source)
+    except RuntimeError as error:
+        sizes = ", ".join(f"whose dimensions in the {where} are {tuple(t.shape)}" for where, t in (("model", target), ("checkpoint", source)))
+        text = f"Error(s) in loading state_dict for {kind}:\n\tWhile copying the parameter named {key!r}, {sizes}, an exception occurred : {error.args}."
+        raise RuntimeError(text) from error
+
+
 class Module:
     """Parameters, buffers and children are whatever is assigned as an attribute."""
 
@@ -162,7 +172,7 @@ class Module:
                     old = getattr(owner, name)
                     setattr(owner, name, Parameter(state_dict[key], old.requires_grad) if isinstance(old, Parameter) else state_dict[key])
                 elif key in state_dict:
-                    getattr(owner, name).copy_(state_dict[key])
+                    _loaded(type(self).__name__, key, getattr(owner, name), state_dict[key])
         return keys
 
     def zero_grad(self, set_to_none: bool = True) -> None:

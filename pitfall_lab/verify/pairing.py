@@ -41,6 +41,8 @@ class Pairing:
                 continue
             children, edges = facts.next_nodes(theirs), own.next
             ends_alike = [child is None for child, _ in children] == [edge is None for edge, _ in edges]
+            if known is not None and own.leaf is not None and known.leaf is own.leaf:
+                known = None  # a leaf of which ``.data`` has changed the type gets a second node that accumulates
             if known is not None or facts.node_name(theirs) != own.name or not ends_alike:
                 self._differ(step, label, theirs, own)
                 return False

@@ -15,8 +15,8 @@ from pitfall_lab.verify.world import World
 MAKERS = (("from_numpy", "from_numpy(", "torch.from_numpy"), ("autograd.Function", ".apply(", "torch.autograd.Function.apply"))
 
 
-#: What a program must contain that takes version numbers back, in C++ and for any tensor.
-RESETS = "_unsafe_preserve_version_counter"
+#: What sets version numbers in C++, of any tensor, and passes no torch function.
+RESETS = ("_unsafe_preserve_version_counter", "increment_version")
 
 
 class Unseen:
@@ -31,7 +31,7 @@ class Unseen:
     def expect(self, program: str) -> None:
         """Watch the program's lines from the beginning if it makes tensors in ways that no mode can see."""
         self._expected = [maker for maker in MAKERS if maker[0] in program]
-        self._resets = RESETS in program
+        self._resets = any(word in program for word in RESETS)
         if self._expected or self._resets:
             self._world.lines.start(None)
 

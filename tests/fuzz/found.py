@@ -230,4 +230,128 @@ t2 = -torch.arange(6.0).as_strided((1, 3, 1, 2), (3, 1, 6, 3))
 t1 = torch.tensor(1.0)
 t2 = t1.unflatten(0, (1, -1))
 """,
+    "running statistics have no derivative": """
+t1 = torch.ones(2, 4, 6, requires_grad=True)
+t2 = torch.ones(4, requires_grad=True)
+t3 = F.batch_norm(t1, t2, t2, t2)
+t4 = F.instance_norm(t1, t2, t2 * 2, t2, None)
+""",
+    "no gradient is implicit for a complex number": """
+t1 = torch.tensor([1.25, -1.5], requires_grad=True)
+t2 = t1 + 2j
+t3 = torch.autograd.grad((t2 * t1).sum(), t2)[0]
+""",
+    "whole numbers get a history by accident": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True)
+t2 = torch.tensor([1, 2])
+t2.fill_(t1.sum())
+t3 = t2 + 1
+""",
+    "memory of another type makes a new node that accumulates": """
+t1 = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
+t2 = t1.as_strided((2, 2), (1, 1))
+t1.data = torch.tensor(0.5)
+(t1 * torch.ones(2, 2)).sum().backward()
+""",
+    "an index write looks at a slice as it is written": """
+t1 = torch.tensor([], requires_grad=True) * 1
+t1[2:] = 0.5
+t2 = torch.tensor([1.0, 2.0], requires_grad=True) * 1
+t2[-2:] = 0.5
+t3 = torch.ones(3, 1)
+t3[0, 1] *= 2
+t3[[1, 5], 1:] += 1
+t3[[0, 1], [1, 0]] = torch.ones(1, 2, 3)
+t4 = torch.zeros(1, 6)
+t4[1:2] = torch.ones(6, requires_grad=True)
+""",
+    "the spread of a transposed tensor keeps its layout in backward": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+(t1 * 0.3).t().asin().var(0).sum().backward()
+""",
+    "a gradient summed down is no view": """
+t1 = torch.tensor([[4.0], [-1.0], [3.0]], requires_grad=True)
+(t1 * t1.reshape(-1)).sum().backward()
+t2 = torch.ones(2, 4, 4, 6, requires_grad=True)
+torch.autograd.backward([F.max_pool2d(t2, 2).sum(), F.max_pool2d(t2, 2).squeeze().sum()])
+t3 = torch.tensor([[1.5, 2.0, 0.5]], requires_grad=True)
+t3.cross(t3, 1).sum().backward()
+""",
+    "softmax of a number whose result was overwritten": """
+t1 = torch.tensor(0.5, requires_grad=True)
+t2 = t1.softmax(0)
+t2.data.mul_(-1.5)
+t2.backward()
+""",
+    "an operation in place asks autograd before it looks at its arguments": """
+t1 = torch.tensor([0.75, 0.25], requires_grad=True)
+t1.scatter_(2, torch.zeros(2, dtype=torch.long), 0.5)
+t1.masked_fill_(torch.tensor([1, 0]), 2.0)
+t1[t1 > 0] = 2j
+t1.detach().masked_fill_(torch.tensor([1, 0]), 2.0)
+""",
+    "a squeeze that does nothing hands its gradient on": """
+t1 = torch.tensor([3.0, -0.5, 0.5], requires_grad=True)
+t1.squeeze(0).backward(gradient=t1.detach())
+""",
+    "a root that is not run runs its hooks": """
+t1 = torch.tensor([3.0], requires_grad=True)
+t2 = torch.tensor([1.0, 2.0], requires_grad=True).sum()
+t2.retain_grad()
+t3 = torch.autograd.grad(t2, t1)
+""",
+    "retain_grad with create_graph keeps the history": """
+t1 = torch.tensor([-0.75, 0.125, 0.75], requires_grad=True)
+t2 = t1.sum() * t1
+t2.retain_grad()
+t3 = torch.autograd.grad(t2.pow(3).sum(), t2, create_graph=True)[0]
+t1.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', None))
+t1.sum().backward(create_graph=True)
+""",
+    "the gradient of relu at NaN": """
+t1 = torch.tensor([-1.0, 2.0], requires_grad=True)
+t1.log().relu().sum().backward()
+F.hardtanh(t1.log()).sum().backward()
+""",
+    "a number counts as an operand of another shape": """
+t1 = 2 - torch.tensor([2.0, 0.0]).unfold(0, 2, 1)
+""",
+    "addmm looks at types first": """
+t1 = torch.addmm(torch.ones(2), torch.ones(2, 3), torch.ones(1, 1, dtype=torch.float64))
+""",
+    "del of a gradient": """
+t1 = torch.tensor([0.5, -0.75], requires_grad=True)
+t1.sum().backward()
+del t1.grad
+t1.sum().backward()
+""",
+    "of two leaves that get one gradient the second keeps it": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True)
+t2 = torch.tensor([1.0, 2.0], requires_grad=True)
+(t1 + t2).exp().sum().backward()
+t3, t4, t5 = (torch.tensor([1.0, 2.0], requires_grad=True) for _ in range(3))
+torch.stack([t3 + t4, t5 + t3, t4 + t5]).exp().sum().backward()
+""",
+    "a quotient rounded down has a node without a number": """
+t1 = torch.tensor([-0.75, 0.125], requires_grad=True)
+t2 = t1 // 2
+t3 = t1.sum() // 2
+""",
+    "rows that are channels_last stay so": """
+t1 = torch.ones(2, 4, 4, 6).contiguous(memory_format=torch.channels_last)
+t2 = F.rms_norm(t1, (6,))
+t3 = torch.cat([t1, t1], 2)
+""",
+    "one row that is pooled is squeezed in place": """
+t1 = F.max_pool1d(torch.ones(4, 6), 3, 1, 1)
+""",
+    "borders of infinity": """
+t1 = F.pad(torch.tensor([[1.0, float('inf'), 2.0]]), (1, 1), 'reflect')
+""",
+    "half precision is rounded once": """
+t1 = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float16, requires_grad=True)
+F.gelu(t1.softmax(0)).sum().backward()
+t2 = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float16, requires_grad=True)
+(t1 + t2).exp().sum().backward()
+""",
 }

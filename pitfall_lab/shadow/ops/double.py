@@ -378,6 +378,7 @@ class RecordedPass(Pass):
         else:
             leaf.gradient = _call(e, "torch.Tensor.clone", gradient.tensor)
         e.graph.gradients.add(leaf.gradient)
+        self.after(leaf)
 
 
 class _Terms(SimpleNamespace):

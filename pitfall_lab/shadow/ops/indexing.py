@@ -391,22 +391,20 @@ def _check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
 
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> None:
     """``target[index tensors] = value``: IndexPutBackward0."""
-    # Torch's order: first what autograd forbids, then the overlap, then the shapes.
+    # Torch's order: first Python's number becomes a tensor, then what autograd forbids, then the overlap, then the shapes.
+    if not isinstance(value, ShadowTensor):
+        value = private(e, number_as(value, target.dtype), target.dtype)
     recording = records(e, target, value)
     e.graph.check_inplace(target, recording)
-    if isinstance(value, ShadowTensor):
-        if value.dtype != target.dtype:
-            raise Unmodelled("index_put of another type")
-        if not (value.numel == 1 and any(t is not None and bool_of(t.dtype) for t in rest)):
-            check_no_overlap(target, value)
+    if value.dtype != target.dtype:
+        raise Unmodelled("index_put of another type")
+    if not (value.numel == 1 and any(t is not None and bool_of(t.dtype) for t in rest)):
+        check_no_overlap(target, value)
     _check_masks(target, rest)
     shape = index_shape(target, rest)
-    if isinstance(value, ShadowTensor):
-        first = _leading_ones(value)
-        source = views.view_(e, value, value.shape[first:]) if first else value
-        _check_broadcasts(source, shape)
-    else:
-        source = private(e, number_as(value, target.dtype), target.dtype)
+    first = _leading_ones(value)
+    source = views.view_(e, value, value.shape[first:]) if first else value
+    _check_broadcasts(source, shape)
     outside = _out_of_range(target, rest)
     if outside is not None:
         seen = source.window()

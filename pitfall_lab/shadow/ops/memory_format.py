@@ -68,7 +68,7 @@ def suggested(shape: Shape, *tensors: Any) -> Shape:
 def laid_out(array: np.ndarray, channels_last: bool) -> np.ndarray:
     """``array`` in one of the two formats, in memory of its own."""
     if not channels_last:
-        return np.ascontiguousarray(array)
+        return np.array(array, order="C")
     inner = np.ascontiguousarray(np.moveaxis(array, 1, -1))
     copy: np.ndarray = np.empty_like(np.moveaxis(inner, -1, 1), order="K")
     copy[...] = array

@@ -230,7 +230,8 @@ def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, e
     mean = reduce.mean(e, pointwise.pow(e, input, 2), tuple(range(input.ndim - len(shape), input.ndim)), keepdim=True)
     scale = pointwise.RUNS["rsqrt"][0](e, pointwise.add_number_(e, mean, room))
     result = pointwise.mul(e, input, scale)
-    return views.contiguous(e, result if weight is None else pointwise.mul(e, result, weight))
+    form = {4: "channels_last", 5: "channels_last_3d"}[input.ndim] if any_channels_last(input) else None
+    return views.contiguous(e, result if weight is None else pointwise.mul(e, result, weight), form)
 
 
 @op("F.normalize", saves="as norm, clamp_min and div", samples=("F.normalize(a)", "F.normalize(a, p=1, dim=0)", "F.normalize(img)"))

@@ -727,7 +727,7 @@ def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
 def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
     operands = _masked_operands(input, mask, value)
     check_history(e, input)
-    return pure(e, _masked_fill(value), operands, broadcast(input.shape, mask.shape), input.dtype)
+    return pure(e, _masked_fill(value), operands, broadcast(mask.shape, input.shape), input.dtype)
 
 
 @op(".masked_fill_", kind="inplace", saves="mask", samples=("h.masked_fill_(m, 0)", "h.masked_fill_(m, 2.0)"))

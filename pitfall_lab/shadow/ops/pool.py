@@ -174,7 +174,10 @@ def _register_max(rank: int, samples: tuple[str, ...]) -> None:
             # without a graph torch has a kernel of its own that keeps no indices
             spans = _windows(input, 1, kernel_size, stride, padding, dilation, ceil_mode, function)
             shape = (*input.shape[:-1], len(spans[0]))
-            return pure(e, Rule("", lambda x: _largest(x, spans, shape)[0]), (input,), shape, input.dtype)
+            result = pure(e, Rule("", lambda x: _largest(x, spans, shape)[0]), (input,), shape, input.dtype)
+            if input.ndim == rank + 1:
+                e.graph.bump(result.counter)  # one picture: its leading dimension is squeezed in place
+            return result
 
         def run(picture: ShadowTensor) -> Any:
             steps = stride if stride is None or stride == [] else _as_two(rank, stride, 1)

@@ -32,6 +32,7 @@ from pitfall_lab.shadow.ops.kit import (
     wrap_dim,
 )
 from pitfall_lab.shadow.ops.pointwise import no_out
+from pitfall_lab.shadow.ops.memory_format import channels_last_strides, is_channels_last
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -487,7 +488,8 @@ def cat(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTens
     cuts = np.cumsum(sizes)[:-1]
     rule = Rule("CatBackward0", lambda *xs: np.concatenate(xs, at), (), lambda g, s: tuple(np.split(g, cuts, at)))
     dtype = _common(parts)
-    return pure(e, rule, parts, shape, dtype, dtype)
+    stride = channels_last_strides(shape) if all(map(is_channels_last, parts)) else None
+    return pure(e, rule, parts, shape, dtype, dtype, stride)
 
 
 def _check_cat(first: ShadowTensor, part: ShadowTensor, at: int, k: int) -> None:

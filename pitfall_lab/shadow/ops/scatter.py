@@ -106,6 +106,8 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
         at = wrap_dim(dim, self.ndim)
         if index.ndim != 1 or source.ndim != self.ndim or source.dtype != self.dtype or source.shape[at] != index.shape[0]:
             raise Unmodelled(f"{name} of operands that do not fit")
+        if any(n != m for d, (n, m) in enumerate(zip(self.shape, source.shape, strict=True)) if d != at):
+            raise Unmodelled(f"{name} of operands that do not fit")
         return at
 
     def run(e: Engine, input: Any, dim: int, index: Any, source: Any) -> ShadowTensor:

@@ -1,4 +1,4 @@
-"""Which operations refuse whole numbers or truth values, in torch's words, and which of these the shadow declines.
+"""Which operations refuse whole numbers, truth values or complex numbers, in torch's words, and which of these the shadow declines.
 
 In torch each kernel lists the types it was compiled for (``AT_DISPATCH_*`` in ``aten/src/ATen/native/cpu``); what is missing there is found
 here. The rest of the table are operations whose own checks or promotions for such types are not modelled.
@@ -37,14 +37,9 @@ TRUTH = {
     "LayerNormKernelImpl": "F.layer_norm",
     "abs_cpu": "torch.abs .abs_ torch.absolute F.softsign",
     "addcmul_cpu_out": "torch.addcmul .addcmul_",
-    "addmm_impl_cpu_": "torch.mm torch.addmm F.linear",
-    "addmv_impl_cpu": "torch.mv",
-    "bmm": "torch.bmm",
     "ceil_vml_cpu": "torch.ceil .ceil_",
-    "cross": "torch.cross",
     "cumprod_out_cpu": ".cumprod_",
     "cumsum_out_cpu": ".cumsum_",
-    "dot": "torch.vdot torch.dot",
     "elu_cpu": "F.elu F.elu_",
     "floor_vml_cpu": "torch.floor .floor_",
     "frac_cpu": "torch.frac .frac_",
@@ -82,14 +77,28 @@ TRUTH_DECLINED = """
     .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.argmax torch.argmin torch.var torch.std
     torch.logsumexp torch.functional.meshgrid torch.positive F.hardtanh_ F.softmin torch.topk torch.median torch.sgn
     torch.embedding_renorm_ F.embedding F.embedding_bag torch.linalg.vecdot torch.std_mean torch.var_mean torch.dist torch.matmul
+    torch.mm torch.addmm torch.mv torch.bmm torch.vdot torch.dot torch.cross F.linear
     F.soft_margin_loss F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss F.cosine_embedding_loss torch.quantile
 """
 """Operations of which the shadow knows nothing for truth values."""
+COMPLEX_DECLINED = """
+    .clamp_ .clamp_max_ .clamp_min_ .ge_ .gt_ .le_ .lt_ torch.amax torch.amin torch.aminmax torch.argmax torch.argmin torch.argsort torch.bucketize
+    torch.clamp torch.clamp_max torch.clamp_min torch.dist torch.embedding torch.isfinite torch.isneginf torch.isposinf torch.kthvalue
+    torch.log_softmax torch.logit torch.max torch.maximum torch.median torch.min torch.minimum torch.mode torch.msort torch.nanmedian
+    torch.norm_except_dim torch.polygamma torch.quantile torch.select_scatter torch.signbit torch.slice_scatter torch.softmax torch.sort
+    torch.special.entr torch.special.xlog1py torch.std torch.std_mean torch.topk torch.var torch.var_mean torch._weight_norm
+    F.batch_norm F.cross_entropy F.embedding F.embedding_bag F.gaussian_nll_loss F.gelu F.glu F.hardtanh F.hardtanh_ F.instance_norm F.kl_div
+    F.layer_norm F.leaky_relu F.leaky_relu_ F.log_softmax F.multi_margin_loss F.multilabel_margin_loss F.nll_loss F.pairwise_distance F.prelu
+    F.relu6 F.silu F.softmax F.softplus F.triplet_margin_loss F.triplet_margin_with_distance_loss
+"""
+"""Operations of which the shadow knows nothing for complex numbers."""
 
 
 def check_types(entry: Op, args: Sequence[Any]) -> None:
     """Raise what torch raises for operands of a type that its kernel was not compiled for, or decline."""
     tensors = [x for x in args if isinstance(x, ShadowTensor)]
+    if 3 in entry.refuses and any(x.dtype.is_complex for x in tensors):
+        raise Unmodelled(f"{entry.names[0]} of complex numbers")
     if not tensors or tensors[0].dtype.category not in entry.refuses:
         return
     kernel = entry.refuses[tensors[0].dtype.category]
@@ -100,7 +109,8 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
 
 def apply() -> None:
     """Write the table into the entries; called once all families are registered."""
-    for category, kernels, declined in ((1, WHOLE, WHOLE_DECLINED), (0, TRUTH, TRUTH_DECLINED)):
+    tables: tuple[tuple[int, dict[str, str], str], ...] = ((1, WHOLE, WHOLE_DECLINED), (0, TRUTH, TRUTH_DECLINED), (3, {}, COMPLEX_DECLINED))
+    for category, kernels, declined in tables:
         words = {name: kernel for kernel, names in kernels.items() for name in names.split()} | dict.fromkeys(declined.split(), "")
         for name, kernel in words.items():
             full = f"torch.nn.functional.{name[2:]}" if name.startswith("F.") else f"torch.Tensor{name}" if name.startswith(".") else name
