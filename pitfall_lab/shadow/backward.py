@@ -102,11 +102,17 @@ def dense_array(array: np.ndarray) -> bool:
 
 
 def is_permuted(array: Any) -> bool:
-    """Whether the elements of an array of several dimensions lie in another order than row by row."""
-    if not isinstance(array, np.ndarray) or array.ndim < 2 or array.flags.c_contiguous:
+    """Whether an array of several dimensions lies in another order than row by row, or has a dimension of size 1 with a stride of its own."""
+    if not isinstance(array, np.ndarray) or array.ndim < 2:
         return False
-    strides = [s for n, s in zip(array.shape, array.strides, strict=True) if n != 1 and s]
-    return strides != sorted(strides, reverse=True)
+    plain = contiguous_strides(array.shape)
+    strides = element_strides(array)
+    if strides == plain:
+        return False
+    if any(n == 1 and s not in {0, p} for n, s, p in zip(array.shape, strides, plain, strict=True)):
+        return True
+    long = [s for n, s in zip(array.shape, strides, strict=True) if n != 1 and s]
+    return long != sorted(long, reverse=True)
 
 
 def element_strides(array: np.ndarray) -> Shape:
@@ -462,8 +468,6 @@ class Pass:
                 seen = Gradient(array, shape, g.held)
                 seen.loose = g.loose
                 return seen
-        if isinstance(array.base, np.ndarray) and array.size == owner.size:
-            array = array.copy(order="K")  # computed in another shape: to torch's engine it is no view of anything
         made = Gradient(array, shape, Held(times))
         made.loose = loose and not times
         return made
@@ -637,7 +641,7 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
             target = result.window()
             if leaf.numel and target is not None:
                 target[...] = array
-    result.loose = gradient.loose and gradient.holders <= 1
+    result.loose = (gradient.loose or array is None) and gradient.holders <= 1
     engine.graph.gradients.add(result)
     return result
 

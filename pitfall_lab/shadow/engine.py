@@ -179,6 +179,8 @@ class Engine:
                     result.go_on()
                     return result.applied() if result.stop is None else replace(result.applied(), waiting=result)
         except ShadowError as error:
+            if error.kind == "shape" and self.met_inference and not self.inference and any(isinstance(x, ShadowTensor) and x.inference for x in args):
+                raise Unmodelled("whether torch looks first at the shapes or for inference tensors that would be saved") from None
             error.applied = self.applied()
             raise
         except Unmodelled:

@@ -19,6 +19,7 @@ import warnings
 from collections import Counter
 from types import CodeType
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -66,9 +67,12 @@ class Pair:
         shadow_torch.reset()
         self.counts = counts
         self.scale = 0.0
+        self.coarsest = "float64"
+        """The least precise type among the tensors that the statement names: what goes through it is rounded like it."""
         self.torch: dict[str, Any] = {"__name__": "__main__"}
         self.shadow: dict[str, Any] = {"__name__": "__main__", "__builtins__": {**vars(builtins), "__import__": shadow_import}}
         self.nodes: tuple[dict[Any, int], dict[Any, int]] = ({}, {})
+        self.seen: WeakSet[ShadowTensor] = WeakSet()
         self.rows: tuple[list[Any], list[Any]] = ([], [])
 
     def block(self, body: list[ast.stmt]) -> None:
@@ -112,7 +116,9 @@ class Pair:
 
     def largest(self, statement: ast.stmt) -> float:
         """The largest number in the tensors that a statement names: rounding errors are relative to it."""
-        values = (self.torch.get(node.id) for node in ast.walk(statement) if isinstance(node, ast.Name))
+        values = [self.torch.get(node.id) for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        types = {t.dtype for t in values if isinstance(t, torch.Tensor)}
+        self.coarsest = next((name for name in ("bfloat16", "float16", "float32") if getattr(torch, name) in types), "float64")
         with torch.no_grad():
             finite = (t.detach().abs().double().nan_to_num(0, 0, 0) for t in values if isinstance(t, torch.Tensor) and t.numel() and t.is_floating_point())
             return max((float(t.max()) for t in finite), default=0.0)
@@ -122,12 +128,12 @@ class Pair:
         given, mine = ({name for name in names if not name.startswith("__")} for names in (self.torch, self.shadow))
         if given != mine:
             raise Difference(f"{text}\n torch has the names {sorted(given)}\n shadow {sorted(mine)}")
-        homes: tuple[dict[Any, int], dict[Any, int]] = ({}, {})
+        homes: tuple[dict[int, Any], dict[Any, int]] = ({}, {})
         for name, theirs in list(self.torch.items()):
             for label, u, v in parts(name, theirs, self.shadow.get(name)):
                 self.compare_tensor(f"{text}\n{label}", u, v, homes)
 
-    def compare_tensor(self, what: str, u: Any, v: Any, homes: tuple[dict[Any, int], dict[Any, int]]) -> None:
+    def compare_tensor(self, what: str, u: Any, v: Any, homes: tuple[dict[int, Any], dict[Any, int]]) -> None:
         """Compare two tensors, with their gradients."""
         if not isinstance(u, torch.Tensor) or not isinstance(v, shadow_torch.Tensor):
             if isinstance(u, np.ndarray) and isinstance(v, np.ndarray):
@@ -138,9 +144,9 @@ class Pair:
         mine = v.shadow
         if mine.loose and mine.stride != u.stride():  # how it lies in memory is not predicted
             mine.lay_out(u.stride(), u.storage_offset(), u.untyped_storage().nbytes() // u.element_size())
-        if mine.loose and mine.counter is not None and not u.is_inference():
+        if mine.loose and mine not in self.seen and mine.counter is not None and not u.is_inference():
             mine.counter.version = u._version
-        mine.loose = False
+            self.seen.add(mine)
         one = self.facts(u, homes[0])
         other = self.shadow_facts(mine, homes[1])
         if one != other:
@@ -162,8 +168,7 @@ class Pair:
             if theirs is not None and gradient is not None and theirs is not u:
                 self.compare_tensor(what + ".grad", theirs, shadow_torch.Tensor.of(gradient), homes)
 
-    @staticmethod
-    def compare_numbers(what: str, theirs: np.ndarray, mine: np.ndarray | None, shadow: ShadowTensor | None, scale: float = 0) -> None:
+    def compare_numbers(self, what: str, theirs: np.ndarray, mine: np.ndarray | None, shadow: ShadowTensor | None, scale: float = 0) -> None:
         """Equal up to rounding, relative to the largest number involved; then the shadow takes torch's."""
         if mine is None:
             return
@@ -173,29 +178,28 @@ class Pair:
             return
         finite = np.abs(theirs[np.isfinite(theirs)])
         scale = max(scale, float(finite.max(initial=0)))
-        if not equal(theirs, mine, theirs.dtype.name, scale):
+        coarse = theirs.dtype.name if shadow is None or theirs.dtype != np.float64 else self.coarsest
+        if not equal(theirs, mine, coarse, scale):
             raise Difference(f"{what}\n torch  {theirs.tolist()}\n shadow {mine.tolist()}")
         if shadow is not None:
             mine[...] = theirs
 
-    def facts(self, t: torch.Tensor, homes: dict[Any, int]) -> dict[str, Any]:
+    def facts(self, t: torch.Tensor) -> dict[str, Any]:
         """What can be seen of a tensor of torch's."""
         fn = attempted(lambda: t.grad_fn)
         return {
             "shape": tuple(t.shape), "stride": tuple(t.stride()), "offset": t.storage_offset(), "dtype": str(t.dtype), "requires_grad": t.requires_grad,
             "version": None if t.is_inference() else t._version, "is_view": t._is_view(), "inference": t.is_inference(), "is_leaf": fn if isinstance(fn, str) else fn is None,
             "grad_fn": fn if isinstance(fn, str) else self.graph(fn, 0), "output_nr": None if isinstance(fn, str) else t.output_nr,
-            "home": homes.setdefault(t.untyped_storage()._cdata, len(homes)),
         }  # fmt: skip
 
-    def shadow_facts(self, t: ShadowTensor, homes: dict[Any, int]) -> dict[str, Any]:
+    def shadow_facts(self, t: ShadowTensor) -> dict[str, Any]:
         """The same of a tensor of the shadow's."""
         fn = attempted(lambda: t.grad_fn)
         return {
             "shape": t.shape, "stride": t.stride, "offset": t.offset, "dtype": str(t.dtype), "requires_grad": t.requires_grad,
             "version": None if t.inference else t.version, "is_view": t.view is not None, "inference": t.inference, "is_leaf": fn if isinstance(fn, str) else fn is None,
             "grad_fn": fn if isinstance(fn, str) else self.graph(fn, 1), "output_nr": None if isinstance(fn, str) else t.output_nr,
-            "home": homes.setdefault(t.storage, len(homes)),
         }  # fmt: skip
 
     def graph(self, fn: Any, side: int) -> Any:

@@ -45,8 +45,8 @@ def vecdot(e: Engine, x: Any, y: Any, *, dim: int = -1) -> ShadowTensor:
 def _cross(dim: int) -> Rule:
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
         return (
-            None if s.other is None else np.cross(s.other, g, axis=dim),
-            None if s.self is None else np.cross(g, s.self, axis=dim),
+            None if s.other is None else np.array(np.cross(s.other, g, axis=dim), order="C"),
+            None if s.self is None else np.array(np.cross(g, s.self, axis=dim), order="C"),
         )
 
     return Rule("LinalgCrossBackward0", lambda a, b: np.cross(a, b, axis=dim), (Keep("other", 1, 0), Keep("self", 0, 1)), vjp)
@@ -130,8 +130,8 @@ def matrix_power(e: Engine, input: Any, n: int) -> ShadowTensor:
 
 def _square(x: Any) -> None:
     tensor_only(x)
-    if x.ndim != 2 or x.shape[0] != x.shape[1] or x.dtype.category != 2 or not x.numel:
-        raise Unmodelled("batches of matrices, or no square one")
+    if x.ndim != 2 or x.shape[0] != x.shape[1] or x.dtype not in ("float32", "float64") or not x.numel:
+        raise Unmodelled("batches of matrices, no square one, or one of low precision")
 
 
 def _regular(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -247,6 +247,8 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
 
 def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
     """``nll_loss_nd``: any number of inner dimensions is seen as two."""
+    if log_probs.dtype.numpy is None:
+        raise Unmodelled(f"a loss of {log_probs.dtype[:]}")
     if log_probs.ndim < 1:
         raise value_error("Expected 1 or more dimensions (got 0)")
     if log_probs.ndim != 1 and log_probs.shape[:1] != target.shape[:1]:

@@ -322,7 +322,7 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory
     if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or follows(self.shape, self.stride, memory_format)):
         return self
     source = self.dtype
-    rule = Rule("ToCopyBackward0", lambda a: a.astype(dtype.numpy), (), lambda g, s: (g.astype(source.numpy),))
+    rule = Rule("ToCopyBackward0", lambda a: a.astype(dtype.numpy), (), lambda g, s: (g.astype(source.numpy, copy=False),))
     return pure(e, rule, (self,), self.shape, dtype, stride=preserved(self) if keeps else strides(self.shape, memory_format))
 
 

@@ -319,6 +319,8 @@ def norm(
     order = {"fro": 2}.get(p, p) if ord is None else ord
     if not isinstance(order, int | float) or dtype is not None or out is not None or input.dtype.category != 2:
         raise Unmodelled(f"norm of order {order!r}")
+    if not order and input.dtype.numpy is None:
+        raise Unmodelled("a norm that has no gradient, of numbers that are not followed")
     dims, before = reduced_dims(dim, input.ndim), input.shape
 
     def forward(x: np.ndarray) -> np.ndarray:

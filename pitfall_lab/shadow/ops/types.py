@@ -67,7 +67,7 @@ WHOLE_DECLINED = """
     F.hardtanh F.relu6 .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.var torch.std
     torch.logsumexp F.hardtanh_ torch.embedding_renorm_ torch.linalg.vecdot torch.std_mean torch.var_mean
     torch.dist F.pairwise_distance F.soft_margin_loss F.kl_div F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss
-    F.cosine_embedding_loss F.triplet_margin_loss F.triplet_margin_with_distance_loss torch.quantile
+    F.cosine_embedding_loss F.triplet_margin_loss F.triplet_margin_with_distance_loss torch.quantile F.unfold F.fold
 """
 """Operations of which the shadow knows nothing for whole numbers."""
 TRUTH_DECLINED = """
@@ -79,6 +79,7 @@ TRUTH_DECLINED = """
     torch.embedding_renorm_ F.embedding F.embedding_bag torch.linalg.vecdot torch.std_mean torch.var_mean torch.dist torch.matmul
     torch.mm torch.addmm torch.mv torch.bmm torch.vdot torch.dot torch.cross F.linear
     F.soft_margin_loss F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss F.cosine_embedding_loss torch.quantile
+    F.unfold F.fold
 """
 """Operations of which the shadow knows nothing for truth values."""
 COMPLEX_DECLINED = """
