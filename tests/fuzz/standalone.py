@@ -146,9 +146,13 @@ class Pair:
             mine.lay_out(u.stride(), u.storage_offset(), u.untyped_storage().nbytes() // u.element_size())
         if mine.loose and mine not in self.seen and mine.counter is not None and not u.is_inference():
             mine.counter.version = u._version
-            self.seen.add(mine)
-        one = self.facts(u, homes[0])
-        other = self.shadow_facts(mine, homes[1])
+        self.seen.add(mine)
+        one = self.facts(u)
+        other = self.shadow_facts(mine)
+        if not mine.loose:
+            memory, own = u.untyped_storage()._cdata, mine.storage
+            if homes[0].setdefault(memory, own) is not own or homes[1].setdefault(own, memory) != memory:
+                raise Difference(f"{what}: only one of them shares its memory with another tensor")
         if one != other:
             if one["is_view"] and not any(u._base is known for known in self.torch.values()):
                 # Whether a gradient from autograd.grad is a view of another one is not modelled.

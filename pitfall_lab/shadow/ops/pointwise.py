@@ -720,6 +720,8 @@ def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
     if mask.dtype != BOOL:
         raise runtime(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.c_name}", "dtype")
     value = operand(value)
+    if isinstance(value, float) and self.dtype == "uint8" and value < 0:
+        raise Unmodelled("a negative number among unsigned ones")
     return (self, value, mask) if isinstance(value, ShadowTensor) else (self, mask)
 
 

@@ -100,6 +100,8 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
     tensors = [x for x in args if isinstance(x, ShadowTensor)]
     if 3 in entry.refuses and any(x.dtype.is_complex for x in tensors):
         raise Unmodelled(f"{entry.names[0]} of complex numbers")
+    if tensors and tensors[0].dtype == "uint8" and any(isinstance(x, int | float) and x < 0 for x in args):
+        raise Unmodelled("a negative number beside unsigned ones")
     if not tensors or tensors[0].dtype.category not in entry.refuses:
         return
     kernel = entry.refuses[tensors[0].dtype.category]
