@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import ctypes
+import itertools
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple

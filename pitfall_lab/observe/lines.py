@@ -16,6 +16,7 @@ import torch
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
 from pitfall_lab.trace import Span
 
+
 class LineWatch:
     """Calls ``tell(frame, span)`` when a line of the learner's has finished."""
 

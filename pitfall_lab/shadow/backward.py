@@ -17,7 +17,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
-from pitfall_lab.shadow.errors import ShadowError, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Edge, Graph, Meta, Node, Saved, Vjp, Written, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
@@ -102,7 +102,7 @@ def dense_array(array: np.ndarray) -> bool:
 
 
 def is_permuted(array: Any) -> bool:
-    """Whether an array of several dimensions lies in another order than row by row, or has a dimension of size 1 with a stride of its own."""
+    """Whether an array does not lie row by row, or has a dimension of size 1 with a stride of its own."""
     if not isinstance(array, np.ndarray) or array.ndim < 2:
         return False
     plain = contiguous_strides(array.shape)
@@ -195,6 +195,8 @@ class Pass:
             if id(node) in self.nodes:
                 continue
             self.nodes[id(node)] = node
+            if node.name == "NotImplemented":
+                raise Unmodelled("an operation without a derivative is on the way")
             for child, _ in node.next:
                 if child is not None:
                     self.waiting[id(child)] = self.waiting.get(id(child), 0) + 1
@@ -432,10 +434,13 @@ class Pass:
             given: Any = arrays + [None] * (len(node.outputs) - len(arrays))
         else:
             given = arrays[0]
-        with np.errstate(all="ignore"):
-            results = node.vjp(given, saved)
-            if any(a is not None and a.dtype == np.float16 for a in arrays):
-                results = _rounded_once(node.vjp, given, saved, results, arrays)
+        try:
+            with np.errstate(all="ignore"):
+                results = node.vjp(given, saved)
+                if any(a is not None and a.dtype == np.float16 for a in arrays):
+                    results = _rounded_once(node.vjp, given, saved, results, arrays)
+        except Unmodelled:  # a formula that does not know what comes of these numbers
+            return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
         for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
             # only a tensor that was given other memory (``h.data = …``) can get a gradient of a shape that is not its own
             array = result.array if isinstance(result, Written) else result

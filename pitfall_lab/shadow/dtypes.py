@@ -88,8 +88,9 @@ _COMPLEX = ("complex64", "complex128")
 _CATEGORY = {"bool": 0} | dict.fromkeys(_INTEGERS, 1) | dict.fromkeys(_FLOATS, 2) | dict.fromkeys((*_COMPLEX, "complex32"), 3)
 _NUMPY = {name: np.dtype(name) for name in ("bool", *_INTEGERS, "float16", "float32", "float64", *_COMPLEX)}
 _C_NAME = {
-    "float32": "float", "float64": "double", "int64": "long int", "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char",
-    "float16": "c10::Half", "bfloat16": "c10::BFloat16", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long int", "int32": "int",
+    "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
 }  # fmt: skip
 _SCALAR = {
     "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "float16": "Half",

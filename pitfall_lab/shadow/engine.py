@@ -39,13 +39,6 @@ UNCOUNTED = frozenset({
 (a clone's at 1). Inside others torch calls counted operations."""
 
 
-LATE = frozenset({
-    "torch.Tensor.__setitem__", "torch.Tensor.resize_", "torch.Tensor.detach_", "torch.detach_", "torch.Tensor.set_", "torch.embedding_renorm_",
-    *(f"torch.nn.init.{name}_" for name in ("uniform", "normal", "kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "zeros", "ones", "constant")),
-})  # fmt: skip
-"""What writes and does not ask autograd first: it is made of several operations, runs without grad mode, or has words of its own."""
-
-
 class NodeRun(NamedTuple):
     """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape."""
 
@@ -159,7 +152,7 @@ class Engine:
         """
         from pitfall_lab.shadow.ops import ENTRIES
         from pitfall_lab.shadow.ops.out import run_into
-        from pitfall_lab.shadow.ops.types import check_types
+        from pitfall_lab.shadow.ops.types import check_operands
 
         entry = ENTRIES.get(name)
         if entry is None:
@@ -167,10 +160,7 @@ class Engine:
         self.begin()
         try:
             with np.errstate(all="ignore"):
-                if entry.kind == "inplace" and args and name not in LATE:
-                    self._check_target(args[0])
-                if entry.refuses:
-                    check_types(entry, args)
+                check_operands(self, entry, name, args)
                 kwargs = kwargs or {}
                 if "axis" in kwargs or "keepdims" in kwargs:
                     kwargs = {NUMPY_NAMES.get(key, key): value for key, value in kwargs.items()}
@@ -179,8 +169,8 @@ class Engine:
                     result.go_on()
                     return result.applied() if result.stop is None else replace(result.applied(), waiting=result)
         except ShadowError as error:
-            if error.kind == "shape" and self.met_inference and not self.inference and any(isinstance(x, ShadowTensor) and x.inference for x in args):
-                raise Unmodelled("whether torch looks first at the shapes or for inference tensors that would be saved") from None
+            if self.met_inference:
+                self._refuse_unordered(error, args)
             error.applied = self.applied()
             raise
         except Unmodelled:
@@ -194,10 +184,10 @@ class Engine:
             self._refuse_uncounted(entry.kind, name, args)
         return self.applied(result)
 
-    def _check_target(self, target: Any) -> None:
-        """Refuse a write to a leaf: in torch autograd comes before the operation looks at its arguments."""
-        if isinstance(target, ShadowTensor) and target.requires_grad and not self.inference:
-            self.graph.check_inplace(target, any_requires_grad=True)
+    def _refuse_unordered(self, error: ShadowError, args: Sequence[Any]) -> None:
+        """Decline an error about shapes where torch may first find that an inference tensor cannot be saved."""
+        if error.kind == "shape" and not self.inference and any(isinstance(x, ShadowTensor) and x.inference for x in args):
+            raise Unmodelled("whether torch looks first at the shapes or for inference tensors that would be saved") from None
 
     def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any]) -> None:
         """Decline a result whose version depends on how torch has put the operation together."""

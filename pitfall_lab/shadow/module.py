@@ -30,8 +30,9 @@ def _loaded(kind: str, key: str, target: Tensor, source: Tensor) -> None:
     try:
         target.copy_(source)
     except RuntimeError as error:
-        sizes = ", ".join(f"whose dimensions in the {where} are {tuple(t.shape)}" for where, t in (("model", target), ("checkpoint", source)))
-        text = f"Error(s) in loading state_dict for {kind}:\n\tWhile copying the parameter named {key!r}, {sizes}, an exception occurred : {error.args}."
+        sizes = [f"whose dimensions in the {where} are {tuple(t.shape)}" for where, t in (("model", target), ("checkpoint", source))]
+        what = f"While copying the parameter named {key!r}, {', '.join(sizes)}, an exception occurred : {error.args}."
+        text = f"Error(s) in loading state_dict for {kind}:\n\t{what}"
         raise RuntimeError(text) from error
 
 

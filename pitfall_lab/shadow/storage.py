@@ -152,8 +152,8 @@ class ShadowTensor:
     """
 
     __slots__ = (
-        "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooks", "inference", "kind", "loose",
-        "mark", "node", "number", "offset", "output_nr", "received", "retains_grad", "shape", "storage", "stride", "view",
+        "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooks", "inference", "kind",
+        "loose", "mark", "node", "number", "offset", "output_nr", "received", "retains_grad", "shape", "storage", "stride", "view",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - the window's parts, in the order everyone thinks of them

@@ -81,15 +81,16 @@ class Mirroring:
         """What a backward could reach has dropped its saved tensors, unless it was told to keep them."""
         if call.kwargs.get("retain_graph") or call.kwargs.get("create_graph"):
             return
-        roots = (self._records.find(real) for real in values.tensors(call.args))
-        work: list[Node | None] = [quiet_grad_fn(root.shadow) for root in roots if root is not None and root.shadow is not None]
-        seen: set[int] = set()
-        while work:
-            node = work.pop()
-            if node is not None and id(node) not in seen:
-                seen.add(id(node))
-                node.release()
-                work += [edge for edge, _ in node.next]
+        given = call.kwargs.get("inputs", call.args[1] if call.name == "torch.autograd.grad" and len(call.args) > 1 else None)
+        outputs = call.kwargs.get("outputs", call.args[:1])
+        for node in _between(self._nodes(outputs), None if given is None else self._nodes(given)):
+            node.release()
+
+    def _nodes(self, given: Any) -> list[Node]:
+        """The nodes in which the backward of some tensors begins, or ends."""
+        shadows = [record.shadow for real in values.tensors(given) if (record := self._records.find(real)) is not None]
+        found = [None if s is None else quiet_grad_fn(s) or (s.accumulator() if s.accumulator is not None else None) for s in shadows]
+        return [node for node in found if node is not None]
 
     def _take_gradient(self, record: TensorRecord, real: Any) -> list[Effect]:
         observed = facts.grad_of(real)
@@ -104,3 +105,18 @@ class Mirroring:
         if record.shadow is not None:
             self._engine.set_grad(record.shadow, known.shadow if known is not None else None)
         return effects + self._describe.tensor(record, facts.read(real), "observed")
+
+
+def _between(roots: list[Node], ends: list[Node] | None) -> list[Node]:
+    """The nodes that a backward from ``roots`` runs: all, or those from which one of ``ends`` is reached, without the ends themselves."""
+    runs: dict[Node, bool] = {}
+    stack = [(root, False) for root in roots]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            runs[node] = ends is None or any(child is not None and (child in ends or runs.get(child, False)) for child, _ in node.next)
+        elif node not in runs:
+            runs[node] = False
+            stack.append((node, True))
+            stack.extend((child, False) for child, _ in node.next if child is not None)
+    return [node for node, run in runs.items() if run]

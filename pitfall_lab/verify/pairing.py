@@ -95,7 +95,7 @@ def _is_unpacked_leaf(known: Node, own: Node, user: Node | None) -> bool:
     What a hook returns for a saved leaf becomes a new tensor on the same memory with the *old* leaf's AccumulateGrad
     (``SavedVariable::unpack``); to the shadow, which meets it without a call, it is a leaf of its own.
     """
-    if user is None or known.leaf is None or own.leaf is None or own.leaf.storage is not known.leaf.storage:
+    if user is None or known.leaf is None or own.leaf in {None, known.leaf} or own.leaf.storage is not known.leaf.storage:
         return False
     user.next = tuple((known if edge is own else edge, index) for edge, index in user.next)
     own.leaf.accumulator = ref(known)

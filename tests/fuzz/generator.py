@@ -10,7 +10,7 @@ the operations in :data:`CORE`. ``all`` adds the samples of every other entry of
 without exception; what is left to do in the rest is counted.
 """
 
-# ruff: noqa: E501 - programs and tables in one row each
+# ruff: noqa: E501, SIM905 - programs and tables in one row each
 
 from __future__ import annotations
 

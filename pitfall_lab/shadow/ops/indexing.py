@@ -118,7 +118,7 @@ def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[
             dim += 1
         elif isinstance(item, int | np.integer) or _is_integer_scalar(item):
             number = _integer(item) if isinstance(item, ShadowTensor) else int(item)
-            result = _select(e, result, dim, number, self, written_at)
+            result = _select(e, result, dim, number, (self, written_at))
         elif isinstance(item, slice):
             start, stop, step = _slice_bounds(item, result.shape[dim])
             if item.start not in (None, 0) or (stop, step) != (result.shape[dim], 1):  # torch looks at the number as it was written
@@ -134,7 +134,9 @@ def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[
     return result, rest
 
 
-def _select(e: Engine, result: ShadowTensor, dim: int, index: int, whole: ShadowTensor, written_at: int) -> ShadowTensor:
+def _select(e: Engine, result: ShadowTensor, dim: int, index: int, written: tuple[ShadowTensor, int]) -> ShadowTensor:
+    """``written`` are the tensor and the place of the number in its index."""
+    whole, written_at = written
     if not whole.ndim and index:
         raise _index_error(f"index {index} is out of bounds for dimension 0 with size 0")
     if not result.ndim:

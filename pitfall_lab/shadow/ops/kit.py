@@ -389,6 +389,8 @@ def in_place(
     assert isinstance(target, ShadowTensor)
     recording = records(e, *operands)
     e.graph.check_inplace(target, recording)
+    if recording and target.view is not None and target.dtype != target.view.base.dtype:
+        raise Unmodelled("a write into a view that reads its base as another type")
     whole = recording and target.dtype.category < 2
     recording = recording and not whole
     node = None

@@ -168,12 +168,12 @@ def set_requires_grad(e: Engine, self: Any, value: Any) -> None:
 @op(".detach_", "torch.detach_", kind="inplace")
 def detach_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
+    if e.inference:
+        return self
     if self.view is not None:
         raise runtime(errors.DETACH_VIEW, tensor=self)
     if self.received:
         raise Unmodelled("whether this gradient is a view of another one, which may not be detached in place")
-    if e.inference:
-        return self
     self.node, self.flag, self.output_nr = None, False, 0
     return self
 

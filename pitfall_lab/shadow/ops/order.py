@@ -83,6 +83,8 @@ _running("cummin", np.less_equal)
 
 def _cumprod_rule(at: int) -> Rule:
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        if np.any(s.self == 0) and not np.isfinite(g).all():
+            raise Unmodelled("numbers that are not finite beside zeros")  # torch masks some of the terms
         if np.any(s.self == 0):
             return (_cumprod_with_zeros(g, s.self, at),)
         back = np.flip(np.cumsum(np.flip(g * s.result, at), at), at)

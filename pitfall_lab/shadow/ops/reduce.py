@@ -31,8 +31,8 @@ from pitfall_lab.shadow.ops.kit import (
     tensor_only,
     wrap_dim,
 )
-from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.memory_format import channels_last_strides, is_channels_last
+from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 

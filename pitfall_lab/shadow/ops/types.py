@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.ops.registry import ENTRIES, Op
 from pitfall_lab.shadow.storage import ShadowTensor
@@ -83,16 +84,34 @@ TRUTH_DECLINED = """
 """
 """Operations of which the shadow knows nothing for truth values."""
 COMPLEX_DECLINED = """
-    .clamp_ .clamp_max_ .clamp_min_ .ge_ .gt_ .le_ .lt_ torch.amax torch.amin torch.aminmax torch.argmax torch.argmin torch.argsort torch.bucketize
-    torch.clamp torch.clamp_max torch.clamp_min torch.dist torch.embedding torch.isfinite torch.isneginf torch.isposinf torch.kthvalue
-    torch.log_softmax torch.logit torch.max torch.maximum torch.median torch.min torch.minimum torch.mode torch.msort torch.nanmedian
-    torch.norm_except_dim torch.polygamma torch.quantile torch.select_scatter torch.signbit torch.slice_scatter torch.softmax torch.sort
-    torch.special.entr torch.special.xlog1py torch.std torch.std_mean torch.topk torch.var torch.var_mean torch._weight_norm
-    F.batch_norm F.cross_entropy F.embedding F.embedding_bag F.gaussian_nll_loss F.gelu F.glu F.hardtanh F.hardtanh_ F.instance_norm F.kl_div
-    F.layer_norm F.leaky_relu F.leaky_relu_ F.log_softmax F.multi_margin_loss F.multilabel_margin_loss F.nll_loss F.pairwise_distance F.prelu
-    F.relu6 F.silu F.softmax F.softplus F.triplet_margin_loss F.triplet_margin_with_distance_loss
+    .clamp_ .clamp_max_ .clamp_min_ .ge_ .gt_ .le_ .lt_ torch.amax torch.amin torch.aminmax torch.argmax torch.argmin torch.argsort
+    torch.bucketize torch.clamp torch.clamp_max torch.clamp_min torch.dist torch.embedding torch.isfinite torch.isneginf torch.isposinf
+    torch.kthvalue torch.log_softmax torch.logit torch.max torch.maximum torch.median torch.min torch.minimum torch.mode torch.msort
+    torch.nanmedian torch.norm_except_dim torch.polygamma torch.quantile torch.select_scatter torch.signbit torch.slice_scatter
+    torch.softmax torch.sort torch.special.entr torch.special.xlog1py torch.std torch.std_mean torch.topk torch.var torch.var_mean
+    torch._weight_norm F.batch_norm F.cross_entropy F.embedding F.embedding_bag F.gaussian_nll_loss F.gelu F.glu F.hardtanh F.hardtanh_
+    F.instance_norm F.kl_div F.layer_norm F.leaky_relu F.leaky_relu_ F.log_softmax F.multi_margin_loss F.multilabel_margin_loss
+    F.nll_loss F.pairwise_distance F.prelu F.relu6 F.silu F.softmax F.softplus F.triplet_margin_loss F.triplet_margin_with_distance_loss
 """
 """Operations of which the shadow knows nothing for complex numbers."""
+
+
+_INITIALISERS = ("uniform", "normal", "kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "zeros", "ones", "constant")
+LATE = frozenset({
+    "torch.Tensor.__setitem__", "torch.Tensor.resize_", "torch.Tensor.detach_", "torch.detach_", "torch.Tensor.set_",
+    "torch.embedding_renorm_", *(f"torch.nn.init.{name}_" for name in _INITIALISERS),
+})  # fmt: skip
+"""What writes and does not ask autograd first: it is made of several operations, runs without grad mode, or has words of its own."""
+
+
+def check_operands(e: Engine, entry: Op, name: str, args: Sequence[Any]) -> None:
+    """Raise what torch raises before an operation looks at its arguments."""
+    if entry.kind == "inplace" and args and name not in LATE:
+        target = args[0]
+        if isinstance(target, ShadowTensor) and target.requires_grad and not e.inference:
+            e.graph.check_inplace(target, any_requires_grad=True)
+    if entry.refuses:
+        check_types(entry, args)
 
 
 def check_types(entry: Op, args: Sequence[Any]) -> None:
@@ -112,8 +131,8 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
 
 def apply() -> None:
     """Write the table into the entries; called once all families are registered."""
-    tables: tuple[tuple[int, dict[str, str], str], ...] = ((1, WHOLE, WHOLE_DECLINED), (0, TRUTH, TRUTH_DECLINED), (3, {}, COMPLEX_DECLINED))
-    for category, kernels, declined in tables:
+    none: dict[str, str] = {}
+    for category, kernels, declined in ((1, WHOLE, WHOLE_DECLINED), (0, TRUTH, TRUTH_DECLINED), (3, none, COMPLEX_DECLINED)):
         words = {name: kernel for kernel, names in kernels.items() for name in names.split()} | dict.fromkeys(declined.split(), "")
         for name, kernel in words.items():
             full = f"torch.nn.functional.{name[2:]}" if name.startswith("F.") else f"torch.Tensor{name}" if name.startswith(".") else name
