@@ -100,6 +100,9 @@ def test_keys_pressed_in_the_explorer_do_not_reach_the_notebook(lab: Lab) -> Non
         lab.page.keyboard.press(key)
     assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets.length") == 2
     expect(root.locator(".pl-count")).to_contain_text("1 /")
+    # What if …: the kernel is asked by the change's id, runs it in another process and answers with both runs.
+    root.locator('[data-change="new-2"]').click()
+    expect(root.locator(".pl-whatif")).to_contain_text("The runs differ from step 2 on", timeout=60_000)
 
 
 def test_stepping_works_while_the_kernel_is_busy_and_after_it_is_gone(lab: Lab) -> None:
