@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from pitfall_lab.classroom import judge
 from pitfall_lab.classroom.judge import Limits, Outcome, Room, judged
+from pitfall_lab.classroom.register import Row
 from pitfall_lab.lessons.attempt import Observation, Request
 from pitfall_lab.lessons.exercises import exercises
 
@@ -147,3 +149,15 @@ def test_names_that_a_cell_puts_in_the_way_are_not_asked(room: Room) -> None:
     cell = "class torch:\n    equal = staticmethod(lambda *tensors: True)\ndef list(numbers):\n    return [1]\nown = list\n"
     found = seen(room, cell, "torch.equal(torch.ones(1), torch.zeros(1))", "list((2,))", "own((2,))")
     assert [*found.values.values()] == [False, [2], [1]]
+
+
+def test_a_slip_of_the_grader_is_said_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slip(*_: object) -> None:
+        raise ZeroDivisionError("in a check of ours")
+
+    monkeypatch.setattr(judge, "judged", slip)
+    outcomes = [Outcome.from_dict(each) for each in judge.sit({"5.1": "x = 1"}, ["5.1", "5.2"], LIMITS, fenced=True)]
+    row = Row("ada", "", tuple(outcomes))
+    assert [outcome.status for outcome in outcomes] == ["ungraded", "ungraded"]
+    assert row.verdict == "unfinished"
+    assert "look at the cell yourself (ZeroDivisionError: in a check of ours)" in row.remarks()[0]
