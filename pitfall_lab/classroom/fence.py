@@ -115,7 +115,7 @@ class Fence:
 
 
 def limit(*, memory: int, seconds: float) -> None:
-    """Limit this process: ``memory`` in MiB beyond what it has, ``seconds`` of processor time, 16 MiB a file, 256 open files."""
+    """Limit this process: ``memory`` in MiB beyond what it has, ``seconds`` of processor time, 8 MiB a file, 64 open files."""
     import resource
 
     page = resource.getpagesize()
@@ -126,8 +126,8 @@ def limit(*, memory: int, seconds: float) -> None:
         (resource.RLIMIT_DATA, fields[5] + beyond),
         (resource.RLIMIT_AS, fields[0] + beyond + (64 << 20)),
         (resource.RLIMIT_CPU, processor),
-        (resource.RLIMIT_FSIZE, 16 << 20),
-        (resource.RLIMIT_NOFILE, 256),
+        (resource.RLIMIT_FSIZE, 8 << 20),
+        (resource.RLIMIT_NOFILE, 64),
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(kind, (most, most))

@@ -39,7 +39,7 @@ SAYS: dict[str, T] = {
     "error": T(en="the cell itself raises an error", zh="单元格本身抛出错误"),
     "timeout": T(en="it did not end in time and was stopped", zh="没有在限定时间内结束，已被终止"),
     "memory": T(en="it asked for more memory than it may have", zh="请求的内存超过上限"),
-    "output": T(en="it printed more than it may and was stopped", zh="输出超过上限，已被终止"),
+    "output": T(en="it printed more than it may, or wrote more into files, and was stopped", zh="输出或写入文件的内容超过上限，已被终止"),
     "exit": T(en="it ended its own process", zh="它结束了自己的进程"),
     "crash": T(en="it crashed its process", zh="它使进程崩溃"),
     "tampered": T(en="it reached for what observes it, or replaced a function of torch or of the grader: no marks",
@@ -256,13 +256,16 @@ def _knows(seen: Observation, question: str, answer: Any) -> bool:
     return seen.values[question] == answer or (seen.error is not None and seen.in_cell)
 
 
+_TOO_MUCH = {"output": "print", "report": "report", "disk": "write into files"}
+
+
 def _ending(answer: dict[str, Any]) -> tuple[Status, str]:
     if answer["status"] == "timeout":
         return "timeout", ""
     if answer["status"] == "forged":
         return "tampered", "something else was written into the report of what was observed"
-    if answer["status"] in ("output", "report"):
-        return "output", "more than a run may " + ("print" if answer["status"] == "output" else "report")
+    if answer["status"] in _TOO_MUCH:
+        return "output", f"more than a run may {_TOO_MUCH[answer['status']]}"
     if answer["status"] == "signal":
         try:
             return "crash", signal.Signals(answer["code"]).name

@@ -34,10 +34,13 @@ from pitfall_lab.classroom.fence import Fence, FenceError, limit
 from pitfall_lab.lessons.attempt import Request, observe
 
 Job = dict[str, Any]
+_NAME = "pitfall-lab-room-"
 PRINTED = 4 << 20
 """Bytes that a run may write to its output; more of them end it."""
 REPORTED = 32 << 20
 """Bytes that its report may have."""
+WRITTEN, FILES = 64 << 20, 1000
+"""Bytes and files that it may have in its folder; more of either end it."""
 _POLL = 0.02
 _EXAMPLE = """\
 net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -75,7 +78,8 @@ def main() -> None:
     prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the judge
     adopt_orphans()
     settings = json.loads(jobs.readline())
-    folder = Path(tempfile.mkdtemp(prefix="pitfall-lab-room-"))
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-"))
     try:
         fence = Fence(folder, [Path(path) for path in settings["hidden"]]) if settings["fenced"] else None
         originals = _warm()
@@ -97,6 +101,14 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _sweep() -> None:
+    """Remove the folders of rooms that were killed before they could."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
+        owner = left.name.removeprefix(_NAME).partition("-")[0]
+        if owner.isdecimal() and Path("/proc/self").exists() and not Path("/proc", owner).exists():
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def _warm() -> Originals:
     """Import everything that a run needs, use it once, and note every function as it is now."""
     with warnings.catch_warnings():
@@ -116,8 +128,8 @@ def _warm() -> Originals:
 def _forked(job: Job, folder: Path, fence: Fence | None, originals: Originals, private: tuple[int, ...]) -> dict[str, Any]:
     """Run one job in a process of its own and say how that ended.
 
-    ``status`` is ``"done"`` (there is a ``report``), ``"exit"`` or ``"signal"`` (with a ``code``), ``"timeout"``, ``"output"`` or
-    ``"report"`` (too much of either), or ``"forged"``: something else wrote into the report.
+    ``status`` is ``"done"`` (there is a ``report``), ``"exit"`` or ``"signal"`` (with a ``code``), ``"timeout"``, ``"output"``,
+    ``"report"`` or ``"disk"`` (too much of it), or ``"forged"``: something else wrote into the report.
     """
     home = folder / secrets.token_hex(8)
     home.mkdir(mode=0o700)
@@ -141,7 +153,7 @@ def _forked(job: Job, folder: Path, fence: Fence | None, originals: Originals, p
     prints.listen()
     report.listen()
     try:
-        status, code = _watched(child, started + job["timeout"], prints, report)
+        status, code = _watched(child, started + job["timeout"], home, prints, report)
     finally:
         end_group(child)
         end_orphans()
@@ -156,10 +168,16 @@ def _forked(job: Job, folder: Path, fence: Fence | None, originals: Originals, p
     return answer
 
 
-def _watched(child: int, deadline: float, *channels: Channel) -> tuple[str, int]:
+def _watched(child: int, deadline: float, home: Path, *channels: Channel) -> tuple[str, int]:
     """Read what the run says until it ends, or until it has to be ended."""
-    names = ("output", "report")
+    names, look = ("output", "report"), 0.0
     while time.monotonic() < deadline:
+        if time.monotonic() > look:
+            look = time.monotonic() + 0.1
+            if _is_overfull(home):
+                end_group(child)
+                os.waitpid(child, 0)
+                return "disk", 0
         open_ones = [channel for channel in channels if channel.is_open]
         if open_ones:
             select.select(open_ones, [], [], _POLL)
@@ -181,6 +199,19 @@ def _watched(child: int, deadline: float, *channels: Channel) -> tuple[str, int]
     end_group(child)
     os.waitpid(child, 0)
     return "timeout", 0
+
+
+def _is_overfull(home: Path) -> bool:
+    """Whether a run has written more than it may; links are not followed."""
+    size = count = 0
+    for folder, _, names in os.walk(home):
+        for name in names:
+            with contextlib.suppress(OSError):  # it is gone already
+                size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - a thousand paths ten times a second
+        count += len(names) + 1
+        if size > WRITTEN or count > FILES:
+            return True
+    return False
 
 
 class Channel:

@@ -110,6 +110,8 @@ def _hostile(outside: Path) -> Iterator[Case]:
         "writes", "prints a gigabyte past Python", "output", "import os\nfor _ in range(1000):\n    os.write(1, b'x' * 10**6)", "stopped"
     )
     yield cell("fills", "fills the disk", not_solved, "with open('large', 'wb') as f:\n    while True:\n        f.write(b'0' * 10**6)")
+    many = "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'wb').write(b'0' * 10**6)"
+    yield cell("fills-many", "fills the disk with many files", "output", many, "stopped", says="write into files")
     yield cell("deletes", "deletes the teacher's folder", not_solved, f"import shutil\nshutil.rmtree({str(outside)!r})")
     yield cell("overwrites", "writes its own grades", not_solved, f"open({str(outside / 'grades.csv')!r}, 'w').write('1,1,1')")
     yield cell("reads", "reads the teacher's files", not_solved, f"print(open({str(outside / 'notes.txt')!r}).read())")
