@@ -1,0 +1,156 @@
+"""Chapter 19: pieces of a batch, names under a wrapper, gradients of several copies."""
+
+from __future__ import annotations
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, fails, runs, true, unchanged
+from pitfall_lab.trace import T
+
+_CASES = ((10, 4), (5, 4), (8, 4), (9, 2))
+
+
+def _pieces(*values: object) -> str:
+    rows = "".join(f"    {case}: {value},\n" for case, value in zip(_CASES, values, strict=True))
+    return "pieces = {  # (samples, devices): sizes\n" + rows + "}\n"
+
+
+_NET = (
+    "def make():\n    return nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1))\n\n\n"
+    "def same(a, b):\n    return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))\n"
+)
+_BARE = "source = make()\ntarget = make()\nsaved = source.state_dict()"
+_WRAPPED = "source = make()\ntarget = make()\nsaved = nn.DataParallel(source).state_dict()"
+_OTHER = "source = nn.Linear(3, 2)\ntarget = make()\nsaved = nn.DataParallel(source).state_dict()"
+
+_COPIES = (
+    "import copy\nfirst = nn.Linear(3, 1)\nreplicas = [first, *(copy.deepcopy(first) for _ in sizes[1:])]\nx = torch.randn(sum(sizes), 3)\n"
+    "for net, piece in zip(replicas, x.split(sizes)):\n    net(piece).square().mean().backward()\nweight = first.weight.detach()"
+)
+
+EXERCISES = (
+    Exercise(
+        key="19.1",
+        kind="predict",
+        title=T(en="Pieces", zh="分块"),
+        task=T(
+            en="How large are the pieces for each number of samples and devices? Lists of sizes, only of the devices that get something.",
+            zh="对每组样本数与设备数，各块有多大？只列出分到数据的设备。",
+        ),
+        given=_pieces(*[None] * 4),
+        properties=tuple(
+            Property(
+                T(en=f"{samples} samples for {devices} devices", zh=f"{samples} 个样本，{devices} 个设备"),
+                equal(f"pieces[{case}]", f"[len(p) for p in torch.arange({samples}).chunk({devices})]", tell=False, seeds=(0,)),
+            )
+            for case in _CASES
+            for samples, devices in (case,)
+        ),
+        hints=(
+            T(en="All pieces have the same size but the last.", zh="除最后一块外，各块大小相同。"),
+            T(en="The size is samples divided by devices, rounded up.", zh="大小是样本数除以设备数，向上取整。"),
+            T(
+                en="5 for 4: the size is 2, so 2 and 2 and 1; the fourth device gets nothing.",
+                zh="5 分 4：大小为 2，即 2、2、1；第四个设备没有数据。",
+            ),
+        ),
+        right=(_pieces([3, 3, 3, 1], [2, 2, 1], [2, 2, 2, 2], [5, 4]), _pieces("[3] * 3 + [1]", "[2] * 2 + [1]", "[2] * 4", "[5, 4]")),
+        wrong=(
+            _pieces([3, 3, 2, 2], [2, 1, 1, 1], [2, 2, 2, 2], [5, 4]),
+            _pieces([2, 2, 2, 2, 2], [1, 1, 1, 2], [2, 2, 2, 2], [4, 5]),
+        ),
+    ),
+    Exercise(
+        key="19.2",
+        kind="repair",
+        title=T(en="A checkpoint for everybody", zh="人人可用的检查点"),
+        task=T(
+            en="`load` brings a checkpoint into a bare model. Repair it: it must work for checkpoints of bare and of wrapped models, and refuse "
+            "what belongs to another model.",
+            zh="`load` 把检查点载入裸模型。请修好它：对裸模型和包装模型的检查点都有效，并拒绝属于其他模型的检查点。",
+        ),
+        given="def load(model, saved):\n    model.load_state_dict(saved, strict=False)\n",
+        setup=_NET,
+        inputs=_WRAPPED,
+        drive="load(target, saved)",
+        properties=(
+            Property(T(en="a wrapped model's checkpoint is loaded", zh="载入包装模型的检查点"), true("same(source, target)")),
+            Property(T(en="a bare model's checkpoint is loaded", zh="载入裸模型的检查点"), true("same(source, target)", inputs=_BARE)),
+            Property(T(en="another model's is refused", zh="拒绝其他模型的检查点"), fails("RuntimeError", inputs=_OTHER)),
+            Property(
+                T(en="the checkpoint has kept its names", zh="检查点的名字没有改变"), true("all(k.startswith('module.') for k in saved)")
+            ),
+        ),
+        hints=(
+            T(en="What does `load_state_dict` return here? Print it.", zh="这里 `load_state_dict` 返回什么？把它打印出来。"),
+            T(en="Every name of a wrapped model begins with `module.`.", zh="包装模型的每个名字都以 `module.` 开头。"),
+            T(
+                en="`name.removeprefix('module.')` leaves other names alone; stay strict.",
+                zh="`name.removeprefix('module.')` 不影响其他名字；保持 strict。",
+            ),
+        ),
+        right=(
+            "def load(model, saved):\n    model.load_state_dict({name.removeprefix('module.'): value for name, value in saved.items()})\n",
+            "def load(model, saved):\n    wrapped = all(name.startswith('module.') for name in saved)\n"
+            "    (nn.DataParallel(model) if wrapped else model).load_state_dict(saved)\n",
+        ),
+        wrong=(
+            "def load(model, saved):\n    model.load_state_dict(saved)\n",
+            "def load(model, saved):\n    nn.DataParallel(model).load_state_dict(saved)\n",
+            "def load(model, saved):\n    model.load_state_dict({name.removeprefix('module.'): value for name, value in saved.items()}, strict=False)\n",
+        ),
+    ),
+    Exercise(
+        key="19.3",
+        kind="write",
+        title=T(en="Average gradients", zh="平均梯度"),
+        task=T(
+            en="`replicas` are copies of one model, each with the gradients of the mean loss over its own piece; `sizes` says how many samples "
+            "each piece had. Afterwards every copy has the gradient of the mean over all samples, in memory of its own.",
+            zh="`replicas` 是同一模型的副本，各自有本块平均损失的梯度；`sizes` 是各块的样本数。之后每个副本都应有全部样本平均损失的梯度，且各占自己的内存。",
+        ),
+        given="def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n        pass\n",
+        inputs="sizes = [4, 4]\n" + _COPIES,
+        drive="average(replicas, sizes)",
+        properties=(
+            Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
+            Property(T(en="two equal pieces", zh="两块相等"), as_solved("[net.weight.grad for net in replicas]", "first.bias.grad")),
+            Property(
+                T(en="uneven pieces", zh="大小不等的块"),
+                as_solved("[net.weight.grad for net in replicas]", "first.bias.grad", inputs="sizes = [5, 2, 1]\n" + _COPIES),
+            ),
+            Property(
+                T(en="each gradient has its own memory", zh="各梯度有自己的内存"),
+                true("not shares(replicas[0].weight.grad, replicas[1].weight.grad)"),
+            ),
+            Property(T(en="the weights are unchanged", zh="权重没有改变"), unchanged("weight")),
+        ),
+        hints=(
+            T(
+                en="The gradient of a mean over all is the sum of the pieces' gradients, each weighted by its share.",
+                zh="总平均的梯度是各块梯度按份额加权之和。",
+            ),
+            T(en="A share is `size / sum(sizes)`.", zh="份额是 `size / sum(sizes)`。"),
+            T(
+                en="Compute the mean before any gradient is changed, then give each copy a `clone()`.",
+                zh="先算出平均，再修改梯度；给每个副本一个 `clone()`。",
+            ),
+        ),
+        right=(
+            "def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n"
+            "        mean = sum(p.grad * (n / sum(sizes)) for p, n in zip(together, sizes))\n"
+            "        for p in together:\n            p.grad = mean.clone()\n",
+            "def average(replicas, sizes):\n    shares = torch.tensor(sizes) / sum(sizes)\n"
+            "    for together in zip(*(net.parameters() for net in replicas)):\n"
+            "        mean = torch.stack([share * p.grad for p, share in zip(together, shares)]).sum(dim=0)\n"
+            "        for p in together:\n            p.grad.copy_(mean)\n",
+        ),
+        wrong=(
+            "def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n"
+            "        mean = sum(p.grad for p in together) / len(together)\n        for p in together:\n            p.grad = mean.clone()\n",
+            "def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n"
+            "        mean = sum(p.grad * (n / sum(sizes)) for p, n in zip(together, sizes))\n"
+            "        for p in together:\n            p.grad = mean\n",
+            "def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n"
+            "        for p in together:\n            p.grad = sum(p.grad * (n / sum(sizes)) for p, n in zip(together, sizes))\n",
+        ),
+    ),
+)
