@@ -77,7 +77,7 @@ def _folded(
             continue
         head = {
             "id": f"x{start}", "kind": "fold", "title": f"⟳ ×{fold['times'] - 1}", "sub": "", "w": 170.0, "h": TITLE + LINE + PAD,
-            "born": start, "line": facts.line(start), "storage": None, "counter": None, "saved": [], "count": len(inside),
+            "born": start, "line": facts.line(start), "storage": None, "counter": None, "saved": [], "count": len(inside), "until": end,
         }  # fmt: skip
         heads.append(head)
         groups.update((card["id"], head["id"]) for card in inside)

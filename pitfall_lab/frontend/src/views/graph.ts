@@ -24,6 +24,7 @@ interface Card {
   id: string;
   kind: "leaf" | "node" | "fold";
   count?: number;
+  until?: number;
   title: string;
   sub: string;
   output?: string | null;
@@ -194,6 +195,7 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Red
 function isNow(card: Card, model: Model, step: number): boolean {
   const event = model.trace.events[step];
   if (!event) return false;
+  if (card.until !== undefined) return card.born <= step && step < card.until;
   return event.effects.some(([path]) => path === `nodes.${card.id}` || path.startsWith(`nodes.${card.id}.`)) || event.results.includes(card.id) || event.error?.node === card.id;
 }
 
