@@ -35,7 +35,7 @@ EXERCISES = (
         inputs=_TABLE,
         properties=tuple(
             Property(
-                T(en=f"`{text}` holds so many bytes", zh=f"`{text}` 占用的字节数"),
+                T(en=f"the bytes that {text} holds", zh=f"{text} 占用的字节数"),
                 equal(f"held[{text!r}]", f"kept[{text!r}].untyped_storage().nbytes()", tell=False, seeds=(0,)),
             )
             for text in _KEPT
@@ -67,7 +67,7 @@ EXERCISES = (
             "net = nn.Linear(3, 1)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
             "batches = [(torch.randn(4, 3), torch.randn(4, 1)) for _ in range(5)]"
         ),
-        drive="history, mean = train(net, optimizer, batches)\nnumbers = [float(entry) for entry in history]\naverage = float(mean)",
+        drive="history, mean = train(net, optimizer, batches)\nnumbers = [torch.as_tensor(entry).item() for entry in history]\naverage = torch.as_tensor(mean).item()",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(T(en="the numbers are right", zh="数值正确"), as_solved("numbers", "average")),
