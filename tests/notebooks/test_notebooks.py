@@ -95,6 +95,17 @@ def test_links_lead_to_files_that_exist(name: str) -> None:
     assert not [target for target in targets if "://" in target], "a notebook needs no network"
 
 
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_chapter_leads_to_the_next(name: str) -> None:
+    last = [c for c in read(name).cells if c.cell_type == "markdown"][-1].source.splitlines()[-1]
+    following = [c.file for c in chapters.CHAPTERS if c.number == PLANNED[name].number + 1]
+    assert re.findall(r"\]\(([^)]+)\)", last) == [*following, "00-start-here.ipynb"]
+
+
+def test_the_start_leads_to_every_chapter() -> None:
+    assert {c.file for c in chapters.CHAPTERS} <= set(re.findall(r"\]\(([^)]+\.ipynb)\)", text("00-start-here.ipynb")))
+
+
 def shown_claims(book: Any) -> list[str]:
     """Return the ids of the claims that a notebook shows and runs, in order."""
     return chapters.SHOWN.findall("\n".join(c.source for c in code(book)))
