@@ -511,6 +511,8 @@ def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTe
     parts = _all_tensors(tensors)
     check_history(e, *parts)
     at = wrap_dim(dim, parts[0].ndim + 1)
+    if any(map(is_channels_last, parts)):
+        raise Unmodelled("the layout of stacked pictures that are channels_last")
     for k, p in enumerate(parts):
         if p.shape != parts[0].shape:
             text = f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at entry 0 and {list(p.shape)} at entry {k}"
