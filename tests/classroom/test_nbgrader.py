@@ -37,7 +37,9 @@ def nbgrader(folder: Path, *words: str) -> None:
     home = folder.parent / "home"
     home.mkdir(exist_ok=True)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    variables = {**os.environ, "HOME": str(home), "IPYTHONDIR": str(home / "ipython"), "PYTHONPATH": path}
+    # nbgrader starts the program alembic, which lies beside this Python
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    variables = {**os.environ, "HOME": str(home), "IPYTHONDIR": str(home / "ipython"), "PYTHONPATH": path, "PATH": programs}
     done = subprocess.run([sys.executable, "-W", "ignore", *words], cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
