@@ -19,6 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     skip = pytest.mark.skip(reason=f"grading needs {' and '.join(lacks)}, which this machine does not have")
     for item in items:
-        graded = item.path.name in BEHIND_A_FENCE or (item.path.name == "test_command.py" and "folder" in getattr(item, "fixturenames", ()))
-        if item.path.parent == FOLDER and graded:
+        named = item.name == "test_the_commands_of_the_page_work" or "folder" in getattr(item, "fixturenames", ())
+        if item.path.parent == FOLDER and (item.path.name in BEHIND_A_FENCE or (item.path.name == "test_command.py" and named)):
             item.add_marker(skip)
