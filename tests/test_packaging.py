@@ -210,7 +210,7 @@ def test_an_installed_package_checks_and_shows_a_program(installed: Installed) -
     (installed.folder / "mine.py").write_bytes((ROOT / "tests" / "programs" / "error_saved_output.py").read_bytes())
     checked = installed.run("check", "mine.py", "--json")
     assert checked.returncode == 1, checked.stderr
-    assert json.loads(checked.stdout)["findings"][0]["name"] == "saved-tensor-overwritten"
+    assert json.loads(checked.stdout)["findings"][0]["name"] == "inplace-activation-or-residual"
     shown = installed.run("show", "mine.py", "-o", "page.html")
     assert shown.returncode == 0, shown.stderr
     assert "sigmoid" in (installed.folder / "page.html").read_text(encoding="utf-8")
