@@ -700,7 +700,10 @@ def resized(w: Writer) -> None:
     if not plain:
         return
     x = plain[w.digit(len(plain))]
-    w.write(w.one_of(f"{x}.resize_({min(w.names[x].numel(), 2)})", f"{x}.resize_({x}.shape)", f"{x}.resize_(0)", f"{x}.set_({plain[w.digit(len(plain))]})", f"{x}.set_()", f"{x}.set_({x}.clone())"))
+    sized = [f"{x}.resize_({min(w.names[x].numel(), 2)})", f"{x}.resize_({x}.shape)", f"{x}.resize_(0)"]
+    # Where a tensor is set on memory that an array or a view looks at, which of them a later write is laid to depends on addresses.
+    given = [] if w.vocabulary == "core" else [f"{x}.set_({plain[w.digit(len(plain))]})", f"{x}.set_()", f"{x}.set_({x}.clone())"]
+    w.write(w.one_of(*sized, *given))
 
 
 def unmodelled(w: Writer) -> None:

@@ -80,7 +80,7 @@ class Term:
         """The dimensions in another order."""
         return self.method("permute", *(int(d) for d in order))
 
-    def astype(self, dtype: Any) -> Term:
+    def astype(self, dtype: Any, copy: bool = True) -> Term:
         """The elements as another type."""
         return self.method("to", from_numpy(np.dtype(dtype)))
 
