@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -145,8 +147,14 @@ def compare(sample: str, variant: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("name", SAMPLES)
+def chosen() -> list[tuple[str, str]]:
+    """Which variants of which entries are run: five of the ten, others for each entry; ``PITFALL_ALL_VARIANTS=1`` runs all."""
+    kinds = list(VARIANTS)
+    every = bool(os.environ.get("PITFALL_ALL_VARIANTS"))
+    return [(name, kind) for name in SAMPLES for n, kind in enumerate(kinds) if every or (n + crc32(name.encode())) % 2 == 0]
+
+
+@pytest.mark.parametrize(("name", "variant"), chosen())
 def test_the_entry_agrees_with_torch_on_other_operands_or_declines(name: str, variant: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
