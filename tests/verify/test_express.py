@@ -7,6 +7,7 @@ import gc
 import io
 import random
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,15 @@ def recorded(source: str, *, lane: bool) -> tuple[Trace, int]:
     failed = None
     gc.collect()
     return trace, len(session._lockstep._writer.row_steps)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_our_garbage() -> Iterator[None]:
+    """The collector runs three times a test: it need not look at what thousands of other tests have left."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
