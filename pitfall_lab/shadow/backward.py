@@ -1,7 +1,7 @@
 """The backward pass: newest node first, gradients summed where paths meet, leaves filled as soon as they are ready.
 
-Source in torch: ``torch/csrc/autograd/engine.cpp`` (``compute_dependencies``, ``evaluate_function``), ``input_buffer.cpp`` and
-``functions/accumulate_grad.h``. It is iterative, as torch's is: a chain of 100,000 operations needs no deep stack.
+Source in torch: ``torch/csrc/autograd/engine.cpp`` (``compute_dependencies``, ``evaluate_function``). It is iterative,
+as torch's is: a chain of 100,000 operations needs no deep stack.
 """
 
 from __future__ import annotations
@@ -15,109 +15,15 @@ import numpy as np
 
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
-from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.graph import Edge, Graph, Meta, Node, Saved, Vjp, Written, unpack
+from pitfall_lab.shadow.gradient import Gradient, Held, as_tensor, fresh, is_permuted, memory, plus, sum_to
+from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, Vjp, Written, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
-from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
+from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
-
-
-class Held:
-    """The memory of a gradient: who holds it, and the counter and storage it will have when it becomes a ``.grad``.
-
-    In torch: the reference count of the gradient's own tensor (``input_buffer.cpp``, ``functions/accumulate_grad.h``).
-    """
-
-    __slots__ = ("counter", "holders", "storage")
-
-    def __init__(self, version: int = 0) -> None:
-        self.holders = 0
-        self.counter = Counter(version)
-        self.storage: Storage | None = None
-
-
-class Gradient:
-    """A gradient on its way. ``array`` is None when unknown.
-
-    torch adds in place into a gradient that nobody else holds, and the learner can see that in ``.grad._version``; so the
-    holders of its memory are counted, views (the gradient of a transpose, of a sum) included.
-    """
-
-    __slots__ = ("array", "held", "holders", "loose", "shape", "tensor")
-
-    def __init__(self, array: np.ndarray | None, shape: Shape, held: Held | None = None, tensor: ShadowTensor | None = None) -> None:
-        self.array = array
-        self.shape = shape
-        self.tensor = tensor
-        """The tensor that this is, when somebody outside has it: what the caller gave, or with ``create_graph`` every gradient."""
-        self.held = held or Held()
-        self.holders = 0
-        self.loose = False
-        """It was computed from transposed arrays: how torch's kernels lay it out, and so whether ``.grad`` is a copy, is not modelled."""
-
-    def hold(self, by: int = 1) -> None:
-        """Somebody keeps this (or, with -1, lets go)."""
-        self.holders += by
-        self.held.holders += by
-
-    def plus(self, other: Gradient) -> Gradient:
-        """The sum, in place where torch adds in place."""
-        array = None if self.array is None or other.array is None else _sum(self.array, other.array)
-        # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it is never alone.
-        total = Gradient(array, self.shape)
-        if self.held.holders <= 1 and (self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))):
-            self.held.counter.version += 1
-            total.held = self.held
-        total.loose = self.loose or other.loose
-        return total
-
-
-def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``a + b``, laid out like ``a``; of two contiguous arrays it has plain strides, also where a dimension of size 1 had others."""
-    if all(is_contiguous(x.shape, element_strides(x)) for x in (a, b)):
-        total = np.empty(a.shape, a.dtype)
-        np.add(a, b, out=total)
-        return total
-    if dense_array(a) and a.shape == b.shape:
-        total = np.empty_like(a, order="K")
-        np.add(a, b, out=total)
-        return total
-    return np.asarray(a + b)
-
-
-def memory(array: np.ndarray) -> np.ndarray:
-    """The array that owns the memory."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
-
-
-def dense_array(array: np.ndarray) -> bool:
-    """Whether the array's elements lie next to each other, each at its own address."""
-    return is_dense(array.shape, element_strides(array))
-
-
-def is_permuted(array: Any) -> bool:
-    """Whether an array does not lie row by row, or has a dimension of size 1 with a stride of its own."""
-    if not isinstance(array, np.ndarray) or array.ndim < 2:
-        return False
-    plain = contiguous_strides(array.shape)
-    strides = element_strides(array)
-    if strides == plain:
-        return False
-    if any(n == 1 and s not in {0, p} for n, s, p in zip(array.shape, strides, plain, strict=True)):
-        return True
-    long = [s for n, s in zip(array.shape, strides, strict=True) if n != 1 and s]
-    return long != sorted(long, reverse=True)
-
-
-def element_strides(array: np.ndarray) -> Shape:
-    """The strides of an array, in elements."""
-    return tuple(s // array.itemsize for s in array.strides)
 
 
 class ReadyQueue:
@@ -494,7 +400,7 @@ class Pass:
 
     def retain(self, tensor: ShadowTensor, gradient: Gradient) -> None:
         """What ``retain_grad`` does: a copy, or a new sum."""
-        array = gradient.array if tensor.gradient is None else _plus(tensor.gradient.window(), gradient.array)
+        array = gradient.array if tensor.gradient is None else plus(tensor.gradient.window(), gradient.array)
         tensor.gradient = fresh(tensor, array)
 
     # -- leaves
@@ -510,7 +416,7 @@ class Pass:
         if held is None or self.engine.policy.backward_overwrites_grad:
             leaf.gradient = as_tensor(self.engine, leaf, gradient)
         else:
-            self.engine.write(held, _plus(held.window(), gradient.array))
+            self.engine.write(held, plus(held.window(), gradient.array))
             self.engine.graph.bump(held.counter)
         self.after(leaf)
 
@@ -604,103 +510,6 @@ def meta_of(edge: Edge) -> Meta | None:
     return node.outputs[index] if index < len(node.outputs) else ((), node.leaf.dtype if node.leaf else _FLOAT)
 
 
-def _plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
-    return None if a is None or b is None else a + b
-
-
-def sum_to(g: Any, shape: Shape) -> Any:
-    """Undo broadcasting: sum over the dimensions that were added or stretched (``aten/src/ATen/ExpandUtils.h``)."""
-    if g.shape == shape:
-        return g
-    extra = g.ndim - len(shape)
-    if extra < 0:
-        return np.broadcast_to(g, shape)
-    if not shape:
-        return g.sum()
-    axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1))
-    if not axes:
-        return g.reshape(shape) if extra else g
-    if not isinstance(g, np.ndarray):  # a gradient with a history of its own (create_graph)
-        return g.sum(axis=axes, keepdims=True).reshape(shape)
-    # torch makes room for a sum before it adds, in row-major order; NumPy would lay it out like ``g``.
-    total = np.empty(tuple(1 if axis in axes else n for axis, n in enumerate(g.shape)), g.dtype)
-    g.sum(axis=axes, keepdims=True, out=total)
-    return total.reshape(shape) if extra else total
-
-
-def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowTensor:
-    """``.grad``: laid out like the leaf; stolen (the very memory) when nobody else holds it, else copied."""
-    dense = is_dense(leaf.shape, leaf.stride)
-    stride = leaf.stride if dense else contiguous_strides(leaf.shape)
-    array = gradient.array
-    if gradient.holders <= 1 and (array is None or _same_layout(array, leaf, stride)):
-        storage, offset = stolen(gradient, leaf.dtype)
-        own = stride if gradient.array is None or not leaf.numel else element_strides(gradient.array)
-        result = ShadowTensor(leaf.graph, storage, leaf.shape, own, offset, leaf.dtype, gradient.held.counter)
-    else:
-        # The copy is made by writing into fresh memory, which counts as a change.
-        storage = Storage(leaf.numel, leaf.dtype)
-        result = ShadowTensor(leaf.graph, storage, leaf.shape, stride, 0, leaf.dtype, Counter(int(dense)))
-        if array is not None:
-            storage.data = np.empty(leaf.numel, array.dtype)
-            target = result.window()
-            if leaf.numel and target is not None:
-                target[...] = array
-    result.loose = (gradient.loose or array is None) and gradient.holders <= 1
-    engine.graph.gradients.add(result)
-    return result
-
-
-def fresh(tensor: ShadowTensor, array: np.ndarray | None) -> ShadowTensor:
-    """``retain_grad``'s own copy of a gradient."""
-    stride = element_strides(array) if array is not None and dense_array(array) else contiguous_strides(tensor.shape)
-    result = ShadowTensor(tensor.graph, Storage(tensor.numel, tensor.dtype), tensor.shape, stride, 0, tensor.dtype, Counter())
-    if array is not None:
-        result.storage.data = np.empty(tensor.numel, array.dtype)
-        target = result.window()
-        if tensor.numel and target is not None:
-            target[...] = array
-    return result
-
-
-def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
-    """The gradient as a tensor, on the very memory that becomes ``.grad`` if nobody keeps it."""
-    assert gradient.array is not None
-    storage, offset = stolen(gradient, dtype)
-    made = not gradient.array.size and gradient.array.flags.owndata  # NumPy's strides say nothing of an array without elements
-    stride = contiguous_strides(gradient.shape) if made else element_strides(gradient.array)
-    return ShadowTensor(graph, storage, gradient.shape, stride, offset, dtype, gradient.held.counter)
-
-
-def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
-    """The gradient's memory as a storage; pieces of one gradient (of a cat, say) share it."""
-    held, array = gradient.held, gradient.array
-    if array is None:
-        return Storage(math.prod(gradient.shape), dtype), 0
-    whole = memory(array)
-    if whole.dtype != array.dtype or not dense_array(whole):
-        whole = array = gradient.array = array.copy(order="K")
-    if held.storage is None:
-        flat = in_memory_order(whole)
-        held.storage = Storage(whole.size, dtype, data=flat if whole.flags.writeable else flat.copy())
-    return held.storage, (array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // array.itemsize
-
-
-def in_memory_order(array: np.ndarray) -> np.ndarray:
-    """The elements of a dense array as they lie in memory, flat, without a copy."""
-    return array.transpose(sorted(range(array.ndim), key=lambda d: -array.strides[d])).reshape(-1)
-
-
-def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
-    if not array.size:
-        return array.flags.owndata  # an expanded gradient of nothing is copied all the same; NumPy's strides say nothing here
-    own = element_strides(array)
-    if is_dense(leaf.shape, leaf.stride):
-        # A stride of 0 betrays an expanded gradient, also where the dimension has one element only: torch copies that.
-        return all(a != 0 if n == 1 else a == b for n, a, b in zip(leaf.shape, own, stride, strict=True))
-    return is_contiguous(leaf.shape, own)
-
-
 # -- harm
 
 
@@ -724,7 +533,7 @@ def compare(before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, c
         if gradient.array is not None and meant is not None and np.array_equal(gradient.array, meant, equal_nan=True):
             continue
         start = before.get(key)
-        torch = gradient.array if start is None else _plus(start, gradient.array)
-        wanted = meant if start is None else _plus(start, meant)
+        torch = gradient.array if start is None else plus(start, gradient.array)
+        wanted = meant if start is None else plus(start, meant)
         harms.append(Harm(leaf, torch, wanted, tuple(causes)))
     return harms

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pitfall_lab.shadow.errors import ShadowError
+from pitfall_lab.shadow.gradient import element_strides, in_memory
 
 if TYPE_CHECKING:
-    from pitfall_lab.shadow.backward import Gradient, Pass
+    from pitfall_lab.shadow.backward import Pass
     from pitfall_lab.shadow.dtypes import DType
     from pitfall_lab.shadow.engine import Applied, Engine
+    from pitfall_lab.shadow.gradient import Gradient
     from pitfall_lab.shadow.graph import Node
     from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -92,8 +94,6 @@ class Suspended:
 
     def recognise(self, array: np.ndarray, dtype: DType) -> ShadowTensor | None:
         """The tensor that stands for a gradient in the hands of the program's code: one of this stop's, with these numbers."""
-        from pitfall_lab.shadow.backward import element_strides, in_memory
-
         for gradient in self.stop.given if self.stop is not None else ():
             if gradient is None or gradient.tensor is not None or gradient.array is None or gradient.array.dtype != array.dtype:
                 continue

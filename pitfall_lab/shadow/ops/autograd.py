@@ -12,9 +12,10 @@ from weakref import ref
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.backward import Gradient, Pass, compare, in_memory, wrongly_read
+from pitfall_lab.shadow.backward import Pass, compare, wrongly_read
 from pitfall_lab.shadow.engine import Engine, Harm
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.gradient import Gradient, in_memory
 from pitfall_lab.shadow.graph import Edge
 from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass

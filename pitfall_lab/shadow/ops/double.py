@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.backward import Gradient, Pass, meta_of, sum_to
+from pitfall_lab.shadow.backward import Pass, meta_of
 from pitfall_lab.shadow.dtypes import from_numpy
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.gradient import Gradient, sum_to
 from pitfall_lab.shadow.graph import Meta, Node, Saved
 from pitfall_lab.shadow.ops.kit import Keep, Rule, new, pointwise, pure, put_back
 from pitfall_lab.shadow.ops.registry import ENTRIES

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.backward import sum_to
 from pitfall_lab.shadow.dtypes import BOOL, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.gradient import sum_to
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import creation, views
 from pitfall_lab.shadow.ops.kit import (

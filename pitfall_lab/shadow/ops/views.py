@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.backward import sum_to
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.gradient import sum_to
 from pitfall_lab.shadow.graph import Vjp, Written, positions
 from pitfall_lab.shadow.ops.kit import (
     Rule,
