@@ -46,6 +46,7 @@ def _moves() -> tuple[Move, ...]:
         ("w", "w.sum().backward()"), ("h", "h.sum().backward()"), ("h", "h.backward()"), ("h", "h.detach().add_(1)"),
         ("h", "h.requires_grad = False"), ("opt", "opt.step()"), ("opt", "opt.zero_grad()"),
         ("layer", "layer.scale = torch.ones(1, requires_grad=True)\nn = len(list(layer.parameters()))"), ("h", "g = h.grad"),
+        ("x", "same = id(x) == id(x.detach())"),
     ]  # fmt: skip
     moves = [Move((uses,) if uses else (), makes, f"{makes} = {text}") for uses, makes, text in made]
     return (*moves, *(Move((uses,), "", text) for uses, text in done))

@@ -158,6 +158,26 @@ def clone_cuts_graph(policy: Policy) -> Policy:
 
 
 @misconception(
+    belief=T(en="I think id() tells whether two tensors share memory.", zh="我以为 id() 能说明两个张量是否共享内存。"),
+    tempting=T(
+        en="In CPython id() is an address, and the same id does mean the same memory.",
+        zh="在 CPython 中 id() 就是地址，而且 id 相同确实意味着内存相同。",
+    ),
+    fact=T(
+        en="id() names the Python object. A view is another object on the same memory; untyped_storage().data_ptr() tells the memory.",
+        zh="id() 标识的是 Python 对象。视图是同一内存上的另一个对象；说明内存的是 untyped_storage().data_ptr()。",
+    ),
+    check=(
+        "x = torch.arange(4.)\ny = x[1:]\nassert id(x) != id(y)\n"
+        "assert x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()"
+    ),
+)
+def id_tells_memory(policy: Policy) -> Policy:
+    """Article 1, section 2, compares instances by their id."""
+    return replace(policy, id_tells_memory=True)
+
+
+@misconception(
     belief=T(en="I think y += x makes a new tensor, like y = y + x.", zh="我以为 y += x 和 y = y + x 一样，会产生新的张量。"),
     tempting=T(en="For Python numbers and strings the two are the same.", zh="对 Python 的数和字符串，两者是一样的。"),
     fact=T(
@@ -538,6 +558,29 @@ def tensor_attributes_are_parameters(policy: Policy) -> Policy:
 def integer_division_stays_integer(policy: Policy) -> Policy:
     """Article 0, section 2.2.2, makes tensors of whole numbers."""
     return replace(policy, integer_division_stays_integer=True)
+
+
+@misconception(
+    belief=T(
+        en="I think zero_grad() belongs inside the accumulation loop: it clears only what step() has used.",
+        zh="我以为 zero_grad() 应放在累积循环里：它只清除 step() 用过的梯度。",
+    ),
+    tempting=T(
+        en="In the ordinary loop it stands before every backward(), and there it clears just that.",
+        zh="在普通的训练循环里，它就在每次 backward() 之前，那时清除的恰好就是这些。",
+    ),
+    fact=T(
+        en="zero_grad() drops every gradient at once, used or not: inside the loop only the last backward() reaches step().",
+        zh="zero_grad() 会立即丢弃所有梯度，不论用过没有：放在循环里，只有最后一次 backward() 能到达 step()。",
+    ),
+    check=(
+        "w = torch.zeros(1, requires_grad=True)\nopt = torch.optim.SGD([w], lr=1.0)\n"
+        "for slope in (1, 2):\n    opt.zero_grad()\n    (w * slope).sum().backward()\nopt.step()\nassert w.item() == -2"
+    ),
+)
+def zero_grad_spares_unused(policy: Policy) -> Policy:
+    """Articles 2 and 3 reset "at the start of each iteration" and accumulate over iterations."""
+    return replace(policy, zero_grad_spares_unused=True)
 
 
 @misconception(

@@ -28,7 +28,8 @@ QUIZ: dict[str, str] = {
         "a *= 2\nt.add_(1)\nprint(t.tolist(), u.tolist(), chosen.tolist(), flat.tolist(), wide.tolist())"
     ),
     "two ways to add": (
-        "x = torch.ones(2, 2)\ny = z = x\ny += 1\nz = z + 1\nrow = x.t().reshape(4)\nrow[1] = 7\nprint(x.tolist(), x._version)"
+        "x = torch.ones(2, 2)\ny = z = x\ny += 1\nz = z + 1\nrow = x.t().reshape(4)\nrow[1] = 7\n"
+        "print(x.tolist(), x._version, id(x) == id(x.t()))"
     ),
     "what is counted": (
         "x = torch.ones(2)\nfor other in (x[:1], x.detach(), x.data):\n    other.add_(1)\n    print(x._version)\n"
@@ -36,7 +37,8 @@ QUIZ: dict[str, str] = {
     ),
     "three backwards": (
         _LEAF + "opt = torch.optim.SGD([x], lr=0.0)\nh = x.clone() * 2\nh.sum().backward()\nx.sum().backward()\nprint(x.grad, h.grad)\n"
-        "opt.step()\nx.sum().backward()\nprint(x.grad)\nwith torch.no_grad():\n    pass\nprint(x.grad)\nopt.zero_grad()\nprint(x.grad)"
+        "opt.step()\nx.sum().backward()\nprint(x.grad)\nwith torch.no_grad():\n    pass\nprint(x.grad)\nopt.zero_grad()\nprint(x.grad)\n"
+        "x.sum().backward()\nopt.zero_grad()\nprint(x.grad)"
     ),
     "what is refused": (
         _LEAF + "def attempt(action):\n    try:\n        action()\n        return True\n    except RuntimeError:\n        return False\n"

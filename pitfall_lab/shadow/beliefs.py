@@ -77,6 +77,9 @@ BELIEFS: dict[str, Belief] = {
         T(en="x.to(dtype) always gives me new memory.", zh="x.to(dtype) 总会给我新的内存。"), "x = torch.ones(2)\ny = x.to(torch.float32)\ny += 1\nprint(x.tolist())"),
     "index_shares_memory": Belief(
         T(en="Indexing with a list or a mask shares memory too.", zh="用列表或掩码索引也共享内存。"), "x = torch.ones(3)\ny = x[[0, 2]]\ny += 1\nprint(x.tolist())"),
+    "id_tells_memory": Belief(
+        T(en="id() tells whether two tensors share memory.", zh="id() 能说明两个张量是否共享内存。"),
+        "x = torch.ones(2)\ny = x.view(2)\nprint(id(x) == id(y), x is y)"),
     "augmented_assignment_rebinds": Belief(
         T(en="y += x makes a new tensor, like y = y + x.", zh="y += x 和 y = y + x 一样，产生新的张量。"), "x = torch.ones(2)\ny = x\ny += 1\nprint(x.tolist())"),
     "assignment_writes_in_place": Belief(
@@ -94,6 +97,10 @@ BELIEFS: dict[str, Belief] = {
     "zero_grad_leaves_zeros": Belief(
         T(en="zero_grad() fills the gradients with zeros.", zh="zero_grad() 把梯度填成零。"),
         LEAF + "x.sum().backward()\ntorch.optim.SGD([x], lr=0.1).zero_grad()\nprint(x.grad)"),
+    "zero_grad_spares_unused": Belief(
+        T(en="zero_grad() belongs inside the accumulation loop: it clears only what step() has used.",
+          zh="zero_grad() 应放在累积循环里：它只清除 step() 用过的梯度。"),
+        LEAF + "opt = torch.optim.SGD([x], lr=1.0)\nfor slope in (1.0, 2.0):\n    opt.zero_grad()\n    (x * slope).sum().backward()\nprint(x.grad.tolist())"),
     "step_clears_grads": Belief(
         T(en="An optimizer's step() starts the next gradients afresh.", zh="优化器的 step() 会让下一次梯度重新开始。"),
         LEAF + "opt = torch.optim.SGD([x], lr=0.0)\nfor _ in range(2):\n    x.sum().backward()\n    opt.step()\n    print(x.grad)"),

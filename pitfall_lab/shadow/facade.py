@@ -219,6 +219,8 @@ class Tensor:
     """A facade over one shadow tensor."""
 
     shadow: ShadowTensor
+    stepped = False
+    """Whether an optimizer has used the gradient (for one belief about ``zero_grad``)."""
     __array_priority__ = 1000
 
     def __init__(self, data: Any = ()) -> None:
@@ -443,6 +445,17 @@ def address(storage: Storage) -> int:
     if not storage.size:
         return 0
     return id(storage) if storage.data is None else int(storage.data.__array_interface__["data"][0])
+
+
+def id_of_memory(value: Any) -> int:
+    """What ``id()`` tells those who take it for the memory: where a tensor or an array has its numbers."""
+    place = address(value.shadow.storage) if isinstance(value, Tensor) else 0
+    return place or (value.__array_interface__["data"][0] if isinstance(value, np.ndarray) else id(value))
+
+
+def takes_zero_grad(p: Tensor) -> bool:
+    """Whether ``zero_grad()`` has something to clear in a parameter (one belief: only what a step has used)."""
+    return p.shadow.gradient is not None and (p.stepped or not _engine.policy.zero_grad_spares_unused)
 
 
 class _Memory:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.errors import ShadowError
-from pitfall_lab.shadow.facade import Parameter, Tensor, engine, no_grad, raise_as_torch
+from pitfall_lab.shadow.facade import Parameter, Tensor, engine, no_grad, raise_as_torch, takes_zero_grad
 from pitfall_lab.shadow.policy import Policy
 
 
@@ -179,8 +179,9 @@ class Module:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop (or zero) all gradients."""
         for p in self.parameters():
-            if p.shadow.gradient is None:
+            if not takes_zero_grad(p):
                 continue
+            p.stepped = False
             if set_to_none and not policy().zero_grad_leaves_zeros:
                 p.grad = None
             else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from pitfall_lab.shadow.facade import Tensor, call, enable_grad, engine, set_grad_enabled
+from pitfall_lab.shadow.facade import Tensor, call, enable_grad, engine, set_grad_enabled, takes_zero_grad
 
 State = dict[str, Any]
 Group = dict[str, Any]
@@ -56,8 +56,9 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop (or zero in place) all gradients."""
         for p in (p for group in self.param_groups for p in group["params"]):
-            if p.shadow.gradient is None:
+            if not takes_zero_grad(p):
                 continue
+            p.stepped = False
             if set_to_none and not engine().policy.zero_grad_leaves_zeros:
                 p.grad = None
             else:
@@ -76,6 +77,7 @@ class Optimizer:
                 for p in group["params"]:
                     if p.shadow.gradient is not None:
                         self._advance(p, group)
+                        p.stepped = True
         if engine().policy.step_clears_grads:
             self.zero_grad()
         return loss

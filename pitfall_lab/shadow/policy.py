@@ -50,6 +50,8 @@ class Policy:
     """``to``, ``float``, ``type_as`` and the like give new memory, also when nothing has to be converted."""
     index_shares_memory: bool = False
     """List, mask and LongTensor indexing give views."""
+    id_tells_memory: bool = False
+    """``id()`` is the same for tensors on the same memory, and so ``is`` holds for them."""
     augmented_assignment_rebinds: bool = False
     """``y += x`` makes a new tensor and binds ``y`` to it."""
     assignment_writes_in_place: bool = False
@@ -66,6 +68,8 @@ class Policy:
     """``.grad`` holds the last gradient, not the sum."""
     zero_grad_leaves_zeros: bool = False
     """``zero_grad()`` fills ``.grad`` with zeros."""
+    zero_grad_spares_unused: bool = False
+    """``zero_grad()`` clears only what an optimizer's ``step()`` has used."""
     step_clears_grads: bool = False
     """An optimizer's ``step()`` starts the next gradients afresh."""
     graph_survives_backward: bool = False

@@ -27,6 +27,19 @@ class _InPlace(ast.NodeTransformer):
         return node
 
 
+class _ById(ast.NodeTransformer):
+    """``a is b`` becomes ``id(a) == id(b)``, which may mean something else to those who take ``id()`` for the memory."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Rewrite a comparison of two objects."""
+        self.generic_visit(node)
+        same = {ast.Is: ast.Eq, ast.IsNot: ast.NotEq}.get(type(node.ops[0])) if len(node.ops) == 1 else None
+        if same is None:
+            return node
+        sides: list[ast.expr] = [ast.Call(ast.Name("id", ast.Load()), [side], []) for side in (node.left, node.comparators[0])]
+        return ast.copy_location(ast.Compare(sides[0], [same()], sides[1:]), node)
+
+
 def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[dict[str, Any], BaseException | None, str]:
     r"""Run ``source`` in the world of ``policy``; returns its names, the exception that ended it (or None) and what it printed.
 
@@ -36,12 +49,14 @@ def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[
     >>> run("import torch\nx = torch.ones(2)\ny = x\ny += 1\nprint(x)", Policy(augmented_assignment_rebinds=True))[2]
     'tensor([1., 1.])\n'
     """
-    from pitfall_lab.shadow import torch
+    from pitfall_lab.shadow import facade, torch
 
     torch.reset(policy)
     tree = ast.parse(source, name)
     if policy.assignment_writes_in_place:
         tree = ast.fix_missing_locations(_InPlace().visit(tree))
+    if policy.id_tells_memory:
+        tree = ast.fix_missing_locations(_ById().visit(tree))
     stand_ins: dict[str, ModuleType] = torch.modules()
     real_import = builtins.__import__
 
@@ -58,7 +73,8 @@ def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[
             return stand_ins[module if fromlist else "torch"]
         return real_import(module, globals, locals, fromlist, level)
 
-    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": {**vars(builtins), "__import__": import_}}
+    replaced: dict[str, Any] = {"__import__": import_} | ({"id": facade.id_of_memory} if policy.id_tells_memory else {})
+    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": {**vars(builtins), **replaced}}
     printed = io.StringIO()
     error: BaseException | None = None
     with contextlib.redirect_stdout(printed):
