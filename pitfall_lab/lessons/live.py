@@ -7,6 +7,7 @@ afterwards: showing a claim must not change the numbers that the learner's next 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import linecache
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pitfall_lab.shadow.running import After, step
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,10 @@ class Ran:
     """Line of the program that was running when the exception left it, from 1."""
 
 
-def execute(source: str, name: str = "<lesson>") -> Ran:
+def execute(source: str, name: str = "<lesson>", after: After | None = None) -> Ran:
     r"""Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer.
+
+    ``after`` is told, behind each statement of the program's own level: its last line, the names, what has been printed.
 
     >>> execute("print(6 * 7)").printed
     '42\n'
@@ -46,7 +51,7 @@ def execute(source: str, name: str = "<lesson>") -> Ran:
     with undisturbed(source), contextlib.redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            exec(compile(source, name, "exec"), namespace)  # noqa: S102 - running the lesson's program is the purpose
+            step(ast.parse(source, name), name, namespace, after and (lambda line: after(line, namespace, printed.getvalue())))
         except Exception as caught:
             error = caught
     return Ran(namespace, printed.getvalue(), error, failing_line(error, name))

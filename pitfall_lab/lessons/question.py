@@ -1,7 +1,8 @@
 """A question about a program: what happens, and because of which fact. Every answer is computed, none is keyed by hand.
 
 The right answer is what the real torch does. The wrong ones are what the misconceptions' policies predict for this very
-program. A fact is a *reason* when a world without it would end differently; other true facts stand beside it as
+program and, where these are few, what it would give without one of its statements or calls: the answer of somebody who
+overlooked it. A fact is a *reason* when a world without it would end differently; other true facts stand beside it as
 distractors.
 
 Kinds of questions (``ask`` is an expression of the program's names):
@@ -23,13 +24,13 @@ import hashlib
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from pitfall_lab import shadow
 from pitfall_lab.lessons import worlds
-from pitfall_lab.lessons.live import execute, failing_line
+from pitfall_lab.lessons.live import Ran, execute, failing_line
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
 from pitfall_lab.lessons.separation import programs
 from pitfall_lab.lessons.worlds import say
@@ -40,6 +41,10 @@ KINDS: tuple[Kind, ...] = ("value", "shape", "gradient", "version", "line", "cha
 MOST_CHOICES = 5
 MOST_REASONS = 4
 MOST_CELLS = 24
+ENOUGH_WRONG = 2
+"""With so many answers of beliefs, none is computed by leaving statements out."""
+MOST_CAME = 4
+MOST_LETTERS = 60
 A = TypeVar("A")
 _EXPRESSIONS: dict[Kind, str] = {
     "value": "{0}",
@@ -70,13 +75,25 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Slip:
+    """What somebody overlooked: the statement in ``line``, or only the ``call`` of a method in it."""
+
+    line: int
+    call: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer: its text, whether torch agrees, and the misconceptions that predict it; ``line`` when it is a line of the program."""
+    """One answer: its text, whether torch agrees, and the misconceptions that predict it; ``line`` when it is a line of the program.
+
+    ``without``: what has to be left out of the program to give this answer.
+    """
 
     text: T
     right: bool
     beliefs: tuple[Misconception, ...] = ()
     line: int | None = None
+    without: Slip | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +106,33 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A wrong answer (the indices of its choices) that misconceptions predict.
+    """A wrong answer (the indices of its choices) that misconceptions predict, or that comes of overlooking something.
 
-    ``parting`` is where the world of the only belief leaves torch's; ``separating`` is a program that tells several apart.
+    ``parting`` is where the world of the only belief leaves torch's; ``separating`` is a program that tells several apart. Up to line
+    ``until`` torch does what was predicted; that line is the first that does something else (``None``: only the end shows it).
     """
 
     marks: frozenset[int]
-    beliefs: tuple[Misconception, ...]
+    beliefs: tuple[Misconception, ...] = ()
     parting: worlds.Parting | None = None
     separating: str | None = None
+    until: int | None = None
+    without: Slip | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What came of the statement that ends in ``line``, on the real torch."""
+
+    line: int
+    came: tuple[T, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A program, what is asked about it, the answers in a fixed order, the reasons likewise, and torch's own message.
 
-    ``columns`` is the width of the grid when the choices are a tensor's cells, else 0.
+    ``columns`` is the width of the grid when the choices are a tensor's cells, else 0. ``story`` is what is revealed afterwards.
     """
 
     program: str
@@ -115,6 +143,7 @@ class Question:
     kind: Kind = "value"
     predictions: tuple[Prediction, ...] = ()
     columns: int = 0
+    story: tuple[Step, ...] = ()
 
     @property
     def answer(self) -> Choice:
@@ -143,22 +172,28 @@ def pose(program: str, ask: str = "None", because: bool = True, beliefs: Iterabl
         return _changes(program, ask, held, because)
     asked = ask if kind == "value" or ask.isidentifier() else f"({ask})"
     expression, label = (_EXPRESSIONS[kind].format(asked), _LABELS[kind].format(asked)) if kind != "line" else ("None", "")
-    actual, message, names = _torch_outcome(program, expression)
+    ran = execute(program, worlds.NAME)
+    actual = _torch_outcome(ran, expression)
     predicted = _predictions(program, expression, actual, held)
     if kind == "line":
         choices = _lines(program, actual, predicted)
     else:
-        choices = _choices(program, label, actual, predicted, _others(kind, actual, names))
+        wrong = set(predicted.values())
+        slips = itertools.islice(_slips(program, expression, actual, wrong), max(0, ENOUGH_WRONG - len(wrong)))
+        near: dict[Outcome, Slip | None] = dict(slips)
+        choices = _choices(program, label, actual, predicted, near | _others(kind, actual, {} if ran.error else ran.namespace, near))
     fitting = _fitting(program, [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs])
-    return Question(program, ask, choices, _reasons(program, held, predicted) if because else (), message, kind, fitting)
+    slipped = tuple(Prediction(frozenset({n}), until=c.without.line, without=c.without) for n, c in enumerate(choices) if c.without)
+    message = str(ran.error) if ran.error else ""
+    reasons = _reasons(program, held, predicted) if because else ()
+    return Question(program, ask, choices, reasons, message, kind, (*fitting, *slipped), story=_story(program, ran))
 
 
-def _torch_outcome(program: str, expression: str) -> tuple[Outcome, str, dict[str, Any]]:
-    """Return what the real torch does with the program, its message when it raises, and the names."""
-    ran = execute(program, "<question>")
+def _torch_outcome(ran: Ran, expression: str) -> Outcome:
+    """Return what the real torch did with the program."""
     if ran.error:
-        return Outcome(error=type(ran.error).__name__, line=ran.line), str(ran.error), {}
-    return Outcome(value=_asked(expression, ran.namespace)), "", ran.namespace
+        return Outcome(error=type(ran.error).__name__, line=ran.line)
+    return Outcome(value=_asked(expression, ran.namespace))
 
 
 def _asked(expression: str, names: dict[str, Any]) -> str:
@@ -166,6 +201,78 @@ def _asked(expression: str, names: dict[str, Any]) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return say(eval(expression, names))  # noqa: S307 - the lesson's own expression
+
+
+def _story(program: str, ran: Ran) -> tuple[Step, ...]:
+    """Return what came of each statement on the real torch: what can be looked at and was not so before."""
+    steps, before = [], dict[str, str]()
+    idle = {node.end_lineno for node in ast.parse(program).body if isinstance(node, (ast.Import, ast.ImportFrom))}
+    for line, state in worlds.real_unfolded(program, ran):
+        if line in idle:
+            continue
+        came = [_came(what, value, before) for what, value in state.items() if before.get(what) != value]
+        said = [text for text in came if text is not None]
+        more = [T(en="…", zh="…")] if len(said) > MOST_CAME else []
+        steps.append(Step(line, (*said[:MOST_CAME], *more)))
+        before = state
+    return tuple(steps)
+
+
+def _came(what: str, value: str, before: dict[str, str]) -> T | None:
+    """Return one thing that came of a statement; ``None`` for what every new tensor has."""
+    if what == "error":
+        return T(en=f"raises {value}", zh=f"抛出 {value}")
+    if what == "print":
+        value = value.removeprefix(before.get(what, "")).strip("\n")
+        return T(en=f"prints {_short(value)}", zh=f"输出 {_short(value)}")
+    new = what.rpartition(".")[0] not in before
+    if new and (what.endswith(".requires_grad") or (what.endswith("._version") and value == "0")):
+        return None
+    return T(en=f"{what} = {_short(value)}", zh=f"{what} = {_short(value)}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 2] + " …"
+
+
+class _Without(ast.NodeTransformer):
+    """Leaves one thing out of a program: a statement, or a method's call (``x.abs()`` becomes ``x``); ``slip`` says which, and where."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.slip: Slip | None = None
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Count down to what is left out."""
+        call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if isinstance(node, ast.stmt) or call:
+            self.left -= 1
+            if self.left == -1:
+                self.slip = Slip(node.lineno, f".{node.func.attr}()" if call else "")  # type: ignore[attr-defined]
+                return node.func.value if call else ast.copy_location(ast.Pass(), node)  # type: ignore[attr-defined]
+        return self.generic_visit(node)
+
+
+def _slips(program: str, expression: str, actual: Outcome, known: Iterable[Outcome]) -> Iterator[tuple[Outcome, Slip]]:
+    """Yield what the program would give with something left out, as far as that is not known already: statements first, then calls.
+
+    Only what ends without an error, and only when the engine under torch's own rules ends as torch did.
+    """
+    if _shadow_outcome(program, expression, shadow.TORCH) != actual:
+        return
+    seen = {actual, *known}
+    cuts = []
+    for n in itertools.count():
+        cut = _Without(n)
+        tree = cut.visit(ast.parse(program))
+        if cut.slip is None:
+            break
+        cuts.append((bool(cut.slip.call), -n, ast.unparse(tree), cut.slip))
+    for _, _, shorter, slip in sorted(cuts, key=lambda one: one[:2]):
+        outcome = _shadow_outcome(shorter, expression, shadow.TORCH)
+        if outcome is not None and not outcome.error and outcome not in seen:
+            seen.add(outcome)
+            yield outcome, slip
 
 
 def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Outcome | None:
@@ -197,16 +304,19 @@ def _surprised(look: Callable[[shadow.Policy], A | None], actual: A, held: list[
     return {key: outcome for key, outcome in seen.items() if outcome is not None and outcome != actual}
 
 
-def _choices(program: str, label: str, actual: Outcome, predicted: dict[str, Outcome], others: Sequence[Outcome]) -> tuple[Choice, ...]:
-    """Return torch's outcome and the predicted ones; ``others``, the opposite kind of ending and another line where there is room."""
+def _choices(
+    program: str, label: str, actual: Outcome, predicted: dict[str, Outcome], near: dict[Outcome, Slip | None]
+) -> tuple[Choice, ...]:
+    """Return torch's outcome and the predicted ones; where there is room what lies ``near``, the opposite ending, another line."""
     wrong: dict[Outcome, list[Misconception]] = {}
     for key, outcome in predicted.items():
         wrong.setdefault(outcome, []).append(MISCONCEPTIONS[key])
     choices = [Choice(actual.say(label), right=True)]
     choices += [Choice(outcome.say(label), False, tuple(beliefs)) for outcome, beliefs in list(wrong.items())[: MOST_CHOICES - 2]]
-    room = MOST_CHOICES - 1 - len(choices)
-    choices += [Choice(other.say(label), right=False) for other in others if other not in wrong][: max(room, 0)]
-    outcomes = (actual, *wrong)
+    room = max(0, MOST_CHOICES - 1 - len(choices))
+    nearest = {outcome: slip for outcome, slip in near.items() if outcome not in wrong}
+    choices += [Choice(outcome.say(label), False, without=slip) for outcome, slip in itertools.islice(nearest.items(), room)]
+    outcomes = (actual, *wrong, *nearest)
     if not any(o.error for o in outcomes):
         choices.append(Choice(T(en="it raises an error", zh="会抛出错误"), right=False))
     if all(o.error for o in outcomes):
@@ -216,19 +326,18 @@ def _choices(program: str, label: str, actual: Outcome, predicted: dict[str, Out
     return tuple(sorted(choices, key=lambda c: _shuffled(program, c.text.en)))
 
 
-def _others(kind: Kind, actual: Outcome, names: dict[str, Any]) -> list[Outcome]:
-    """Return wrong answers that lie near where no belief has one: shapes that occur in the program, the versions beside the right one."""
+def _others(kind: Kind, actual: Outcome, names: dict[str, Any], near: Container[Outcome]) -> dict[Outcome, Slip | None]:
+    """Return more wrong answers that lie near: shapes that occur in the program, the versions beside the right one."""
     if actual.error or kind == "value":
-        return []
+        return {}
     if kind == "version":
         version = int(actual.value)
-        return [Outcome(str(n)) for n in (version + 1, version - 1, version + 2) if n >= 0]
-    shapes = {tuple(value.shape) for name, value in names.items() if hasattr(value, "shape") and not name.startswith("__")}
-    found = sorted(shapes, key=lambda shape: (len(shape), shape), reverse=True)
-    if kind == "gradient":
-        found = [*found, ()] if () not in shapes else found
-        return [Outcome(value) for value in ("None", *map(say, found)) if value != actual.value]
-    return [Outcome(say(shape)) for shape in found if say(shape) != actual.value]
+        found = [str(n) for n in (version + 1, version - 1, version + 2) if n >= 0]
+    else:
+        shapes = {tuple(value.shape) for name, value in names.items() if hasattr(value, "shape") and not name.startswith("__")}
+        ordered = sorted(shapes | ({()} if kind == "gradient" else set()), key=lambda shape: (len(shape), shape), reverse=True)
+        found = [*(["None"] if kind == "gradient" else []), *map(say, ordered)]
+    return {Outcome(value): None for value in found if value != actual.value and Outcome(value) not in near}
 
 
 def _lines(program: str, actual: Outcome, predicted: dict[str, Outcome]) -> tuple[Choice, ...]:
@@ -255,7 +364,7 @@ def _changes(program: str, ask: str, held: list[Misconception], because: bool) -
     last = ast.parse(program).body[-1]
     before = "\n".join(program.splitlines()[: last.lineno - 1])
     names = [name.strip() for name in ask.split(",")]
-    ran, after = execute(before, "<question>"), execute(program, "<question>")
+    ran, after = execute(before, worlds.NAME), execute(program, worlds.NAME)
     if ran.error or after.error:
         raise ValueError(f"a question about changes needs a program that finishes: {ran.error or after.error}")
     cells, columns = _cells(names, ran.namespace)
@@ -283,7 +392,7 @@ def _changes(program: str, ask: str, held: list[Misconception], because: bool) -
     fitting = _fitting(program, [(marks, tuple(beliefs)) for marks, beliefs in wrong.items()])
     outcomes = dict.fromkeys(predicted, Outcome())
     reasons = _reasons(program, held, outcomes) if because else ()
-    return Question(program, ask, tuple(choices), reasons, "", "changes", fitting, columns)
+    return Question(program, ask, tuple(choices), reasons, "", "changes", fitting, columns, _story(program, after))
 
 
 def _cells(names: list[str], namespace: dict[str, Any]) -> tuple[list[str], int]:
@@ -304,12 +413,14 @@ def _fitting(program: str, wrong: Iterable[tuple[frozenset[int], tuple[Misconcep
     """Return the wrong answers that beliefs predict, with what is shown to somebody who gives them."""
     found = []
     for marks, beliefs in wrong:
+        partings = [worlds.parting(program, belief) for belief in beliefs]
+        until = min((parting.line for parting in partings if parting), default=None)
         if len(beliefs) == 1:
-            found.append(Prediction(marks, beliefs, parting=worlds.parting(program, beliefs[0])))
+            found.append(Prediction(marks, beliefs, parting=partings[0], until=until))
         else:
             keys, known = {m.key for m in beliefs}, programs()
             near = [source for key, source in known.items() if key in keys or key not in MISCONCEPTIONS]
-            found.append(Prediction(marks, beliefs, separating=worlds.separating(near, beliefs)))
+            found.append(Prediction(marks, beliefs, separating=worlds.separating(near, beliefs), until=until))
     return tuple(found)
 
 

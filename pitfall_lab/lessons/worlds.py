@@ -6,14 +6,17 @@ Both are the shadow engine's; what it says of torch's world is compared with the
 from __future__ import annotations
 
 import ast
+import contextlib
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pitfall_lab import shadow
-from pitfall_lab.lessons.live import execute, failing_line
+from pitfall_lab.lessons.live import Ran, execute, failing_line
 from pitfall_lab.lessons.misconceptions import Misconception
+from pitfall_lab.shadow.running import After
 
 NAME = "<world>"
 TORCH = shadow.TORCH
@@ -32,7 +35,7 @@ class Ending:
         return self.printed.rstrip("\n") + (f"\n{self.error} in line {self.line}" if self.error else "")
 
 
-def run(program: str, policy: shadow.Policy) -> tuple[dict[str, Any], BaseException | None, str] | None:
+def run(program: str, policy: shadow.Policy, after: After | None = None) -> tuple[dict[str, Any], BaseException | None, str] | None:
     """Run ``program`` in a world; ``None`` when the engine has no model of something in it (or it is no Python)."""
     try:
         compile(program, NAME, "exec", dont_inherit=True)
@@ -40,7 +43,7 @@ def run(program: str, policy: shadow.Policy) -> tuple[dict[str, Any], BaseExcept
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        names, error, printed = shadow.run(program, policy, name=NAME)
+        names, error, printed = shadow.run(program, policy, NAME, after)
     if isinstance(error, KeyboardInterrupt):
         raise error
     unknown = isinstance(error, (shadow.Absent, NotImplementedError, ModuleNotFoundError))
@@ -83,20 +86,43 @@ def parting(program: str, belief: Misconception | Callable[[shadow.Policy], shad
     >>> parting("import torch\nx = torch.ones(2)\ny = x\ny += 1\nz = 0", MISCONCEPTIONS["augmented_assignment_rebinds"])
     Parting(line=4, rows=(('x', '[1, 1]', '[2, 2]'), ('x._version', '0', '1'), ('y._version', '0', '1')))
     """
-    lines = program.splitlines()
-    for statement in ast.parse(program).body:
-        last = statement.end_lineno or statement.lineno
-        prefix = "\n".join(lines[:last])
-        yours, torchs = run(prefix, belief(shadow.TORCH)), run(prefix, shadow.TORCH)
-        if yours is None or torchs is None:
-            return None
-        a, b = _state(*yours), _state(*torchs)
+    yours, torchs = unfolded(program, belief(shadow.TORCH)), _torchs(program)
+    for (line, a), (_, b) in zip(yours or (), torchs or (), strict=False):
         rows = tuple((what, a.get(what, "—"), b.get(what, "—")) for what in dict.fromkeys((*b, *a)) if a.get(what) != b.get(what))
         if rows:
-            return Parting(last, rows)
-        if yours[1] is not None:
-            return None
+            return Parting(line, rows)
     return None
+
+
+@lru_cache(maxsize=8)
+def _torchs(program: str) -> list[tuple[int, dict[str, str]]] | None:
+    """Return what is there behind each statement in torch's world: the same for every belief."""
+    return unfolded(program, shadow.TORCH)
+
+
+def unfolded(program: str, policy: shadow.Policy) -> list[tuple[int, dict[str, str]]] | None:
+    """Return what can be looked at behind each statement, with the statement's last line; ``None`` when the engine has no model."""
+    states: list[tuple[int, dict[str, str]]] = []
+    ran = run(program, policy, lambda line, names, printed: states.append((line, _state(names, None, printed))))
+    return None if ran is None else [*states, *_ending(program, len(states), *ran)]
+
+
+def real_unfolded(program: str, ran: Ran) -> list[tuple[int, dict[str, str]]]:
+    """Return what can be looked at behind each statement on the real torch; nothing when looking makes it end otherwise than it ``ran``."""
+    states: list[tuple[int, dict[str, str]]] = []
+    looked = execute(program, NAME, lambda line, names, printed: states.append((line, _state(names, None, printed))))
+    if (type(looked.error), looked.line, looked.printed) != (type(ran.error), ran.line, ran.printed):
+        return []
+    return [*states, *_ending(program, len(states), looked.namespace, looked.error, looked.printed)]
+
+
+def _ending(
+    program: str, done: int, names: dict[str, Any], error: BaseException | None, printed: str
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield what can be looked at when the statement after the first ``done`` has raised."""
+    if error is not None and not isinstance(error, SyntaxError):
+        statement = ast.parse(program).body[done]
+        yield statement.end_lineno or statement.lineno, _state(names, error, printed)
 
 
 def seen(program: str, policy: shadow.Policy) -> dict[str, str] | None:
@@ -134,8 +160,9 @@ def _look(name: str, value: Any) -> dict[str, str]:
         seen = {name: say(value)}
         if value.requires_grad:
             seen[f"{name}.requires_grad"] = "True"
-        if value.is_leaf and value.grad is not None:
-            seen[f"{name}.grad"] = say(value.grad)
+        with contextlib.suppress(RuntimeError):  # of a view that may not be asked for its graph any more
+            if value.is_leaf and value.grad is not None:
+                seen[f"{name}.grad"] = say(value.grad)
         return seen
     if isinstance(value, (bool, int, float, str, list, tuple)) or value is None or hasattr(value, "tolist"):
         return {name: say(value)}
@@ -144,7 +171,7 @@ def _look(name: str, value: Any) -> dict[str, str]:
 
 def _is_tensor(value: Any) -> bool:
     """Whether a value is a tensor of either engine."""
-    return hasattr(value, "grad_fn") and hasattr(value, "_version")
+    return hasattr(type(value), "grad_fn") and hasattr(type(value), "_version")
 
 
 def say(value: Any) -> str:

@@ -8,11 +8,13 @@ import ast
 import builtins
 import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from pitfall_lab.shadow.policy import TORCH, Policy
+
+After = Callable[[int, dict[str, Any], str], None]
 
 
 class _InPlace(ast.NodeTransformer):
@@ -40,8 +42,22 @@ class _ById(ast.NodeTransformer):
         return ast.copy_location(ast.Compare(sides[0], [same()], sides[1:]), node)
 
 
-def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[dict[str, Any], BaseException | None, str]:
+def step(tree: ast.Module, name: str, names: dict[str, Any], after: Callable[[int], None] | None) -> None:
+    """Execute a program, as a whole or (where somebody wants to look) statement by statement."""
+    if after is None:
+        exec(compile(tree, name, "exec"), names)  # noqa: S102 - running programs is the purpose
+        return
+    for statement in tree.body:
+        exec(compile(ast.Module([statement], []), name, "exec"), names)  # noqa: S102 - as above
+        after(statement.end_lineno or statement.lineno)
+
+
+def run(
+    source: str, policy: Policy = TORCH, name: str = "program.py", after: After | None = None
+) -> tuple[dict[str, Any], BaseException | None, str]:
     r"""Run ``source`` in the world of ``policy``; returns its names, the exception that ended it (or None) and what it printed.
+
+    ``after`` is told, behind each statement of the program's own level: its last line, the names, what has been printed.
 
     >>> names, error, printed = run("import torch\nx = torch.ones(2)\ny = x\ny += 1\nprint(x)")
     >>> printed, error
@@ -79,7 +95,7 @@ def run(source: str, policy: Policy = TORCH, name: str = "program.py") -> tuple[
     error: BaseException | None = None
     with contextlib.redirect_stdout(printed):
         try:
-            exec(compile(tree, name, "exec"), names)  # noqa: S102 - running programs is the purpose
+            step(tree, name, names, after and (lambda line: after(line, names, printed.getvalue())))
         except BaseException as raised:
             error = raised
     return names, error, printed.getvalue()

@@ -27,6 +27,14 @@ const STYLE = `
 .pl-question th, .pl-question td { padding: 2px 10px; text-align: left; border: 1px solid var(--jp-border-color1, #888);
   font-family: var(--jp-code-font-family, monospace); background: none }
 .pl-question td.pl-ghost { border-style: dashed; font-style: italic }
+.pl-question .pl-row { display: flex; flex-wrap: wrap; gap: 0 16px; justify-content: space-between; white-space: pre }
+.pl-question .pl-came { flex: none; max-width: 100%; min-width: 14em; min-height: 1.2em; margin: 1px 0 1px auto; padding: 0 6px; box-sizing: border-box;
+  white-space: pre-wrap; overflow-wrap: anywhere; user-select: none; border-left: 2px solid var(--jp-border-color1, #888) }
+.pl-question .pl-lines label { flex-wrap: wrap }
+.pl-question .pl-came.pl-hidden { border-left-color: transparent;
+  background: repeating-linear-gradient(-45deg, transparent 0 4px, var(--jp-border-color2, #ccc) 4px 6px) }
+.pl-question .pl-came.pl-parts { font-weight: 600 }
+.pl-question .pl-came .pl-ghost { display: block; font-weight: 400; font-style: italic; border: 1px dashed var(--jp-border-color1, #888); padding: 0 4px }
 `;
 
 // Keeps the notebook from taking arrow keys and letters. JupyterLab looks for it from the focused element upwards, and its own
@@ -44,19 +52,59 @@ function add(parent, tag, text, attributes = {}) {
 
 const number = (line) => String(line).padStart(2);
 
-// The program with line numbers, because the answers speak of lines; the numbers are not part of a selection.
-function listing(parent, program, upTo = Infinity) {
+// The program with line numbers, because the answers speak of lines; the numbers are not part of a selection. Beside each statement
+// of the `future` is a place for what comes of it.
+function listing(parent, program, future = null) {
   const pre = add(parent, "pre", undefined, { tabindex: "0" });
-  program.split("\n").slice(0, upTo).forEach((line, index) => {
-    add(pre, "span", number(index + 1), { class: "pl-number" });
-    pre.append(`  ${line}\n`);
+  program.split("\n").forEach((line, index) => {
+    const row = add(pre, "div", undefined, { class: "pl-row" });
+    const code = add(row, "span");
+    add(code, "span", number(index + 1), { class: "pl-number" });
+    code.append(`  ${line}`);
+    future?.place(row, index + 1);
   });
   return pre;
 }
 
+// What comes of each statement: hatched until the learner has predicted, then shown up to the first that contradicts the prediction,
+// which stays there as a ghost; the rest when it is asked for.
+function hatched(content) {
+  const { words } = content;
+  const steps = new Map(content.story.map((step) => [step.line, step.came]));
+  const cells = new Map();
+  const fill = (cell, line) => {
+    cell.classList.remove("pl-hidden");
+    cell.removeAttribute("aria-hidden");
+    cell.textContent = steps.get(line).join("\n") || "—";
+  };
+  return {
+    place(row, line) {
+      if (steps.has(line)) cells.set(line, add(row, "span", undefined, { class: "pl-came pl-hidden", title: words.hidden, "aria-hidden": "true" }));
+    },
+    reveal(prediction, more) {
+      const until = prediction?.until ?? Infinity;
+      const rest = [...cells].filter(([line]) => line > until);
+      cells.forEach((cell, line) => {
+        if (line > until) return;
+        fill(cell, line);
+        cell.removeAttribute("title");
+        if (line !== until) return;
+        cell.classList.add("pl-parts");
+        (prediction.rows ?? []).forEach(([what, yours]) => add(cell, "span", `${words.yours}: ${what} = ${yours}`, { class: "pl-ghost" }));
+      });
+      if (!rest.length) return;
+      const button = add(more, "button", words.rest, { type: "button" });
+      button.addEventListener("click", () => {
+        rest.forEach(([line, cell]) => fill(cell, line));
+        button.remove();
+      });
+    },
+  };
+}
+
 // One group of choices, of which one (radio buttons) or several (boxes; the last excludes the others) can be taken; returns the
 // chosen indices and a way to lock the group and to mark its rows. Rows with a line stand in the program itself.
-function group(form, legend, rows, name, { many = false, columns = 0, program = null } = {}) {
+function group(form, legend, rows, name, { many = false, columns = 0, program = null, future = null } = {}) {
   const box = add(form, "fieldset");
   add(box, "legend", legend);
   const cells = columns ? add(box, "div", undefined, { class: "pl-cells", style: `grid-template-columns: repeat(${columns}, max-content)` }) : box;
@@ -73,6 +121,7 @@ function group(form, legend, rows, name, { many = false, columns = 0, program = 
       input.setAttribute("aria-label", `${row.text}: ${code[row.line - 1].trim()}`);
       add(label, "span", number(row.line), { class: "pl-number" });
       add(label, "span", code[row.line - 1], { class: "pl-code" });
+      future?.place(label, row.line);
     } else add(label, "span", row.text);
     inputs[index] = input;
   };
@@ -83,6 +132,7 @@ function group(form, legend, rows, name, { many = false, columns = 0, program = 
       const idle = add(lines, "div", undefined, { style: "padding: 2px 4px 2px 28px" });
       add(idle, "span", `${number(at + 1)} `, { class: "pl-number" });
       add(idle, "span", line, { class: "pl-code" });
+      future?.place(idle, at + 1);
     }
   });
   rows.forEach((row, index) => { if (!row.line) option(index); });
@@ -132,11 +182,10 @@ function table(parent, head, rows, caption) {
   }
 }
 
-// The program up to the first line after which the believed world and torch's differ; the prediction stays as a ghost beside it.
+// What differs after the first line on which the believed world and torch's part; the prediction stays as a ghost beside torch's.
 function worlds(parent, prediction, content) {
   const { words } = content;
   add(parent, "p", words.until.replace("{line}", prediction.line), { style: "font-weight:600" });
-  listing(parent, content.program, prediction.line);
   table(parent, [words.after.replace("{line}", prediction.line), words.your_world, words.torch_world], prediction.rows, words.until);
 }
 
@@ -144,6 +193,10 @@ function worlds(parent, prediction, content) {
 function diagnose(answer, prediction, content) {
   const { words } = content;
   if (!prediction) return;
+  if (prediction.without) {
+    const { line, call } = prediction.without;
+    add(answer, "p", (call ? words.slip_call : words.slip).replace("{line}", line).replace("{call}", call));
+  }
   if (prediction.rows) worlds(answer, prediction, content);
   if (prediction.refutations.length > 1) add(answer, "p", words.several, { style: "font-weight:600" });
   prediction.refutations.forEach((refutation) => refute(answer, refutation, words));
@@ -175,10 +228,11 @@ function render({ model, el }) {
   const root = add(el, "div", undefined, { class: "pl-question", lang: content.language, role: "group", "aria-label": words.title, [OWN_KEYS]: "true" });
   add(root, "div", words.title, { style: "font-weight:600" });
   const inLines = content.kind === "line";
-  if (!inLines) listing(root, content.program);
+  const future = hatched(content);
+  if (!inLines) listing(root, content.program, future);
   const form = add(root, "form");
   const many = content.kind === "changes";
-  const what = group(form, words.what, content.choices, `${name}-what`, { many, columns: content.columns, program: inLines ? content.program : null });
+  const what = group(form, words.what, content.choices, `${name}-what`, { many, columns: content.columns, program: inLines ? content.program : null, future });
   const why = content.reasons.length ? group(form, words.because, content.reasons, `${name}-why`) : null;
   const commit = add(form, "button", words.commit, { type: "submit" });
   const skip = add(form, "button", words.skip, { type: "button" });
@@ -196,6 +250,7 @@ function render({ model, el }) {
     skip.disabled = true;
     const prediction = content.predictions.find((one) => same(one.marks, marks));
     add(answer, "p", verdict(content, marks, reason, prediction), { style: "font-weight:600" });
+    future.reveal(prediction, answer);
     if (content.message) add(answer, "pre", content.message, { tabindex: "0" });
     diagnose(answer, prediction, content);
     if (!kept) record({ marks, choice: many ? -1 : marks[0], reason, committed: true });

@@ -47,6 +47,13 @@ _WORDS: dict[str, T] = {
     "unknown": T(
         en="No misconception that is known here predicts this; it is kept for the author.", zh="已知的误解都不会这样预测；已为作者记下。"
     ),
+    "hidden": T(en="what comes of this line; predict first", zh="这一行的结果；请先预测"),
+    "rest": T(en="Show the rest of the program", zh="显示程序的其余部分"),
+    "slip": T(en="It would be so without line {line}. Did you overlook it?", zh="如果没有第 {line} 行，就会是这样。是不是漏看了它？"),
+    "slip_call": T(
+        en="It would be so without {call} in line {line}. Did you overlook it?",
+        zh="如果第 {line} 行没有 {call}，就会是这样。是不是漏看了它？",
+    ),
     "until": T(en="Your world and torch's part at line {line}:", zh="你的世界与 torch 的世界在第 {line} 行分开："),
     "after": T(en="after line {line}", zh="第 {line} 行之后"),
     "your_world": T(en="your world", zh="你的世界"),
@@ -137,6 +144,7 @@ def content(asked: Question, language: Language) -> dict[str, Any]:
         "program": asked.program,
         "message": asked.message,
         "choices": [{"text": c.text.say(language), "right": c.right, "line": c.line} for c in asked.choices],
+        "story": [{"line": step.line, "came": [text.say(language) for text in step.came]} for step in asked.story],
         "predictions": [_prediction(p, language) for p in asked.predictions],
         "reasons": [{"text": r.text.say(language), "right": r.right} for r in asked.reasons],
     }
@@ -149,7 +157,12 @@ def _words(asked: Question) -> dict[str, T]:
 
 def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
     """Return a wrong answer with the refutations of the beliefs that predict it, and where their worlds part."""
-    said: dict[str, Any] = {"marks": sorted(prediction.marks), "refutations": [_refutation(m, language) for m in prediction.beliefs]}
+    said: dict[str, Any] = {
+        "marks": sorted(prediction.marks),
+        "until": prediction.until,
+        "without": prediction.without and {"line": prediction.without.line, "call": prediction.without.call},
+        "refutations": [_refutation(m, language) for m in prediction.beliefs],
+    }
     if prediction.parting is not None:
         rows = [[_short(text) for text in row] for row in prediction.parting.rows[:ROWS]]
         said |= {"line": prediction.parting.line, "rows": rows}
@@ -185,6 +198,7 @@ def page(asked: Question, language: Language) -> str:
         boxes.fold(
             word["open"],
             boxes.items([*right, *(r.text.say(language) for r in asked.reasons if r.right)]),
+            boxes.listing(_told(asked, language)) if asked.story else "",
             boxes.listing(asked.message, wrapped=True) if asked.message else "",
         ),
     )
@@ -193,6 +207,13 @@ def page(asked: Question, language: Language) -> str:
 def _numbered(program: str) -> str:
     """Return a program with its line numbers: the answers speak of lines."""
     return "\n".join(f"{n:>2}  {line}" for n, line in enumerate(program.splitlines(), 1))
+
+
+def _told(asked: Question, language: Language) -> str:
+    """Return a program with what comes of each statement below it."""
+    came = {step.line: [f"      # {text.say(language)}" for text in step.came] for step in asked.story}
+    lines = enumerate(_numbered(asked.program).splitlines(), 1)
+    return "\n".join("\n".join([line, *came.get(n, ())]) for n, line in lines)
 
 
 def text(asked: Question, language: Language) -> str:

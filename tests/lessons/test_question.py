@@ -11,7 +11,7 @@ from pitfall_lab import shadow
 from pitfall_lab.lessons import progress, worlds
 from pitfall_lab.lessons.live import execute
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
-from pitfall_lab.lessons.question import Outcome, Question, pose
+from pitfall_lab.lessons.question import Outcome, Question, Slip, pose
 from pitfall_lab.trace import T
 from pitfall_lab.widgets.question import content, page, question, text
 
@@ -92,6 +92,36 @@ def test_right_and_wrong_answers_are_computed() -> None:
     assert copies.text.en == "best.tolist() is [1, 2]"
     assert not copies.right
     assert any("raises" in c.text.en for c in posed.choices)
+
+
+def test_where_beliefs_are_few_the_answers_of_those_who_overlook_something_are_computed() -> None:
+    posed = pose("import torch\nx = torch.zeros(2)\ny = x[[0]]\ny.fill_(3)\n", "(x, y)")
+    (slip,) = [c for c in posed.choices if c.without]
+    assert (slip.text.en, slip.right, slip.without) == ("(x, y) is ([0, 0], [0])", False, Slip(4))
+    assert [(p.until, p.without) for p in posed.predictions if p.without] == [(4, Slip(4))]
+    chained = pose("import torch\nerror = (torch.zeros(3, 1) - torch.arange(3.0)).abs().sum()\n", "error")
+    (slip,) = [c for c in chained.choices if c.without]
+    assert (slip.text.en, slip.without) == ("error is -9", Slip(2, ".abs()"))
+    assert not [c for c in pose(SAVED, "x.grad").choices if c.without and any(b.beliefs and b.text == c.text for b in pose(SAVED).choices)]
+
+
+def test_the_story_is_what_came_of_each_statement_on_torch() -> None:
+    assert [(step.line, [t.en for t in step.came]) for step in pose(SAVED, "x.grad").story] == [
+        (3, ["x = [0.5, -1]"]),
+        (4, ["h = [0.6225, 0.2689]"]),
+        (5, ["h = [6.225, 2.689]", "h._version = 1"]),
+        (6, ["raises RuntimeError"]),
+    ]
+    loop = "print('a')\nfor n in range(2):\n    print(n)\n"
+    assert [t.en for step in pose(loop, "n").story for t in step.came] == ["prints a", "n = 1", "prints 0\n1"]
+
+
+def test_a_view_that_may_not_be_asked_for_its_graph_ends_no_question() -> None:
+    program = (
+        "import torch\nw = torch.ones(3, requires_grad=True)\ns = torch.exp(w)\nwith torch.no_grad():\n    v = s[0]\n"
+        "s.mul_(2)\nv.grad_fn\n"
+    )
+    assert pose(program, kind="line").answer.text.en == "line 7"
 
 
 def test_changing_the_program_changes_the_answer() -> None:

@@ -192,11 +192,38 @@ def test_a_world_is_shown_up_to_the_line_where_it_leaves_torchs_with_the_predict
     answer(page, root, "best is [1, 2]", fact_of(BACKUP, "best", "value"))
     live = root.locator("[aria-live=polite]")
     assert "part at line 6" in live.inner_text()
-    assert live.locator("pre").first.inner_text().rstrip().endswith("w.sub_(0.5)")
     row = live.locator("tbody tr").first
     assert row.locator("th").inner_text() == "best"
     assert row.locator("td.pl-ghost").inner_text() == "[1, 2]"
     assert row.locator("td").last.inner_text() == "[0.5, 1.5]"
+
+
+def test_the_future_is_hatched_until_it_was_predicted_and_shown_up_to_the_line_that_contradicts(
+    page: Page, show: Callable[..., Locator]
+) -> None:
+    root = show(BACKUP + "later = w * 2\n", ask="best")
+    came = root.locator(".pl-came")
+    assert came.count() == 4
+    assert came.all_inner_texts() == [""] * 4
+    assert "[0.5, 1.5]" not in root.locator("pre").first.inner_text()
+    answer(page, root, "best is [1, 2]", fact_of(BACKUP + "later = w * 2\n", "best", "value"))
+    shown = came.all_inner_texts()
+    assert shown[1].splitlines() == ["best = [1, 2]"]
+    assert shown[2].splitlines()[0] == "w = [0.5, 1.5]"
+    assert "your prediction: best = [1, 2]" in shown[2]
+    assert root.locator(".pl-came.pl-parts").inner_text() == shown[2]
+    assert shown[3] == ""
+    root.get_by_role("button", name="Show the rest").press("Enter")
+    assert came.last.inner_text() == "later = [1, 3]"
+    assert root.locator(".pl-hidden").count() == 0
+
+
+def test_an_overlooked_statement_is_named(page: Page, show: Callable[..., Locator]) -> None:
+    program = "import torch\nx = torch.zeros(2)\ny = x[[0]]\ny.fill_(3)\n"
+    root = show(program, ask="(x, y)")
+    answer(page, root, "([0, 0], [0])", fact_of(program, "(x, y)", "value"))
+    assert "It would be so without line 4." in root.locator("[aria-live=polite]").inner_text()
+    assert "kept for the author" not in root.locator("[aria-live=polite]").inner_text()
 
 
 def test_an_answer_that_fits_several_beliefs_gets_the_program_that_separates_them(page: Page, show: Callable[..., Locator]) -> None:
@@ -249,6 +276,8 @@ def test_skipping_shows_the_answer_and_is_kept_as_a_skip(page: Page, show: Calla
     root.get_by_role("button", name="Skip").press("Enter")
     assert "Skipped" in root.locator("[aria-live=polite]").inner_text()
     assert state(page) == {"marks": [], "choice": -1, "reason": -1, "committed": False, "skipped": True}
+    assert root.locator(".pl-came").last.inner_text() == "raises RuntimeError"
+    assert root.locator(".pl-hidden").count() == 0
 
 
 def test_a_question_shown_again_remembers_its_answer(page: Page, show: Callable[..., Locator]) -> None:
