@@ -2,6 +2,7 @@
  * Builds everything that the package ships for the browser: `npm run build`.
  *
  *   src/widget.ts  → ../static/explorer.js   (esbuild: one ES module for anywidget, packed)
+ *   style.css in both → ../static/explorer.css (one sheet, minified; the widget sends it beside its data)
  *   src/plugin/    → ../labextension/        (TypeScript, then jupyter-builder: JupyterLab's prebuilt extension)
  *   a stamp        → ../static/build.json    (hash over the sources and the lock file, so that a test can tell a stale build)
  *
@@ -24,29 +25,16 @@ const SOURCES = {
   extension: ["src/plugin", "style", "schema"],
 };
 
+const STYLES = ["src/core/style.css", "src/views/style.css"];
+
 async function minified(css) {
   return (await transform(css, { loader: "css", minify: true, charset: "utf8" })).code.trim();
 }
 
-/** Template strings hold the style sheets; they are minified like any other. */
-const minifyStyles = {
-  name: "minify-styles",
-  setup(builder) {
-    builder.onLoad({ filter: /style\.ts$/ }, async ({ path }) => {
-      const text = readFileSync(path, "utf8");
-      const pieces = text.split("`");
-      for (let i = 1; i < pieces.length; i += 2) {
-        if (pieces[i].includes("{") && !pieces[i].includes("${")) pieces[i] = (await minified(pieces[i])).replaceAll("\\", "\\\\");
-      }
-      return { contents: pieces.join("`"), loader: "ts" };
-    });
-  },
-};
-
-/** esbuild shortens every name but those of custom properties. Ours mean nothing outside the shadow root, so they are numbered. */
-function shortenProperties(code) {
-  const names = [...new Set(code.match(/--plv?-[a-z-]+/g))];
-  return code.replace(/--plv?-[a-z-]+/g, (name) => `--${names.indexOf(name).toString(36)}_`);
+/** esbuild shortens every name but those of custom properties. Ours mean nothing outside the shadow root, so they are numbered: alike in all texts. */
+function shortenProperties(...texts) {
+  const names = [...new Set(texts.join("").match(/--(?:pl|v)-[a-z-]+/g))];
+  return texts.map((text) => text.replace(/--(?:pl|v)-[a-z-]+/g, (name) => `--${names.indexOf(name).toString(36)}_`));
 }
 
 async function buildWidget() {
@@ -59,13 +47,14 @@ async function buildWidget() {
     target: "es2022",
     legalComments: "none",
     write: false,
-    plugins: [minifyStyles],
   });
-  const code = shortenProperties(outputFiles[0].text);
+  const sheets = STYLES.map((path) => readFileSync(join(HERE, path), "utf8"));
+  const [code, style] = shortenProperties(outputFiles[0].text, await minified(sheets.join("")));
   mkdirSync(join(HERE, "../static"), { recursive: true });
   const sent = packed(code);
   writeFileSync(join(HERE, "../static/explorer.js"), sent);
-  return { explorer_bytes: Buffer.byteLength(sent), minified_bytes: Buffer.byteLength(code) };
+  writeFileSync(join(HERE, "../static/explorer.css"), `${style}\n`);
+  return { explorer_bytes: Buffer.byteLength(sent), minified_bytes: Buffer.byteLength(code), style_bytes: Buffer.byteLength(style) };
 }
 
 /**
@@ -119,4 +108,4 @@ const before = widgetOnly ? JSON.parse(readFileSync(STAMPS, "utf8")) : {};
 if (!widgetOnly) buildExtension();
 const extension = widgetOnly ? before.extension : stamp(SOURCES.extension);
 writeFileSync(STAMPS, `${JSON.stringify({ widget: stamp(SOURCES.widget), extension, ...sizes }, null, 2)}\n`);
-console.log(`explorer.js: ${(sizes.explorer_bytes / 1000).toFixed(1)} kB, unpacked ${(sizes.minified_bytes / 1000).toFixed(1)} kB`);
+console.log(`explorer.js: ${(sizes.explorer_bytes / 1000).toFixed(1)} kB, unpacked ${(sizes.minified_bytes / 1000).toFixed(1)} kB; explorer.css: ${(sizes.style_bytes / 1000).toFixed(1)} kB`);

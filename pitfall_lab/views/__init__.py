@@ -18,6 +18,8 @@ from pitfall_lab.trace.slice import failures, slice_of_failure, story
 from pitfall_lab.trace.text import excerpt, sentences
 from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.folds import folds
+from pitfall_lab.views.help import texts
+from pitfall_lab.views.stories import stories
 
 __all__ = ["fragment", "names", "page", "scene", "text"]
 
@@ -49,7 +51,8 @@ def scene(trace: Trace, findings: Iterable[Any] = ()) -> dict[str, Any]:
         }
         for e, t in sentences(trace)
     ]
-    out["findings"] = told
+    out["stories"] = stories(trace, told)
+    out["help"] = texts()
     out["palette"] = facts.palette
     out["story"] = list(story(trace, steps))
     out["jumps"] = _jumps(trace)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,8 @@ class Explorer(anywidget.AnyWidget):
     """
 
     _esm = STATIC / "explorer.js"
-    # Both deflated: JSON says the same keys and labels again and again, and a saved notebook keeps what was sent.
+    _style = traitlets.Bytes().tag(sync=True)
+    # All deflated: JSON says the same keys and labels again and again, and a saved notebook keeps what was sent.
     _trace = traitlets.Bytes().tag(sync=True)
     _scene = traitlets.Bytes().tag(sync=True)
     step = traitlets.Int(-1).tag(sync=True)
@@ -65,6 +67,7 @@ class Explorer(anywidget.AnyWidget):
         step = opening_step(trace, self.findings) if step is None else step
         written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
         super().__init__(
+            _style=style(),
             _trace=_deflated(trace.to_json()),
             _scene=_deflated(_scene(trace, self.findings, self._changes.values())),
             language=language,
@@ -105,6 +108,12 @@ def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
     named = [finding.step for finding in findings if finding.step is not None]
     raised = [failure.step] if failure is not None and failure.step is not None else []
     return next(iter([*writes, *named, *raised]), len(trace.events) - 1)
+
+
+@cache
+def style() -> bytes:
+    """The sheet of everything drawn in the browser. Its own trait: it is no script, and it goes into a shadow root, not into the page."""
+    return _deflated((STATIC / "explorer.css").read_text(encoding="utf-8"))
 
 
 def _deflated(text: str) -> bytes:

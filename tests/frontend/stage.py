@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request,
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ROOT / "pitfall_lab" / "static" / "explorer.js"
+STYLE = MODULE.with_suffix(".css")
 AXE = ROOT / "pitfall_lab" / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 SCREENSHOTS = ROOT / "tests" / "screenshots"
 FLAGS = (
@@ -34,12 +35,13 @@ THEMES = {
 }
 
 # What a widget manager does for the module, in as few lines: state, change events, one view.
-MOUNT = """async ({code, states}) => {
+MOUNT = """async ({code, style, states}) => {
   window.broken = [];
   const module = await import(URL.createObjectURL(new Blob([code], {type: "text/javascript"})));
   window.module = module;
   window.widgets = [];
   for (const state of states) {
+    state._style ??= style;
     for (const name of ["_trace", "_scene"]) {  // bytes, as the kernel sends them
       if (state[name]?.bytes) state[name] = new DataView(Uint8Array.from(atob(state[name].bytes), (one) => one.charCodeAt(0)).buffer);
     }
@@ -113,7 +115,7 @@ class Stage:
             f'<!doctype html><html lang="en"><title>stage</title><body style="margin:12px;{THEMES[theme]}">'
             '<main id="notebook" tabindex="0" aria-label="notebook"><h1 style="color:inherit">Notebook</h1></main>'
         )
-        self.page.evaluate(MOUNT, {"code": MODULE.read_text(encoding="utf-8"), "states": list(states)})
+        self.page.evaluate(MOUNT, {"code": MODULE.read_text(encoding="utf-8"), "style": STYLE.read_text(encoding="utf-8"), "states": list(states)})
         return self.page.locator(".explorer").first.locator(".pl-root")
 
     def state(self, name: str) -> Any:

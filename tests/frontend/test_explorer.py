@@ -159,7 +159,7 @@ def test_once_fixes_were_tried_only_those_that_work_are_offered(stage: Stage):
 
 
 def test_without_findings_the_trace_tells_its_own_story(stage: Stage):
-    root = stage.show({**state_of(TRACE), "_scene": "{}"})
+    root = stage.show(state_of(TRACE))
     assert root.locator(".pl-story [data-step]").evaluate_all("all => all.map(one => one.dataset.step)") == ["1", "3", "7"]
     assert TRACE.outcome.failure.message in root.locator(".pl-message").inner_text()
 

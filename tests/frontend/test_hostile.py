@@ -41,9 +41,11 @@ def poisoned(text: str) -> Trace:
 def test_text_stays_text(stage: Stage, text: str, bare: bool):
     trace = poisoned(text)
     state = state_of(trace, rules.find(trace))
-    finding = {"rule": text, "name": text, "severity": text, "message": text, "related": [{"role": text, "line": 3, "message": text}],
-               "fixes": [{"title": text, "edits": [{"line": 3, "end_line": 3, "text": text}]}], "explanation": text}  # fmt: skip
-    scene = {} if bare else {**json.loads(state["_scene"]), "findings": [finding]}
+    story = {"rule": text, "name": text, "severity": text, "message": text, "explanation": text,
+             "beats": [{"role": text, "title": text, "line": 3, "step": 2, "code": text, "text": text}],
+             "fixes": [{"title": text, "rows": [["+", text], [text, text]]}]}  # fmt: skip
+    texts = {"keys": [[text, text]], "signs": [[text, text]], "agreement": text}
+    scene = {} if bare else {**json.loads(state["_scene"]), "stories": [story], "help": texts}
     root = stage.show({**state, "_scene": json.dumps(scene), "step": 0, "focus": "t1"})
     root.locator("input[type=range]").focus()
     for key in ["ArrowRight"] * len(trace.events) + ["t", "?", "e"]:
@@ -98,7 +100,7 @@ def test_a_newer_trace_says_that_an_update_is_needed(stage: Stage):
 
 @pytest.mark.parametrize(
     "scene",
-    ["", "{", "7", "null", "[]", '{"events": 5, "findings": 7, "palette": "x"}', '{"graph": null, "storage": [], "versions": 1}'],
+    ["", "{", "7", "null", "[]", '{"events": 5, "stories": [7, {"beats": 7}], "help": 7, "palette": "x"}', '{"graph": null, "storage": [], "versions": 1}'],
 )
 def test_a_damaged_scene_costs_only_the_pictures(stage: Stage, scene: str):
     root = stage.show({**state_of(sample()), "_scene": scene, "step": 3})

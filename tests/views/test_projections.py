@@ -223,11 +223,27 @@ def test_findings_arrive_in_both_languages_with_their_steps():
                 "fixes": [],
             }
 
-    [found] = views.scene(build.overwritten(), [Finding()])["findings"]
-    assert found["message"] == {"en": "bad", "zh": "不好"}
-    assert found["step"] == 4
-    assert found["related"][0]["step"] == 2
-    assert found["related"][0]["message"] == {"en": "en", "zh": "zh"}
+    [told] = views.scene(build.overwritten(), [Finding()])["stories"]
+    assert told["message"] == {"en": "bad", "zh": "不好"}
+    [beat] = told["beats"]
+    assert (beat["role"], beat["step"], beat["line"]) == ("changed", 2, 3)
+    assert beat["text"] == {"en": "en", "zh": "zh"}
+
+
+def test_a_story_finds_the_steps_of_its_lines_and_shows_an_edit_as_rows():
+    trace = build.overwritten()
+    lines = trace.sources[0].text.splitlines()
+    finding = {
+        "related": [{"role": role, "line": trace.events[step].span.line} for role, step in (("backward", 4), ("saved", 1))],
+        "fixes": [{"title": "try", "edits": [{"line": 2, "end_line": 3, "text": f"{lines[1]}\nnew\n"}]}],
+    }
+    [told] = stories(trace, [finding])
+    assert [(beat["role"], beat["step"], beat["code"]) for beat in told["beats"]] == [
+        (role, step, lines[trace.events[step].span.line - 1].strip()) for role, step in (("saved", 1), ("raised", 4))
+    ]
+    assert told["fixes"][0]["rows"] == [(" ", lines[1]), ("−", lines[2]), ("+", "new")]
+    [own] = stories(trace, [])
+    assert [beat["role"] for beat in own["beats"]] == ["saved", "changed", "raised"]
 
 
 def test_what_is_not_sent_to_the_browser_is_counted():

@@ -113,12 +113,13 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     handle = null;
   };
   let turn = 0;
+  const style = textOf(model.get("_style"));
   /** Shows the changed program in the place of the first one. The widget's step stays the first one's. */
-  const open = (answer: Answer): void => {
+  const open = async (answer: Answer): Promise<void> => {
     const language = handle?.model.language ?? languageOf(model);
     clear();
     disconnect = () => {};
-    handle = createExplorer(el, answer.trace, answer.scene, VIEWS, language, { back: () => void draw() });
+    handle = createExplorer(el, await style, answer.trace, answer.scene, VIEWS, language, { back: () => void draw() });
     handle.model.step = answer.told.first ?? handle.model.last;
   };
   const draw = async (): Promise<void> => {
@@ -128,10 +129,10 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
       const [trace, scene] = await Promise.all([textOf(model.get("_trace")), textOf(model.get("_scene"))]);
       if (mine !== turn) return;
       const lab: Lab = model.send ? { ask: (id) => ask(model, id), open } : {};
-      handle = createExplorer(el, readTrace(trace), readScene(scene), VIEWS, languageOf(model), lab);
+      handle = createExplorer(el, await style, readTrace(trace), readScene(scene), VIEWS, languageOf(model), lab);
       disconnect = connect(model, handle);
     } catch (error) {
-      showRefusal(el, error, languageOf(model));
+      showRefusal(el, await style, error, languageOf(model));
     }
   };
   void draw();

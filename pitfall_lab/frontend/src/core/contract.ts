@@ -184,34 +184,6 @@ export interface State {
   mode: { grad: boolean; inference: boolean };
 }
 
-/** One place that a finding's story passes through. Columns count from 1, as in `pitfall-lab check --json`. */
-export interface SceneRelated {
-  role: string;
-  line?: number | null;
-  column?: number | null;
-  step?: number | null;
-  message?: string | Text;
-}
-
-export interface SceneFix {
-  title?: string | Text;
-  edits?: { line: number; end_line: number; text: string }[];
-  verified?: boolean;
-}
-
-export interface SceneFinding {
-  rule?: string;
-  name?: string;
-  severity?: "error" | "warning" | "info";
-  step?: number | null;
-  line?: number | null;
-  predicted?: boolean;
-  message?: string | Text;
-  explanation?: string | Text;
-  related?: SceneRelated[];
-  fixes?: SceneFix[];
-}
-
 /** What Python has laid out once for the finished trace; each view reads its own part, which may be missing. */
 export interface Scene {
   code?: unknown;
@@ -221,7 +193,7 @@ export interface Scene {
   versions?: unknown;
   memory?: unknown;
   events?: { step: number; sentence: Text }[];
-  findings?: SceneFinding[];
+  stories?: unknown;
   [view: string]: unknown;
 }
 

@@ -1,21 +1,21 @@
 /** The Explorer: one trace, its views, and the controls that walk through it. Everything happens in the browser. */
 
 import { CodeView } from "./code";
-import type { Language, Scene, Trace, View } from "./contract";
+import type { Language, Scene, Text, Trace, View } from "./contract";
 import { h, s } from "./dom";
 import { byText, showFacts } from "./facts";
 import { findings, remedies } from "./findings";
-import { KEYS, Roving } from "./keys";
+import { Roving } from "./keys";
 import { TraceError } from "./load";
 import { dot } from "./marks";
 import { ExplorerModel } from "./model";
 import { labels, prose } from "./prose";
 import { Scrubber } from "./scrubber";
 import { stories, type Beat, type Story } from "./story";
-import { STYLE } from "./style";
 import { watchTheme } from "./theme";
-import { take } from "../views/export";
 import { WhatIf, type Lab } from "./whatif";
+import { say } from "./words";
+import { take } from "../views/export";
 
 const TEXT_WINDOW = 200;
 
@@ -35,34 +35,41 @@ interface Panel {
   destroy(): void;
 }
 
+/** What Python wrote for the help. */
+interface Help {
+  keys: [key: string, text: Text][];
+  signs: [sign: string, text: Text][];
+  agreement: Text;
+}
+
 export interface ExplorerHandle {
   readonly model: ExplorerModel;
   destroy(): void;
 }
 
-/** Draws an Explorer into `host`, inside a shadow root of its own. */
-export function createExplorer(host: HTMLElement, trace: Trace, scene: Scene, views: View[], language: Language = "en", lab: Lab = {}): ExplorerHandle {
+/** Draws an Explorer into `host`, inside a shadow root of its own with the style sheet `style`. */
+export function createExplorer(host: HTMLElement, style: string, trace: Trace, scene: Scene, views: View[], language: Language, lab: Lab): ExplorerHandle {
   const model = new ExplorerModel(trace, scene, language);
-  const root = openRoot(host);
+  const root = openRoot(host, style);
   const explorer = new Explorer(root, host, model, views, lab);
   return { model, destroy: () => explorer.destroy() };
 }
 
 /** What stands in the Explorer's place when there is nothing that can be shown: one sentence, and the page goes on. */
-export function showRefusal(host: HTMLElement, error: unknown, language: Language): void {
+export function showRefusal(host: HTMLElement, style: string, error: unknown, language: Language): void {
   const unknown = { en: "The Explorer could not be drawn.", zh: "无法绘制浏览器视图。" };
   const text = error instanceof TraceError ? error.text : unknown;
-  const root = openRoot(host);
+  const root = openRoot(host, style);
   watchTheme(root);
   root.append(h("p", { class: "pl-refused", role: "status" }, text[language]));
 }
 
 /** Jupyter looks for the attribute on the host, because events from a shadow root seem to come from there. */
-function openRoot(host: HTMLElement): HTMLElement {
+export function openRoot(host: HTMLElement, style: string): HTMLElement {
   host.setAttribute("data-lm-suppress-shortcuts", "true");
   const shadow = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   const root = h("div", { class: "pl-root", role: "group", "data-lm-suppress-shortcuts": "true" });
-  shadow.replaceChildren(h("style", {}, STYLE), root);
+  shadow.replaceChildren(h("style", {}, style), root);
   return root;
 }
 
@@ -195,7 +202,7 @@ class Explorer {
     const said = bad ? `✕ ${outcome.failure?.type ?? model.t("raised", "报错")}${where}` : model.t("✓ finished without an error", "✓ 正常结束，没有报错");
     const agreed = model.t(`${agreement.agreed} of ${agreement.checked} operations agree`, `${agreement.checked} 个操作中 ${agreement.agreed} 个一致`);
     const mirrored = agreement.mirrored ? model.t(`, ${agreement.mirrored} without a model`, `，${agreement.mirrored} 个没有模型`) : "";
-    const badge = h("span", { class: "pl-agree", title: this.#agreementText() }, dot("a", byText("a", model)), agreed + mirrored);
+    const badge = h("span", { class: "pl-agree", title: say(this.#helpTexts.agreement, model.language) }, dot("a", byText("a", model)), agreed + mirrored);
     if (agreement.disagreed) badge.append(h("b", {}, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
     const keys = `← → ${this.#story ? "E " : ""}T ?`;
     const hint = h("span", { class: "pl-hint" }, model.t(`Click here, then ${keys}`, `点击此处，再按 ${keys}`));
@@ -209,11 +216,8 @@ class Explorer {
     return h("header", { class: "pl-head" }, h("h2", {}, sources[0]?.name ?? ""), h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome" }, said), badge, hint, tools);
   }
 
-  #agreementText(): string {
-    return this.#model.t(
-      "Every operation runs on real torch and, independently, on a model of torch. This is how often both gave the same answer.",
-      "每个操作都在真实的 torch 上运行，同时在一个独立的模型上运行；这里是两者答案一致的次数。",
-    );
+  get #helpTexts(): Partial<Help> {
+    return (this.#model.scene.help ?? {}) as Partial<Help>;
   }
 
   #button(key: string, text: string | SVGElement, title: string, click: () => void, pressed?: boolean): HTMLButtonElement {
@@ -310,7 +314,7 @@ class Explorer {
       const label = kind === "svg" ? this.#model.t(`save ${name} as SVG`, `将“${name}”存为 SVG`) : this.#model.t(`copy ${name} as PNG`, `将“${name}”复制为 PNG`);
       const go = (): void => {
         const box = body.querySelector<HTMLElement>(".plv");
-        if (box) void take(box, STYLE, kind, `pitfall-lab-${id}`).catch(() => {});
+        if (box) void take(box, kind, `pitfall-lab-${id}`).catch(() => {});
       };
       return h("button", { type: "button", title: label, "aria-label": label, click: go }, kind.toUpperCase());
     };
@@ -347,17 +351,14 @@ class Explorer {
 
   #helpBox(): HTMLElement {
     const model = this.#model;
-    const keys = h("dl", {});
-    for (const [key, en, zh] of KEYS) keys.append(h("dt", {}, key), h("dd", {}, model.t(en, zh)));
-    const signs = h("dl", {});
-    for (const by of ["o", "m", "a"] as const) signs.append(h("dt", {}, dot(by, byText(by, model))), h("dd", {}, byText(by, model)));
-    signs.append(h("dt", {}, "t S C n"), h("dd", {}, model.t("a tensor, a storage, a version counter, a graph node", "张量、存储、版本计数器、计算图节点")));
-    signs.append(h("dt", {}, "C2·v1"), h("dd", {}, model.t("counter C2 stands at version 1", "计数器 C2 处于版本 1")));
+    const { keys = [], signs = [], agreement } = this.#helpTexts;
+    const list = (rows: [sign: string | Element, text: Text][]): HTMLElement => h("dl", {}, ...rows.flatMap(([sign, text]) => [h("dt", {}, sign), h("dd", {}, say(text, model.language))]));
+    const dots = (["o", "m", "a"] as const).map((by): [Element, Text] => [dot(by, ""), { en: byText(by, model), zh: byText(by, model) }]);
     return h(
       "section",
       { role: "group", class: "pl-help", "aria-label": model.t("Help", "帮助") },
-      h("div", {}, h("h3", {}, model.t("Keys", "按键")), keys),
-      h("div", {}, h("h3", {}, model.t("Signs", "符号")), signs, h("p", { class: "pl-nothing" }, this.#agreementText())),
+      h("div", {}, h("h3", {}, model.t("Keys", "按键")), list(keys)),
+      h("div", {}, h("h3", {}, model.t("Signs", "符号")), list([...dots, ...signs]), h("p", { class: "pl-nothing" }, say(agreement, model.language))),
     );
   }
 

@@ -1,11 +1,10 @@
 /** The findings: what is wrong and its story as steps that can be clicked (above the views); why, and what helps (below). */
 
-import type { SceneFix } from "./contract";
 import { h } from "./dom";
 import { mark, dot } from "./marks";
 import type { ExplorerModel } from "./model";
 import { prose } from "./prose";
-import type { Beat, Story } from "./story";
+import type { Beat, Fix, Story } from "./story";
 import { say } from "./words";
 
 const LIST_LIMIT = 12;
@@ -17,19 +16,14 @@ export interface StoryActions {
   go(beat: Beat): void;
 }
 
-function linesOf(model: ExplorerModel): string[] {
-  return (model.trace.sources[0]?.text ?? "").split(/\r\n|\r|\n/);
-}
-
 function beatButton(model: ExplorerModel, beat: Beat, go: (beat: Beat) => void): HTMLElement {
   const place = beat.line === null ? "" : model.t(` · line ${beat.line}`, ` · 第 ${beat.line} 行`);
-  const code = beat.line === null ? "" : (linesOf(model)[beat.line - 1] ?? "").trim();
   const text = say(beat.text, model.language);
   const button = h(
     "button",
     { "data-step": beat.step ?? "", "data-role": beat.role, click: () => go(beat) },
     h("span", { class: "pl-role" }, mark(beat.role), say(beat.title, model.language) + place),
-    code && h("code", {}, code),
+    beat.code && h("code", {}, beat.code),
     text && h("span", { class: "pl-beat-text" }, ...prose(text)),
   );
   button.disabled = beat.step === null;
@@ -81,29 +75,13 @@ export function findings(model: ExplorerModel, stories: Story[], chosen: Story |
   return box;
 }
 
-/** One edit as old and new lines; what stays the same is context. */
-function diffRows(lines: string[], edit: { line: number; end_line: number; text: string }): HTMLElement[] {
-  const old = lines.slice(edit.line - 1, edit.end_line);
-  const now = edit.text === "" ? [] : edit.text.replace(/\r?\n$/, "").split(/\r\n|\r|\n/);
-  let head = 0;
-  while (head < old.length && head < now.length && old[head] === now[head]) head += 1;
-  let tail = 0;
-  while (tail < old.length - head && tail < now.length - head && old[old.length - 1 - tail] === now[now.length - 1 - tail]) tail += 1;
-  const row = (kind: string, sign: string, text: string): HTMLElement => h("div", { class: kind }, `${sign} ${text}`);
-  return [
-    ...now.slice(0, head).map((text) => row("pl-kept", " ", text)),
-    ...old.slice(head, old.length - tail).map((text) => row("pl-old", "−", text)),
-    ...now.slice(head, now.length - tail).map((text) => row("pl-new", "+", text)),
-    ...now.slice(now.length - tail).map((text) => row("pl-kept", " ", text)),
-  ];
-}
+const ROWS = { " ": "pl-kept", "−": "pl-old", "+": "pl-new" };
 
-function fixBox(model: ExplorerModel, fix: SceneFix): HTMLElement {
+function fixBox(model: ExplorerModel, fix: Fix): HTMLElement {
   const tried = fix.verified
     ? h("span", { class: "pl-ok" }, model.t("✓ verified: applied and run again on both engines", "✓ 已验证：修改后在两个引擎上重新运行"))
     : h("span", { class: "pl-untried" }, model.t("not tried here", "此处未验证"));
-  const edits = [...(fix.edits ?? [])].sort((a, b) => a.line - b.line);
-  const rows = edits.flatMap((edit) => diffRows(linesOf(model), edit));
+  const rows = fix.rows.map(([sign, text]) => h("div", { class: ROWS[sign] }, `${sign} ${text}`));
   const label = model.t("the edit", "修改内容");
   return h("li", { class: "pl-fix" }, h("p", {}, ...prose(say(fix.title, model.language))), tried, h("div", { class: "pl-diff", role: "group", "aria-label": label }, ...rows));
 }

@@ -1,18 +1,5 @@
 /** The keyboard: one tab stop for the whole Explorer, arrows inside, Esc to leave. */
 
-/** Every key, what it does in both languages, and the action that its button shares. */
-export const KEYS: [key: string, en: string, zh: string][] = [
-  ["← →", "previous, next step", "上一步、下一步"],
-  ["Home End", "to the start, to the end", "到开头、到结尾"],
-  ["[ ]", "previous, next event of the focused storage", "所选存储的上一个、下一个事件"],
-  ["E", "saved → changed → raised, and round again", "保存 → 改写 → 报错，循环"],
-  ["↑ ↓", "previous, next control", "上一个、下一个控件"],
-  ["1 … 9", "a view, when there is room for one only", "窄屏时切换视图"],
-  ["T", "everything as text", "文字视图"],
-  ["?", "this help", "本帮助"],
-  ["Esc", "leave", "离开"],
-];
-
 const STOPS = "button:not(:disabled),input,[tabindex],a[href],summary";
 
 /** Keeps exactly one element of `root` in the tab order. */

@@ -35,7 +35,7 @@ export interface Answer {
 /** How an Explorer reaches Python, and how it gives its place to the changed program and takes it back. */
 export interface Lab {
   ask?(id: string): Promise<Answer>;
-  open?(answer: Answer): void;
+  open?(answer: Answer): Promise<void>;
   back?(): void;
 }
 
@@ -101,7 +101,7 @@ export class WhatIf {
   #compare(answer: Answer): HTMLElement {
     const model = this.#model;
     const { told } = answer;
-    const open = h("button", { class: "pl-chip", click: () => this.#lab.open?.(answer) }, model.t("open the changed program here", "在此打开修改后的程序"));
+    const open = h("button", { class: "pl-chip", click: () => void this.#lab.open?.(answer) }, model.t("open the changed program here", "在此打开修改后的程序"));
     if (told.first === null) return h("p", {}, model.t("Both runs do the same. ", "两次运行做的事相同。"), open);
     const titles = [model.t("Before", "修改前"), model.t("After", "修改后")];
     const sides = told.sides.map((side, index) => this.#side(side, titles[index] as string, index === 0));

@@ -3,7 +3,6 @@
 import type { Cell, Model, State } from "../core/contract";
 import { h } from "../core/dom";
 import { inkOn } from "../core/palette";
-import { VIEW_CSS } from "./style";
 
 /** The view's part of the scene; null when Python left it out or failed on it. */
 export function part<Part>(model: Model, name: string): Part | null {
@@ -11,10 +10,10 @@ export function part<Part>(model: Model, name: string): Part | null {
   return typeof found === "object" && found !== null && !("failed" in found) ? (found as Part) : null;
 }
 
-/** A box that scrolls by itself and says what it holds. The style rides along, because a view may stand alone. */
+/** A box that scrolls by itself and says what it holds. */
 export function frame(root: HTMLElement, label: string): HTMLElement {
   const box = h("div", { class: "plv", tabindex: "-1", role: "group", "aria-label": label });
-  root.replaceChildren(h("style", {}, VIEW_CSS), box);
+  root.replaceChildren(box);
   return box;
 }
 

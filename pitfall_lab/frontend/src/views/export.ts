@@ -1,12 +1,10 @@
 /** A view as a picture for slides: its drawing alone as SVG, or as PNG; nothing in either refers to the page. */
 
-import { VIEW_CSS } from "./style";
-
 const VARIABLES = ["--pl-bg", "--pl-ink", "--pl-line", "--pl-accent", "--pl-red", "--pl-green", "--pl-dim", "--pl-wash", "--pl-tint", "--pl-code-font"];
 const SVG = "http://www.w3.org/2000/svg";
 
 /** The content of a view's box as one SVG: its own SVG where it is one, else its elements inside a `foreignObject`. */
-export function asSvg(box: HTMLElement, css: string): { text: string; width: number; height: number } {
+export function asSvg(box: HTMLElement): { text: string; width: number; height: number } {
   const style = getComputedStyle(box);
   const values = VARIABLES.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";");
   const alone = box.querySelectorAll("svg").length === 1 ? box.querySelector<SVGSVGElement>(":scope > svg") : null;
@@ -14,7 +12,7 @@ export function asSvg(box: HTMLElement, css: string): { text: string; width: num
   const outer = document.createElementNS(SVG, "svg");
   for (const [name, value] of Object.entries({ xmlns: SVG, width, height, viewBox: `0 0 ${width} ${height}`, class: "plv", style: `${values};background:${style.getPropertyValue("--pl-bg")};color:${style.getPropertyValue("--pl-ink")}` })) outer.setAttribute(name, String(value));
   const sheet = document.createElementNS(SVG, "style");
-  sheet.textContent = css + VIEW_CSS;
+  sheet.textContent = (box.getRootNode() as ShadowRoot).querySelector("style")?.textContent ?? "";
   outer.append(sheet);
   if (alone) {
     const copy = alone.cloneNode(true) as SVGSVGElement;
@@ -52,8 +50,8 @@ function save(blob: Blob, name: string): void {
 }
 
 /** PNG goes to the clipboard where the page may write to it, else both are saved as files. */
-export async function take(box: HTMLElement, css: string, kind: "svg" | "png", name: string): Promise<void> {
-  const picture = asSvg(box, css);
+export async function take(box: HTMLElement, kind: "svg" | "png", name: string): Promise<void> {
+  const picture = asSvg(box);
   if (kind === "svg") return save(new Blob([picture.text], { type: "image/svg+xml" }), `${name}.svg`);
   const blob = await asPng(picture);
   try {

@@ -7,6 +7,4 @@ import { memory } from "./memory";
 import { storage } from "./storage";
 import { versions } from "./versions";
 
-export { VIEW_CSS } from "./style";
-
 export const VIEWS: View[] = [graph, storage, broadcast, versions, memory];
