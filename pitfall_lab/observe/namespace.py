@@ -37,12 +37,15 @@ class Namespace:
                     return [name]
                 if type(value) not in NO_MODULES and isinstance(value, torch.nn.Module) and not name.startswith("_"):
                     modules[id(value)] = (name, value)
-        # Outer frames come last: "net.0.weight" is a better name than "self.weight".
+        # Outer frames come last, and the longer way wins: "net.0.weight" is a better name than "self.weight" or a loop's "layer.weight".
         for name, module in modules.values():
             if not _has(module, real):
                 continue
             for part, tensor in _parts(module):
-                self._parameters[id(tensor)] = (weakref.ref(tensor), f"{name}.{part}")
+                way = f"{name}.{part}"
+                old = self._parameters.get(id(tensor))
+                if old is None or old[0]() is not tensor or way.count(".") >= old[1].count("."):
+                    self._parameters[id(tensor)] = (weakref.ref(tensor), way)
         known = self._parameters.get(id(real))
         return [known[1]] if known is not None and known[0]() is real else []
 

@@ -8,6 +8,7 @@ from pitfall_lab import views
 from pitfall_lab.trace import Trace
 from pitfall_lab.views import broadcast, code, graph, storage, versions
 from pitfall_lab.views.folds import folds
+from pitfall_lab.views.stories import stories
 from tests.views import build
 
 

@@ -10,6 +10,7 @@ from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.folds import folds
 from pitfall_lab.views.graph.ladder import ladder
 from pitfall_lab.views.graph.layout import lay_out
+from pitfall_lab.views.graph.nested import Nested, Pairs
 from pitfall_lab.views.graph.ways import back, label_place, spread
 from pitfall_lab.views.ink import cut, width_of
 
@@ -18,6 +19,8 @@ FULL = 14
 CARDS = 80
 """Above so many nodes the ladder is the picture to start with."""
 DRAWN = 500
+"""Above so many nodes they are not drawn one by one."""
+MOST = 4000
 """Above so many nodes only the ladder is drawn."""
 FOLDED = 6
 """So many nodes a loop's later turns must have to be folded."""
@@ -36,6 +39,9 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
     ``nodes`` are cards (``x``, ``y`` their top left corner); a leaf's card (``kind`` ``"leaf"``) has its tensor's label
     as ``id``, a graph node's its own. ``edges`` run forward (down); ``back`` is the same way for the gradient.
     ``folded``, where loops made many nodes, is the same graph with a loop's later turns as one card (``kind`` ``"fold"``).
+    ``modules``, where the program has modules, is the same graph in boxes: ``pictures`` by the module that is open ("" is none), each with
+    ``places`` (number of a card, x, y) for the cards of the whole graph, then those of ``boxes`` (kind ``"module"``, ``opens`` the picture
+    that shows its inside).
     ``dot=False`` never starts graphviz.
     """
     facts = facts or gather(trace)
@@ -43,15 +49,42 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
     out: dict[str, Any] = {"count": count, "nodes": [], "edges": [], "width": 0, "height": 0, "by": "none"}
     if count > CARDS or (count == 0 and len(trace.events) > CARDS):
         out["ladder"] = ladder(facts)
-    if 0 < count <= DRAWN:
-        _cards(facts, out, dot=dot)
+    if 0 < count <= MOST:
+        full = count <= FULL
+        cards = _leaves(facts) + [_node(facts, label, full=full) for label in facts.nodes]
+        pairs = _pairs(facts, {card["id"]: i for i, card in enumerate(cards)})
+        in_boxes = _in_boxes(facts, cards, pairs)
+        if count <= DRAWN:
+            _cards(facts, out, cards, pairs, dot=dot)
+        elif in_boxes is not None:
+            out["cards"] = cards
+        if in_boxes is not None:
+            out["modules"] = in_boxes
     return out
 
 
-def _cards(facts: Facts, out: dict[str, Any], *, dot: bool) -> None:
-    full = len(facts.nodes) <= FULL
-    cards = _leaves(facts) + [_node(facts, label, full=full) for label in facts.nodes]
-    pairs = _pairs(facts, {card["id"]: i for i, card in enumerate(cards)})
+def _in_boxes(facts: Facts, cards: list[dict[str, Any]], pairs: Pairs) -> dict[str, Any] | None:
+    """The graph with modules as boxes; ``None`` where there are none."""
+    nested = Nested(facts, cards)
+    if not nested.boxes:
+        return None
+    number = {card["id"]: i for i, card in enumerate((*cards, *nested.boxes.values()))}
+    pictures: dict[str, Any] = {}
+    for opened in ((), *(path for path in nested.openable() if nested.boxes[path]["opens"])):
+        drawn = nested.picture(opened, pairs)
+        if drawn is None:
+            if opened:
+                nested.boxes[opened]["opens"] = ""
+            continue
+        chosen, joined, inner = drawn
+        picture: dict[str, Any] = {}
+        _place(facts, picture, chosen, _without_circles(joined), inner, dot=False)
+        picture["places"] = [(number[card["id"]], card["x"], card["y"]) for card in picture.pop("nodes")]
+        pictures["/".join(opened)] = picture
+    return {"boxes": list(nested.boxes.values()), "pictures": pictures} if "" in pictures else None
+
+
+def _cards(facts: Facts, out: dict[str, Any], cards: list[dict[str, Any]], pairs: Pairs, *, dot: bool) -> None:
     _place(facts, out, cards, pairs, dot=dot)
     folded = _folded(facts, cards, pairs)
     if folded is not None:
@@ -61,7 +94,7 @@ def _cards(facts: Facts, out: dict[str, Any], *, dot: bool) -> None:
 
 def _folded(
     facts: Facts, cards: list[dict[str, Any]], pairs: dict[tuple[str, str], int]
-) -> tuple[list[dict[str, Any]], dict[tuple[str, str], int]] | None:
+) -> tuple[list[dict[str, Any]], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
     """The same graph with the later turns of each loop as one card; ``None`` when that would hide little.
 
     Turns in which torch refused something, or a value was wrong, stay as they are.
@@ -84,16 +117,27 @@ def _folded(
     if not heads:
         return None
     drawn = [dict(card) for card in cards if card["id"] not in groups]
-    joined: dict[tuple[str, str], int] = {}
+    joined: Pairs = {}
+    inner: dict[tuple[str, str], tuple[str, str]] = {}
     for (one, other), times in pairs.items():
         pair = groups.get(one, one), groups.get(other, other)
         if pair[0] != pair[1]:
             joined[pair] = times if pair == (one, other) else 1
-    return drawn + heads, _without_circles(joined)
+            inner.setdefault(pair, (one, other))
+    return drawn + heads, _without_circles(joined), inner
 
 
-def _place(facts: Facts, out: dict[str, Any], cards: list[dict[str, Any]], pairs: dict[tuple[str, str], int], *, dot: bool) -> None:
-    """Give every card its place and every edge its way."""
+def _place(
+    facts: Facts,
+    out: dict[str, Any],
+    cards: list[dict[str, Any]],
+    pairs: Pairs,
+    inner: dict[tuple[str, str], tuple[str, str]] | None = None,
+    *,
+    dot: bool,
+) -> None:
+    """Give every card its place and every edge its way. ``inner``: the edge between nodes that one between boxes stands for."""
+    inner = inner or {}
     place = {card["id"]: i for i, card in enumerate(cards)}
     out["edges"] = []
     sizes, edges = [(c["w"], c["h"]) for c in cards], [(place[a], place[b]) for a, b in pairs]
@@ -102,16 +146,18 @@ def _place(facts: Facts, out: dict[str, Any], cards: list[dict[str, Any]], pairs
         card["x"], card["y"] = round(x - card["w"] / 2, 1), round(y - card["h"] / 2, 1)
     out.update(nodes=cards, width=round(layout.width), height=round(layout.height), by=layout.by)
     for ((source, target), times), route in zip(pairs.items(), spread(layout, sizes, edges), strict=True):
+        via = inner.get((source, target), (source, target))
         out["edges"].append(
             {
                 "from": source,
                 "to": target,
+                **({"via": via} if via != (source, target) else {}),
                 "times": times,
-                "born": _born(facts, target),
+                "born": _born(facts, via[1]),
                 "d": bezier(route),
                 "back": bezier(back(route)),
                 "label": list(label_place(route)),
-                "shape": _flow_shape(facts, source),
+                "shape": _flow_shape(facts, via[0]),
             }
         )
 

@@ -22,9 +22,11 @@ interface Notch {
 
 interface Card {
   id: string;
-  kind: "leaf" | "node" | "fold";
+  kind: "leaf" | "node" | "fold" | "module";
   count?: number;
   until?: number;
+  inside?: string[];
+  opens?: string;
   title: string;
   sub: string;
   output?: string | null;
@@ -44,7 +46,9 @@ interface Card {
 interface Edge {
   from: string;
   to: string;
+  via?: [from: string, to: string];
   times: number;
+  born: number;
   d: string;
   back: string;
   label: [number, number];
@@ -59,6 +63,8 @@ interface Graph {
   height: number;
   ladder?: Ladder;
   folded?: Graph;
+  cards?: Card[];
+  modules?: { boxes: Card[]; pictures: Record<string, Graph & { places: [card: number, x: number, y: number][] }> };
 }
 
 type Mounted = { update(): void; destroy(): void };
@@ -70,6 +76,7 @@ export const graph: View = {
   mount(root, model) {
     const scene = part<Graph>(model, "graph");
     const ways: Way[] = [];
+    if (scene?.modules) ways.push([model.t("modules", "模块"), (place) => mountModules(place, model, scene)]);
     if (scene?.folded) ways.push([model.t("loops folded", "折叠循环"), (place) => mountCards(place, model, scene.folded as Graph)]);
     if (scene?.ladder) ways.push([model.t("ladder", "梯形图"), (place) => mountLadder(place, model, scene.ladder as Ladder)]);
     if (scene?.nodes.length) ways.push([model.t("all nodes", "全部节点"), (place) => mountCards(place, model, scene)]);
@@ -95,7 +102,30 @@ function mountWays(root: HTMLElement, ways: Way[]): Mounted {
   return { update: () => view?.update(), destroy: () => root.replaceChildren() };
 }
 
-function mountCards(root: HTMLElement, model: Model, scene: Graph): Mounted {
+/** Modules as boxes, and a trail of those that are open. Python has placed the cards for each. */
+function mountModules(root: HTMLElement, model: Model, scene: Graph): Mounted {
+  const { boxes, pictures } = scene.modules as NonNullable<Graph["modules"]>;
+  const all = [...(scene.cards ?? scene.nodes), ...boxes];
+  const trail = h("div", { class: "v-tools", role: "group", "aria-label": model.t("open modules", "已展开的模块") });
+  const place = h("div", { class: "v-place" });
+  let view: Mounted;
+  const open = (key: string, focus = true): void => {
+    const { places, ...picture } = pictures[key] as (typeof pictures)[string];
+    view = mountCards(place, model, { ...picture, count: scene.count, nodes: places.map(([card, x, y]) => ({ ...(all[card] as Card), x, y })) }, open);
+    const parts = key ? key.split("/") : [];
+    const buttons = ["", ...parts].map((part, depth) =>
+      h("button", { class: "v-link", "aria-pressed": String(depth === parts.length), click: () => open(parts.slice(0, depth).join("/")) }, part || model.t("model", "模型")),
+    );
+    trail.replaceChildren(...buttons.flatMap((button, depth) => (depth ? ["›", button] : [button])));
+    view.update();
+    if (focus) buttons.at(-1)?.focus();
+  };
+  root.replaceChildren(trail, place);
+  open("", false);
+  return { update: () => view.update(), destroy: () => root.replaceChildren() };
+}
+
+function mountCards(root: HTMLElement, model: Model, scene: Graph, open?: (key: string) => void): Mounted {
   const box = frame(root, model.t("computation graph, scrollable", "计算图，可滚动"));
   const label = model.t(`Computation graph with ${scene.count} nodes`, `计算图，${scene.count} 个节点`);
   const svg = s("svg", { width: scene.width + 56, height: scene.height, viewBox: `0 0 ${scene.width + 56} ${scene.height}`, role: "group", "aria-label": label });
@@ -104,7 +134,7 @@ function mountCards(root: HTMLElement, model: Model, scene: Graph): Mounted {
   svg.append(s("defs", {}, s("marker", { id: tip, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, arrow)));
   const redraws: Redraw[] = scene.edges.map((edge) => drawEdge(svg, edge, scene, tip));
   const places = scene.nodes.map((card) => {
-    redraws.push(drawCard(svg, card, model, box));
+    redraws.push(drawCard(svg, card, model, box, open));
     const text = [card.id, card.title, card.sub, card.output, card.storage, ...card.saved.map((notch) => notch.text)].join(" ");
     return { ...card, text, element: svg.lastElementChild as SVGElement, go: () => (card.kind === "fold" ? (model.step = card.born) : (model.focus = card.id)) };
   });
@@ -125,7 +155,8 @@ function mountCards(root: HTMLElement, model: Model, scene: Graph): Mounted {
 
 /** Forward: solid, down. Gradient: dashed, up, with its shape, once both ends have run. */
 function drawEdge(svg: Element, edge: Edge, scene: Graph, tip: string): Redraw {
-  const [from, to] = [edge.from, edge.to].map((id) => scene.nodes.find((card) => card.id === id)) as [Card, Card];
+  const to = scene.nodes.find((card) => card.id === edge.to) as Card;
+  const target = edge.via?.[1] ?? edge.to;
   const line = s("path", { d: edge.d, class: "v-edge" });
   const back = s("path", { d: edge.back, class: "v-back", "marker-end": `url(#${tip})` });
   const [x, y] = edge.label;
@@ -134,13 +165,14 @@ function drawEdge(svg: Element, edge: Edge, scene: Graph, tip: string): Redraw {
   if (edge.times > 1) all.append(s("text", { x: x - 24, y, class: "v-end" }, `×${edge.times}`));
   svg.append(all);
   return (state, step) => {
-    toggle(all, "v-away", step < to.born);
-    const ran = (card: Card): boolean => (card.kind === "leaf" ? true : (state.nodes[card.id]?.ran ?? null) !== null);
-    toggle(flow, "v-away", step < to.born || !ran(to) || (to.raised ?? Infinity) <= step || (from.kind === "leaf" && !ran(to)));
+    const away = step < edge.born;
+    toggle(all, "v-away", away);
+    const ran = (id: string): boolean => !id.startsWith("n") || (state.nodes[id]?.ran ?? null) !== null;
+    toggle(flow, "v-away", away || !ran(target) || (to.raised ?? Infinity) <= step);
   };
 }
 
-function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Redraw {
+function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open?: (key: string) => void): Redraw {
   const hue = card.storage ? model.hue(card.storage) : "";
   const square = card.kind === "leaf";
   const face = s("rect", { class: "v-face", width: card.w, height: card.h, rx: square ? 0 : 7 });
@@ -148,7 +180,8 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Red
   const g = s("g", { class: "v-card", transform: `translate(${card.x} ${card.y})` }, face, s("text", { x: 9, y: 18, class: "v-b" }, card.title));
   const sub = s("g", {});
   let y = 37;
-  const text = card.kind === "fold" ? model.t(`${card.count} nodes, the same again`, `${card.count} 个同样的节点`) : card.sub;
+  const group = card.kind === "fold" || card.kind === "module";
+  const text = card.kind === "fold" ? model.t(`${card.count} nodes, the same again`, `${card.count} 个同样的节点`) : group ? model.t(`▸ ${card.count} nodes`, `▸ ${card.count} 个节点`) : card.sub;
   if (text) {
     if (card.storage) {
       sub.append(s("rect", { x: 8, y: y - 12, width: 17, height: 16, rx: 2, style: `fill:${hue};stroke:var(--pl-ink)` }));
@@ -162,7 +195,8 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Red
   const cross = s("text", { x: card.w + 7, y: 17, class: "v-red" }, "✕");
   g.append(sub, badge, gradient, cross);
   const notches = card.saved.map((notch) => drawNotch(g, card, notch, y - 13, model));
-  if (card.kind === "fold") pressable(g, "", () => (model.step = card.born));
+  if (card.kind === "module") face.before(s("rect", { class: "v-face", x: 4, y: 4, width: card.w, height: card.h, rx: 7 }));
+  if (group) pressable(g, "", () => (card.opens && open ? open(card.opens) : (model.step = card.born)));
   else {
     pressable(g, "", () => (model.focus = card.id));
     g.addEventListener("pointerenter", () => (model.focus = card.id));
@@ -183,7 +217,7 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement): Red
     badge.textContent = version === undefined || past || !card.sub ? "" : `${card.counter}·v${version}`;
     const said = notches.map((notch) => notch(state, step));
     describe(g, [...said, ran ? model.t("ran in backward", "已在反向中运行") : ""].filter(Boolean).join(", "));
-    const focus = model.focus !== "" && [card.id, card.output, card.storage, card.counter].includes(model.focus);
+    const focus = model.focus !== "" && [card.id, card.output, card.storage, card.counter, ...(card.inside ?? [])].includes(model.focus);
     toggle(g, "v-focus", focus);
     const named = focus && [card.id, card.output].includes(model.focus);
     if (named && !focused && step >= card.born && !box.matches(":hover")) reveal(box, g);
@@ -196,7 +230,8 @@ function isNow(card: Card, model: Model, step: number): boolean {
   const event = model.trace.events[step];
   if (!event) return false;
   if (card.until !== undefined) return card.born <= step && step < card.until;
-  return event.effects.some(([path]) => path === `nodes.${card.id}` || path.startsWith(`nodes.${card.id}.`)) || event.results.includes(card.id) || event.error?.node === card.id;
+  const ids = card.inside ?? [card.id];
+  return event.effects.some(([path]) => path.startsWith("nodes.") && ids.includes(path.split(".")[1] as string)) || event.results.some((one) => ids.includes(one)) || ids.includes(event.error?.node ?? "");
 }
 
 /** A saved tensor: a tab with a cut corner. Struck out when its counter moved on, hollow when freed, ≠ when it was silently wrong. */

@@ -1,0 +1,220 @@
+"""Which module each operation of a program belongs to, as far as the trace tells, and the tree of boxes that this makes.
+
+A parameter's name (``net.blocks.0.mlp.2.weight``) says which module it is of, so an operation that reads one is placed for sure. The others:
+
+- In the same call expression as operations with parameters (what ``nn.Sequential`` runs beside its layers): the module that these share.
+- In the learner's own ``forward``: the module whose ``forward`` it is. The outermost one is the model; for one inside it, the parameters
+  that it reads in one go tell which. Its depth is the same in each of its calls.
+- Outside of any ``forward``, or where both neighbours could be meant: no module, or the smallest that holds both.
+
+So a box may be too large for an operation, never a wrong one beside it, as long as a ``forward`` runs from its top to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pitfall_lab.trace import Event, Span
+from pitfall_lab.views.facts import Facts
+
+Path = tuple[str, ...]
+"""The way to a module from its model, as names of attributes; a later call of the same module has its number at the end of a name: "ln ·2"."""
+
+
+def modules(facts: Facts) -> dict[str, Path]:
+    """The module of each node and of each parameter, by label; what is in none is left out."""
+    owner = _owners(facts)
+    of_event = _events(facts, owner)
+    found: dict[str, Path] = {label: path for label, path in owner.items() if path}
+    for label, history in facts.nodes.items():
+        record = history[-1][1] or {}
+        fills = record.get("output") if record.get("name") == "AccumulateGrad" else None
+        path = found.get(fills) if fills else of_event.get(history[0][0])
+        if path:
+            found[label] = path
+    return _merged(found)
+
+
+def _owners(facts: Facts) -> dict[str, Path]:
+    """Parameter → its module, without the model's own name where there is one model only."""
+    paths: dict[str, Path] = {}
+    for label, history in facts.tensors.items():
+        record = history[-1][1] or {}
+        *path, _ = str(record.get("name") or "").split(".")
+        if record.get("kind") == "parameter" and path:
+            paths[label] = tuple(path)
+    # `model.0.weight` is the parameter's own name for someone outside, `self.0.weight` for the module itself.
+    if len({path[0] for path in paths.values()}) == 1:
+        paths = {label: path[1:] for label, path in paths.items()}
+    return paths
+
+
+def _events(facts: Facts, owner: dict[str, Path]) -> dict[int, Path]:
+    """Event → module, in three readings: by parameters, by the frames of the learner's ``forward``, by neighbours."""
+    calls = [event for event in facts.trace.events if event.kind == "call"]
+    sure: dict[int, Path] = {}
+    read: dict[int, list[str]] = {}
+    for event in calls:
+        labels = [o.label for o in event.operands if o.label in owner]
+        if labels and not event.writes:
+            read[event.step] = labels
+            sure[event.step] = _common([owner[label] for label in labels])
+    depths = _depths(calls, sure, set(owner.values()))
+    before = _neighbours(calls, sure)
+    after = _neighbours(reversed(calls), sure)
+    plain: dict[int, Path] = {}
+    for event in calls:
+        path = sure.get(event.step)
+        if path is None:
+            path = _beside(event, before.get(event.step), after.get(event.step), sure, depths)
+        if path:
+            plain[event.step] = path
+    return _numbered(calls, plain, read)
+
+
+def _beside(event: Event, last: Event | None, following: Event | None, sure: dict[int, Path], depths: dict[Path, int]) -> Path:
+    """The module of an operation without parameters."""
+    near = [one for one in (last, following) if one is not None and one.scope == event.scope]
+    same = [sure[one.step] for one in near if one.span == event.span and event.span is not None]
+    if same:  # one call expression, run by library code
+        path = _common(same)
+        return path if len(set(same)) > 1 else path[:-1]
+    if _frames(event.scope) < 2:
+        return ()
+    depth = depths.get(event.scope)
+    if depth is None:
+        return ()
+    for one in near:
+        first, second = (one, event) if one is last else (event, one)
+        if _goes_on(first.span, second.span):
+            return sure[one.step][:depth]
+    return _common([sure[one.step] for one in near])[:depth] if near else ()
+
+
+def _frames(scope: tuple[str, ...]) -> int:
+    return sum(name.endswith(".forward") for name in scope)
+
+
+def _depths(calls: list[Event], sure: dict[int, Path], homes: set[Path]) -> dict[tuple[str, ...], int]:
+    """How deep in the model the module is whose ``forward`` is the innermost of a scope: what one run through it shares, at most."""
+    depths: dict[tuple[str, ...], int] = {}
+    runs: dict[tuple[str, ...], list[Event]] = {}
+    for event in calls:
+        if event.step not in sure:
+            continue
+        run = runs.setdefault(event.scope, [])
+        if run and not _goes_on(run[-1].span, event.span):
+            run.clear()
+        run.append(event)
+        shared = _common([sure[one.step] for one in run])
+        depth = min(len(shared), min(len(sure[one.step]) for one in run) - (0 if run[0].span is None else _called(run, sure)))
+        while depth and all(part.isdigit() for part in _children(shared[:depth], homes)):
+            depth -= 1  # a list or a Sequential has no forward of the learner's
+        depths[event.scope] = min(depth, depths.get(event.scope, depth))
+    return depths
+
+
+def _called(run: list[Event], sure: dict[int, Path]) -> int:
+    """1 when all of a run is one module: then it is a layer that the ``forward`` called, one below it."""
+    return int(len({sure[one.step] for one in run}) == 1)
+
+
+def _children(path: Path, homes: set[Path]) -> set[str]:
+    return {home[len(path)] for home in homes if home[: len(path)] == path and len(home) > len(path)}
+
+
+def _neighbours(calls: Iterable[Event], sure: dict[int, Path]) -> dict[int, Event]:
+    """For each event the last one with parameters that was met."""
+    out: dict[int, Event] = {}
+    last: Event | None = None
+    for event in calls:
+        if last is not None:
+            out[event.step] = last
+        if event.step in sure:
+            last = event
+    return out
+
+
+def _goes_on(first: Span | None, second: Span | None) -> bool:
+    """Whether ``second`` is evaluated after ``first`` in one run through a function: it stands behind it or holds it."""
+    if first is None or second is None or first.source != second.source:
+        return False
+    start, end = (second.line, second.column), (second.end_line, second.end_column)
+    behind = start >= (first.end_line, first.end_column)
+    holds = start <= (first.line, first.column) and end >= (first.end_line, first.end_column)
+    return behind or holds
+
+
+@dataclass(slots=True)
+class _Run:
+    """One call of a module that is going on: the parameters it has read, and the calls inside it."""
+
+    name: str
+    read: set[str] = field(default_factory=set)
+    inside: dict[str, _Run] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def enter(self, part: str, *, anew: bool) -> _Run:
+        if anew or part not in self.inside:
+            self.counts[part] = self.counts.get(part, 0) + 1
+            number = self.counts[part]
+            self.inside[part] = _Run(part if number == 1 else f"{part} ·{number}")
+        return self.inside[part]
+
+
+def _numbered(calls: list[Event], plain: dict[int, Path], read: dict[int, list[str]]) -> dict[int, Path]:
+    """Tell the calls of a module apart: where a parameter is read again after another module had its turn, a new call began."""
+    top, last = _Run(""), ()
+    out: dict[int, Path] = {}
+    for event in calls:
+        path = plain.get(event.step)
+        if not path:
+            last = last if event.step in plain or event.scope else ()
+            continue
+        labels = set(read.get(event.step, ()))
+        run, seen = top, False
+        for part in path:
+            following = run.inside.get(part)
+            if following is None:
+                break
+            run = following
+        seen = bool(labels & run.read)
+        fork = len(_common([last, path])) if seen and last != path else len(path)
+        run, names = top, []
+        for place, part in enumerate(path):
+            run = run.enter(part, anew=place == fork)
+            names.append(run.name)
+        run.read |= labels
+        out[event.step], last = tuple(names), path
+    return out
+
+
+def _common(paths: Iterable[Path]) -> Path:
+    """What all paths begin with."""
+    first, *rest = paths
+    length = 0
+    while all(len(path) > length and path[length] == first[length] for path in rest) and length < len(first):
+        length += 1
+    return first[:length]
+
+
+def _merged(found: dict[str, Path]) -> dict[str, Path]:
+    """Levels that hold nothing but one further level are one with it: ``blocks`` and ``0`` become ``blocks.0`` where there is no other."""
+    held: dict[Path, set[Any]] = {}
+    for label, path in found.items():
+        for depth in range(len(path)):
+            held.setdefault(path[:depth], set()).add(path[depth])
+        held.setdefault(path, set()).add((label,))
+    out = {}
+    for label, path in found.items():
+        parts: list[str] = []
+        for depth, part in enumerate(path):
+            alone = depth and len(held[path[:depth]]) == 1
+            if alone:
+                parts[-1] += f".{part}"
+            else:
+                parts.append(part)
+        out[label] = tuple(parts)
+    return out

@@ -1,0 +1,78 @@
+"""The graph with modules as boxes: one picture for each module that can be opened, with the modules around it open as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.graph.modules import Path, modules
+from pitfall_lab.views.ink import width_of
+
+PICTURES = 48
+"""So many modules can be opened; of the others the box stays closed."""
+LARGEST = 160
+"""So many cards one picture may have."""
+TITLE = 26
+FEWEST = 2
+"""So many cards a box must hold: one card says more than a box around it."""
+
+Pairs = dict[tuple[str, str], int]
+class Nested:
+    """The cards of a graph, sorted into boxes."""
+
+    def __init__(self, facts: Facts, cards: list[dict[str, Any]]) -> None:
+        of = modules(facts)
+        self.cards = cards
+        self.home: dict[str, Path] = {card["id"]: of.get(card["id"], ()) for card in cards}
+        held: dict[Path, list[dict[str, Any]]] = {}
+        for card in cards:
+            path = self.home[card["id"]]
+            for depth in range(1, len(path) + 1):
+                held.setdefault(path[:depth], []).append(card)
+        self.boxes = {path: _box(path, inside) for path, inside in held.items() if len(inside) >= FEWEST}
+        for path in self.openable()[PICTURES:]:
+            self.boxes[path]["opens"] = ""
+
+    def openable(self) -> list[Path]:
+        """The boxes from the outermost to the innermost, and in order of birth."""
+        return sorted(self.boxes, key=lambda path: (len(path), self.boxes[path]["born"]))
+
+    def seen(self, opened: Path) -> dict[str, str]:
+        """Card → what stands for it while ``opened`` and all around it is open: itself, or a box."""
+        out = {}
+        for card in self.cards:
+            path = self.home[card["id"]]
+            shut = (path[:depth] for depth in range(1, len(path) + 1) if path[:depth] != opened[:depth] and path[:depth] in self.boxes)
+            box = next(shut, None)
+            out[card["id"]] = self.boxes[box]["id"] if box else card["id"]
+        return out
+
+    def picture(self, opened: Path, pairs: Pairs) -> tuple[list[dict[str, Any]], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
+        """Copies of the cards to be drawn, their edges, and for each edge one that it stands for; ``None`` when there are too many."""
+        seen = self.seen(opened)
+        shown = set(seen.values())
+        cards = [dict(card) for card in (*self.cards, *self.boxes.values()) if card["id"] in shown]
+        if len(cards) > LARGEST:
+            return None
+        joined: Pairs = {}
+        inner: dict[tuple[str, str], tuple[str, str]] = {}
+        for (one, other), times in pairs.items():
+            pair = seen[one], seen[other]
+            if pair[0] != pair[1]:
+                joined[pair] = times if pair == (one, other) else 1
+                inner.setdefault(pair, (one, other))
+        return cards, joined, inner
+
+
+def _box(path: Path, inside: list[dict[str, Any]]) -> dict[str, Any]:
+    """A closed module's card. What torch refused inside shows on it."""
+    nodes = [card for card in inside if card["kind"] == "node"]
+    title = ".".join(path)
+    title = title if len(title) <= TITLE else f"…{title[1 - TITLE :]}"
+    raised = [card["raised"] for card in nodes if card.get("raised") is not None]
+    born = min(card["born"] for card in nodes or inside)
+    return {
+        "id": f"m{'/'.join(path)}", "kind": "module", "title": title, "sub": "", "w": round(max(116.0, width_of(title) + 24), 1), "h": 50.0,
+        "born": born, "inside": [card["id"] for card in inside], "line": None, "storage": None, "counter": None, "saved": [],
+        "count": len(nodes), "raised": min(raised, default=None), "opens": "/".join(path),
+    }  # fmt: skip
