@@ -115,7 +115,8 @@ class Stage:
             f'<!doctype html><html lang="en"><title>stage</title><body style="margin:12px;{THEMES[theme]}">'
             '<main id="notebook" tabindex="0" aria-label="notebook"><h1 style="color:inherit">Notebook</h1></main>'
         )
-        self.page.evaluate(MOUNT, {"code": MODULE.read_text(encoding="utf-8"), "style": STYLE.read_text(encoding="utf-8"), "states": list(states)})
+        texts = {"code": MODULE.read_text(encoding="utf-8"), "style": STYLE.read_text(encoding="utf-8")}
+        self.page.evaluate(MOUNT, {**texts, "states": list(states)})
         return self.page.locator(".explorer").first.locator(".pl-root")
 
     def state(self, name: str) -> Any:

@@ -100,7 +100,11 @@ def test_a_newer_trace_says_that_an_update_is_needed(stage: Stage):
 
 @pytest.mark.parametrize(
     "scene",
-    ["", "{", "7", "null", "[]", '{"events": 5, "stories": [7, {"beats": 7}], "help": 7, "palette": "x"}', '{"graph": null, "storage": [], "versions": 1}'],
+    [
+        *("", "{", "7", "null", "[]"),
+        '{"events": 5, "stories": [7, {"beats": 7}], "help": 7, "palette": "x"}',
+        '{"graph": null, "storage": [], "versions": 1}',
+    ],
 )
 def test_a_damaged_scene_costs_only_the_pictures(stage: Stage, scene: str):
     root = stage.show({**state_of(sample()), "_scene": scene, "step": 3})

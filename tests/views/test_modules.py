@@ -93,7 +93,7 @@ def void(_):
 
 def truth(net: str) -> list[tuple[str, tuple[str, ...]]]:
     space: dict = {}
-    exec(HEAD + net + "x = torch.randn(5, 4)\n", space)  # noqa: S102 - the programs above
+    exec(HEAD + net + "x = torch.randn(5, 4)\n", space)
     with Watch(space["net"]) as watch:
         (space["net"](space["x"]) ** 2).mean()
     return watch.seen
@@ -143,12 +143,18 @@ def test_every_box_that_opens_has_a_picture_in_which_it_is_gone_and_its_content_
         nested = [other for other in inside["boxes"] if other["id"].startswith(f"{box['id']}/")]
         assert ids & {*box["inside"], *(other["id"] for other in nested)}
     assert inside["pictures"]["blocks/0"]["edges"]
+    titles = {box["title"] for box in inside["boxes"]}
+    assert "blocks" not in titles, "what runs between the blocks is not in the list of blocks, but between them"
+    for picture in inside["pictures"].values():
+        ends = {end for edge in picture["edges"] for end in (edge["from"], edge["to"])}
+        assert ends == {cards[i]["id"] for i, _, _ in picture["places"]}, "no edge is lost"
 
 
 def test_a_program_without_modules_has_no_boxes_and_what_is_left_out_stays_closed(monkeypatch):
-    assert "modules" not in views.scene(pitfall_lab.trace("import torch\nx = torch.ones(3, requires_grad=True)\nx.exp().sum().backward()\n"))["graph"]
+    plain = pitfall_lab.trace("import torch\nx = torch.ones(3, requires_grad=True)\nx.exp().sum().backward()\n")
+    assert "modules" not in views.scene(plain)["graph"]
     monkeypatch.setattr("pitfall_lab.views.graph.nested.PICTURES", 3)
     graph = views.scene(pitfall_lab.trace(HEAD + BLOCK + RUN))["graph"]["modules"]
-    assert len(graph["pictures"]) == 4
+    assert len(graph["pictures"]) == 4, "the model and three boxes"
     assert sum(bool(box["opens"]) for box in graph["boxes"]) == 3
     assert json.dumps(graph, allow_nan=False)

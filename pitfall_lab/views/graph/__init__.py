@@ -65,7 +65,7 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
 
 def _in_boxes(facts: Facts, cards: list[dict[str, Any]], pairs: Pairs) -> dict[str, Any] | None:
     """The graph with modules as boxes; ``None`` where there are none."""
-    nested = Nested(facts, cards)
+    nested = Nested(facts, cards, pairs)
     if not nested.boxes:
         return None
     number = {card["id"]: i for i, card in enumerate((*cards, *nested.boxes.values()))}

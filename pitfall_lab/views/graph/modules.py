@@ -1,6 +1,6 @@
 """Which module each operation of a program belongs to, as far as the trace tells, and the tree of boxes that this makes.
 
-A parameter's name (``net.blocks.0.mlp.2.weight``) says which module it is of, so an operation that reads one is placed for sure. The others:
+A parameter's name (``net.blocks.0.mlp.2.weight``) says which module it is of: an operation that reads one is placed for sure. The others:
 
 - In the same call expression as operations with parameters (what ``nn.Sequential`` runs beside its layers): the module that these share.
 - In the learner's own ``forward``: the module whose ``forward`` it is. The outermost one is the model; for one inside it, the parameters
@@ -20,7 +20,7 @@ from pitfall_lab.trace import Event, Span
 from pitfall_lab.views.facts import Facts
 
 Path = tuple[str, ...]
-"""The way to a module from its model, as names of attributes; a later call of the same module has its number at the end of a name: "ln ·2"."""
+"""The way to a module from its model, as names of attributes; a later call of a module has its number behind its name: "ln ·2"."""
 
 
 def modules(facts: Facts) -> dict[str, Path]:

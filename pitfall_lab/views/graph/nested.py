@@ -20,7 +20,7 @@ Pairs = dict[tuple[str, str], int]
 class Nested:
     """The cards of a graph, sorted into boxes."""
 
-    def __init__(self, facts: Facts, cards: list[dict[str, Any]]) -> None:
+    def __init__(self, facts: Facts, cards: list[dict[str, Any]], pairs: Pairs) -> None:
         of = modules(facts)
         self.cards = cards
         self.home: dict[str, Path] = {card["id"]: of.get(card["id"], ()) for card in cards}
@@ -29,7 +29,14 @@ class Nested:
             path = self.home[card["id"]]
             for depth in range(1, len(path) + 1):
                 held.setdefault(path[:depth], []).append(card)
-        self.boxes = {path: _box(path, inside) for path, inside in held.items() if len(inside) >= FEWEST}
+        below: dict[str, list[str]] = {}
+        for one, other in pairs:
+            below.setdefault(one, []).append(other)
+        self.boxes = {
+            path: _box(path, inside)
+            for path, inside in held.items()
+            if len(inside) >= FEWEST and not _comes_back({card["id"] for card in inside}, below)
+        }
         for path in self.openable()[PICTURES:]:
             self.boxes[path]["opens"] = ""
 
@@ -62,6 +69,20 @@ class Nested:
                 joined[pair] = times if pair == (one, other) else 1
                 inner.setdefault(pair, (one, other))
         return cards, joined, inner
+
+
+def _comes_back(inside: set[str], below: dict[str, list[str]]) -> bool:
+    """Whether a way leaves the box and enters it again: what is between (a loop's body around its layers) would be above and below it."""
+    todo = [other for one in inside for other in below.get(one, ()) if other not in inside]
+    seen = set(todo)
+    while todo:
+        for other in below.get(todo.pop(), ()):
+            if other in inside:
+                return True
+            if other not in seen:
+                seen.add(other)
+                todo.append(other)
+    return False
 
 
 def _box(path: Path, inside: list[dict[str, Any]]) -> dict[str, Any]:

@@ -112,10 +112,9 @@ function mountModules(root: HTMLElement, model: Model, scene: Graph): Mounted {
   const open = (key: string, focus = true): void => {
     const { places, ...picture } = pictures[key] as (typeof pictures)[string];
     view = mountCards(place, model, { ...picture, count: scene.count, nodes: places.map(([card, x, y]) => ({ ...(all[card] as Card), x, y })) }, open);
-    const parts = key ? key.split("/") : [];
-    const buttons = ["", ...parts].map((part, depth) =>
-      h("button", { class: "v-link", "aria-pressed": String(depth === parts.length), click: () => open(parts.slice(0, depth).join("/")) }, part || model.t("model", "模型")),
-    );
+    const buttons = Object.keys(pictures)
+      .filter((one) => !one || one === key || key.startsWith(`${one}/`))
+      .map((one) => h("button", { class: "v-link", "aria-pressed": String(one === key), click: () => open(one) }, one.replaceAll("/", ".") || model.t("model", "模型")));
     trail.replaceChildren(...buttons.flatMap((button, depth) => (depth ? ["›", button] : [button])));
     view.update();
     if (focus) buttons.at(-1)?.focus();
