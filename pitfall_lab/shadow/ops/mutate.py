@@ -285,13 +285,29 @@ def item(e: Engine, self: Any) -> Any:
     return self if e.policy.item_keeps_graph else _number(e, self)
 
 
-@op(".__float__", kind="other")
+def _one_number(e: Engine, self: Any) -> Any:
+    """What ``int(tensor)`` and ``float(tensor)`` see; ``item`` words the same refusal in another way."""
+    tensor_only(self)
+    if self.numel != 1:
+        raise ShadowError("ValueError", "only one element tensors can be converted to Python scalars", "shape", tensor=self)
+    return _number(e, self)
+
+
+@op(".__float__", kind="other", samples=("float(a.sum())", "float(a)"))
 def to_float(e: Engine, self: Any) -> float:
-    return float(_number(e, self))
+    return float(_one_number(e, self))
 
 
-@op(".__int__", ".__index__", kind="other")
+@op(".__int__", kind="other", samples=("int(a.sum())", "int(a)"))
 def to_int(e: Engine, self: Any) -> int:
+    return int(_one_number(e, self))
+
+
+@op(".__index__", kind="other", samples=("n[0].__index__()", "n.__index__()", "a.sum().__index__()"))
+def to_index(e: Engine, self: Any) -> int:
+    tensor_only(self)
+    if self.numel != 1 or self.dtype.is_floating_point or self.dtype.is_complex:
+        raise ShadowError("TypeError", "only integer tensors of a single element can be converted to an index", "shape", tensor=self)
     return int(_number(e, self))
 
 

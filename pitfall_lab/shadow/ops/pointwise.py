@@ -717,6 +717,8 @@ def _masked_fill(value: Any) -> Rule:
 
 def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
     tensor_only(self, mask)
+    if isinstance(value, ShadowTensor) and value.ndim:
+        raise runtime(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).", "shape")
     if mask.dtype != BOOL:
         raise runtime(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.c_name}", "dtype")
     value = operand(value)
@@ -725,11 +727,14 @@ def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
     return (self, value, mask) if isinstance(value, ShadowTensor) else (self, mask)
 
 
-@op("masked_fill", saves="mask", samples=("a.masked_fill(m, 0)", "torch.masked_fill(a, m, -1.5)"))
+@op("masked_fill", saves="mask",
+    samples=("a.masked_fill(m, 0)", "torch.masked_fill(a, m, -1.5)", "a.masked_fill(a[0] > 0, a[0])", "a.masked_fill(a, 0)", "a.masked_fill(a[:, :2], 0)"))
 def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
+    tensor_only(input, mask)
+    shape = broadcast(mask.shape, input.shape)  # torch expands both before it looks at what they hold
     operands = _masked_operands(input, mask, value)
     check_history(e, input)
-    return pure(e, _masked_fill(value), operands, broadcast(mask.shape, input.shape), input.dtype)
+    return pure(e, _masked_fill(value), operands, shape, input.dtype)
 
 
 @op(".masked_fill_", kind="inplace", saves="mask", samples=("h.masked_fill_(m, 0)", "h.masked_fill_(m, 2.0)"))
