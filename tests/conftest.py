@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parent
 LONGEST = ("notebooks", "verify/test_claims_agree.py", "fuzz", "docs", "bench", "classroom", "frontend", "check", "rules")
@@ -17,3 +23,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _place(path: str) -> int:
     return next((n for n, begin in enumerate(LONGEST) if path.startswith(begin)), len(LONGEST))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Hand out whole files in the order above, but the notebooks one by one: together they take longer than any file."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrNotebook(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            notebook = re.search(r"/test_execution\.py::.*\[(.+)\.ipynb", nodeid)
+            return notebook[1] if notebook else str(super()._split_scope(nodeid))
+
+    # By default xdist sorts what it hands out by the number of tests; a notebook has few and takes long.
+    config.option.loadscopereorder = False
+    return ByFileOrNotebook(config, log)

@@ -12,6 +12,8 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
+from pitfall_lab.lessons import chapters
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks"
 NAMES = sorted(p.name for p in FOLDER.glob("*.ipynb"))
@@ -35,6 +37,16 @@ def exercises_of(book: Any) -> dict[str, str]:
     """Return the exercise cells of a notebook: the text below the magic line by the exercise's key."""
     cells = [c.source for c in book.cells if c.source.startswith("%%exercise")]
     return {EXERCISE.match(source)[1]: EXERCISE.sub("", source, count=1).strip("\n") for source in cells}  # type: ignore[index]
+
+
+def code(book: Any) -> list[Any]:
+    """Return a notebook's code cells."""
+    return [c for c in book.cells if c.cell_type == "code"]
+
+
+def shown_claims(book: Any) -> list[str]:
+    """Return the ids of the claims that a notebook shows and runs, in order."""
+    return chapters.SHOWN.findall("\n".join(c.source for c in code(book)))
 
 
 def tags(cell: Any) -> list[str]:
