@@ -1,5 +1,7 @@
 """A line or two under the traceback of a cell that torch refused: what this class of error means, and how to see where it came from.
 
+A name that no cell has made yet gets its line as well: after a restart of the kernel that is the error that everybody meets.
+
 The error is named from its type and from the fixed part of torch's text, never from guesses about the program; what is not in
 :data:`KNOWN` and does not come from torch gets no hint. Why it happened is what ``%%pitfall`` finds out.
 """
@@ -158,17 +160,34 @@ _AGAIN = T(
     en="To see where it came from, put %%pitfall on the first line and run the cell again; {how}.",
     zh="想看它从哪里来，请在单元格第一行加上 %%pitfall 再运行一次；{how}。",
 )
+_MISSING = T(
+    en="nothing is called `{name}` in this kernel yet. After a restart, or when cells are run out of order, run the cells above first "
+    "(in JupyterLab: Run › Run All Above Selected Cell).",
+    zh="此内核中还没有 `{name}`。重启之后，或没有按顺序运行单元格时，请先运行上面的单元格（JupyterLab：Run › Run All Above Selected Cell）。",
+)
 _AS_IT_IS = T(en="it can be run again as it is", zh="它可以直接再运行")
 _AFTER = T(en="first run again what makes {names}, which it changed", zh="先重新运行产生 {names} 的单元格，因为它已经改了它们")
 
 
 def hint(error: BaseException, cell: str, language: Language = "en") -> str:
-    """Return what to print under the traceback of ``cell``'s error; empty for an error that is not torch's."""
+    """Return what to print under the traceback of ``cell``'s error: torch's, or a name that an earlier cell makes; else empty."""
+    if name := _from_an_earlier_cell(error, cell):
+        return f"pitfall_lab: {_MISSING.say(language).format(name=name)}"
     means, rule = _named(error)
     if means is None:
         return ""
     more = _MORE.say(language).format(rule=rule) if rule else ""
     return f"pitfall_lab: {means.say(language)}{more}\n{_AGAIN.say(language).format(how=_how(cell, language))}"
+
+
+def _from_an_earlier_cell(error: BaseException, cell: str) -> str:
+    """The name that was not found, when ``cell`` reads it and nowhere makes it itself."""
+    name = error.name if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) else None
+    try:
+        uses = [n.ctx for n in ast.walk(ast.parse(cell)) if isinstance(n, ast.Name) and n.id == name]
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    return name if name and uses and all(isinstance(use, ast.Load) for use in uses) else ""
 
 
 def _named(error: BaseException) -> tuple[T | None, str]:

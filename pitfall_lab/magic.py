@@ -185,6 +185,8 @@ class Watcher:
             error = getattr(result, "error_in_exec", None)
             recorded = session.unparsable(text, result.error_before_exec) if result.error_before_exec is not None else session.finish(error)
             self._show(recorded, text, start, language)
+            if isinstance(error, NameError):  # the Explorer shows what happened; this is about cells that did not run
+                self._hint(result)
         except Exception as error:  # as above
             self._say(_FAILED, f"{type(error).__name__}: {error}", language)
 

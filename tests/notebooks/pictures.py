@@ -22,7 +22,7 @@ from tests.browser.conftest import SCREENSHOTS, Lab, launch, serve, visit
 from tests.notebooks.books import ANNOUNCED, NAMES, read, tags
 
 FOLDER = SCREENSHOTS / "chapters"
-WIDE, NARROW = {"width": 1280, "height": 2000}, {"width": 480, "height": 2000}
+WIDE, NARROW = {"width": 1280, "height": 3200}, {"width": 480, "height": 3200}
 KINDS = {
     "explorer": "%%pitfall", "question": "pitfall_lab.question(", "view": "pitfall_lab.show_", "claim": "pitfall_lab.claim(",
     "figure": "plt.show()", "finding": "pitfall_lab.check(", "exercise": "%%exercise",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import re
+from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
+from pitfall_lab import book as pages
 from tests.notebooks.books import ANNOUNCED, NAMES, code, read, run, said, shown_claims, tags
 
 
@@ -62,3 +67,51 @@ def test_nothing_is_written_to_the_error_stream(executed: Any) -> None:
 def test_unsolved_exercises_are_graded_and_not_solved(executed: Any) -> None:
     for cell in (c for c in code(executed) if "exercise" in tags(c)):
         assert "Edit the cell and run it again" in said(cell), cell.id
+
+
+def test_the_program_from_practice_is_told_what_is_wrong_with_it(executed: Any) -> None:
+    for cell in (c for c in code(executed) if c.id.endswith("practice-check")):
+        assert re.search(r"\.py:\d+:\d+: (error|warning|note) PL\d+", said(cell)), cell.id
+
+
+class Page(HTMLParser):
+    """What is asked of a page: its headings' levels, its links and anchors, and the pictures that say nothing to who cannot see them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.levels: list[int] = []
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.mute: list[str] = []
+        self._nameless = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.anchors |= {str(found[key]) for key in ("id", "name") if found.get(key)}
+        if re.fullmatch("h[1-6]", tag):
+            self.levels.append(int(tag[1]))
+        if tag == "a" and found.get("href"):
+            self.links.append(str(found["href"]))
+        if tag == "img" and ("alt" not in found or str(found["alt"]).startswith("No description")):
+            self.mute.append(str(found)[:200])
+        if tag == "svg" and not ({"aria-label", "aria-labelledby"} & found.keys() or found.get("aria-hidden") == "true"):
+            self.mute.append(str(found)[:200])
+            self._nameless = True
+        if tag == "title" and self._nameless:
+            self.mute.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        self._nameless &= tag != "svg"
+
+
+def test_the_page_of_a_notebook_has_ordered_headings_links_that_lead_somewhere_and_words_for_every_picture(executed: Any) -> None:
+    page = Page(pages.page(copy.deepcopy(executed), executed.metadata["name"]))
+    assert page.levels[0] == 1
+    assert page.levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(page.levels, page.levels[1:], strict=False))
+    known = {name.replace(".ipynb", ".html") for name in NAMES}
+    for link in page.links:
+        file, _, anchor = link.partition("#")
+        assert file in known if file else unquote(anchor) in page.anchors, link
+    assert page.mute == []

@@ -126,3 +126,14 @@ def test_the_program_from_practice_is_of_realistic_size(name: str) -> None:
     cell = next(c for c in code(read(name)) if c.id.endswith("practice-check"))
     program = next(n.value for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Constant) and "import torch\n" in str(n.value))
     assert 20 <= len([line for line in program.splitlines() if line.strip()]) <= 60
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_is_shown_with_its_words(name: str) -> None:
+    for cell in code(read(name)):
+        shown = [n for n in ast.walk(ast.parse(re.sub(r"(?m)^\s*[%!].*$", "", cell.source))) if isinstance(n, ast.Call)]
+        calls = {ast.unparse(n.func): n for n in shown}
+        if "plt.subplots" in calls:
+            assert len(ast.literal_eval(calls["pitfall_lab.show_figure"].args[1])) > 60, cell.id
+        assert not calls.keys() & {"plt.show", "plt.savefig"}, cell.id
+    assert "![](" not in text(name)

@@ -121,6 +121,21 @@ def test_a_cell_that_changed_what_it_starts_from_is_told_to_make_that_again(shel
     assert "what makes `h`" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("cell", ["gate.mul_(2)", "%%pitfall\ngate.mul_(2)", "def f():\n    return gate\nf()"])
+def test_a_name_that_no_cell_has_made_yet_sends_to_the_cells_above(cell, shell, capsys, monkeypatch):
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: None)
+    shell.run_line_magic("load_ext", "pitfall_lab")
+    shell.run_cell(cell)
+    said = capsys.readouterr().out
+    assert "nothing is called `gate` in this kernel yet" in said
+    assert said.index("NameError") < said.index("run the cells above first")
+
+
+@pytest.mark.parametrize("cell", ["late\nlate = 1", "def f():\n    n += 1\nf()", "raise NameError('mine')"])
+def test_a_name_that_the_cell_itself_makes_too_late_gets_no_hint(cell):
+    assert hint(raised(cell), cell) == ""
+
+
 @pytest.mark.parametrize("cell", ["1 / 0", "y = x + 1", "y = = 1", "%%pitfall\nh.mul_(2)\nh.sum().backward()"])
 def test_other_cells_get_no_hint(cell, shell, capsys, monkeypatch):
     monkeypatch.setattr("IPython.display.display", lambda *_, **__: None)
