@@ -9,6 +9,7 @@ The error is named from its type and from the fixed part of torch's text, never 
 from __future__ import annotations
 
 import ast
+import symtable
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -163,7 +164,8 @@ _AGAIN = T(
 _MISSING = T(
     en="nothing is called `{name}` in this kernel yet. After a restart, or when cells are run out of order, run the cells above first "
     "(in JupyterLab: Run › Run All Above Selected Cell).",
-    zh="此内核中还没有 `{name}`。重启之后，或没有按顺序运行单元格时，请先运行上面的单元格（JupyterLab：Run › Run All Above Selected Cell）。",
+    zh="此内核中还没有 `{name}`。重启之后，或没有按顺序运行单元格时，请先运行上面的单元格"
+    "（JupyterLab：Run › Run All Above Selected Cell）。",
 )
 _AS_IT_IS = T(en="it can be run again as it is", zh="它可以直接再运行")
 _AFTER = T(en="first run again what makes {names}, which it changed", zh="先重新运行产生 {names} 的单元格，因为它已经改了它们")
@@ -181,13 +183,15 @@ def hint(error: BaseException, cell: str, language: Language = "en") -> str:
 
 
 def _from_an_earlier_cell(error: BaseException, cell: str) -> str:
-    """The name that was not found, when ``cell`` reads it and nowhere makes it itself."""
+    """The name that was not found, when ``cell`` reads it and does not make it itself (in a function a name is another one)."""
     name = error.name if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) else None
     try:
-        uses = [n.ctx for n in ast.walk(ast.parse(cell)) if isinstance(n, ast.Name) and n.id == name]
+        reads = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(ast.parse(cell)))
+        table = symtable.symtable(cell, "cell", "exec")
     except (SyntaxError, ValueError, RecursionError):
         return ""
-    return name if name and uses and all(isinstance(use, ast.Load) for use in uses) else ""
+    makes = name in table.get_identifiers() and (table.lookup(name).is_assigned() or table.lookup(name).is_imported())
+    return name if name and reads and not makes else ""
 
 
 def _named(error: BaseException) -> tuple[T | None, str]:
