@@ -121,7 +121,9 @@ def test_a_cell_that_changed_what_it_starts_from_is_told_to_make_that_again(shel
     assert "what makes `h`" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("cell", ["gate.mul_(2)", "%%pitfall\ngate.mul_(2)", "def f():\n    return gate\nf()", "def f():\n    gate = 1\ngate"])
+@pytest.mark.parametrize(
+    "cell", ["gate.mul_(2)", "%%pitfall\ngate.mul_(2)", "def f():\n    return gate\nf()", "def f():\n    gate = 1\ngate"]
+)
 def test_a_name_that_no_cell_has_made_yet_sends_to_the_cells_above(cell, shell, capsys, monkeypatch):
     monkeypatch.setattr("IPython.display.display", lambda *_, **__: None)
     shell.run_line_magic("load_ext", "pitfall_lab")
