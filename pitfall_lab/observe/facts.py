@@ -91,6 +91,12 @@ def is_opaque(tensor: torch.Tensor) -> bool:
     return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg())
 
 
+def own_class(tensor: torch.Tensor) -> str:
+    """The name of the tensor's class if that class may handle operations itself (``__torch_function__``); else empty."""
+    kind = type(tensor)
+    return "" if kind is torch.Tensor or kind.__torch_function__ is torch._C._disabled_torch_function_impl else kind.__name__
+
+
 def opacity(tensor: torch.Tensor) -> str:
     """Why the tensor's memory cannot be looked at, in English; empty where it can."""
     reason = why_opaque(tensor)

@@ -153,7 +153,7 @@ class Recorder(TorchFunctionMode):
         # A composite's own part may come under the composite's name (``super().unflatten(...)``): it is not opened for ever.
         self._opened: list[Any] = []
 
-    def __torch_function__(self, func: Callable[..., Any], _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Pass one call on to torch, telling the listener before and after."""
         __tracebackhide__ = True
         kwargs = kwargs or {}
@@ -165,21 +165,21 @@ class Recorder(TorchFunctionMode):
             caller = _caller(caller)
         site = self._site(caller)
         run = site.run
-        if self._lane is not None and func in self._lane.functions:
+        if self._lane is not None and not kinds and func in self._lane.functions:  # (plain tensors: nobody else handles the call)
             ahead = self._ahead(func, args, kwargs, site, caller)
             if ahead is not None:
                 try:
                     result = run(func, args, kwargs)
                 except BaseException as error:
                     self._guarded(self._lane.failed, ahead, error)
-                    ahead = caller = func = args = kwargs = run = _types = None  # type: ignore[assignment]
+                    ahead = caller = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
                     raise
                 self._guarded(self._lane.after, ahead, result)
                 return result
-        call, verdict = self._begin(func, args, kwargs, caller)
+        call, verdict = self._begin(func, kinds, args, kwargs, caller)
         caller = None
         if call is None:
-            return run(func, args, kwargs) if self._backward_frame is None else self._pass_on(func, run, args, kwargs)
+            return run(func, args, kwargs) if kinds or self._backward_frame is None else self._pass_on(func, run, args, kwargs)
         try:
             if verdict is Verdict.OPEN:
                 self._opened.append(func)
@@ -188,17 +188,17 @@ class Recorder(TorchFunctionMode):
                         result = run(private_copy(func), args, kwargs)
                 finally:
                     self._opened.pop()
-                self._guarded(self._listener.composed, call, result)
+                self._tell(self._listener.composed, call, result)
                 return result
             result = self._inside(func, run, call, args, kwargs) if verdict is Verdict.INSIDE else run(func, args, kwargs)
         except BaseException as error:
             if verdict is not Verdict.OPEN:
                 stopped = type(error).__name__ == ENOUGH_RECOMPUTED
-                self._guarded(self._listener.cut_short if stopped else self._listener.failed, call, error)
+                self._tell(self._listener.cut_short if stopped else self._listener.failed, call, error)
             # The traceback keeps this frame: it must not keep the call's tensors alive as well.
-            call = func = args = kwargs = run = _types = None  # type: ignore[assignment]
+            call = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
             raise
-        self._guarded(self._listener.after, call, result)
+        self._tell(self._listener.after, call, result)
         return result
 
     def within(self, frame: FrameType | None) -> None:
@@ -230,7 +230,7 @@ class Recorder(TorchFunctionMode):
             self._listener.stopped(reason)
 
     def _begin(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], caller: FrameType
+        self, func: Callable[..., Any], kinds: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: FrameType
     ) -> tuple[Call | None, Verdict]:
         if self._stopped:
             return None, Verdict.RUN
@@ -254,9 +254,11 @@ class Recorder(TorchFunctionMode):
             call = Call(
                 name, func, args, kwargs, span, self._sources.scope(frame), frame,
                 torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
-                func not in self._opened and is_composite(func), frame is caller,
+                # A class of the program's own is asked about the call as a whole: its parts are not ours to watch.
+                not kinds and func not in self._opened and is_composite(func), frame is caller,
             )  # fmt: skip
-            return call, self._listener.before(call)
+            with _unseen():
+                return call, self._listener.before(call)
         except Exception as error:  # whatever goes wrong in us must not reach the learner's program
             self.stop(_reason(error))
             return None, Verdict.RUN
@@ -308,6 +310,10 @@ class Recorder(TorchFunctionMode):
         except Exception as error:
             self.stop(_reason(error))
 
+    def _tell(self, tell: Callable[..., None], *told: Any) -> None:
+        with _unseen():
+            self._guarded(tell, *told)
+
     def _site(self, frame: FrameType) -> Site:
         key = (id(frame.f_code), frame.f_lasti)
         site = self._sites.get(key)
@@ -353,6 +359,9 @@ def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs)  # type: 
 
 _run = _pitfall_lab_run
 
+
+_unseen = torch._C.DisableTorchFunction
+"""While we look, tensors of the program's own classes are not asked: their ``__torch_function__`` would run, and could print or count."""
 
 FAST_PATHS = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
 _HAS_TORCH_FUNCTION = torch.overrides.has_torch_function

@@ -69,6 +69,9 @@ def _unsuitable(call: Call) -> str:
         return "autocast decides the types of operands"
     if facts.deterministic() and call.name.rsplit(".", 1)[-1] in OTHERWISE_DETERMINISTIC:
         return "torch.use_deterministic_algorithms chose another algorithm"
+    own = next(filter(None, map(facts.own_class, values.tensors((call.args, call.kwargs)))), "")
+    if own and call.name not in BACKWARD:
+        return f"a tensor of class {own}, which may handle operations itself"
     if call.name in BACKWARD and facts.distributed():
         return "torch.distributed may change gradients on their way"
     return ""

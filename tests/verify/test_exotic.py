@@ -128,7 +128,7 @@ t=y.as_subclass(T)
 z=t*2+1
 out=z
 """,
-        "",
+        "a tensor of class T, which may handle operations itself",
     ),
     "subclass td": (
         """\
