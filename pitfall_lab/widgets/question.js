@@ -107,8 +107,10 @@ function hatched(content) {
 function group(form, legend, rows, name, { many = false, columns = 0, program = null, future = null } = {}) {
   const box = add(form, "fieldset");
   add(box, "legend", legend);
-  const cells = columns ? add(box, "div", undefined, { class: "pl-cells", style: `grid-template-columns: repeat(${columns}, max-content)` }) : box;
-  const lines = program ? add(box, "div", undefined, { class: "pl-lines" }) : box;
+  // What scrolls can be focused: its choices cannot any more once they are locked.
+  const scrolls = { tabindex: "0", role: "group", "aria-label": legend };
+  const cells = columns ? add(box, "div", undefined, { class: "pl-cells", ...scrolls, style: `grid-template-columns: repeat(${columns}, max-content)` }) : box;
+  const lines = program ? add(box, "div", undefined, { class: "pl-lines", ...scrolls }) : box;
   const place = (index) => (rows[index].line ? lines : columns && index < rows.length - 1 ? cells : box);
   const code = program ? program.split("\n") : [];
   const starts = new Map(rows.map((row) => [row.line, row]));

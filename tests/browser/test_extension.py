@@ -5,6 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from pitfall_lab.lessons.progress import Entry, keep
+from tests.frontend.accessibility import violations
 
 EXPLAIN = "pitfall-lab:explain-cell"
 SOURCE = "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(2)\nh.sum().backward()"
@@ -22,6 +23,7 @@ def test_the_panel_lists_the_chapters_by_their_headings_and_opens_them(lab):
     assert lab.page.locator('.pl-chapters-item[aria-current="page"]').get_attribute("data-path") == "notebooks/00-start-here.ipynb"
     assert lab.page.locator(".pl-chapters-solved").all_inner_texts() == ["✓ 2"]
     assert lab.page.locator('.pl-chapters-item[data-path$="05-copies-and-views.ipynb"] .pl-chapters-solved').count() == 1
+    assert violations(lab.page, ".pl-chapters") == []
     lab.picture("panel")
     items.nth(1).click()
     lab.page.wait_for_function("name => window.jupyterapp.shell.currentWidget?.title?.label === name", arg=names[1])

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.frontend.stage import AXE, Stage, browser, staged
-
-collect_ignore = [] if AXE.is_file() else ["test_axe.py"]
+from tests.frontend.stage import Stage, browser, staged
 
 
 @pytest.fixture(scope="module")

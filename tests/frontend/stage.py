@@ -16,7 +16,6 @@ from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request,
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ROOT / "pitfall_lab" / "static" / "explorer.js"
 STYLE = MODULE.with_suffix(".css")
-AXE = ROOT / "pitfall_lab" / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 SCREENSHOTS = ROOT / "tests" / "screenshots"
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",

@@ -1,30 +1,35 @@
-"""axe-core finds nothing in the Explorer, on the page without a kernel and in the one-line pictures.
+"""axe-core finds nothing in the Explorer, in the Question, on the page without a kernel and in the one-line pictures.
 
-axe-core comes with the front end's development dependencies (`npm ci` in pitfall_lab/frontend); without them this file is not collected.
+The panel is asked in a real JupyterLab, in tests/browser.
 """
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from pitfall_lab import rules, show_broadcast, show_graph, show_storage, show_versions, views
+from pitfall_lab.lessons.question import pose
+from pitfall_lab.widgets import question
+from tests.frontend.accessibility import violations
 from tests.frontend.sample import sample
-from tests.frontend.stage import AXE, Stage, state_of
+from tests.frontend.stage import MOUNT, THEMES, Stage, state_of
 from tests.views import build
 
-RUN = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.flatMap(
-    (one) => one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)}`))"""
+LOOKS = [("light", 1300), ("dark", 1300), ("contrast", 1300), ("light", 360)]
+LINES = "import torch\n\nx = torch.tensor([0.5, -1.0], requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(10)\nh.sum().backward()\n"
+GRID = "import torch\n\ngrid = torch.zeros(2, 3)\nrow = grid[0]\nflat = grid.t().reshape(6)\nrow.add_(1)\n"
 
 
-def violations(stage: Stage) -> list[str]:
-    stage.page.add_script_tag(content=AXE.read_text(encoding="utf-8"))
-    return stage.page.evaluate(RUN)
+def test_it_would_find_something(stage: Stage):
+    stage.page.set_content('<!doctype html><html lang="en"><title>bad</title><main><h1>Bad</h1><button></button></main>')
+    assert violations(stage.page) == ["button-name: <button></button>"]
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1300), ("dark", 1300), ("contrast", 1300), ("light", 360)])
+@pytest.mark.parametrize(("theme", "width"), LOOKS)
 def test_nothing_is_wrong_with_an_explorer(stage: Stage, theme: str, width: int):
     stage.page.set_viewport_size({"width": width, "height": 900})
     states = []
@@ -34,7 +39,37 @@ def test_nothing_is_wrong_with_an_explorer(stage: Stage, theme: str, width: int)
         states.append({**state, "_scene": json.dumps(scene), "answers": {"a": [{"failed": "no time"}]}})
     root = stage.show(*states, theme=theme)
     root.locator("[data-change]").click()
-    assert violations(stage) == []
+    assert violations(stage.page) == []
+
+
+def test_arrow_keys_reach_all_that_scrolls(stage: Stage):
+    root = stage.show(state_of(build.broadcasting(), step=4))
+    scrolls = "root => [...root.querySelectorAll('.plv, .pl-code')].map((one) => one.getAttribute('aria-label'))"
+    here = "root => root.getRootNode().activeElement?.getAttribute('aria-label')"
+    root.locator("[tabindex='0']").focus()
+    reached = set()
+    for _ in range(root.locator("[tabindex], button, input, summary").count()):
+        stage.page.keyboard.press("ArrowDown")
+        reached.add(root.evaluate(here))
+    assert len(root.evaluate(scrolls)) >= 4
+    assert set(root.evaluate(scrolls)) <= reached
+
+
+@pytest.mark.parametrize(("theme", "width"), LOOKS)
+def test_nothing_is_wrong_with_a_question(stage: Stage, theme: str, width: int):
+    stage.page.set_viewport_size({"width": width, "height": 900})
+    states = []
+    for asked, language in ((pose(LINES, "x.grad"), "en"), (pose(GRID, "grid", kind="changes"), "zh"), (pose(LINES, kind="line"), "en")):
+        asks = {"_content": json.dumps(question.content(asked, language)), "marks": [], "choice": -1, "reason": -1}
+        wrong = {"marks": sorted(asked.predictions[0].marks), "reason": 0 if asked.reasons else -1}
+        states += [{**asks, "committed": False, "skipped": False}, {**asks, **wrong, "committed": True, "skipped": False}]
+    dark = "" if theme == "light" else "--jp-content-font-color1:#fff;--jp-content-font-color2:#bbb;--jp-layout-color2:#222;"
+    body = f'<body style="margin:12px;{dark}{THEMES[theme]}"><main id="notebook"><h1>Notebook</h1></main>'
+    stage.page.set_content(f'<!doctype html><html lang="en"><title>stage</title>{body}')
+    module = Path(question.__file__).with_name("question.js").read_text(encoding="utf-8")
+    stage.page.evaluate(MOUNT, {"code": module, "states": states})
+    assert stage.page.locator(".pl-question").count() == 6
+    assert violations(stage.page) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -46,4 +81,4 @@ def test_nothing_is_wrong_with_pages_and_pictures(stage: Stage, scheme: str):
     body = views.fragment(sample()) + "".join(picture.html for picture in pictures)
     style = "<style>:root{color-scheme:light dark;background:Canvas;color:CanvasText}</style>"
     stage.page.set_content(f'<!doctype html><html lang="en"><title>page</title>{style}<main><h1>Page</h1>{body}</main>')
-    assert violations(stage) == []
+    assert violations(stage.page) == []
