@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +50,17 @@ def storage(trace: Trace, language: Language = "en") -> Picture:
     said = _sharing(scene, facts, zh=zh)
     notes = (*((Note("limit", said, said),) if said else ()), *trace.notes)
     drawing = storage_svg.draw(scene, facts, language) if scene["storages"] else ""
-    return Picture(drawing, "\n".join(lines), title="存储" if zh else "Storage", notes=notes, language=language)
+    files = _on_paper("storage", scene, facts, language) if drawing else {}
+    return Picture(drawing, "\n".join(lines), title="存储" if zh else "Storage", notes=notes, language=language, files=files)
+
+
+def _on_paper(view: str, scene: dict[str, Any], facts: Facts, language: Language) -> dict[str, Callable[[Path], None]]:
+    """The same picture for print; matplotlib is loaded when somebody saves one."""
+
+    def write(path: Path) -> None:
+        import_module(f"pitfall_lab.views.{view}.paper").draw(scene, facts, language).savefig(path, dpi=200)
+
+    return {".pdf": write, ".png": write}
 
 
 def _moment(trace: Trace) -> Facts:
@@ -139,7 +151,9 @@ def broadcast(trace: Trace, names: list[str], language: Language = "en") -> Pict
     said = _meeting(met, zh=zh)
     notes = (*trace.notes, Note("limit", said, said))
     drawing = broadcast_svg.draw({"cases": [case], "left_out": 0}, facts, language)
-    return Picture(drawing, "\n".join(lines), title=f"{'广播' if zh else 'Broadcasting'}: {code}", notes=notes, language=language)
+    files = _on_paper("broadcast", {"cases": [case], "left_out": 0}, facts, language)
+    title = f"{'广播' if zh else 'Broadcasting'}: {code}"
+    return Picture(drawing, "\n".join(lines), title=title, notes=notes, language=language, files=files)
 
 
 def _pairs(met: dict[str, Any]) -> list[str] | None:
@@ -195,7 +209,7 @@ def memory(trace: Trace, language: Language = "en") -> Picture:
     """Live bytes over the steps of a recorded program."""
     facts, zh = gather(trace), language == "zh"
     scene = memory_view.project(trace, facts)
-    facts.palette[:] = sorted((b["id"] for b in sorted(scene["bands"], key=lambda b: -b["nbytes"])[:6]), key=list(facts.storages).index)
+    memory_view.show_largest(scene, facts)
     peak, lines = scene["peak"], []
     if peak:
         line = facts.line(peak["step"])
@@ -209,4 +223,5 @@ def memory(trace: Trace, language: Language = "en") -> Picture:
         if scene["others"]:
             lines.append(f"  + {scene['others']}")
     drawing = memory_svg.draw(scene, facts, language)
-    return Picture(drawing, "\n".join(lines), title="内存" if zh else "Live memory", notes=trace.notes, language=language)
+    files = _on_paper("memory", scene, facts, language)
+    return Picture(drawing, "\n".join(lines), title="内存" if zh else "Live memory", notes=trace.notes, language=language, files=files)

@@ -95,6 +95,12 @@ def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
     return out
 
 
+def show_largest(scene: dict[str, Any], facts: Facts) -> None:
+    """Give the hues to the six largest storages: in a picture of memory alone, size is what matters."""
+    largest = {band["id"] for band in sorted(scene["bands"], key=lambda band: -band["nbytes"])[:6]}
+    facts.palette[:] = [label for label in facts.storages if label in largest]
+
+
 def bytes_text(count: float) -> str:
     """A number of bytes for people.
 

@@ -1,0 +1,94 @@
+"""Live bytes over the program's steps, on paper: bands, the total, the peak, and who held it."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pitfall_lab.views import paper
+from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.ink import cut
+from pitfall_lab.views.memory import bytes_text, keepers, names
+
+LISTED, ROW, PLOT = 8, 0.62, 6.0
+TICKS = 10
+
+
+def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> Figure:
+    """The bands over the steps and, below, a table of what was alive at the peak."""
+    zh, peak = language == "zh", scene["peak"]
+    if not peak or not peak["bytes"]:
+        figure, sheet = paper.sheet(1.2)
+        paper.write(sheet, 0.3, 0.6, "没有占用内存的存储" if zh else "no storage with any bytes", size=paper.TEXT)
+        return figure
+    alive = [b for b in scene["bands"] if b["born"] <= peak["step"] and (b["died"] is None or b["died"] > peak["step"])]
+    alive.sort(key=lambda b: (-b["nbytes"], b["born"]))
+    more = max(0, len(alive) - LISTED)
+    height = PLOT + 2.6 + ROW * (min(len(alive), LISTED) + bool(more or scene["others"]))
+    figure, sheet = paper.sheet(height)
+    axes = figure.add_axes((1.9 / paper.WIDTH, 1 - (PLOT + 0.8) / height, (paper.WIDTH - 2.2) / paper.WIDTH, PLOT / height))
+    _plot(axes, scene, facts, zh=zh)
+    _table(sheet, alive, facts, PLOT + 2.3, peak["step"], zh=zh)
+    if more or scene["others"]:
+        left = more + scene["others"]
+        paper.write(sheet, 0.3, height - 0.35, f"另有 {left} 个存储" if zh else f"{left} more storages", color=paper.DIM)
+    return figure
+
+
+def _plot(axes: Axes, scene: dict[str, Any], facts: Facts, *, zh: bool) -> None:
+    steps, peak = max(scene["steps"], 1), scene["peak"]
+    for band in scene["bands"]:
+        end = steps if band["died"] is None else band["died"]
+        spans = _spans(band["base"], end)
+        x = [side for s, _, e in spans for side in (s, e)]
+        low = [base for _, base, _ in spans for _ in range(2)]
+        look = paper.looks(band["id"], facts.palette)
+        axes.fill_between(x, low, [b + band["nbytes"] for b in low], gid=f"band-{band['id']}", **look)
+        s, base, e = max(spans, key=lambda span: span[2] - span[0])
+        tall = band["nbytes"] / peak["bytes"] * PLOT / 1.1
+        if tall >= 0.34 and (e - s) / steps * (paper.WIDTH - 2.2) >= 0.42:
+            paper.badge(axes, (s + e) / 2, base + band["nbytes"] / 2, band["id"], facts.palette)
+    spans = _spans(scene["total"], steps)
+    x, y = [side for s, _, e in spans for side in (s, e)], [b for _, b, _ in spans for _ in range(2)]
+    axes.plot(x, y, color=paper.INK, lw=1.4, gid="total")
+    axes.axvline(peak["step"], color=paper.INK, lw=0.9, ls=(0, (2, 2)), gid="peak")
+    line = facts.line(peak["step"])
+    where = (f"第 {line} 行" if zh else f"line {line}") if line else f"{'步骤' if zh else 'step'} {peak['step'] + 1}"
+    right = peak["step"] > 0.7 * steps
+    at = {"xytext": (-4 if right else 4, 0), "textcoords": "offset points", "ha": "right" if right else "left", "va": "center"}
+    text = paper.clean_text(f"{'峰值' if zh else 'peak'} {bytes_text(peak['bytes'])}, {where}")
+    place = peak["step"], peak["bytes"] * 1.055
+    axes.annotate(text, place, fontsize=paper.TEXT, weight="bold", family=paper.families(), color=paper.INK, parse_math=False, **at)
+    axes.set(xlim=(0, steps), ylim=(0, peak["bytes"] * 1.1))
+    ticks = list(range(0, steps, max(1, -(-steps // TICKS))))
+    lines = [facts.line(i) for i in ticks]
+    known = all(lines)
+    axes.set_xticks(ticks, [str(n if known else i + 1) for i, n in zip(ticks, lines, strict=True)])
+    label = ("行号" if zh else "line of the program") if known else ("步骤" if zh else "step")
+    axes.set_xlabel(label, fontsize=paper.SMALL, family=paper.families())
+    counts = range(0, peak["bytes"] + 1, 2 ** max(0, ceil(log2(peak["bytes"] / 4))))
+    axes.set_yticks(counts, [bytes_text(count) for count in counts])
+    axes.tick_params(labelsize=paper.SMALL)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _spans(points: list[list[int]], end: int) -> list[tuple[int, int, int]]:
+    """``(from, value, to)`` of a list of ``[step, value]``."""
+    following = [s for s, _ in points[1:]] + [end]
+    return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]
+
+
+def _table(sheet: Axes, alive: list[dict[str, Any]], facts: Facts, y: float, step: int, *, zh: bool) -> None:
+    paper.write(sheet, 0.3, y, "峰值时存活" if zh else "alive at the peak", size=paper.TEXT, weight="bold")
+    for band in alive[:LISTED]:
+        y += ROW
+        paper.swatch(sheet, 0.3, y - 0.25, band["id"], facts.palette)
+        paper.write(sheet, 2.7, y, bytes_text(band["nbytes"]), ha="right")
+        paper.write(sheet, 3.0, y, cut(names(facts, band["id"]), 28))
+        held = list(dict.fromkeys(k.say("zh" if zh else "en") for k in keepers(facts, band["id"], step)))
+        if held:
+            text = ("由其保持：" if zh else "kept by ") + ", ".join(held[:3]) + (f" +{len(held) - 3}" if len(held) > 3 else "")
+            paper.write(sheet, 7.6, y, cut(text, 50), color=paper.DIM)
