@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from pitfall_lab.views.ink import GREY, clean_text, hue, ink_on, letter, width_of
+from pitfall_lab.views.ink import GREY, clean_text, cut, hue, ink_on, letter, width_of
 
 WIDTH = 16.0
 """Centimetres."""
@@ -91,3 +91,11 @@ def pill(axes: Axes, place: tuple[float, float], size: tuple[float, float], text
 def long(text: str, size: float = SMALL) -> float:
     """A generous estimate of how long a line of text is, in cm."""
     return width_of(text, size) * POINT
+
+
+def fit(text: str, width: float, size: float = SMALL) -> str:
+    """``text`` cut with "…" to what stands in ``width`` cm."""
+    kept = len(text)
+    while kept > 1 and long(cut(text, kept), size) > width:
+        kept -= 1
+    return cut(text, kept)

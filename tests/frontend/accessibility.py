@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 from tests.frontend.stage import ROOT
 
 # Two things that axe-core knows from 4.14 on and the version on the package index does not yet: a section with the role of a group is no
-# landmark, and what scrolls can be reached where arrow keys move the one tab stop (`test_arrow_keys_reach_all_that_scrolls` is the proof).
+# landmark, and what scrolls can be reached where arrow keys move the one tab stop.
 RUN = """async (scope) => {
   const known = (rule, one) => rule === "landmark-unique" ? one.getAttribute("role") === "group"
     : rule === "scrollable-region-focusable" && one.getAttribute("tabindex") === "-1" && one.closest(".pl-root") !== null;

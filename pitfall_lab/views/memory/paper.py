@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from pitfall_lab.views import paper
 from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import cut
 from pitfall_lab.views.memory import bytes_text, keepers, names
 
 LISTED, ROW, PLOT = 8, 0.62, 6.0
@@ -87,8 +86,8 @@ def _table(sheet: Axes, alive: list[dict[str, Any]], facts: Facts, y: float, ste
         y += ROW
         paper.swatch(sheet, 0.3, y - 0.25, band["id"], facts.palette)
         paper.write(sheet, 2.7, y, bytes_text(band["nbytes"]), ha="right")
-        paper.write(sheet, 3.0, y, cut(names(facts, band["id"]), 28))
+        paper.write(sheet, 3.0, y, paper.fit(names(facts, band["id"]), 4.4))
         held = list(dict.fromkeys(k.say("zh" if zh else "en") for k in keepers(facts, band["id"], step)))
         if held:
             text = ("由其保持：" if zh else "kept by ") + ", ".join(held[:3]) + (f" +{len(held) - 3}" if len(held) > 3 else "")
-            paper.write(sheet, 7.6, y, cut(text, 50), color=paper.DIM)
+            paper.write(sheet, 7.6, y, paper.fit(text, paper.WIDTH - 7.9), color=paper.DIM)
