@@ -109,7 +109,8 @@ def _depths(calls: list[Event], sure: dict[int, Path], homes: set[Path]) -> dict
             run.clear()
         run.append(event)
         shared = _common([sure[one.step] for one in run])
-        depth = min(len(shared), min(len(sure[one.step]) for one in run) - (0 if run[0].span is None else _called(run, sure)))
+        # A parameter of the program itself is in no module: nothing is above it.
+        depth = max(0, min(len(shared), min(len(sure[one.step]) for one in run) - (0 if run[0].span is None else _called(run, sure))))
         while depth and all(part.isdigit() for part in _children(shared[:depth], homes)):
             depth -= 1  # a list or a Sequential has no forward of the learner's
         depths[event.scope] = min(depth, depths.get(event.scope, depth))
