@@ -41,12 +41,13 @@ _NAMES = {
     "show_broadcast": "pitfall_lab.live",
     "show_versions": "pitfall_lab.live",
     "show_memory": "pitfall_lab.live",
+    "show_allocator": "pitfall_lab.live",
     "show_figure": "pitfall_lab.figure",
     "load_ipython_extension": "pitfall_lab.magic",
     "unload_ipython_extension": "pitfall_lab.magic",
 }
 __all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "progress", "question", "trace"]
-__all__ += ["show_broadcast", "show_figure", "show_graph", "show_memory", "show_storage", "show_versions", "what_if"]
+__all__ += ["show_allocator", "show_broadcast", "show_figure", "show_graph", "show_memory", "show_storage", "show_versions", "what_if"]
 
 if TYPE_CHECKING:
     from pitfall_lab.api import explore
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from pitfall_lab.figure import show_figure
     from pitfall_lab.lessons.claims import claim
     from pitfall_lab.lessons.overview import progress
-    from pitfall_lab.live import show_broadcast, show_graph, show_memory, show_storage, show_versions
+    from pitfall_lab.live import show_allocator, show_broadcast, show_graph, show_memory, show_storage, show_versions
     from pitfall_lab.trace import Trace, TraceError
     from pitfall_lab.whatif import what_if
     from pitfall_lab.widgets.explorer import Explorer

@@ -11,6 +11,7 @@ import ast
 import inspect
 import linecache
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,36 @@ def show_memory(source: Trace | str | Callable[[], Any], *, language: Language =
     from pitfall_lab.views import now
 
     return now.memory(source if isinstance(source, Trace) else trace(source), language)
+
+
+def show_allocator(experiment: str = "allocator_cache", *, file: Path | str | None = None, language: Language = "en") -> Picture:
+    """PyTorch's caching allocator on a GPU: what it has reserved against what tensors have allocated.
+
+    ``experiment`` is ``"allocator_cache"``, ``"allocator_events"`` or ``"memory_timeline"`` (in place, out of place and checkpointed, side
+    by side). Where torch sees a CUDA device it runs now; elsewhere a recording is replayed and says on which device, with which torch and
+    on which day it was made: the one that comes with the package, or ``file``, made by ``python -m pitfall_lab.lessons.gpu.record FILE``.
+    Where there is neither, the picture is a sentence that says so.
+
+    Raises:
+        KeyError: there is no such experiment.
+    """
+    from pitfall_lab.lessons import gpu
+    from pitfall_lab.views import now
+    from pitfall_lab.views.memory import allocator
+
+    zh = language == "zh"
+    try:
+        found = gpu.experiment(experiment, file=file)
+    except gpu.NotRecorded as error:
+        told = f"{experiment} 需要 CUDA 设备：这里没有，而且还没有随附录制。" if zh else str(error)
+        return now.allocator([], told, language)
+    except gpu.ExperimentFailed as error:
+        return now.allocator([], str(error), language)
+    runs = allocator.runs(found.result)
+    if not runs:
+        told = f"{experiment} 没有记录分配器的数字。" if zh else f"{experiment} counts no allocated and reserved bytes."
+        return now.allocator([], told, language)
+    return now.allocator(runs, found.label.say(language), language)
 
 
 def _caller() -> FrameType:

@@ -17,6 +17,7 @@ from pitfall_lab.views import storage as storage_view
 from pitfall_lab.views.broadcast import svg as broadcast_svg
 from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.graph import svg as graph_svg
+from pitfall_lab.views.memory import allocator as allocator_view
 from pitfall_lab.views.memory import svg as memory_svg
 from pitfall_lab.views.picture import Picture
 from pitfall_lab.views.storage import svg as storage_svg
@@ -225,3 +226,11 @@ def memory(trace: Trace, language: Language = "en") -> Picture:
     drawing = memory_svg.draw(scene, facts, language)
     files = _on_paper("memory", scene, facts, language)
     return Picture(drawing, "\n".join(lines), title="内存" if zh else "Live memory", notes=trace.notes, language=language, files=files)
+
+
+def allocator(found: list[allocator_view.Run], label: str, language: Language = "en") -> Picture:
+    """The caching allocator's two numbers over the points of runs, with ``label`` saying where the numbers come from."""
+    said = Note("limit", label, label)
+    title = "缓存分配器" if language == "zh" else "The caching allocator"
+    drawing = allocator_view.draw(found, label, language) if found else ""
+    return Picture(drawing, allocator_view.words(found, language), title=title, notes=(said,), language=language)

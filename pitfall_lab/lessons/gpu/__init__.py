@@ -49,6 +49,10 @@ class ExperimentFailed(RuntimeError):
     """The program did not run through on this device; the message ends with its last line."""
 
 
+class NotRecorded(ExperimentFailed):
+    """There is no device here, and nobody has recorded the experiment."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """What one experiment gave: its ``source``, what it ``printed``, its numbers (``result``), and where they come from."""
@@ -91,20 +95,21 @@ def names() -> list[str]:
     return sorted(Path(p.name).stem for p in files(__package__).joinpath("programs").iterdir() if p.name.endswith(".py"))
 
 
-def experiment(name: str, *, live: bool | None = None) -> Recording:
+def experiment(name: str, *, live: bool | None = None, file: Path | str | None = None) -> Recording:
     """Run the experiment ``name`` where a CUDA device is present, else replay its recording.
 
-    ``live=False`` always replays, ``live=True`` always runs. Raises KeyError for an unknown name, :class:`ExperimentFailed` when
-    the program does not run through or was never recorded.
+    ``live=False`` always replays, ``live=True`` always runs; ``file`` replays a recording of one's own, as
+    ``python -m pitfall_lab.lessons.gpu.record FILE`` makes it on a machine with a device. Raises KeyError for an unknown name,
+    :class:`ExperimentFailed` when the program does not run through or the file is no recording, :class:`NotRecorded` when there is none.
     """
     if name not in names():
         raise KeyError(f"There is no experiment {name!r}; there are {', '.join(names())}.")
-    if live if live is not None else has_cuda():
+    if live if live is not None else file is None and has_cuda():
         return run(name)
-    kept = recorded()
+    kept = recorded() if file is None else _read(Path(file))
     found = kept["experiments"].get(name)
     if found is None:
-        raise ExperimentFailed(f"{name} needs a CUDA device: there is none here, and no recording of it comes with this version.")
+        raise NotRecorded(f"{name} needs a CUDA device: there is none here, and no recording is shipped yet.")
     return Recording(name, source(name), found["printed"], found["result"], kept["device"], kept["torch"], kept["date"], live=False)
 
 
@@ -139,6 +144,18 @@ def recorded() -> dict[str, Any]:
     """The recording that comes with the package, if one does: ``device``, ``driver``, ``torch``, ``date`` and ``experiments`` by name."""
     file = files(__package__).joinpath("recorded.json")
     kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"experiments": {}}
+    return kept
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A recording in a file of one's own."""
+    try:
+        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        found = kept["experiments"].items()
+        kept["experiments"] = {str(name): {"printed": str(one["printed"]), "result": dict(one["result"])} for name, one in found}
+        kept.update({key: str(kept[key]) for key in ("device", "torch", "date")})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ExperimentFailed(f"{file} is not a recording ({type(error).__name__}).") from error
     return kept
 
 
