@@ -42,6 +42,19 @@ def test_nothing_is_wrong_with_an_explorer(stage: Stage, theme: str, width: int)
     assert violations(stage.page) == []
 
 
+def test_arrow_keys_reach_all_that_scrolls(stage: Stage):
+    root = stage.show(state_of(build.broadcasting(), step=4))
+    scrolls = "root => [...root.querySelectorAll('.plv, .pl-code')].map((one) => one.getAttribute('aria-label'))"
+    here = "root => root.getRootNode().activeElement?.getAttribute('aria-label')"
+    root.locator("[tabindex='0']").focus()
+    reached = set()
+    for _ in range(root.locator("[tabindex], button, input, summary").count()):
+        stage.page.keyboard.press("ArrowDown")
+        reached.add(root.evaluate(here))
+    assert len(root.evaluate(scrolls)) >= 4
+    assert set(root.evaluate(scrolls)) <= reached
+
+
 @pytest.mark.parametrize(("theme", "width"), LOOKS)
 def test_nothing_is_wrong_with_a_question(stage: Stage, theme: str, width: int):
     stage.page.set_viewport_size({"width": width, "height": 900})

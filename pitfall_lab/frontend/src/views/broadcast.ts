@@ -83,15 +83,14 @@ function crossText(one: Case, model: Model): string {
 function sideRow(side: Side, model: Model, names: [HTMLElement, string | null][], notes: [HTMLElement, Side][]): HTMLElement {
   const called = h("span", {});
   names.push([called, side.label]);
-  const row = h("tr", { style: side.storage ? `--v-hue:${model.hue(side.storage)}` : "" }, h("th", { scope: "row", click: () => (model.focus = side.label), pointerenter: () => (model.focus = side.label) }, swatch(side.storage, model), " ", called, ` ${shape(side.shape)}`));
+  const told = h("small", {});
+  notes.push([told, side]);
+  const row = h("tr", { style: side.storage ? `--v-hue:${model.hue(side.storage)}` : "" }, h("th", { scope: "row", click: () => (model.focus = side.label), pointerenter: () => (model.focus = side.label) }, swatch(side.storage, model), " ", called, ` ${shape(side.shape)}`, told));
   for (const dim of side.dims) {
     const stretched = dim.kind === "one" || dim.kind === "missing";
     const title = `stride ${dim.stride}`;
     row.append(h("td", { class: stretched ? "v-stretch" : dim.kind === "clash" ? "v-clash" : "", title }, dim.size === null ? "·" : String(dim.size)));
   }
-  const cell = h("td", { class: "v-note" });
-  notes.push([cell, side]);
-  row.append(cell);
   return row;
 }
 
@@ -106,12 +105,11 @@ function note(side: Side, one: Case, model: Model, step: number): string {
 function resultRow(one: Case, model: Model): HTMLElement {
   const bad = one.clash.length > 0;
   const head = bad ? model.t("✕ sizes do not meet", "✕ 大小对不上") : one.result.reduced ? model.t("inside", "内部") : model.t("result", "结果");
-  const row = h("tr", {}, h("th", { scope: "row", class: bad ? "pl-raised" : "" }, head));
+  const row = h("tr", {}, h("th", { scope: "row", class: bad ? "pl-raised" : "" }, head, bad ? "" : ` ${shape(one.result.shape)}`));
   one.result.shape.forEach((size, index) => {
     const clash = one.clash.includes(index);
     row.append(h("td", { class: clash ? "v-clash" : "" }, clash ? "✕" : String(size)));
   });
-  row.append(h("td", { class: "v-note" }, bad ? "" : shape(one.result.shape)));
   return row;
 }
 

@@ -144,6 +144,7 @@ function mountCards(root: HTMLElement, model: Model, scene: Graph, open?: (key: 
     update() {
       const state = model.stateAt(model.step);
       for (const redraw of redraws) redraw(state, model.step);
+      if (!box.clientWidth) return; // behind another tab
       const now = shown === model.step ? null : svg.querySelector(".v-now");
       shown = model.step;
       if (now) reveal(box, now);

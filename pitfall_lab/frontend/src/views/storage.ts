@@ -233,7 +233,7 @@ class Block {
     const rows = [...this.table.querySelectorAll("tbody tr:not(.v-away)")].map((row) => [...row.querySelectorAll<HTMLElement>("td[tabindex]")]);
     const r = rows.findIndex((row) => row.includes(here));
     const next = rows[r + (move[0] as number)]?.[(rows[r]?.indexOf(here) ?? 0) + (move[1] as number)];
-    if (!next && event.key === "ArrowUp") return;
+    if (!next && move[0]) return; // out of the grid, to the next control
     next?.focus();
     event.preventDefault();
     event.stopPropagation();
