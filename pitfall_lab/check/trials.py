@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, Subject, Unchecked, Workshop
-from pitfall_lab.rules import Finding, Fix, find
+from pitfall_lab.rules import Fact, Finding, Fix, find
 from pitfall_lab.rules.source import apply
 from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import difference, snippet
-from pitfall_lab.trace import Trace
+from pitfall_lab.rules.training import cells
+from pitfall_lab.rules.wording import called, capital, difference, flat, gradient_of, numbers, snippet
+from pitfall_lab.trace import T, Trace
 
 BYPASSES = ("numpy", ".data", "__array__", "dlpack", "fused", "BatchNorm", "batch_norm", "InstanceNorm", "instance_norm")
 """Words without which no program changes memory behind torch's version counter."""
@@ -44,7 +45,7 @@ def tried(shop: Workshop, subject: Subject, trace: Trace, wanted: list[Finding] 
     """Return the findings of ``trace`` (or those that are ``wanted``), keeping the fixes that hold when they are applied and run."""
     findings = find(trace)
     trial = Trial(shop, subject, trace, findings)
-    return [finding.with_fixes(trial.kept(finding)) for finding in (findings if wanted is None else wanted)]
+    return [trial.with_meant(finding.with_fixes(trial.kept(finding))) for finding in (findings if wanted is None else wanted)]
 
 
 class Trial:
@@ -68,6 +69,21 @@ class Trial:
             if ending == "finished" or (ending == "raised" and not kept):
                 kept.append(fix.as_verified())
         return tuple(kept)
+
+    def with_meant(self, finding: Finding) -> Finding:
+        """Say both gradients where a wrong one came without an error and the rule could not tell the meant one: the repaired program can."""
+        tells = finding.severity == "warning" and finding.line("backward") is not None and finding.fact("meant") is None
+        first = next((fix for fix in finding.fixes if fix.meaning == "same"), None) if tells else None
+        before = self._witness(meant=False) if first is not None else None
+        if first is None or before is None:
+            return finding
+        try:
+            after = self.shop.witness(replace(self.subject, source=apply(self.subject.source, first.edits)))
+        except Unchecked:
+            return finding
+        number = backwards_before(self.trace, finding)
+        was, now = (record["backwards"][number : (number or 0) + 1] for record in (before, after))
+        return _both_gradients(self.trace, finding, was[0], now[0]) if was and now else finding
 
     def ending(self, finding: Finding, fix: Fix) -> str:
         """Apply ``fix`` and run the result: how does it end, if the finding is gone and every value that was right is the same?
@@ -100,6 +116,30 @@ class Trial:
             except Unchecked:
                 self._before[meant] = None
         return self._before[meant]
+
+
+def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: dict[str, Any]) -> Finding:
+    """The finding with the first gradient that a backward computed otherwise than the repaired program's does."""
+    story, line = Story(trace), finding.line("backward")
+    alike = _same_list(was["leaves"], now["leaves"]) and len(was["gradients"]) == len(now["gradients"])
+    if not alike or line is None or line.step is None:
+        return finding
+    for got, meant in zip(was["gradients"], now["gradients"], strict=True):
+        if got is None or meant is None or _same(got, meant):
+            continue
+        heads = [digest["numbers"][3:] for digest in (got, meant)]
+        for label in story.leaves:
+            gradient = [value for step, value in story.history("tensors", label, "grad") if step >= line.step and value is not None]
+            storage = (story.tensor(gradient[0]) or {}).get("storage") if gradient else None
+            held = [value for _, value in flat(cells(story, storage, line.step))] if storage else []
+            if held and all(_close(a, b, 0.0) for a, b in zip(held, heads[0], strict=False)):
+                name, (wrong, right) = gradient_of(called(story, label, None, line.step)), map(numbers, heads)
+                text = T(
+                    en=f"{finding.explanation.en} {capital(name.en)} is {wrong}; meant was {right}.",
+                    zh=f"{finding.explanation.zh}{name.zh} 是 {wrong}，本应是 {right}。",
+                )
+                return replace(finding, explanation=text, facts=(*finding.facts, Fact("gradient", heads[0]), Fact("meant", heads[1])))
+    return finding
 
 
 def is_better(finding: Finding, trace: Trace, findings: list[Finding], after: Trace) -> bool:

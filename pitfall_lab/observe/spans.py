@@ -66,8 +66,9 @@ class SourceMap:
         known = self._is_user.get(filename)
         if known is None:
             known = not filename.startswith((*_library_prefixes(), "<eval_with_key>"))
-            if known and filename.startswith("<"):  # no file: a cell, -c, eval, or something that keeps its source with linecache
-                known = filename.startswith(("<ipython", "<string", "<stdin")) or filename in linecache.cache
+            if known and filename.startswith("<"):  # no file: a cell, or something that keeps its source with linecache
+                # What exec or eval runs (``<string>``) has no text to show: the line that runs it stands for it.
+                known = filename.startswith(("<ipython", "<stdin")) or filename in linecache.cache
             self._is_user[filename] = known
         return known
 

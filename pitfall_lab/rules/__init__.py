@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from pitfall_lab.rules.calls import at_home
 from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.story import Story
 from pitfall_lab.trace import Trace
@@ -59,7 +60,7 @@ def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
     findings = []
     for candidate in RULES:
         for general in candidate.find(story):
-            finding = _refined(story, general)
+            finding = at_home(story, _refined(story, general))
             if finding.key not in seen:
                 seen.add(finding.key)
                 findings.append(finding)

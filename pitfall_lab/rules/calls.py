@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
+from pitfall_lab.rules.finding import Finding, Related
 from pitfall_lab.rules.source import Function, Program
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called
-from pitfall_lab.trace import Event
+from pitfall_lab.rules.wording import at_line
+from pitfall_lab.trace import Event, Span, T
 
 
 def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
@@ -17,6 +21,9 @@ def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
         return
     program, scope = story.program, list(event.scope)
     statement = program.statement_at(event.span)
+    if event.span is not None and event.span.source != 0:
+        scope = scope[: _own(story, event)]
+        statement = program.statement(entry(story, event))
     while statement is not None:
         yield statement
         function = program.function(statement)
@@ -24,24 +31,87 @@ def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
             return
         if scope and scope[-1].rsplit(".", 1)[-1] == function.name:
             scope.pop()
-        statement = _call_site(story, function, tuple(scope), event)
+        owner = program.parents.get(function)
+        name = f"{owner.name}.{function.name}" if isinstance(owner, ast.ClassDef) else function.name
+        statement = program.statement(_call_site(story, name, tuple(scope), event, function))
 
 
-def _call_site(story: Story, function: Function, caller: tuple[str, ...], event: Event) -> ast.stmt | None:
-    """The statement in ``caller`` (at the top level when empty) that called ``function`` on the way to ``event``."""
+def entry(story: Story, event: Event) -> ast.AST | None:
+    """The program's own expression that led to an event in another file: a call, or the import that ran the file; ``None`` when unknown."""
+    program, own = story.program, _own(story, event)
+    caller = event.scope[:own]
+    for name in event.scope[own:]:
+        if (site := _call_site(story, name, caller, event)) is not None:
+            return site
+    if event.scope[own:]:
+        return _between(story, caller, event)
+    module = Path(story.trace.sources[event.span.source].name).stem if event.span is not None else ""
+    imports = (n for n in program.nodes if isinstance(n, ast.Import | ast.ImportFrom))
+    return next((n for n in imports if module in {getattr(n, "module", None), *(alias.name for alias in n.names)}), None)
+
+
+def _own(story: Story, event: Event) -> int:
+    """How many of the functions around ``event``, from outside, are written in the program itself."""
+    written = {n.name for n in story.program.nodes if isinstance(n, Function)}
+    return next((i for i, name in enumerate(event.scope) if name.rsplit(".", 1)[-1] not in written), len(event.scope))
+
+
+def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
+    """The only call that stands between what ``caller`` did just before and just after ``event`` and is none of torch's."""
+    program = story.program
+    low, high = _neighbours(story, caller, event)
+    own = {e.span for e in story.calls() if e.span is not None and e.span.source == 0}
+    calls = (n for n in program.nodes if isinstance(n, ast.Call) and low <= n.lineno <= high and program.place(n) not in own)
+    inside = caller[-1].rsplit(".", 1)[-1] if caller else None
+    found = [n for n in calls if (f.name if (f := program.function(n)) else None) == inside]
+    outer = [n for n in found if not any(n is not other and n in ast.walk(other) for other in found)]
+    return outer[0] if len(outer) == 1 else None
+
+
+def at_home(story: Story, finding: Finding) -> Finding:
+    """The finding with every place in the checked program: a line of another file is told at the call that led there.
+
+    Reports, editors and ``# pitfall: ignore`` know one file; the sentences go on naming the line in the other.
+    """
+    span = _home(story, finding.span, finding.step)
+    related = tuple(_related_at_home(story, each) for each in finding.related)
+    return finding if span == finding.span and related == finding.related else replace(finding, span=span, related=related)
+
+
+def _related_at_home(story: Story, related: Related) -> Related:
+    if related.span is None or related.span.source == 0:
+        return related
+    there = at_line(story, related.span)
+    text = T(en=f"{related.message.en} ({there.en})", zh=f"{related.message.zh}（{there.zh}）")
+    return replace(related, span=_home(story, related.span, related.step), message=text)
+
+
+def _home(story: Story, span: Span | None, step: int | None) -> Span | None:
+    if span is None or span.source == 0:
+        return span
+    event = story.line_event(step)
+    node = entry(story, event) if event is not None and event.span == span else None
+    return story.program.place(node) if node is not None else None
+
+
+def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Event, function: Function | None = None) -> ast.Call | None:
+    """The call in ``caller`` (at the top level when empty) of the function with this qualified name on the way to ``event``."""
     program = story.program
     inside = caller[-1].rsplit(".", 1)[-1] if caller else None
-    names = {function.name}
-    if function.name in ("forward", "__call__"):  # called through an object: by the names that objects of its class were given
-        owner = program.parents.get(function)
-        names = _objects(program, owner.name) if isinstance(owner, ast.ClassDef) else set()
-    calls = [n for n in program.nodes if isinstance(n, ast.Call) and (called(n) == function.name or program.segment(n.func) in names)]
+    owner, _, name = qualified.rpartition(".")
+    owner = owner.rsplit(".", 1)[-1]
+    names = {name}
+    if name in ("forward", "__call__"):  # called through an object: by the names that objects of its class were given
+        names = _objects(program, owner) if owner else set()
+    elif name == "__init__":
+        name = owner
+    calls = [n for n in program.nodes if isinstance(n, ast.Call) and (called(n) == name or program.segment(n.func) in names)]
     sites = []
     for call in sorted(calls, key=lambda n: (n.lineno, n.col_offset)):
         around = program.function(call)
-        if (around.name if around else None) == inside and around is not function:
+        if (around.name if around else None) == inside and (around is None or around is not function):
             sites.append(call)
-    return program.statement(_which(story, sites, caller, event)) if sites else None
+    return _which(story, sites, caller, event) if sites else None
 
 
 def _objects(program: Program, owner: str) -> set[str]:
@@ -71,14 +141,27 @@ def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: 
     Every round of a loop passes all of them once, in their order; if that leads outside the lines that the caller was
     executing just before and after, the calls between those lines are counted instead.
     """
-    before = next((e for e in reversed(story.events[: event.step]) if e.scope == caller and e.span), None)
-    after = next((e for e in story.events[event.step + 1 :] if e.scope == caller and e.span and e.kind == "call"), None)
-    low = before.span.line if before and before.span else 0
-    high = after.span.line if after and after.span else 1 << 30
+    low, high = _neighbours(story, caller, event)
     passes = [e.step for e in story.events[: event.step + 1] if e.span == event.span and e.op == event.op]
     site = sites[(max(len(passes), 1) - 1) % len(sites)]
     if low <= site.lineno <= high or high < low:  # the end of a loop is followed by its beginning
         return site
     near = [other for other in sites if low <= other.lineno <= high] or sites
-    since = sum(step > (before.step if before else -1) for step in passes)
+    since = sum(step > _before(story, caller, event) for step in passes)
     return near[min(max(since, 1), len(near)) - 1]
+
+
+def _before(story: Story, caller: tuple[str, ...], event: Event) -> int:
+    """The step of what ``caller`` itself did last before ``event``, -1 when that is nothing."""
+    return next((e.step for e in reversed(story.events[: event.step]) if _in(caller, e)), -1)
+
+
+def _neighbours(story: Story, caller: tuple[str, ...], event: Event) -> tuple[int, int]:
+    """The lines that ``caller`` itself was executing just before and just after ``event``."""
+    before = story.span(_before(story, caller, event)) if _before(story, caller, event) >= 0 else None
+    after = next((e.span for e in story.events[event.step + 1 :] if _in(caller, e) and e.kind == "call"), None)
+    return before.line if before else 0, after.line if after else 1 << 30
+
+
+def _in(caller: tuple[str, ...], event: Event) -> bool:
+    return event.scope == caller and event.span is not None and event.span.source == 0

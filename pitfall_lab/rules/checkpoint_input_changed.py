@@ -1,13 +1,13 @@
 """PL108: what a checkpointed function reads was changed before backward ran the function a second time.
 
-Found in three ways: the shadow engine's harm (a tensor of the closure was written: a special case of PL301), calls that gave other
-numbers when they ran again, and torch's refusal where an argument of the function was written.
+Found in four ways: the shadow engine's harm (a tensor of the closure was written: a special case of PL301), calls that gave other
+numbers when they ran again, random numbers that torch was told not to draw alike the second time (in torch's own layers, whose second run
+nobody sees), and torch's refusal where an argument of the function was written.
 """
 
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 
 from pitfall_lab.rules.finding import Finding, Fix, Rule, Trap
@@ -19,6 +19,7 @@ from pitfall_lab.rules.syntax import assigned, reads
 from pitfall_lab.rules.wording import at_line, capital, line_of, numbers, statement_text
 from pitfall_lab.trace import Event, T
 
+DRAWS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "rrelu"}
 RUN_AGAIN = T(
     en="Checkpointing does not keep what was computed inside the function; backward runs the function again to get it.",
     zh="检查点不保留函数内部算出的东西；反向传播会再次运行这个函数来得到它们。",
@@ -61,8 +62,71 @@ def find(story: Story) -> Iterator[Finding]:
         if backward.step in refused:
             yield from _written_arguments(story, backward)
         elif backward.step not in told:
-            for again, first in itertools.islice(differences(story, backward), 1):
-                yield _other_numbers(story, backward, again, first)
+            different = next(differences(story, backward), None)
+            if different is not None:
+                yield _other_numbers(story, backward, *different)
+            elif (drawn := _drawn_anew(story, backward)) is not None:
+                yield _other_draw(story, backward, *drawn)
+
+
+def _unrestored(call: ast.AST | None) -> ast.keyword | None:
+    """``preserve_rng_state=False`` in a call of ``checkpoint``."""
+    keywords = call.keywords if isinstance(call, ast.Call) else ()
+    return next((k for k in keywords if k.arg == "preserve_rng_state" and isinstance(k.value, ast.Constant) and k.value.value is False), None)
+
+
+def _drawn_anew(story: Story, backward: Event) -> tuple[ast.Call, Event] | None:
+    """A checkpointed call of torch's own layers that drew random numbers, whose gradient ``backward`` computed with others."""
+    for call in checkpoints(story):
+        for event in story.within(call) if _unrestored(call) is not None else ():
+            node = (story.tensor(event.results[0], event.step) or {}).get("grad_fn") if event.results and event.name in DRAWS else None
+            record = story.record("nodes", node) or {}
+            ran = story.outer_call(record.get("ran"))
+            off = any(o.name == "p" and o.text in ("0", "0.0") for o in event.operands)
+            if record.get("born") == event.step and ran is not None and ran.step == backward.step and not off:
+                return call, event
+    return None
+
+
+def _other_draw(story: Story, backward: Event, call: ast.Call, drawn: Event) -> Finding:
+    then, later = at_line(story, story.span(drawn.step)), at_line(story, story.span(backward.step))
+    return RULE.finding(
+        story.span(drawn.step),
+        drawn.step,
+        T(
+            en=f"{capital(then.en)} computes with random numbers (`{drawn.name}`), and {later.en} computes it again with other ones to get "
+            "the gradients.",
+            zh=f"{then.zh}用随机数计算（`{drawn.name}`），而{later.zh}为了求梯度再次计算时，用的是另一批随机数。",
+        ),
+        T(
+            en=f"{RUN_AGAIN.en} Torch puts the random numbers back for the second run, so that the same ones are drawn; "
+            "`preserve_rng_state=False` tells it not to. Other elements are dropped the second time, and the gradients belong to another "
+            "computation than the loss.",
+            zh=f"{RUN_AGAIN.zh}为了让第二次抽到同样的随机数，torch 会恢复随机数的状态；`preserve_rng_state=False` 让它不要这样做。"
+            "于是第二次丢弃的是另一些元素，梯度与损失不再属于同一个计算。",
+        ),
+        related=[
+            story.related("made", drawn.step, T(en="computed here, and again in backward", zh="在这里计算，反向传播时又计算一次")),
+            story.related("backward", backward.step, T(en="the function is run again here", zh="函数在这里再次运行")),
+        ],
+        fixes=unique(story.program.text, _same_draw(story, call)),
+    )
+
+
+def _same_draw(story: Story, call: ast.Call) -> Iterator[Fix]:
+    """Let torch restore the random numbers. Without any checkpoint the same gradients come out: that is the measure."""
+    program, keyword = story.program, _unrestored(call)
+    if keyword is None or not call.args or any(isinstance(a, ast.Starred) for a in call.args[:1]):
+        return
+    function, *arguments = (program.segment(a) for a in call.args)
+    kept = [program.segment(a) for a in [*call.args, *call.keywords] if a is not keyword]
+    plain = f"({function})({', '.join(arguments)})"
+    yield Fix(
+        T(en="Let both runs draw the same random numbers: drop `preserve_rng_state=False`",
+          zh="让两次运行抽到同样的随机数：去掉 `preserve_rng_state=False`"),
+        program.replace((call, f"{program.segment(call.func)}({', '.join(kept)})")),
+        reference=program.replace((call, plain)),
+    )  # fmt: skip
 
 
 def _other_numbers(story: Story, backward: Event, again: Event, first: Event) -> Finding:
@@ -86,7 +150,10 @@ def _other_numbers(story: Story, backward: Event, again: Event, first: Event) ->
             story.related("made", first.step, T(en="computed here, and again in backward", zh="在这里计算，反向传播时又计算一次")),
             story.related("backward", backward.step, T(en="the function is run again here", zh="函数在这里再次运行")),
         ],
-        fixes=_later_assignments(story, backward, first),
+        fixes=unique(
+            story.program.text,
+            [*_later_assignments(story, backward, first), *(fix for call in checkpoints(story) for fix in _same_draw(story, call))],
+        ),
     )
 
 

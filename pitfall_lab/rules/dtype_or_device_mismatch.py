@@ -1,4 +1,4 @@
-"""PL805: two tensors of different number types met in an operation that converts nothing, or a tensor had a type that it cannot take."""
+"""PL805: two tensors of different number types or devices met in an operation that converts nothing, or a type cannot be taken at all."""
 
 from __future__ import annotations
 
@@ -33,12 +33,85 @@ class Mismatch:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each call that torch refused because of the types of its operands."""
+    """One finding for each call that torch refused because of the types, or the devices, of its operands."""
     for step, failure in story.failures("dtype"):
         event = story.event(step)
         found = _mismatch(story, event) if event is not None else None
         if found is not None:
             yield _finding(story, found, failure)
+    for step, failure in story.failures("other"):
+        event = story.event(step)
+        places = _places(story, event) if event is not None else {}
+        if event is not None and len(set(places.values())) > 1:
+            yield _apart(story, event, places, failure)
+
+
+def _places(story: Story, event: Event) -> dict[str, str]:
+    """The operands of a call that torch refused, and the devices on which they are.
+
+    A single number on the CPU meets tensors of every device, as operand of arithmetic and as a position; it says nothing.
+    """
+    records = {o.label: story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None}
+    known = {label: str(r["device"]) for label, r in records.items() if r.get("device") and r.get("kind") != "array"}
+    return {label: device for label, device in known.items() if device != "cpu" or records[label].get("shape")}
+
+
+def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure) -> Finding:
+    """The finding where operands are on different devices. The parameters stay where they are; the data go to them."""
+    step, span = event.step, story.span(event.step)
+    leaves = [label for label in places if label in story.leaves]
+    fixed = next((label for label in leaves if places[label] != "meta"), next((x for x in places if places[x] not in ("cpu", "meta")), ""))
+    fixed = fixed or next(label for label in places if places[label] != "meta")
+    wrong = next(label for label in places if places[label] != places[fixed])
+    here, one, other = at_line(story, span), expression(story, wrong, step), expression(story, fixed, step)
+    empty = places[wrong] == "meta"
+    what = T(
+        en="The device `meta` has shapes and no numbers: what is made there (`with torch.device(\"meta\")`) has to get memory before it is "
+        "used, with `module.to_empty(device=…)`, and then its values.",
+        zh="`meta` 设备上只有形状而没有数值：在那里创建的东西（`with torch.device(\"meta\")`）在使用之前必须先得到内存"
+        "（`module.to_empty(device=…)`），然后才是数值。",
+    )
+    move = T(
+        en=f"Choose the device once and send both there: the model with `model.to(device)`, each batch with `x = x.to(device)`. For a "
+        f"module `to` works in place; for a tensor it answers with another one, so the result must be kept. Here {one.en} has to go to "
+        f"`{places[fixed]}`.",
+        zh=f"设备只选一次，把两者都送过去：模型用 `model.to(device)`，每个批次用 `x = x.to(device)`。对模块，`to` 就地生效；对张量，它给出另"
+        f"一个张量，结果必须留下。这里 {one.zh} 应当去 `{places[fixed]}`。",
+    )
+    made = [
+        story.related("made", born, T(en=f"device `{places[label]}` is chosen here", zh=f"设备 `{places[label]}` 在这里定下"))
+        for label in (wrong, fixed)
+        if (born := (story.tensor(label, step) or {}).get("born")) is not None and story.span(born) not in (None, span)
+    ]
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} combines {one.en}, which is on the device `{places[wrong]}`, with {other.en} on `{places[fixed]}`; no "
+            "operation reaches across devices.",
+            zh=f"{here.zh}让设备 `{places[wrong]}` 上的 {one.zh} 与 `{places[fixed]}` 上的 {other.zh} 相运算，而任何运算都不能跨设备。",
+        ),
+        T(
+            en=f"The numbers of a tensor lie on one device, chosen when it was made, and torch never moves them unasked. "
+            f"{what.en if empty else move.en}",
+            zh=f"张量的数存放在一个设备上，在创建时定下，torch 从不擅自移动它们。{what.zh if empty else move.zh}",
+        ),
+        related=[*made, story.related("used", step, T(en="torch raises here", zh="torch 在这里报错"))],
+        fixes=_moved(story, event, wrong, places[fixed]) if not empty else (),
+        facts=[Fact("has", places[wrong], story.by(step)), Fact("needs", places[fixed], story.by(step))],
+        predicted=story.predicted(failure, step),
+    )  # fmt: skip
+
+
+def _moved(story: Story, event: Event, label: str, device: str) -> tuple[Fix, ...]:
+    """Send what is on the wrong device to the other one, in the call itself."""
+    program, name = story.program, story.name(label, event.step)
+    node = program.at(story.span(event.step)) if program.tree else None
+    nodes = ast.walk(node) if node is not None else ()
+    named = next((n for n in nodes if isinstance(n, ast.expr) and is_name(n) and program.segment(n) == name), None)
+    if named is None:
+        return ()
+    new = f'{operand(program, named)}.to("{device}")'
+    return unique(program.text, [Fix(T(en=f"Move it: `{new}`", zh=f"移动它：`{new}`"), program.replace((named, new)))])
 
 
 def _mismatch(story: Story, event: Event) -> Mismatch | None:
@@ -128,7 +201,7 @@ RULE = Rule(
     code="PL805",
     name="dtype-or-device-mismatch",
     severity="error",
-    title=T(en="Tensors of number types that do not go together", zh="数值类型不相配的张量"),
+    title=T(en="Tensors of number types or devices that do not go together", zh="数值类型或设备不相配的张量"),
     what=T(
         en="A program gave an operation two tensors whose numbers are stored in different ways, most often data from NumPy with 64 bits "
         "and a layer with 32, or class numbers and positions with a decimal point. Convert the data: `x.float()`, `target.long()`.",

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called, operand, reads
 from pitfall_lab.rules.wording import at_line, capital, statement_text
@@ -56,9 +57,9 @@ def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
     program, value = story.program, call.args[0]
     labels: list[tuple[str, int]] = []
     if isinstance(value, ast.Name | ast.Attribute):
-        text = program.segment(value)
-        born = [(label, record["born"]) for label, record in story.tensors.items() if _was_called(story, label, text)]
-        labels = [(label, at) for label, at in born if _in_function(story, at, program.function(call))]
+        for text, function in _origins(program, call, value):
+            born = [(label, record["born"]) for label, record in story.tensors.items() if _was_called(story, label, text)]
+            labels += [(label, at) for label, at in born if _in_function(story, at, function)]
     else:
         labels = [(event.results[0], event.step) for event in story.within(value) if event.span == program.place(value) and event.results]
     places: dict[object, list[Event]] = defaultdict(list)
@@ -69,6 +70,20 @@ def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
         events.sort(key=lambda event: event.step)
         if len(events) >= ROUNDS and all(_outlives(story, *pair, events[-1]) for pair in pairwise(events)):
             yield _finding(story, events, program.statement(call) or call, value)
+
+
+def _origins(program: Program, call: ast.Call, value: ast.expr) -> Iterator[tuple[str, ast.AST | None]]:
+    """What is kept by its name, and the function in which it has it: where a parameter is kept, the arguments of the calls too."""
+    function, text = program.function(call), program.segment(value)
+    yield text, function
+    names = [a.arg for a in [*function.args.posonlyargs, *function.args.args]] if function is not None else []
+    if function is None or text not in names:
+        return
+    for site in (n for n in program.nodes if isinstance(n, ast.Call) and called(n) == function.name):
+        bound = isinstance(program.parents.get(function), ast.ClassDef) and isinstance(site.func, ast.Attribute)
+        given = dict(zip(names[bound:], site.args, strict=False)) | {k.arg: k.value for k in site.keywords}
+        if isinstance(given.get(text), ast.Name | ast.Attribute):
+            yield program.segment(given[text]), program.function(site)
 
 
 def _was_called(story: Story, label: str, text: str) -> bool:
@@ -103,6 +118,7 @@ def _backward_between(story: Story, one: Event, other: Event) -> bool:
 
 def _finding(story: Story, rounds: list[Event], statement: ast.AST, value: ast.expr) -> Finding:
     program, last = story.program, rounds[-1]
+    rounds = [event for event in rounds if event.span == last.span]
     span = program.place(statement)
     text, here = " ".join(program.segment(value).split()), at_line(story, span)
     nodes = [story.record("nodes", node) or {} for node in story.behind(_node(story, last.results[0], last.step))]

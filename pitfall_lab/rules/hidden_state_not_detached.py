@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.reuse import Loop, Reuse, reuses
+from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import assigned
+from pitfall_lab.rules.syntax import assigned, flat_targets, reads
 from pitfall_lab.rules.wording import at_line, called, capital
 from pitfall_lab.trace import T
 
@@ -92,16 +93,31 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str]) -> tuple[Fix, ...]:
     owners = {match[1] for name in names if (match := ENTRY.match(name)) and match[1] in given}
     cuts += [f"{owner} = type({owner})(part.detach() for part in {owner})" for owner in sorted(owners)]
     statement = reuse.statement
-    if not cuts or statement is None or not names:
+    kept = list(_kept_attributes(program, names))
+    if statement is None or not names or not (cuts or kept):
         return ()
     shown = ", ".join(f"`{name}`" for name in plain) or ", ".join(f"`{owner}`" for owner in sorted(owners))
     title = T(en=f"Cut {shown} off from the earlier rounds", zh=f"把 {shown} 与之前各轮切断")
     candidates: list[Fix | None] = []
-    if loop.body[0].lineno != loop.lineno:
+    for keeper, owner, cut in kept:
+        text = T(en=f"Keep `{owner}` without its history", zh=f"保留 `{owner}`，但不带历史")
+        candidates.append(Fix(text, program.insert_after(keeper, cut), meaning="recompute"))
+    if cuts and loop.body[0].lineno != loop.lineno:
         candidates.append(Fix(title, program.insert_before(loop.body[0], *cuts), meaning="recompute"))
-    if loop in program.ancestors(statement) and program.function(statement) is program.function(loop):
+    if cuts and loop in program.ancestors(statement) and program.function(statement) is program.function(loop):
         candidates.append(Fix(title, program.insert_after(statement, *cuts), meaning="recompute"))
     return unique(program.text, candidates)
+
+
+def _kept_attributes(program: Program, names: list[str]) -> Iterator[tuple[ast.stmt, str, str]]:
+    """Where an object keeps what is carried along: ``self.h`` in ``out, self.h = rnn(x, self.h)``, ``self.state = (h, c)``; and how to cut it."""
+    for statement in (n for n in program.nodes if isinstance(n, ast.Assign)):
+        for target in flat_targets(statement.targets[0]):
+            owner = program.segment(target)
+            told = owner in names or bool(reads(program, statement.value) & set(names))
+            if isinstance(target, ast.Attribute) and told and program.stands_alone(statement):
+                yield statement, owner, f"{owner} = {owner}.detach()"
+                yield statement, owner, f"{owner} = tuple(part.detach() for part in {owner})"
 
 
 RULE = Rule(

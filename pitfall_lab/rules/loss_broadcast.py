@@ -1,7 +1,7 @@
-"""PL401: a loss compared ``(N,)`` with ``(N, 1)``, so that every prediction met every target.
+"""PL401: a loss or a measure compared ``(N,)`` with ``(N, 1)``, so that every prediction met every target.
 
-Found from shapes in the trace: in a loss function, or in ``a - b`` whose result is made positive (squared, ``abs``) and
-reduced to one number. A difference of everything with everything that was asked for in the same line, or of one
+Found from shapes in the trace: in a loss function, in ``a - b`` whose result is made positive (squared, ``abs``) and
+reduced to one number, or in ``a == b`` whose result is counted. A difference of everything with everything that was asked for in the same line, or of one
 memory with itself (pairwise distances), is not a mistake and draws nothing.
 """
 
@@ -21,6 +21,10 @@ from pitfall_lab.trace import Event, T
 LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 DIFFERENCES = {"sub", "subtract", "rsub"}
 STRETCHES = {"broadcast_tensors"}  # what torch's own losses do first, where they are seen as their parts
+COMPARISONS = {"eq", "ne"}
+UNCOUNTED = {"float", "double", "half", "long", "int", "to", "type", "logical_not", "bitwise_not", "invert"}
+"""What leaves a table of truth values a table."""
+COUNTS = {"mean", "sum", "count_nonzero", "nanmean"}
 POSITIVE = {"square", "abs", "absolute", "pow", "norm", "vector_norm", "dist"}
 REDUCTIONS = {"mean", "sum", "norm", "vector_norm", "nanmean", "nansum"}
 OUTER = {"unsqueeze", "__getitem__", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
@@ -36,14 +40,15 @@ def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
     places = set()
     for event in story.calls():
         name = _plain(event)
-        if event.error is not None or name not in LOSSES | DIFFERENCES | STRETCHES:
+        if event.error is not None or name not in LOSSES | DIFFERENCES | STRETCHES | COMPARISONS:
             continue
         pair = _mismatch(story, event)
         if pair is None or (event.span, name) in places or _inside_loss(story, event):
             continue
         if name in STRETCHES and not _feeds_loss(story, event):
             continue
-        if name in LOSSES | STRETCHES or (_becomes_a_loss(story, event) and not _meant(story, event, pair)):
+        used = name in LOSSES | STRETCHES or (_is_counted if name in COMPARISONS else _becomes_a_loss)(story, event)
+        if used and (name in LOSSES | STRETCHES or not _meant(story, event, pair)):
             places.add((event.span, name))
             yield event, pair
 
@@ -115,6 +120,20 @@ def _becomes_a_loss(story: Story, event: Event) -> bool:
     return False
 
 
+def _is_counted(story: Story, event: Event) -> bool:
+    """Is the table of truth values summed or averaged over everything, like an accuracy?"""
+    table = set(event.results)
+    for later in story.events[event.step + 1 :]:
+        if later.kind == "call" and later.error is None and later.results and table & {o.label for o in later.operands}:
+            if _plain(later) in COUNTS:
+                shape = story.shape(later.results[0], later.step)
+                return shape is not None and _size(shape) == 1
+            if _plain(later) not in UNCOUNTED:
+                return False
+            table.update(later.results)
+    return False
+
+
 def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
     """Was the outer difference asked for: built in the same line, or from one memory on both sides?"""
     column, row = (story.tensor(label, event.step) or {} for label in pair)
@@ -144,7 +163,7 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
         event.span,
         event.step,
         _message(story, event, names, shapes, values),
-        _explanation(names, shapes),
+        _explanation(names, shapes, counted=_plain(event) in COMPARISONS),
         related=related,
         fixes=_fixes(story, event, column, row),
         facts=facts,
@@ -163,7 +182,12 @@ def _shown(shape: tuple[int, ...]) -> str:
 def _message(story: Story, event: Event, names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], values: tuple[float, float] | None) -> T:
     here, count = at_line(story, event.span), _size(shapes[1])
     numbers = T(en="", zh="")
-    if values:
+    if values and _plain(event) in COMPARISONS:
+        numbers = T(
+            en=f" (true for {values[0]:.0%} of them, and for {values[1]:.0%} of the pairs that belong together)",
+            zh=f"（其中 {values[0]:.0%} 成立，而真正对应的配对里是 {values[1]:.0%}）",
+        )
+    elif values:
         numbers = T(
             en=f" (the loss is {number(values[0])}, meant was {number(values[1])})",
             zh=f"（损失是 {number(values[0])}，本应是 {number(values[1])}）",
@@ -177,21 +201,38 @@ def _message(story: Story, event: Event, names: tuple[T, T], shapes: tuple[tuple
     )
 
 
-def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...]) -> T:
+def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], *, counted: bool) -> T:
     outer = _shown((*shapes[1][:-1], shapes[1][-1], shapes[1][-1])) if len(shapes[1]) == 1 else _shown((*shapes[1][:1], *shapes[1]))
+    harm = T(
+        en="Its mean is still one number and training still moves, but it pulls every prediction towards the mean of all targets.",
+        zh="它的平均值仍是一个数，训练也在进行，但每个预测都被拉向全部目标的平均值。",
+    )
+    if counted:
+        harm = T(
+            en="What is counted there looks like an accuracy, but most of it compares an example with the answers of others.",
+            zh="在其中数出来的结果看起来像准确率，但大部分是拿一个样本与别的样本的答案相比。",
+        )
     return T(
         en=f"Torch lines shapes up from the right: the last dimension of {names[0].en} has length 1 and is stretched to fit "
         f"{names[1].en}, and {names[1].en} is repeated for every row. "
-        f"The result has shape {outer}. Its mean is still one number and training still moves, but it pulls every prediction "
-        "towards the mean of all targets.",
+        f"The result has shape {outer}. {harm.en}",
         zh=f"torch 从右边对齐形状：{names[0].zh} 的最后一维长度是 1，被拉伸到与 {names[1].zh} 一致，而 {names[1].zh} "
-        f"在每一行重复。结果的形状是 {outer}。"
-        "它的平均值仍是一个数，训练也在进行，但每个预测都被拉向全部目标的平均值。",
+        f"在每一行重复。结果的形状是 {outer}。{harm.zh}",
     )
 
 
 def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, float] | None:
-    """The loss torch gave and the loss of matching pairs, for a mean squared or absolute error on few, known numbers."""
+    """The loss torch gave and the loss of matching pairs, for a mean squared or absolute error on few, known numbers.
+
+    Of ``a == b`` the share of pairs for which it holds, of all and of those that belong together.
+    """
+    if _plain(event) in COMPARISONS:
+        left, right = (_cells(story, label, event.step) for label in (column, row))
+        if not left or not right or len(left) != len(right):
+            return None
+        equal = _plain(event) == "eq"
+        held = sum((a == b) is equal for a in left for b in right), sum((a == b) is equal for a, b in zip(left, right, strict=True))
+        return held[0] / len(left) ** 2, held[1] / len(left)
     power = {"mse_loss": 2, "l1_loss": 1}.get(_plain(event))
     if power is None or not event.results or _size(story.shape(event.results[0], event.step) or (0, 0)) != 1:
         return None
@@ -251,10 +292,12 @@ def _operand_nodes(node: ast.AST | None) -> list[ast.expr]:
             return [node.left, node.right]
         inner = [n for n in ast.walk(node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub)]
         return [inner[0].left, inner[0].right] if len(inner) == 1 else []
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return [node.left, *node.comparators]
     if isinstance(node, ast.Call):
         named = {k.arg: k.value for k in node.keywords}
         values = [*node.args, *(named[k] for k in ("input", "target", "other") if k in named)]
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("sub", "subtract") and len(values) == 1:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("sub", "subtract", *COMPARISONS) and len(values) == 1:
             return [node.func.value, values[0]]
         return values[:2]
     return []
@@ -273,13 +316,15 @@ RULE = Rule(
     code="PL401",
     name="loss-broadcast",
     severity="warning",
-    title=T(en="A loss compared every prediction with every target", zh="损失把每个预测与每个目标都比了一遍"),
+    title=T(en="A loss or a measure compared every prediction with every target", zh="损失或指标把每个预测与每个目标都比了一遍"),
     what=T(
         en="The predictions are a column of N numbers, the targets a plain list of N numbers, and the loss compares each prediction with "
         "*every* target instead of its own: N×N differences instead of N. The loss is still one number and still falls, so nothing looks "
-        "broken: the model just learns to predict the mean of all targets.",
+        "broken: the model just learns to predict the mean of all targets. An accuracy, `(predicted == labels).float().mean()`, goes wrong "
+        "in the same way.",
         zh="预测值是 N 个数的一列，目标是 N 个数的普通列表，损失把每个预测与*所有*目标相比，而不是只与它自己的目标相比：得到 N×N 个差值而"
-        "不是 N 个。损失仍是一个数，也仍在下降，看起来一切正常：模型只是学会了预测全部目标的平均值。",
+        "不是 N 个。损失仍是一个数，也仍在下降，看起来一切正常：模型只是学会了预测全部目标的平均值。准确率 `(predicted == "
+        "labels).float().mean()` 也会这样出错。",
     ),
     why=T(
         en="Operations on two tensors accept different *shapes* by *broadcasting*: shapes are lined up from the right, and a dimension "

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.saving import appended
-from pitfall_lab.rules.snapshots import PAIR, Aliases, Kept, copied_where_made, is_collected
+from pitfall_lab.rules.snapshots import PAIR, Aliases, Kept, copied_where_made
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called as call_name
 from pitfall_lab.rules.syntax import written_root
@@ -31,19 +31,17 @@ def find(story: Story) -> Iterator[Finding]:
 def _joined(story: Story) -> Iterator[Finding]:
     """The same where nothing tells of the bridge itself: tensors that are joined, and all lie on one array, which the text fills anew."""
     program = story.program
-    for event in story.calls("stack", "cat", "concat", "vstack", "hstack"):
+    statements = [n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign)]
+    written = {program.segment(root): s for s in reversed(statements) if (root := written_root(s)) is not None}
+    calls = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in TO_TENSOR and n.args]
+    bridge = next((c for c in calls if program.segment(c.args[0]) in written), None)
+    for event in story.calls("stack", "cat", "concat", "vstack", "hstack") if bridge is not None else ():
         records = {o.label: story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None}
         same = {(r.get("storage"), r.get("offset"), str(r.get("shape"))) for r in records.values()}
-        arrays = [label for r in records.values() for label, a in story.tensors_on(r.get("storage")) if a.get("kind") == "array"]
-        name = story.name(arrays[0], None) if arrays else None
-        if len(records) < PAIR or len(same) != 1 or name is None:
-            continue
-        calls = (n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in TO_TENSOR)
-        bridge = next((call for call in calls if is_collected(program, call)), None)
-        statements = (n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign))
-        write = next((s for s in statements if (root := written_root(s)) is not None and program.segment(root) == name), None)
-        if bridge is not None and write is not None:
-            yield _batch(story, event, bridge, write, name)
+        counters = {r.get("counter") for r in records.values()}  # each way in through NumPy has its own; views share one
+        if bridge is not None and len(counters) >= PAIR and len(same) == 1:
+            name = program.segment(bridge.args[0])
+            yield _batch(story, event, bridge, written[name], name)
 
 
 def _batch(story: Story, event: Event, bridge: ast.Call, write: ast.stmt, name: str) -> Finding:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pitfall_lab.rules.finding import Related, Role
 from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.syntax import called
+from pitfall_lab.rules.syntax import called, flat_targets
 from pitfall_lab.trace import Effect, Event, Failure, Span, T, Trace
 
 Record = dict[str, Any]
@@ -117,7 +117,19 @@ class Story:
             tensor = self.tensor(label, at)
             if tensor and tensor.get("name"):
                 return str(tensor["name"])
-        return None
+        return self._unpacked(label)
+
+    def _unpacked(self, label: str | None) -> str | None:
+        """The name that one of several results is given at once: ``self.h`` for the second one of ``out, self.h = rnn(x, self.h)``."""
+        event = self.event((self.tensor(label) or {}).get("born"))
+        if event is None or label not in event.results or len(event.results) == 1 or self.program.tree is None:
+            return None
+        statement = self.program.statement_at(event.span)
+        if not isinstance(statement, ast.Assign) or self.program.place(statement.value) != event.span:
+            return None
+        names = list(flat_targets(statement.targets[0]))
+        node = names[event.results.index(label)] if len(names) == len(event.results) else None
+        return self.program.segment(node) if isinstance(node, ast.Name | ast.Attribute) and self.program.segment(node) != "_" else None
 
     def history(self, kind: str, label: str | None, field: str) -> list[tuple[int, Any]]:
         """The values that ``kind``.``label``.``field`` took, each with its step: ``history("tensors", "t3", "grad")``."""
@@ -136,6 +148,12 @@ class Story:
         labels = [key.split(".", 1)[1] for key in self._effects if key.startswith("tensors.")]
         labels.sort(key=lambda label: int(label[1:]) if label[1:].isdigit() else 0)
         return {label: record for label in labels if (record := self.tensor(label)) is not None}
+
+    @cached_property
+    def nodes(self) -> dict[str, Record]:
+        """All nodes of the graph as they were last known, by label."""
+        labels = [key.split(".", 1)[1] for key in self._effects if key.startswith("nodes.")]
+        return {label: record for label in labels if (record := self.record("nodes", label)) is not None}
 
     @cached_property
     def _by_storage(self) -> dict[str | None, list[tuple[str, Record]]]:

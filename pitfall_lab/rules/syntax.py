@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TypeGuard
 
 from pitfall_lab.rules.source import Program
@@ -252,3 +253,12 @@ def torch_name(program: Program) -> str | None:
                 if alias.name == "torch" or (alias.name.startswith("torch.") and alias.asname is None):
                     return alias.asname or "torch"
     return None
+
+
+def flat_targets(node: ast.expr) -> Iterator[ast.expr]:
+    """The single targets of an assignment: three of ``out, (h, c) = …``."""
+    if isinstance(node, ast.Tuple | ast.List):
+        for each in node.elts:
+            yield from flat_targets(each)
+    else:
+        yield node

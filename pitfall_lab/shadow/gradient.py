@@ -100,7 +100,8 @@ def sum_to(g: Any, shape: Shape) -> Any:
     if not axes:
         return g.reshape(shape) if extra else g
     if not isinstance(g, np.ndarray):  # a gradient with a history of its own (create_graph)
-        return g.sum(axis=axes, keepdims=True).reshape(shape)
+        added = g.sum(axis=axes, keepdims=True)
+        return added.reshape(shape) if extra else added
     # torch makes room for a sum before it adds, in row-major order; NumPy would lay it out like ``g``.
     total = np.empty(tuple(1 if axis in axes else n for axis, n in enumerate(g.shape)), g.dtype)
     g.sum(axis=axes, keepdims=True, out=total)
