@@ -218,6 +218,8 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
         return (after["error"] is None or before["error"] is not None) and all(_same_backward(was, now) for was, now in pairs)
     if meaning == "connect":
         return _connected(before["backwards"], after["backwards"], number or 0)
+    if meaning == "term":
+        return _completed(before["backwards"], after["backwards"], number or 0)
     if meaning == "finite":
         return after["error"] is None and _same_where_finite(before["backwards"][: (number or 0) + 1], after["backwards"])
     if meaning == "recompute" and after["error"] is not None and before["error"] is None:
@@ -233,6 +235,14 @@ def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number
     if now["raised"] or not _same_list(was["roots"], now["roots"]) or len(now["leaves"]) <= len(was["leaves"]):
         return False
     return was["raised"] or all(any(_same(old, new) for new in now["gradients"]) for old in was["gradients"])
+
+
+def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
+    """The same backwards up to ``number``; that one starts from the same values and gives other gradients."""
+    if len(before) <= number or len(after) <= number or not all(map(_same_backward, before[:number], after[:number])):
+        return False
+    was, now = before[number], after[number]
+    return not now["raised"] and _same_list(was["roots"], now["roots"]) and not _same_set(was["gradients"], now["gradients"])
 
 
 def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:

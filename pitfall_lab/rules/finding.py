@@ -73,6 +73,7 @@ class Fix:
     - ``same``: every value that was right stays the same, and gradients become the meant ones;
     - ``recompute``: what follows the failing backward is computed again from the values of that moment;
     - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what follows is computed with them;
+    - ``term``: the backward of the finding starts from the same value, a part of which had no way back and now has one;
     - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same;
     - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same;
     - ``finite``: a gradient was NaN or infinite; what was finite up to that backward stays the same.
@@ -84,7 +85,7 @@ class Fix:
     title: T
     edits: tuple[Edit, ...]
     verified: bool = False
-    meaning: Literal["same", "recompute", "connect", "shape", "later", "finite"] = "same"
+    meaning: Literal["same", "recompute", "connect", "term", "shape", "later", "finite"] = "same"
     reference: tuple[Edit, ...] = ()
 
     def as_verified(self) -> Fix:

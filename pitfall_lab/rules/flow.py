@@ -22,6 +22,8 @@ was detached · is a gradient that was itself computed without a record."""
 ORDER: tuple[Kind, ...] = ("gradient", "number", "copy", "integer", "no_grad", "detach")  # seldom meant first
 TO_PYTHON = {"item", "tolist", "__float__", "__int__"}
 FACTORIES = {"tensor", "as_tensor", "full", "from_numpy"}
+SUMS = {"add", "sub", "radd", "rsub", "iadd", "isub", "subtract"}
+FACTORS = {"mul", "div", "truediv", "true_divide", "rmul", "multiply", "divide", "neg", "mean", "sum", "squeeze"}
 LIMIT = 2000  # calls to walk through before giving up
 
 
@@ -36,6 +38,16 @@ class Cut:
     event: Event
     tensor: str
     user: Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """``term`` was added, at step ``at``, to the loss that ``backward`` started from, and no gradient can come of it: see ``cuts``."""
+
+    backward: Event
+    term: str
+    at: int
+    cuts: list[Cut]
 
 
 class Flow:
@@ -98,6 +110,53 @@ class Flow:
                     elif kind is not None:
                         found.setdefault((kind, through.step), Cut(kind, through, source, user))
         return sorted(found.values(), key=lambda cut: ORDER.index(cut.kind))
+
+    def lost_terms(self) -> Iterator[Lost]:
+        """Parts of a loss, each place once, that are plain numbers although they come from the very parameters that the loss trains.
+
+        Only what is added to the loss is looked at. A factor or a target without a way back has its reasons.
+        """
+        story, told = self.story, set[tuple[Span | None, Span | None]]()
+        for backward in story.backwards():
+            start = backward.operands[0].label if backward.operands and backward.error is None else None
+            for term, at in self._plain_terms(start, backward.step):
+                place = (story.span(backward.step), story.span(at))
+                if place in told:
+                    continue
+                told.add(place)
+                cuts = self.cuts(term, at)
+                trained = self._leaves(start, backward.step)
+                if cuts and self._leaves(cuts[0].tensor, cuts[0].event.step) & trained:
+                    yield Lost(backward, term, at, cuts)
+
+    def _plain_terms(self, start: str | None, step: int) -> Iterator[tuple[str, int]]:
+        """What is added up to the single number ``start`` and does not require a gradient, with the step of the sum."""
+        story, pending = self.story, [start]
+        while pending:
+            label = pending.pop()
+            record = story.tensor(label, step) or {}
+            event = story.event(record.get("born"))
+            if event is None or not record.get("requires_grad") or any(n != 1 for n in record.get("shape") or ()):
+                continue
+            name = event.name.strip("_")
+            given = [o.label for o in event.operands if o.label is not None and o.label != label]
+            if name in SUMS:
+                for each in given:
+                    before = story.tensor(each, event.step) or {}
+                    if before.get("requires_grad"):
+                        pending.append(each)
+                    elif before.get("born") is not None and before["born"] != event.step:
+                        yield each, event.step
+            elif name in FACTORS and len(given) == 1:
+                pending += given
+
+    def _leaves(self, label: str | None, step: int) -> set[str]:
+        """The parameters that a tensor was computed from, as far as its record tells; a parameter is its own."""
+        record = self.story.tensor(label, step) or {}
+        if record.get("is_leaf"):
+            return {label} if label is not None and record.get("requires_grad") else set()
+        nodes = (self.story.record("nodes", node) or {} for node in self.story.behind(record.get("grad_fn")))
+        return {str(node["output"]) for node in nodes if node.get("name") == "AccumulateGrad" and node.get("output")}
 
     def _makers(self, label: str | None, step: int) -> Iterator[Event]:
         """The calls up to ``step`` that gave a tensor its numbers, the last one first."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pitfall_lab.rules.calls import call_chain
 from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.flow import FACTORIES, Cut, Flow
+from pitfall_lab.rules.flow import FACTORIES, Cut, Flow, Lost
 from pitfall_lab.rules.rebinding import rebindings
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.reuse import indented
@@ -15,7 +16,7 @@ from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called as call_name
 from pitfall_lab.rules.syntax import operand, torch_name
-from pitfall_lab.rules.wording import at_line, called, capital, snippet
+from pitfall_lab.rules.wording import at_line, called, capital, expression, snippet
 from pitfall_lab.trace import Failure, T
 
 LEAVES = {"item", "tolist", "numpy", "cpu", "detach", "float", "data"}
@@ -23,7 +24,7 @@ OFF = ("no_grad", "inference_mode", "set_grad_enabled")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward that torch refused because its start had lost its way back."""
+    """One finding for each backward that torch refused because its start had lost its way back, and for each term that lost it unnoticed."""
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}
     for step, failure in story.failures("no-gradient"):
@@ -33,6 +34,35 @@ def find(story: Story) -> Iterator[Finding]:
         cuts = flow.cuts(failure.tensor, step)
         if cuts and cuts[0].kind != "gradient":
             yield _finding(story, step, failure, cuts)
+    for lost in flow.lost_terms():
+        if lost.cuts[0].kind != "gradient":
+            yield _silent(story, lost)
+
+
+def _silent(story: Story, lost: Lost) -> Finding:
+    """The finding where the loss still reaches parameters, but one of its terms does not any more."""
+    cut, step = lost.cuts[0], lost.backward.step
+    here, back = at_line(story, story.span(cut.event.step)), at_line(story, story.span(step))
+    term, how = expression(story, lost.term, lost.at), _how(story, cut)
+    value = called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
+    return RULE.finding(
+        story.span(cut.event.step),
+        cut.event.step,
+        T(
+            en=f"{capital(here.en)} {how.en}, so {term.en} only shifts the loss on {back.en}: no parameter learns from it.",
+            zh=f"{here.zh}{how.zh}，于是 {term.zh} 只是让{back.zh}的损失平移：没有任何参数会从中学到东西。",
+        ),
+        _explanation(cut, value),
+        related=[
+            *[story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
+              for at in _same_kind(story, lost.cuts)],
+            story.related("used", lost.at, T(en=f"{term.en} is added here as a plain number", zh=f"{term.zh} 在这里作为普通的数被加上")),
+            story.related("backward", step, T(en="the way back starts here and passes it by", zh="从这里往回走，却绕过了它")),
+        ],
+        fixes=[replace(fix, meaning="term") for fix in reconnections(story, lost.cuts)],
+        facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
+        severity="warning",
+    )  # fmt: skip
 
 
 def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Finding:

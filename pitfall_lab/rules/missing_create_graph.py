@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.flow import Cut, Flow
+from pitfall_lab.rules.flow import Cut, Flow, Lost
 from pitfall_lab.rules.rebinding import rebindings
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.source import merge
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.wording import at_line, called, capital
+from pitfall_lab.rules.wording import at_line, called, capital, expression
 from pitfall_lab.trace import Event, Failure, T
+
+UNRECORDED = T(
+    en="A gradient is a result like any other and depends on the parameters too, but torch records its computation only when asked with "
+    "`create_graph=True`, because that costs time and memory that ordinary training does not need. Without it the gradient is plain numbers.",
+    zh="梯度和其他结果一样，也依赖参数；但只有用 `create_graph=True` 要求时，torch 才记录它的计算，因为这要花费时间和内存，而普通"
+    "训练并不需要。没有要求时，梯度只是普通的数值。",
+)
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -27,6 +35,34 @@ def find(story: Story) -> Iterator[Finding]:
         cuts = flow.cuts(failure.tensor, step) if start is not None and not start.get("requires_grad") else []
         if cuts and cuts[0].kind == "gradient" and (maker := _maker(story, cuts[0], step)) is not None:
             yield _finding(story, step, failure, maker)
+    for lost in flow.lost_terms():
+        maker = _maker(story, lost.cuts[0], lost.at) if lost.cuts[0].kind == "gradient" else None
+        if maker is not None:
+            yield _silent(story, lost, maker)
+
+
+def _silent(story: Story, lost: Lost, maker: Event) -> Finding:
+    """The finding where the loss has other terms too: no error, and nothing learns from this one."""
+    here, back = at_line(story, story.span(maker.step)), at_line(story, story.span(lost.backward.step))
+    term = expression(story, lost.term, lost.at)
+    return RULE.finding(
+        story.span(maker.step),
+        maker.step,
+        T(
+            en=f"{capital(here.en)} computes a gradient without keeping a record of how, so {term.en} only shifts the loss on {back.en}: no "
+            "parameter learns from it.",
+            zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；于是 {term.zh} 只是让{back.zh}的损失平移：没有任何参数会从中学到东西。",
+        ),
+        UNRECORDED,
+        related=[
+            story.related("made", maker.step, T(en="this gradient has no record of how it was computed", zh="这个梯度没有计算的记录")),
+            story.related("used", lost.at, T(en=f"{term.en} is added here as a plain number", zh=f"{term.zh} 在这里作为普通的数被加上")),
+            story.related("backward", lost.backward.step, T(en="the way back starts here and passes it by", zh="从这里往回走，却绕过了它")),
+        ],
+        fixes=[replace(fix, meaning="term") for fix in _fixes(story, maker)],
+        facts=[Fact("maker", maker.op, story.by(maker.step))],
+        severity="warning",
+    )
 
 
 def _maker(story: Story, cut: Cut, step: int) -> Event | None:
@@ -50,13 +86,7 @@ def _finding(story: Story, step: int, failure: Failure, maker: Event) -> Finding
             f"{start.en}, which was computed from it.",
             zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；而{again.zh}要对由它算出的 {start.zh} 再求梯度。",
         ),
-        T(
-            en="A gradient is a result like any other and depends on the parameters too, but torch records its computation only when "
-            "asked with `create_graph=True`, because that costs time and memory that ordinary training does not need. Without it the "
-            "gradient is plain numbers.",
-            zh="梯度和其他结果一样，也依赖参数；但只有用 `create_graph=True` 要求时，torch 才记录它的计算，因为这要花费时间和内存，而普通"
-            "训练并不需要。没有要求时，梯度只是普通的数值。",
-        ),
+        UNRECORDED,
         related=[
             story.related("made", maker.step, T(en="this gradient has no record of how it was computed", zh="这个梯度没有计算的记录")),
             story.related("backward", step, T(en="its own gradient is asked for here, and torch raises", zh="这里要对它再求梯度，"
