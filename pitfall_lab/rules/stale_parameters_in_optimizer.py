@@ -12,6 +12,7 @@ from pitfall_lab.rules.reuse import Loop
 from pitfall_lab.rules.source import Program, merge
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.syntax import torch_name
 from pitfall_lab.rules.training import Moment, lives, stepper
 from pitfall_lab.rules.wording import at_line, called, capital
 from pitfall_lab.trace import T
@@ -32,11 +33,20 @@ def find(story: Story) -> Iterator[Finding]:
         if any(m.kind in ("used", "frozen") for m in moments):
             continue
         born = (story.tensor(label) or {}).get("born")
-        for statement in call_chain(story, story.line_event(born)):
+        named = (n for n in story.program.nodes if isinstance(n, ast.Assign) and _is_parameter(n) and _names(story, n, label))
+        for statement in (*call_chain(story, story.line_event(born)), *named):  # `nn.Parameter(…)` is first seen where it is used
             pair = _replaced(story, statement, made, moments)
             if pair is not None and statement not in told:
                 told.add(statement)
                 yield _finding(story, label, statement, pair, moments[0])
+
+
+def _is_parameter(statement: ast.Assign) -> bool:
+    return isinstance(statement.value, ast.Call) and call_name(statement.value) == "Parameter"
+
+
+def _names(story: Story, statement: ast.Assign, label: str) -> bool:
+    return story.name(label, None) in {story.program.segment(t) for t in statement.targets}
 
 
 def _optimizers(program: Program) -> list[ast.Assign]:
@@ -60,13 +70,15 @@ def _given(program: Program, optimizer: ast.Assign) -> set[str]:
 def _replaced(story: Story, statement: ast.stmt, made: list[ast.Assign], moments: list[Moment]) -> ast.Assign | None:
     """The optimizer that was made before ``statement`` from what ``statement`` replaces, and that is the last one made from it."""
     program = story.program
-    if not isinstance(statement, ast.Assign) or any(isinstance(a, Loop) for a in program.ancestors(statement)):
+    if not isinstance(statement, ast.Assign):
         return None
+    loops = [a for a in program.ancestors(statement) if isinstance(a, Loop)]
     targets = [program.segment(t) for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute, ast.Subscript))]
     holding = [
         each for each in made if any(t == name or t.startswith((f"{name}.", f"{name}[")) for t in targets for name in _given(program, each))
     ]
-    if not holding or holding[-1].lineno > statement.lineno or program.block(holding[-1]) is not program.block(statement):
+    blocks = [program.block(each) for each in (statement, *loops)]  # replaced once, or in every round of a loop behind the optimizer
+    if not holding or holding[-1].lineno > statement.lineno or not any(program.block(holding[-1]) is block for block in blocks):
         return None
     name = program.segment(holding[-1].targets[0])
     return holding[-1] if _steps(story, name, moments) and f"{name}.add_param_group" not in program.text else None
@@ -99,9 +111,9 @@ def _finding(story: Story, label: str, statement: ast.stmt, optimizer: ast.Assig
         T(
             en=f"An optimizer keeps the tensors themselves that it is given, not their names. After {here.en} the name stands for "
             f"another tensor. It gets gradients, but `{held}.step()` goes on looking at the old one, which nobody uses any more. "
-            "Make the optimizer when the model is complete.",
+            "Make the optimizer when the model is complete, or write new values into the tensor that it has.",
             zh=f"优化器保存的是交给它的张量本身，而不是它们的名字。{here.zh}之后，这个名字指的是另一个张量。它有梯度，"
-            f"但 `{held}.step()` 看的仍是旧的那个，而它已经没人用了。请在模型完成之后再创建优化器。",
+            f"但 `{held}.step()` 看的仍是旧的那个，而它已经没人用了。请在模型完成之后再创建优化器，或者把新值写进它手里的那个张量。",
         ),
         related=[
             Related("kept", kept, None, T(en="the optimizer keeps the parameters of this moment", zh="优化器保存的是此刻的参数")),
@@ -114,6 +126,13 @@ def _finding(story: Story, label: str, statement: ast.stmt, optimizer: ast.Assig
 
 
 def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tuple[Fix, ...]:
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    if isinstance(statement, ast.Assign) and _is_parameter(statement) and isinstance(value, ast.Call) and value.args:
+        target, torch = program.segment(statement.targets[0]), torch_name(program)
+        title = T(en=f"Write the new values into `{target}` itself", zh=f"把新值写进 `{target}` 本身")
+        text = f"{target}.copy_({program.segment(value.args[0])})"
+        changed = [program.replace((statement, text)), program.replace((statement, f"with {torch}.no_grad(): {text}"))]
+        return unique(program.text, [Fix(title, edits, meaning="recompute") for edits in changed])
     if not program.stands_alone(optimizer):
         return ()
     text, name = program.segment(optimizer), program.segment(optimizer.targets[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import combinations, permutations
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.repairs import unique
@@ -64,9 +64,16 @@ def _meets(story: Story, event: Event) -> Event | None:
 
 
 def _orders(before: Shape, after: Shape) -> list[Shape]:
-    """The ways of exchanging axes that give the same lengths, those that move the fewest first."""
+    """The ways of exchanging axes that give the same lengths: axes of one length in their old order, then those that move the fewest first.
+
+    ``(N, 5, 5, 3)`` to ``(N, 3, 5, 5)`` is channels to the front, and not an image turned over as well.
+    """
+
+    def turned(order: Shape) -> int:
+        return sum(before[one] == before[other] and one > other for one, other in combinations(order, 2))
+
     found = [order for order in permutations(range(len(before))) if _long(tuple(before[i] for i in order)) == _long(after)]
-    return sorted(found, key=lambda order: sum(place != axis for place, axis in enumerate(order)))
+    return sorted(found, key=lambda order: (turned(order), sum(place != axis for place, axis in enumerate(order))))
 
 
 def _finding(story: Story, event: Event, before: Shape, after: Shape, met: Event) -> Finding:
@@ -102,7 +109,7 @@ def _fixes(story: Story, event: Event, before: Shape, after: Shape) -> tuple[Fix
     if not isinstance(node, ast.Call) or call_name(node) != event.name or (tensor := receiver(node)) is None:
         return ()
     fixes = []
-    for order in _orders(before, after)[:2]:
+    for order in _orders(before, after)[:1]:
         moved = [axis for axis, place in enumerate(order) if axis != place]
         how = f"transpose({moved[0]}, {moved[1]})" if len(moved) == 2 else f"permute({', '.join(map(str, order))})"
         new = f"{operand(program, tensor)}.{'t()' if len(order) == 2 else how}"
@@ -110,7 +117,9 @@ def _fixes(story: Story, event: Event, before: Shape, after: Shape) -> tuple[Fix
             new += f".reshape({', '.join(map(str, after))})"
         title = T(en=f"Exchange the axes: `{new}`", zh=f"交换轴：`{new}`")
         fixes.append(Fix(title, program.replace((node, new)), meaning="shape"))
-        fixes.append(Fix(title, program.replace((node, f"{new}.contiguous()")), meaning="shape"))
+        if any(use.name == "view" for label in event.results for use in story.uses(label)):  # which needs the numbers in their new order
+            title = T(en=f"{title.en}, laid out anew", zh=f"{title.zh}，并重新排列")
+            fixes.append(Fix(title, program.replace((node, f"{new}.contiguous()")), meaning="shape"))
     return unique(program.text, fixes)
 
 

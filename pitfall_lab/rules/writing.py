@@ -33,7 +33,7 @@ def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | No
     statement = program.statement(node)
     if node is None or statement is None:
         return []
-    found: list[Fix | None] = [new_value(program, node, statement)]
+    found: list[Fix | None] = [new_value(program, node, statement), returned(program, node, statement)]
     found += flags(program, node, story.event(step))
     found += copies_before(program, statement)
     return found
@@ -50,6 +50,25 @@ def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | Non
         return _statement_call(program, statement, call)
     changes = _plain_names(program, call)
     return _out_of_place(program.splice(*changes), program.segment(receiver(call) or call)) if changes else None
+
+
+def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
+    """``def hook(m, i, output): output.mul_(0.5)`` → ``return output.mul(0.5)``: what a hook returns takes the place of the output."""
+    function, call = program.function(statement), _written_call(node, statement)
+    written = written_root(statement)
+    if function is None or function.body[-1] is not statement or any(isinstance(n, ast.Return) for n in ast.walk(function)):
+        return None
+    if not isinstance(written, ast.Name) or written.id not in {a.arg for a in function.args.args}:
+        return None
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        value = f"{written.id} {OPERATORS[type(statement.op)]} {operand(program, statement.value)}"
+        edits = program.replace((statement, f"return {value}"))
+    elif isinstance(statement, ast.Expr) and statement.value is call and (changes := _plain_names(program, call)):
+        start = program.place(statement)
+        edits = program.splice(*changes, (Span(start.line, start.column, start.line, start.column), "return "))
+    else:
+        return None
+    return Fix(T(en=f"Return a new tensor instead of overwriting `{written.id}`", zh=f"返回新张量，而不是覆盖 `{written.id}`"), edits)
 
 
 def _augmented(program: Program, statement: ast.AugAssign) -> Fix | None:

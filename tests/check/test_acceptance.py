@@ -38,6 +38,7 @@ NO_FIX = {
     "cut_argmax",
     "cut_numpy_helper",
     "cut_threshold",
+    "exec_of_text",
     "loss_of_argmax",
     "too_large_for_bias",
     "unused_parameter",
