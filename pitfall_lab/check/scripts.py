@@ -25,14 +25,24 @@ EXCLUDED = (".*", "__pycache__", "node_modules", "site-packages", "build", "dist
 SHELL = """\
 class _Shell:
     def __getattr__(self, name):
-        return lambda *args, **kwargs: None
+        return lambda *args, **kwargs: []
 def get_ipython():
     return _Shell()
 def display(*things, **options):
     for thing in things:
         print(thing)
+def _await(thing, loops=[]):
+    import asyncio
+    async def wait():
+        return await thing
+    if not loops:
+        loops.append(asyncio.new_event_loop())
+    return loops[0].run_until_complete(wait())
 """
-"""Stands in a notebook's namespace for IPython: magics and shell lines do nothing, ``display`` prints."""
+"""Stands in a notebook's namespace for IPython: magics and shell lines do nothing and answer with an empty list, ``display`` prints.
+
+``_await`` is what ``await`` outside a function becomes (:func:`forgiving`).
+"""
 _TRANSPARENT = ("%%time", "%%capture", "%%pitfall")
 
 
@@ -194,7 +204,7 @@ def parsed(text: str, name: str, script: Script | None = None) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(text, name, "exec", dont_inherit=True)
+            compile(text if script is None or not script.cells else forgiving(text, ()), name, "exec", dont_inherit=True)
     except SyntaxError as problem:
         cell, line = script.place(problem.lineno) if script else (None, problem.lineno)
         place = f"cell {cell}, line {line}" if cell else f"line {line}"
@@ -271,16 +281,17 @@ def _as_python(source: str, number: int) -> tuple[str, T | None]:
         )
     if _only_async(run):
         return blank, T(
-            en=f"cell {number} was left out: it uses `await` outside a function",
-            zh=f"第 {number} 个代码单元格没有运行：它在函数之外使用了 `await`",
+            en=f"cell {number} was left out: it uses `async` outside a function",
+            zh=f"第 {number} 个代码单元格没有运行：它在函数之外使用了 `async`",
         )
     return run, None
 
 
 def _only_async(text: str) -> bool:
-    """Is it Python in a notebook's cell only, where ``await`` may stand outside a function?"""
+    """Is it Python in a notebook's cell only, where ``async for`` and ``async with`` may stand outside a function?"""
     try:
-        compile(text, "cell", "exec", dont_inherit=True)
+        tree = forgiving(text, ())
+        compile(tree, "cell", "exec", dont_inherit=True)
     except SyntaxError:
         try:
             compile(text, "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
@@ -290,9 +301,29 @@ def _only_async(text: str) -> bool:
     return False
 
 
+class _Waiting(ast.NodeTransformer):
+    """``await x`` outside a function, which notebooks allow, becomes ``_await(x)`` at the same place."""
+
+    def visit_Await(self, node: ast.Await) -> ast.AST:
+        self.generic_visit(node)
+        name = ast.copy_location(ast.Name("_await", ast.Load()), node)
+        return ast.copy_location(ast.Call(name, [node.value], []), node)
+
+    def inside(self, node: ast.AST) -> ast.AST:
+        """Functions keep their own."""
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = inside  # noqa: N815 - the names that ast calls
+
+
 def forgiving(text: str, forgiven: Iterable[tuple[int, int]]) -> ast.Module:
-    """The tree of ``text`` in which an exception raised on the ``forgiven`` lines ends those lines only, as in a cell that may raise."""
+    """The tree of a notebook's ``text``: as it is run.
+
+    An exception raised on the ``forgiven`` lines ends those lines only, as in a cell that may raise; ``await`` may stand anywhere.
+    """
     tree = ast.parse(text)
+    if "await" in text:
+        _Waiting().visit(tree)
     for first, last in forgiven:
         inside = [s for s in tree.body if first <= s.lineno <= last]
         if not inside:

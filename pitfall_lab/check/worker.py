@@ -196,7 +196,7 @@ def perform(job: Job) -> None:
             namespace=namespace,
             filename=job["path"],
             value_limit=job["value_limit"],
-            tree=forgiving(job["source"], job["forgiven"]) if job["forgiven"] else None,
+            tree=forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else None,
         )
         answer = json.dumps({"large": is_large(trace)}) + "\n" + (trace if job["whole"] else travelling(trace)).to_json()
     elif job["kind"] == "run":
@@ -204,7 +204,7 @@ def perform(job: Job) -> None:
     else:
         from pitfall_lab.verify.witness import witness
 
-        program = forgiving(job["source"], job["forgiven"]) if job["forgiven"] else job["source"]
+        program = forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else job["source"]
         answer = json.dumps(witness(program, job["name"], namespace, meant=job["kind"] == "meant"), allow_nan=False)
     partial = Path(job["result"] + ".part")
     partial.write_text(answer, encoding="utf-8")
@@ -235,13 +235,19 @@ def is_large(trace: Trace) -> bool:
     return False
 
 
+def _needs_tree(job: Job) -> bool:
+    """Is it a notebook that is run otherwise than its text says: cells that may raise, ``await`` outside a function?"""
+    return bool(job["forgiven"] or (job["prelude"] and "await" in job["source"]))
+
+
 def _alone(job: Job, namespace: dict[str, Any]) -> str:
     """Run the program as it is and let it print; an error is printed as its last line, a warning without the place it came from."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, category, *_: print(f"{category.__name__}: {message}", file=sys.stderr)
         try:
-            exec(compile(job["source"], job["name"], "exec", dont_inherit=True), namespace)  # noqa: S102 - running the program is the purpose
+            program = forgiving(job["source"], ()) if _needs_tree(job) else job["source"]
+            exec(compile(program, job["name"], "exec", dont_inherit=True), namespace)  # noqa: S102 - running the program is the purpose
         except SystemExit as stop:
             return str(stop.code or 0)
         except BaseException as error:

@@ -83,7 +83,7 @@ def test_a_cell_that_may_raise_ends_and_the_next_ones_run(tmp_path: Path, shop: 
     [
         ("%%bash\nrm -rf build", "begins with `%%bash`"),
         ("%%timeit\nh = 1", "begins with `%%timeit`"),
-        ("await something()", "uses `await`"),
+        ("async with something() as h:\n    pass", "uses `async`"),
     ],
 )
 def test_a_cell_that_is_no_python_of_the_notebook_is_left_out_with_a_note(cell: str, note: str, tmp_path: Path, shop: Workshop) -> None:
@@ -91,6 +91,19 @@ def test_a_cell_that_is_no_python_of_the_notebook_is_left_out_with_a_note(cell: 
     assert checked.exit_code == 0
     assert checked.script is not None
     assert [note in each.en and "cell 2" in each.en for each in checked.script.notes] == [True]
+
+
+def test_await_outside_a_function_runs_as_in_a_notebook(tmp_path: Path, shop: Workshop) -> None:
+    work = "import asyncio\n\nasync def work(t):\n    await asyncio.sleep(0)\n    return t.sigmoid()"
+    path = notebook(tmp_path, IMPORTS, work, "x = torch.ones(2, requires_grad=True)\nh = await work(x)", "h += 1", "h.sum().backward()")
+    (finding,) = document(looked_at(path, shop))["findings"]
+    assert (finding["rule"], finding["cell"], finding["line"]) == ("PL101", 4, 1)
+    assert [(r["role"], r["cell"], r["line"]) for r in finding["related"]][0] == ("saved", 2, 5)
+    assert finding["fixes"]
+
+
+def test_a_shell_line_answers_with_an_empty_list(tmp_path: Path, shop: Workshop) -> None:
+    assert looked_at(notebook(tmp_path, IMPORTS, "files = !ls\nprint(len(files))"), shop).exit_code == 0
 
 
 @pytest.mark.parametrize(
