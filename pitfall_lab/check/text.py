@@ -151,8 +151,9 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
     failure = trace.outcome.failure
     if failure is not None and not listed:
         line = style.place(failure.span.line) if failure.span else ""
-        lines = style.script is not None and style.script.cells
-        where = T(en=f" up to {'' if lines else 'line '}{line}", zh=f"（到 {line} 为止）" if lines else f"（到第 {line} 行为止）") if line else T(en="", zh="")
+        in_cell = T(en=f" up to {line}", zh=f"（到 {line} 为止）")
+        in_file = T(en=f" up to line {line}", zh=f"（到第 {line} 行为止）")
+        where = (in_cell if line.startswith("cell") else in_file) if line else T(en="", zh="")
         nothing = T(
             en=f"stopped by its own {failure.type}; nothing found{where.en}",
             zh=f"被自己的 {failure.type} 中止；没有发现问题{where.zh}",

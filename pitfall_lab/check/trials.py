@@ -71,7 +71,7 @@ class Trial:
         return tuple(kept)
 
     def with_meant(self, finding: Finding) -> Finding:
-        """Say both gradients where a wrong one came without an error and the rule could not tell the meant one: the repaired program can."""
+        """Say both gradients where a wrong one came without an error and the rule could not tell the meant one: a repair can."""
         tells = finding.severity == "warning" and finding.line("backward") is not None and finding.fact("meant") is None
         first = next((fix for fix in finding.fixes if fix.meaning == "same"), None) if tells else None
         before = self._witness(meant=False) if first is not None else None

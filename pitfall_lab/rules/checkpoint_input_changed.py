@@ -72,7 +72,8 @@ def find(story: Story) -> Iterator[Finding]:
 def _unrestored(call: ast.AST | None) -> ast.keyword | None:
     """``preserve_rng_state=False`` in a call of ``checkpoint``."""
     keywords = call.keywords if isinstance(call, ast.Call) else ()
-    return next((k for k in keywords if k.arg == "preserve_rng_state" and isinstance(k.value, ast.Constant) and k.value.value is False), None)
+    named = (k for k in keywords if k.arg == "preserve_rng_state")
+    return next((k for k in named if isinstance(k.value, ast.Constant) and k.value.value is False), None)
 
 
 def _drawn_anew(story: Story, backward: Event) -> tuple[ast.Call, Event] | None:

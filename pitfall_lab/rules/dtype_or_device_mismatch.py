@@ -65,14 +65,14 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
     wrong = next(label for label in places if places[label] != places[fixed])
     here, one, other = at_line(story, span), expression(story, wrong, step), expression(story, fixed, step)
     empty = places[wrong] == "meta"
-    what = T(
-        en="The device `meta` has shapes and no numbers: what is made there (`with torch.device(\"meta\")`) has to get memory before it is "
-        "used, with `module.to_empty(device=…)`, and then its values.",
-        zh="`meta` 设备上只有形状而没有数值：在那里创建的东西（`with torch.device(\"meta\")`）在使用之前必须先得到内存"
+    numberless = T(
+        en="The device `meta` has shapes and no numbers: what is made there (under `with torch.device(…)`, say) has to get memory before it "
+        "is used, with `module.to_empty(device=…)`, and then its values.",
+        zh="`meta` 设备上只有形状而没有数值：在那里创建的东西（例如在 `with torch.device(…)` 之下）在使用之前必须先得到内存"
         "（`module.to_empty(device=…)`），然后才是数值。",
     )
     move = T(
-        en=f"Choose the device once and send both there: the model with `model.to(device)`, each batch with `x = x.to(device)`. For a "
+        en="Choose the device once and send both there: the model with `model.to(device)`, each batch with `x = x.to(device)`. For a "
         f"module `to` works in place; for a tensor it answers with another one, so the result must be kept. Here {one.en} has to go to "
         f"`{places[fixed]}`.",
         zh=f"设备只选一次，把两者都送过去：模型用 `model.to(device)`，每个批次用 `x = x.to(device)`。对模块，`to` 就地生效；对张量，它给出另"
@@ -92,8 +92,8 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
         ),
         T(
             en=f"The numbers of a tensor lie on one device, chosen when it was made, and torch never moves them unasked. "
-            f"{what.en if empty else move.en}",
-            zh=f"张量的数存放在一个设备上，在创建时定下，torch 从不擅自移动它们。{what.zh if empty else move.zh}",
+            f"{numberless.en if empty else move.en}",
+            zh=f"张量的数存放在一个设备上，在创建时定下，torch 从不擅自移动它们。{numberless.zh if empty else move.zh}",
         ),
         related=[*made, story.related("used", step, T(en="torch raises here", zh="torch 在这里报错"))],
         fixes=_moved(story, event, wrong, places[fixed]) if not empty else (),

@@ -24,7 +24,7 @@ OFF = ("no_grad", "inference_mode", "set_grad_enabled")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward that torch refused because its start had lost its way back, and for each term that lost it unnoticed."""
+    """One finding for each backward that torch refused because its start had lost its way back, and for each term that lost it silently."""
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}
     for step, failure in story.failures("no-gradient"):
@@ -57,7 +57,7 @@ def _silent(story: Story, lost: Lost) -> Finding:
             *[story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
               for at in _same_kind(story, lost.cuts)],
             story.related("used", lost.at, T(en=f"{term.en} is added here as a plain number", zh=f"{term.zh} 在这里作为普通的数被加上")),
-            story.related("backward", step, T(en="the way back starts here and passes it by", zh="从这里往回走，却绕过了它")),
+            story.related("backward", step, T(en="the way back starts here, past it", zh="从这里往回走，却绕过了它")),
         ],
         fixes=[replace(fix, meaning="term") for fix in reconnections(story, lost.cuts)],
         facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],

@@ -110,7 +110,7 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str]) -> tuple[Fix, ...]:
 
 
 def _kept_attributes(program: Program, names: list[str]) -> Iterator[tuple[ast.stmt, str, str]]:
-    """Where an object keeps what is carried along: ``self.h`` in ``out, self.h = rnn(x, self.h)``, ``self.state = (h, c)``; and how to cut it."""
+    """Where an object keeps what is carried along, and how to cut it: ``out, self.h = rnn(x, self.h)``, ``self.state = (h, c)``."""
     for statement in (n for n in program.nodes if isinstance(n, ast.Assign)):
         for target in flat_targets(statement.targets[0]):
             owner = program.segment(target)

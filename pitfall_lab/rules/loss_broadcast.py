@@ -1,8 +1,8 @@
 """PL401: a loss or a measure compared ``(N,)`` with ``(N, 1)``, so that every prediction met every target.
 
-Found from shapes in the trace: in a loss function, in ``a - b`` whose result is made positive (squared, ``abs``) and
-reduced to one number, or in ``a == b`` whose result is counted. A difference of everything with everything that was asked for in the same line, or of one
-memory with itself (pairwise distances), is not a mistake and draws nothing.
+Found from shapes in the trace: in a loss function, in ``a - b`` whose result is made positive (squared, ``abs``) and reduced to one
+number, or in ``a == b`` whose result is counted. A difference of everything with everything that was asked for in the same line, or of
+one memory with itself (pairwise distances), is not a mistake and draws nothing.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from pitfall_lab.trace import Event, Failure, T
 
 UNRECORDED = T(
     en="A gradient is a result like any other and depends on the parameters too, but torch records its computation only when asked with "
-    "`create_graph=True`, because that costs time and memory that ordinary training does not need. Without it the gradient is plain numbers.",
+    "`create_graph=True`, because that costs time and memory that ordinary training does not need. Without it the gradient is plain "
+    "numbers.",
     zh="梯度和其他结果一样，也依赖参数；但只有用 `create_graph=True` 要求时，torch 才记录它的计算，因为这要花费时间和内存，而普通"
     "训练并不需要。没有要求时，梯度只是普通的数值。",
 )
@@ -57,7 +58,7 @@ def _silent(story: Story, lost: Lost, maker: Event) -> Finding:
         related=[
             story.related("made", maker.step, T(en="this gradient has no record of how it was computed", zh="这个梯度没有计算的记录")),
             story.related("used", lost.at, T(en=f"{term.en} is added here as a plain number", zh=f"{term.zh} 在这里作为普通的数被加上")),
-            story.related("backward", lost.backward.step, T(en="the way back starts here and passes it by", zh="从这里往回走，却绕过了它")),
+            story.related("backward", lost.backward.step, T(en="the way back starts here, past it", zh="从这里往回走，却绕过了它")),
         ],
         fixes=[replace(fix, meaning="term") for fix in _fixes(story, maker)],
         facts=[Fact("maker", maker.op, story.by(maker.step))],

@@ -58,7 +58,8 @@ def _needed(story: Story, backward: Event, recorded: dict[int, list[str]]) -> bo
     last = ran[-1].step
     start = (story.tensor(backward.operands[0].label, backward.step) or {}).get("grad_fn") if backward.operands else None
     again = (node for node in story.behind(start) if (story.record("nodes", node) or {}).get("saved"))
-    return start is None or any(at > last for node in [*nodes, *again] for at, value in story.history("nodes", node, "ran") if value is not None)
+    runs = (at for node in [*nodes, *again] for at, value in story.history("nodes", node, "ran") if value is not None)
+    return start is None or any(at > last for at in runs)
 
 
 def _finding(story: Story, backwards: list[Event], call: ast.Call, flag: ast.keyword) -> Finding:

@@ -23,7 +23,8 @@ MOVED = "import torch\nw = torch.ones(3, device='cuda', requires_grad=True)\nx =
 
 def refused(device: str, shape: list[int]) -> Trace:
     """The trace of ``MOVED``: the product of what is on ``device`` and what is on the CPU raises."""
-    places = [line(MOVED, number, piece) for number, piece in ((2, "torch.ones(3, device='cuda', requires_grad=True)"), (3, "torch.ones(3)"))]
+    pieces = (2, "torch.ones(3, device='cuda', requires_grad=True)"), (3, "torch.ones(3)")
+    places = [line(MOVED, number, piece) for number, piece in pieces]
     failure = Failure("RuntimeError", "anything at all", "other", 2, line(MOVED, 4, "w * x"))
     made = [tensor(0, "w", [3], device=device, requires_grad=True), tensor(1, "x", shape, "S2", "C2")]
     events = [
