@@ -66,8 +66,8 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
     here, one, other = at_line(story, span), expression(story, wrong, step), expression(story, fixed, step)
     empty = places[wrong] == "meta"
     numberless = T(
-        en="The device `meta` has shapes and no numbers: what is made there (under `with torch.device(…)`, say) has to get memory before it "
-        "is used, with `module.to_empty(device=…)`, and then its values.",
+        en="The device `meta` has shapes and no numbers: what is made there (under `with torch.device(…)`, say) has to get memory before "
+        "it is used, with `module.to_empty(device=…)`, and then its values.",
         zh="`meta` 设备上只有形状而没有数值：在那里创建的东西（例如在 `with torch.device(…)` 之下）在使用之前必须先得到内存"
         "（`module.to_empty(device=…)`），然后才是数值。",
     )
@@ -75,8 +75,8 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
         en="Choose the device once and send both there: the model with `model.to(device)`, each batch with `x = x.to(device)`. For a "
         f"module `to` works in place; for a tensor it answers with another one, so the result must be kept. Here {one.en} has to go to "
         f"`{places[fixed]}`.",
-        zh=f"设备只选一次，把两者都送过去：模型用 `model.to(device)`，每个批次用 `x = x.to(device)`。对模块，`to` 就地生效；对张量，它给出另"
-        f"一个张量，结果必须留下。这里 {one.zh} 应当去 `{places[fixed]}`。",
+        zh=f"设备只选一次，把两者都送过去：模型用 `model.to(device)`，每个批次用 `x = x.to(device)`。对模块，`to` 就地生效；对张量，它给出"
+        f"另一个张量，结果必须留下。这里 {one.zh} 应当去 `{places[fixed]}`。",
     )
     made = [
         story.related("made", born, T(en=f"device `{places[label]}` is chosen here", zh=f"设备 `{places[label]}` 在这里定下"))

@@ -50,8 +50,8 @@ def _silent(story: Story, lost: Lost, maker: Event) -> Finding:
         story.span(maker.step),
         maker.step,
         T(
-            en=f"{capital(here.en)} computes a gradient without keeping a record of how, so {term.en} only shifts the loss on {back.en}: no "
-            "parameter learns from it.",
+            en=f"{capital(here.en)} computes a gradient without keeping a record of how, so {term.en} only shifts the loss on {back.en}: "
+            "no parameter learns from it.",
             zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；于是 {term.zh} 只是让{back.zh}的损失平移：没有任何参数会从中学到东西。",
         ),
         UNRECORDED,
