@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 from pitfall_lab.trace import Effect, Event, Language, Note, Trace
 
 if TYPE_CHECKING:
+    from pitfall_lab.observe.edit import Bench
     from pitfall_lab.views.picture import Picture
+    from pitfall_lab.widgets import Look
 
 NAME = 40
 OPERANDS = 4
@@ -29,12 +31,35 @@ MOST = 64
 def show_storage(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
     """The memory under tensors and NumPy arrays: its cells, which index of which tensor reads each, and who shares it with whom.
 
+    While a kernel runs, a number can be written to a cell in the notebook; the live tensor has it, and everyone who sees the cell shows it.
+
     ``show_storage(x, x.t(), a=array)``: what has no keyword is called what the call calls it.
     """
-    from pitfall_lab.observe.snapshot import snapshot
+    from pitfall_lab.observe.edit import Bench
     from pitfall_lab.views import now
 
-    return now.storage(_looked(snapshot, tensors, named, _caller()), language)
+    benches: list[Bench] = []
+
+    def look(values: Sequence[tuple[str, Any]]) -> Trace:
+        benches.append(Bench(values))
+        return benches[0].trace
+
+    picture = now.storage(_looked(look, tensors, named, _caller()), language)
+    if benches and picture.svg:
+        picture.live = lambda: _bench_widget(benches[0], language)
+    return picture
+
+
+def _bench_widget(bench: Bench, language: Language) -> Look:
+    """The storages of live tensors as a widget whose cells can be written to."""
+    from pitfall_lab.views import now
+    from pitfall_lab.widgets import Look
+
+    def put(label: str, index: list[int], text: str) -> tuple[Trace, dict[str, Any]]:
+        bench.put(label, index, text)
+        return bench.trace, now.scene(bench.trace, "storage")
+
+    return Look("storage", bench.trace, now.scene(bench.trace, "storage"), put=put, language=language)
 
 
 def show_graph(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
@@ -67,7 +92,19 @@ def show_broadcast(*operands: Any, language: Language = "en", **named: Any) -> P
         notes += (Note("limit", f"{more} more operands are not drawn.", f"另有 {more} 个操作数未画出。"),)
     effects = tuple(Effect(f"tensors.s{i}", _of_shape(name, shape)) for i, (name, shape) in enumerate(shapes, 1))
     events = (*trace.events, Event(len(trace.events), "write", "now", effects=effects))
-    return now.broadcast(Trace((), events, notes=notes), names, language)
+    looked = Trace((), events, notes=notes)
+    picture = now.broadcast(looked, names, language)
+    if picture.svg:
+        picture.live = lambda: _shapes_widget(looked, names, language)
+    return picture
+
+
+def _shapes_widget(trace: Trace, names: list[str], language: Language) -> Look:
+    """Shapes that meet, as a widget with a slider for each size."""
+    from pitfall_lab.views import now
+    from pitfall_lab.widgets import Look
+
+    return Look("broadcast", trace, {"broadcast": {**now.broadcast_scene(trace, names), "play": True}}, language=language)
 
 
 def show_versions(*tensors: Any, language: Language = "en", **named: Any) -> Picture:

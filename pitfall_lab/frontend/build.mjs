@@ -71,7 +71,7 @@ const unpack = async () => {
   return import(url).finally(() => URL.revokeObjectURL(url));
 };
 const module = await (globalThis[Symbol.for("pitfall-lab ${name}")] ??= unpack());
-export const walk = module.walk;
+export const { walk, meet } = module;
 export default module.default;
 `;
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab.trace import Language, Note, Trace
-from pitfall_lab.trace.text import cell_text, shape_text
+from pitfall_lab.trace.text import cell_text, sentences, shape_text
 from pitfall_lab.views import broadcast as broadcast_view
 from pitfall_lab.views import graph as graph_view
 from pitfall_lab.views import memory as memory_view
@@ -62,6 +62,13 @@ def _on_paper(view: str, scene: dict[str, Any], facts: Facts, language: Language
         import_module(f"pitfall_lab.views.{view}.paper").draw(scene, facts, language).savefig(path, dpi=200)
 
     return {".pdf": write, ".png": write}
+
+
+def scene(trace: Trace, view: str) -> dict[str, Any]:
+    """The data of one view of a look at live tensors, for the browser."""
+    facts = _moment(trace)
+    said = [{"step": event.step, "sentence": {"en": text.en, "zh": text.zh}} for event, text in sentences(trace)]
+    return {view: {"storage": storage_view}[view].project(trace, facts), "events": said, "palette": facts.palette}
 
 
 def _moment(trace: Trace) -> Facts:
@@ -133,28 +140,37 @@ def _saved(slot: dict[str, Any], facts: Facts, node: str, *, zh: bool) -> str:
 def broadcast(trace: Trace, names: list[str], language: Language = "en") -> Picture:
     """How the shapes of a trace's tensors meet, in the order of ``names``, aligned from the right."""
     facts, zh = _moment(trace), language == "zh"
-    tensors = sorted(facts.tensors, key=lambda t: names.index(facts.tensor(t)["name"]))
-    if len(tensors) < 2:
+    scene = broadcast_scene(trace, names)
+    if not scene["cases"]:
         return Picture("", "", title="", notes=trace.notes, language=language)
-    met = broadcast_view.meet(facts, tensors, 0)
-    code = " ∘ ".join(str(facts.tensor(t).get("name") or t) for t in tensors)
-    case = {
-        "step": 0,
-        "line": None,
-        "code": code,
-        "result": {"label": None, "shape": met["shape"], "reduced": False, "cells": _pairs(met)},
-        "clash": met["clash"],
-        "operands": met["operands"],
-        "crossed": met["crossed"],
-        "wasteful": False,
-    }
+    (met,) = scene["cases"]
     lines = [f"{facts.tensor(o['label']).get('name')}: {shape_text(o['shape'])}{_stretch(o, zh=zh)}" for o in met["operands"]]
     said = _meeting(met, zh=zh)
     notes = (*trace.notes, Note("limit", said, said))
-    drawing = broadcast_svg.draw({"cases": [case], "left_out": 0}, facts, language)
-    files = _on_paper("broadcast", {"cases": [case], "left_out": 0}, facts, language)
-    title = f"{'广播' if zh else 'Broadcasting'}: {code}"
+    drawing = broadcast_svg.draw(scene, facts, language)
+    title = f"{'广播' if zh else 'Broadcasting'}: {met['code']}"
+    files = _on_paper("broadcast", scene, facts, language)
     return Picture(drawing, "\n".join(lines), title=title, notes=notes, language=language, files=files)
+
+
+def broadcast_scene(trace: Trace, names: list[str]) -> dict[str, Any]:
+    """The one case that the tensors of a trace make, in the order of ``names``; none with fewer than two."""
+    facts = _moment(trace)
+    tensors = sorted(facts.tensors, key=lambda t: names.index(facts.tensor(t)["name"]))
+    if len(tensors) < 2:
+        return {"cases": [], "left_out": 0}
+    met = broadcast_view.meet(facts, tensors, 0)
+    case = {
+        "step": 0,
+        "steps": [],
+        "line": None,
+        "code": " ∘ ".join(str(facts.tensor(t).get("name") or t) for t in tensors),
+        "result": {"label": None, "shape": met["shape"], "reduced": False, "cells": _pairs(met)},
+        "ran": None,
+        "wasteful": False,
+        **{key: met[key] for key in ("shape", "clash", "operands", "crossed")},
+    }
+    return {"cases": [case], "left_out": 0}
 
 
 def _pairs(met: dict[str, Any]) -> list[str] | None:

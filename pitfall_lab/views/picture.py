@@ -40,7 +40,11 @@ class Picture:
         language: Language = "en",
         files: Mapping[str, Writer] | None = None,
     ) -> None:
-        """``svg`` is the drawing (empty when there is none), ``text`` the same in words, ``files`` more kinds that it can be saved as."""
+        """``svg`` is the drawing (empty when there is none), ``text`` the same in words, ``files`` more kinds that it can be saved as.
+
+        ``live``, when it is set, makes the widget that a notebook shows instead while a kernel runs.
+        """
+        self.live: Callable[[], Any] | None = None
         self.svg = svg
         self.title = title
         self.notes = tuple(note.zh if language == "zh" else note.en for note in notes)
@@ -89,8 +93,15 @@ class Picture:
         lang = "zh-CN" if self.language == "zh" else "en"
         return f'<!doctype html>\n<html lang="{lang}"><head>{head}{page}</head><body>{self.html}</body></html>\n'
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/html": self.html, "text/plain": self.text}
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        still = {"text/html": self.html, "text/plain": self.text}
+        if self.live is None:
+            return still
+        try:
+            bundle = self.live()._repr_mimebundle_(**options)
+        except Exception:  # a page without widgets still has its picture
+            return still
+        return {**((bundle[0] if isinstance(bundle, tuple) else bundle) or {}), **still}
 
     def __repr__(self) -> str:
         return self.text.rstrip("\n")

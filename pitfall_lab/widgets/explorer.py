@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pitfall_lab.rules.finding import Finding
 
 STATIC = Path(__file__).parent.parent / "static"
+UNSENT = frozenset({"code", "folds", "jumps", "story"})
+"""Parts of a scene that the script finds in the trace by itself."""
 
 
 class Explorer(anywidget.AnyWidget):
@@ -68,8 +70,8 @@ class Explorer(anywidget.AnyWidget):
         written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
         super().__init__(
             _style=style(),
-            _trace=_deflated(trace.to_json()),
-            _scene=_deflated(_scene(trace, self.findings, self._changes.values())),
+            _trace=deflated(trace.to_json()),
+            _scene=deflated(_scene(trace, self.findings, self._changes.values())),
             language=language,
             step=step,
             **{"focus": written[0] if written else "", **traits},
@@ -87,7 +89,7 @@ class Explorer(anywidget.AnyWidget):
 
             after = self._rerun(apply(self.trace.sources[0].text, change.edits))
             told = {"what_if": name, "told": compare(self.trace, after)}
-            self.send(told, buffers=[_deflated(after.to_json()), _deflated(_scene(after, find(after)))])
+            self.send(told, buffers=[deflated(after.to_json()), deflated(_scene(after, find(after)))])
         except Exception as error:
             said = str(error) or type(error).__name__
             self.send({"what_if": name, "failed": said[:300]})
@@ -113,10 +115,11 @@ def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
 @cache
 def style() -> bytes:
     """The sheet of everything drawn in the browser. Its own trait: it is no script, and it goes into a shadow root, not into the page."""
-    return _deflated((STATIC / "explorer.css").read_text(encoding="utf-8"))
+    return deflated((STATIC / "explorer.css").read_text(encoding="utf-8"))
 
 
-def _deflated(text: str) -> bytes:
+def deflated(text: str) -> bytes:
+    """What goes to the browser, smaller."""
     return zlib.compress(text.encode(), 9)
 
 
@@ -125,7 +128,8 @@ def _scene(trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] 
     try:
         from pitfall_lab import views
 
-        scene = views.scene(trace, findings)
+        scene = {key: value for key, value in views.scene(trace, findings).items() if key not in UNSENT}
+        scene["events"] = [{"step": event["step"], "sentence": event["sentence"]} for event in scene["events"]]
         scene["changes"] = [{"id": c.id, "title": {"en": c.title.en, "zh": c.title.zh}} for c in offered]
         return json.dumps(scene, ensure_ascii=False, separators=(",", ":"))
     except Exception:

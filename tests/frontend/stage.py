@@ -62,6 +62,14 @@ MOUNT = """async ({code, style, states}) => {
       const [told, ...buffers] = state.answers[what_if];
       for (const fn of listeners["msg:custom"] ?? []) fn({what_if, ...told}, buffers);
     };
+    if (state.kernel) widget.send = async (content) => {  // Python itself: what it sends, and the state that it sets
+      const [messages, changed] = await window[state.kernel](content);
+      for (const [name, text] of Object.entries(changed)) {
+        state[name] = typeof text === "string" ? new DataView(Uint8Array.from(atob(text), (one) => one.charCodeAt(0)).buffer) : text;
+      }
+      for (const name of Object.keys(changed)) for (const fn of listeners[`change:${name}`] ?? []) fn();
+      for (const message of messages) for (const fn of listeners["msg:custom"] ?? []) fn(message, []);
+    };
     const el = document.createElement("div");
     el.className = "explorer";
     document.getElementById("notebook").append(el);

@@ -1,10 +1,12 @@
 /** The anywidget module: one Explorer per view of the widget, in step with the widget's state but never waiting for a kernel. */
 
-import type { Language, State } from "./core/contract";
+import type { Language, State, Text } from "./core/contract";
 import { createExplorer, showRefusal, type ExplorerHandle } from "./core/explorer";
+import { createLook } from "./core/look";
 import { readScene, readTrace } from "./core/load";
 import { ExplorerModel } from "./core/model";
 import type { Answer, Lab } from "./core/whatif";
+import { say } from "./core/words";
 import { VIEWS } from "./views";
 
 interface WidgetModel {
@@ -76,32 +78,40 @@ async function textOf(sent: unknown): Promise<string> {
   return new Response(new Blob([sent as DataView<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }
 
-const PATIENCE = 90_000;
+/** So long a run, and a write, may take before the reader hears that nobody answers. */
+const PATIENCE = { what_if: 90_000, edit: 4000 };
 
-/** Sends the id of a change to Python and waits for the changed run. */
-function ask(widget: WidgetModel, id: string): Promise<Answer> {
+type Reply = { what_if?: string; edit?: true; failed?: Text | string; told?: Answer["told"] };
+
+/** Asks Python for something, and waits for the answer of the same name. Only names and numbers are sent. */
+function request(widget: WidgetModel, name: keyof typeof PATIENCE, content: unknown): Promise<[Reply, DataView[]]> {
   return new Promise((resolve, reject) => {
-    const silent = languageOf(widget) === "zh" ? "内核没有应答。" : "the kernel does not answer.";
+    const silent = { en: "the kernel does not answer: it is busy or gone.", zh: "内核没有应答：忙或已停止。" };
     const stop = (): void => {
       window.clearTimeout(timer);
       widget.off("msg:custom", hear);
     };
-    const timer = window.setTimeout(() => (stop(), reject(new Error(silent))), PATIENCE);
-    const hear = (message: { what_if?: string; failed?: string; told?: Answer["told"] }, buffers: DataView[]): void => {
-      if (message.what_if !== id) return;
+    const fail = (text: Text | string): void => (stop(), reject(new Error(say(text, languageOf(widget)))));
+    const hear = (message: Reply, buffers: DataView[]): void => {
+      if (!(name in message) || (name === "what_if" && message.what_if !== content)) return;
+      if (message.failed) return fail(message.failed);
       stop();
-      const { told } = message;
-      if (!told) return reject(new Error(message.failed));
-      Promise.all(buffers.map(textOf)).then(([trace, scene]) => resolve({ told, trace: readTrace(trace ?? ""), scene: readScene(scene ?? "") }), reject);
+      resolve([message, buffers]);
     };
+    const timer = window.setTimeout(fail, PATIENCE[name], silent);
     widget.on("msg:custom", hear);
     try {
-      widget.send?.({ what_if: id });
+      widget.send?.({ [name]: content });
     } catch {
-      stop();
-      reject(new Error(silent));
+      fail(silent);
     }
   });
+}
+
+async function ask(widget: WidgetModel, id: string): Promise<Answer> {
+  const [{ told }, buffers] = await request(widget, "what_if", id);
+  const [trace, scene] = await Promise.all(buffers.map(textOf));
+  return { told: told as Answer["told"], trace: readTrace(trace ?? ""), scene: readScene(scene ?? "") };
 }
 
 function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
@@ -122,13 +132,22 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     handle = createExplorer(el, await style, answer.trace, answer.scene, VIEWS, language, { back: () => void draw() });
     handle.model.step = answer.told.first ?? handle.model.last;
   };
+  const cells = (): HTMLElement[] => [...(el.shadowRoot?.querySelectorAll<HTMLElement>("td[tabindex]") ?? [])];
   const draw = async (): Promise<void> => {
+    const at = cells().indexOf(el.shadowRoot?.activeElement as HTMLElement);
     clear();
     const mine = (turn += 1);
     try {
       const [trace, scene] = await Promise.all([textOf(model.get("_trace")), textOf(model.get("_scene"))]);
       if (mine !== turn) return;
       const lab: Lab = model.send ? { ask: (id) => ask(model, id), open } : {};
+      const view = VIEWS.find(({ id }) => id === model.get("_view"));
+      if (view) {
+        const edit = view.id !== "storage" ? undefined : async (tensor: string, index: number[], text: string): Promise<void> => void (await request(model, "edit", { tensor, index, text }));
+        handle = createLook(el, await style, readTrace(trace), readScene(scene), view, languageOf(model), edit);
+        if (at >= 0) cells()[at]?.focus();
+        return;
+      }
       handle = createExplorer(el, await style, readTrace(trace), readScene(scene), VIEWS, languageOf(model), lab);
       disconnect = connect(model, handle);
     } catch (error) {
@@ -150,4 +169,5 @@ export function walk(json: string, steps: number[]): State[] {
   return steps.map((step) => model.stateAt(step));
 }
 
+export { meet } from "./views/broadcast";
 export default { render };

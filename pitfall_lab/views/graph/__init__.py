@@ -11,7 +11,7 @@ from pitfall_lab.views.folds import folds
 from pitfall_lab.views.graph.ladder import ladder
 from pitfall_lab.views.graph.layout import lay_out
 from pitfall_lab.views.graph.nested import Nested, Pairs
-from pitfall_lab.views.graph.ways import back, label_place, spread
+from pitfall_lab.views.graph.ways import bezier, label_place, spread
 from pitfall_lab.views.ink import cut, width_of
 
 FULL = 14
@@ -37,7 +37,7 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
     """The graph with every position, as plain data.
 
     ``nodes`` are cards (``x``, ``y`` their top left corner); a leaf's card (``kind`` ``"leaf"``) has its tensor's label
-    as ``id``, a graph node's its own. ``edges`` run forward (down); ``back`` is the same way for the gradient.
+    as ``id``, a graph node's its own. ``edges`` run forward (down); the gradient takes the same way back, ``ways.BESIDE`` beside it.
     ``folded``, where loops made many nodes, is the same graph with a loop's later turns as one card (``kind`` ``"fold"``).
     ``modules``, where the program has modules, is the same graph in boxes: ``pictures`` by the module that is open ("" is none), each with
     ``places`` (number of a card, x, y) for the cards of the whole graph, then those of ``boxes`` (kind ``"module"``, ``opens`` the picture
@@ -155,17 +155,10 @@ def _place(
                 "times": times,
                 "born": _born(facts, via[1]),
                 "d": bezier(route),
-                "back": bezier(back(route)),
                 "label": list(label_place(route)),
                 "shape": _flow_shape(facts, via[0]),
             }
         )
-
-
-def bezier(points: list[tuple[float, float]]) -> str:
-    """An SVG path through cubic Bézier ``points`` (1 + 3·n of them)."""
-    head, *rest = points
-    return f"M{head[0]:g},{head[1]:g}C" + " ".join(f"{x:g},{y:g}" for x, y in rest)
 
 
 def _pairs(facts: Facts, place: dict[str, int]) -> dict[tuple[str, str], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pitfall_lab.views.facts import Facts, at
+from pitfall_lab.views.graph.ways import back
 from pitfall_lab.views.ink import Canvas, cut, hue
 
 ROWS = 40
@@ -29,7 +30,7 @@ def _cards(scene: dict[str, Any], facts: Facts, language: str) -> str:
     for edge in scene["edges"]:
         canvas.path(edge["d"], "line")
         if edge["to"] in ran and edge["from"] in reached:
-            canvas.path(edge["back"], "back")
+            canvas.path(back(edge["d"]), "back")
             canvas.text(*edge["label"], edge["shape"], "t s m halo")
         if edge["times"] > 1:
             canvas.text(edge["label"][0] - 20, edge["label"][1], f"×{edge['times']}", "t s", "end")

@@ -50,9 +50,20 @@ def _ends(centre: float, width: float, count: int) -> list[float]:
     return [round(centre + (i - (count - 1) / 2) * step - BESIDE / 2, 1) for i in range(count)]
 
 
-def back(route: Sequence[Point]) -> list[Point]:
-    """The gradient's way: the same, beside it, upwards."""
-    return [(round(x + BESIDE, 1), y) for x, y in reversed(route)]
+def bezier(points: Sequence[Point]) -> str:
+    """An SVG path through cubic Bézier ``points`` (1 + 3·n of them)."""
+    head, *rest = points
+    return f"M{head[0]:g},{head[1]:g}C" + " ".join(f"{x:g},{y:g}" for x, y in rest)
+
+
+def back(d: str) -> str:
+    """The gradient's way: the same curve, beside it, upwards. The browser does the same with the same path.
+
+    >>> back("M0,0C0,5 4,5 4,10")
+    'M15,10C15,5 11,5 11,0'
+    """
+    points = [tuple(map(float, point.split(","))) for point in d[1:].replace("C", " ").split()]
+    return bezier([(round(x + BESIDE, 1), y) for x, y in reversed(points)])
 
 
 def label_place(route: Sequence[Point]) -> Point:

@@ -133,7 +133,7 @@ export class CodeView {
   /** A line where something happened is a button, so that the keyboard gets to it. */
   #number(number: number, events: TraceEvent[]): HTMLElement {
     const label = this.#model.t(`line ${number}`, `第 ${number} 行`);
-    return events.length ? h("button", { class: "pl-no", tabindex: "-1", "aria-label": label }, String(number)) : h("span", { class: "pl-no" }, String(number));
+    return events.length ? h("button", { class: "pl-no", tabindex: "-1", label: label }, String(number)) : h("span", { class: "pl-no" }, String(number));
   }
 
   /** Marks stand in the gutter for the whole program; those that are still to come are drawn lightly. */

@@ -209,6 +209,10 @@ export interface Model {
   /** Calls `fn` after step, focus or language changed; returns what stops it. */
   onChange(fn: () => void): () => void;
   t(en: string, zh: string): string;
+  /** Writes a number to an element of a live tensor; resolves when it is done, rejects with the sentence that says why not. */
+  edit?(tensor: string, index: number[], text: string): Promise<void>;
+  /** The storage behind a label: its own, its tensor's, its counter's, or that of what its node made. */
+  storageOf(label: string, state: State): string;
   hue(storage: string): string;
   letter(storage: string): string;
 }

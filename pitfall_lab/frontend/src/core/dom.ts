@@ -7,7 +7,9 @@ type Attributes = Record<string, string | number | boolean | ((event: never) => 
 
 function fill<E extends Element>(element: E, attributes: Attributes, children: Child[]): E {
   for (const [name, value] of Object.entries(attributes)) {
-    if (typeof value === "function") element.addEventListener(name, value as unknown as EventListener);
+    if (name === "group") element.setAttribute("role", name);
+    if (name === "group" || name === "label") element.setAttribute("aria-label", String(value));
+    else if (typeof value === "function") element.addEventListener(name, value as unknown as EventListener);
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false) element.setAttribute(name, String(value));
   }
@@ -15,7 +17,10 @@ function fill<E extends Element>(element: E, attributes: Attributes, children: C
   return element;
 }
 
-/** `h("button", {class: "pl-b", click: go}, "Go")`: functions are listeners, everything else is an attribute. */
+/**
+ * `h("button", {class: "pl-b", click: go}, "Go")`: functions are listeners, everything else is an attribute; `label` is what
+ * assistive tools call the element, `group` the same for one that groups others.
+ */
 export function h<K extends keyof HTMLElementTagNameMap>(tag: K, attributes: Attributes = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
   return fill(document.createElement(tag), attributes, children);
 }

@@ -129,7 +129,7 @@ class Explorer {
     this.#scrubber.tell(this.#story);
     this.#sentence = h("p", { class: "pl-sentence", role: "status", "aria-live": "polite" });
     this.#count = h("span", { class: "pl-count", "aria-hidden": "true" });
-    this.#facts = h("div", { class: "pl-facts", role: "group", "aria-label": model.t("Facts about the focus", "所选对象的信息") });
+    this.#facts = h("div", { class: "pl-facts", group: model.t("Facts about the focus", "所选对象的信息") });
     const parts = [this.#header(), this.#transport(), h("div", { class: "pl-say" }, this.#sentence)];
     if (this.#help) parts.push(this.#helpBox());
     if (this.#stories.length) parts.push(this.#findings());
@@ -292,7 +292,7 @@ class Explorer {
     const body = h("div", { class: "pl-body" });
     const name = this.#model.t(title.en, title.zh);
     const chosen = id === this.#chosen ? " pl-chosen" : "";
-    const element = h("section", { role: "group", class: `pl-panel pl-p-${id}${chosen}`, "aria-label": name }, h("h3", {}, name), this.#takers(id, name, body), body);
+    const element = h("section", { class: `pl-panel pl-p-${id}${chosen}`, group: name }, h("h3", {}, name), this.#takers(id, name, body), body);
     let view: { update(): void; destroy(): void } | null = null;
     const guarded = (work: () => void): void => {
       try {
@@ -316,7 +316,7 @@ class Explorer {
         const box = body.querySelector<HTMLElement>(".plv");
         if (box) void take(box, kind, `pitfall-lab-${id}`).catch(() => {});
       };
-      return h("button", { type: "button", title: label, "aria-label": label, click: go }, kind.toUpperCase());
+      return h("button", { title: label, label: label, click: go }, kind.toUpperCase());
     };
     return h("div", { class: "pl-take" }, button("svg"), button("png"));
   }
@@ -332,7 +332,7 @@ class Explorer {
       const number = h("span", { class: "pl-no" }, String(step + 1));
       list.append(h("li", {}, h("button", { "data-step": step, click: go }, number, h("span", {}, ...prose(model.sentence(step))))));
     }
-    const box = h("section", { role: "group", class: "pl-textview", tabindex: "-1", "data-from": from, "data-to": to, "aria-label": model.t("Everything as text", "文字视图") }, list);
+    const box = h("section", { class: "pl-textview", tabindex: "-1", "data-from": from, "data-to": to, group: model.t("Everything as text", "文字视图") }, list);
     if (left > 0) box.append(h("p", { class: "pl-nothing" }, model.t(`${left} steps further away are left out here.`, `此处省略了较远的 ${left} 步。`)));
     return box;
   }
@@ -356,7 +356,7 @@ class Explorer {
     const dots = (["o", "m", "a"] as const).map((by): [Element, Text] => [dot(by, ""), { en: byText(by, model), zh: byText(by, model) }]);
     return h(
       "section",
-      { role: "group", class: "pl-help", "aria-label": model.t("Help", "帮助") },
+      { class: "pl-help", group: model.t("Help", "帮助") },
       h("div", {}, h("h3", {}, model.t("Keys", "按键")), list(keys)),
       h("div", {}, h("h3", {}, model.t("Signs", "符号")), list([...dots, ...signs]), h("p", { class: "pl-nothing" }, say(agreement, model.language))),
     );
@@ -370,7 +370,7 @@ class Explorer {
       const place = model.t(`Step ${step + 1}, ${path}: torch has ${a}, the model has ${b}.`, `第 ${step + 1} 步，${path}：torch 是 ${a}，模型是 ${b}。`);
       rows.push(h("p", { class: "pl-wrong" }, `≠ ${place}`));
     }
-    return h("section", { role: "group", class: "pl-notes", "aria-label": model.t("Notes", "说明") }, ...rows);
+    return h("section", { class: "pl-notes", group: model.t("Notes", "说明") }, ...rows);
   }
 
   #toggleText(): void {

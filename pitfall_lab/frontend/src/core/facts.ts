@@ -4,9 +4,9 @@ import type { By, State } from "./contract";
 import { h } from "./dom";
 import { dot } from "./marks";
 import type { ExplorerModel } from "./model";
-import { inkOn } from "./palette";
 import { labels } from "./prose";
 import { cellsText } from "./words";
+import { swatch } from "../views/draw";
 
 /** Its name, its value, its path in the state, and the torch expression that shows it. */
 type Fact = [name: string, value: string, path: string, torch: string];
@@ -92,12 +92,6 @@ function counterFacts(label: string, state: State, model: ExplorerModel): Fact[]
 function factsOf(label: string, state: State, model: ExplorerModel): Fact[] {
   const read = { t: tensorFacts, n: nodeFacts, S: storageFacts, C: counterFacts }[label[0] ?? ""];
   return read ? read(label, state, model) : [];
-}
-
-/** The letter of a storage on its hue. */
-export function swatch(storage: string, model: ExplorerModel): HTMLElement {
-  const hue = model.hue(storage);
-  return h("span", { class: "pl-swatch", style: `background:${hue};color:${inkOn(hue)}`, "aria-hidden": "true" }, model.letter(storage));
 }
 
 /** What is known about the focus after the current step, as a row of facts. */

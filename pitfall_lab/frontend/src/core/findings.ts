@@ -51,7 +51,7 @@ function told(model: ExplorerModel, story: Story, go: (beat: Beat) => void): HTM
     { class: "pl-finding" },
     title(model, story),
     h("p", { class: quoted ? "pl-message pl-quoted" : "pl-message" }, ...(quoted ? [message] : prose(message))),
-    h("ol", { class: "pl-story", "aria-label": model.t("The story", "经过") }, ...story.beats.map((beat) => beatButton(model, beat, go))),
+    h("ol", { class: "pl-story", label: model.t("The story", "经过") }, ...story.beats.map((beat) => beatButton(model, beat, go))),
   );
 }
 
@@ -64,11 +64,11 @@ function others(model: ExplorerModel, stories: Story[], chosen: Story | undefine
   );
   const left = rest.length - rows.length;
   if (left > 0) rows.push(h("li", { class: "pl-nothing" }, model.t(`and ${left} more`, `另有 ${left} 条`)));
-  return h("ul", { class: "pl-others", "aria-label": model.t("Other findings", "其他发现") }, ...rows);
+  return h("ul", { class: "pl-others", label: model.t("Other findings", "其他发现") }, ...rows);
 }
 
 export function findings(model: ExplorerModel, stories: Story[], chosen: Story | undefined, actions: StoryActions): HTMLElement {
-  const box = h("section", { role: "group", class: "pl-findings", "aria-label": model.t("Findings", "发现") });
+  const box = h("section", { class: "pl-findings", group: model.t("Findings", "发现") });
   if (chosen) box.append(told(model, chosen, actions.go));
   const rest = others(model, stories, chosen, actions.choose);
   if (rest) box.append(rest);
@@ -83,14 +83,14 @@ function fixBox(model: ExplorerModel, fix: Fix): HTMLElement {
     : h("span", { class: "pl-untried" }, model.t("not tried here", "此处未验证"));
   const rows = fix.rows.map(([sign, text]) => h("div", { class: ROWS[sign] }, `${sign} ${text}`));
   const label = model.t("the edit", "修改内容");
-  return h("li", { class: "pl-fix" }, h("p", {}, ...prose(say(fix.title, model.language))), tried, h("div", { class: "pl-diff", role: "group", "aria-label": label }, ...rows));
+  return h("li", { class: "pl-fix" }, h("p", {}, ...prose(say(fix.title, model.language))), tried, h("div", { class: "pl-diff", group: label }, ...rows));
 }
 
 /** Why it is so, and the edits that help. */
 export function remedies(model: ExplorerModel, story: Story | undefined): HTMLElement | null {
   const why = say(story?.explanation, model.language);
   if (!story || (!why && !story.fixes.length)) return null;
-  const box = h("section", { role: "group", class: "pl-remedies", "aria-label": model.t("Why, and what helps", "原因与办法") });
+  const box = h("section", { class: "pl-remedies", group: model.t("Why, and what helps", "原因与办法") });
   if (why) box.append(h("div", {}, h("h3", {}, model.t("Why", "原因")), h("p", { class: "pl-why" }, ...prose(why))));
   // Once some edits were tried, those that failed are no help; before that, all are only ideas.
   const tried = story.fixes.filter((fix) => fix.verified);

@@ -7,7 +7,7 @@ import type { Role } from "./story";
 /** Filled: observed. Ring: modelled. Dot in a ring: both agree. */
 export function dot(by: By | "observed" | "modelled" | "agreed", title: string): SVGElement {
   const kind = by[0];
-  const mark = s("svg", { class: "pl-dot", viewBox: "0 0 12 12", role: "img", "aria-label": title }, s("title", {}, title));
+  const mark = s("svg", { class: "pl-dot", viewBox: "0 0 12 12", role: "img", label: title }, s("title", {}, title));
   if (kind !== "o") mark.append(s("circle", { cx: 6, cy: 6, r: 4.6, fill: "none", stroke: "currentColor", "stroke-width": 1.4 }));
   if (kind !== "m") mark.append(s("circle", { cx: 6, cy: 6, r: kind === "o" ? 4.2 : 2.2, fill: "currentColor" }));
   return mark;

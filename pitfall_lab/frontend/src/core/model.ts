@@ -3,12 +3,12 @@
 import type { By, Language, Model, Scene, State, Text, Trace, TraceEvent } from "./contract";
 import { hue, letter } from "./palette";
 import { apply, emptyState } from "./replay";
-import { describe } from "./words";
 
 /** At most this many states are kept besides the current one: stepping stays cheap and memory stays flat. */
 const CHECKPOINTS = 32;
 
 export class ExplorerModel implements Model {
+  edit?: Model["edit"];
   #now = -1;
   #label = "";
   #tongue: Language;
@@ -92,7 +92,7 @@ export class ExplorerModel implements Model {
     const event = this.trace.events[step];
     if (!event) return this.t("Before the first operation.", "第一个操作之前。");
     const text = this.#sentences.get(step);
-    return text ? this.t(String(text.en), String(text.zh)) : describe(event, this.language);
+    return text ? this.t(String(text.en), String(text.zh)) : event.op;
   }
 
   /** The state after `step`. Treat it as read-only: states share their parts. */
@@ -153,14 +153,8 @@ export class ExplorerModel implements Model {
   /** The steps that touch the storage of the focused label: what `[` and `]` walk through. Everything when nothing is focused. */
   touching(): number[] {
     const storage = this.storageOf(this.#label, this.stateAt(this.last));
-    return this.trace.events.filter((event) => !storage || this.#touches(event, storage)).map((event) => event.step);
-  }
-
-  #touches(event: TraceEvent, storage: string): boolean {
-    if (event.writes.includes(storage)) return true;
-    const state = this.stateAt(this.last);
-    const labels = [...event.results, ...event.operands.map((operand) => operand.label ?? "")];
-    return labels.some((label) => label !== "" && state.tensors[label]?.storage === storage);
+    const touched = this.scene.touched as Record<string, number[]> | undefined;
+    return [...(touched?.[storage] ?? this.trace.events.keys())];
   }
 
   /** The storage behind a label: its own, its tensor's, its counter's, or that of what its node made. */

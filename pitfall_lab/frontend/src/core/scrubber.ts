@@ -60,7 +60,7 @@ export class Scrubber {
 
   constructor(model: ExplorerModel) {
     this.#model = model;
-    this.input = h("input", { type: "range", min: -1, max: model.last, step: 1, "aria-label": model.t("Step", "步骤") });
+    this.input = h("input", { type: "range", min: -1, max: model.last, step: 1, label: model.t("Step", "步骤") });
     this.input.addEventListener("input", () => (this.#model.step = Number(this.input.value)));
     this.#pins = pins(model, undefined);
     this.element = h("div", { class: "pl-scrub" }, ticks(model), this.#pins, this.input);

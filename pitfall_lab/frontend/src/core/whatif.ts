@@ -66,13 +66,13 @@ export class WhatIf {
     const back = this.#lab.back;
     if (back) {
       const text = model.t("This is the changed program.", "这是修改后的程序。");
-      return h("section", { role: "group", class: "pl-whatif", "aria-label": text }, h("b", {}, text), " ", h("button", { class: "pl-chip", click: back }, model.t("back to the program as it was", "回到原来的程序")));
+      return h("section", { class: "pl-whatif", group: text }, h("b", {}, text), " ", h("button", { class: "pl-chip", click: back }, model.t("back to the program as it was", "回到原来的程序")));
     }
     if (!this.#changes.length) return null;
     const chips = this.#changes.map((change) =>
       h("button", { class: "pl-chip", "data-change": change.id, "aria-pressed": String(change.id === this.#chosen), click: () => void this.#try(change) }, ...prose(say(change.title, model.language))),
     );
-    const box = h("section", { role: "group", class: "pl-whatif", "aria-label": model.t("What if", "如果这样改") }, h("h3", {}, model.t("What if …", "如果这样改……")), h("div", { class: "pl-chips" }, ...chips));
+    const box = h("section", { class: "pl-whatif", group: model.t("What if", "如果这样改") }, h("h3", {}, model.t("What if …", "如果这样改……")), h("div", { class: "pl-chips" }, ...chips));
     box.append(h("div", { role: "status" }, this.#status()), this.#state === "done" && this.#answer ? this.#compare(this.#answer) : "");
     return box;
   }
@@ -109,7 +109,7 @@ export class WhatIf {
     const table = h("table", { class: "pl-pairs" }, h("tr", {}, h("td", {}), ...titles.map((title) => h("th", { scope: "col" }, title))));
     for (const [name, one, other] of rows) table.append(h("tr", { class: one === other ? "" : "pl-differs" }, h("th", { scope: "row" }, name as string), h("td", {}, one as string), h("td", {}, other as string)));
     const first = model.t(`The runs differ from step ${told.first + 1} on.`, `两次运行从第 ${told.first + 1} 步开始不同。`);
-    return h("div", { class: "pl-compared" }, h("p", {}, first, " ", open), h("div", { class: "pl-sides" }, ...sides), h("div", { class: "pl-scroll", tabindex: "-1", role: "group", "aria-label": model.t("results", "结果") }, table));
+    return h("div", { class: "pl-compared" }, h("p", {}, first, " ", open), h("div", { class: "pl-sides" }, ...sides), h("div", { class: "pl-scroll", tabindex: "-1", group: model.t("results", "结果") }, table));
   }
 
   #side(side: Side, title: string, mine: boolean): HTMLElement {
@@ -122,6 +122,6 @@ export class WhatIf {
       list.append(h("li", {}, mine ? h("button", { click: () => (model.step = one.step) }, line, text) : h("div", {}, line, text)));
     }
     if (side.more) list.append(h("li", { class: "pl-nothing" }, model.t(`and ${side.more} more steps`, `另有 ${side.more} 步`)));
-    return h("section", { role: "group", "aria-label": title }, h("h3", {}, title), h("p", { class: side.raised || side.wrong ? "pl-bad" : "pl-ok" }, ending), list);
+    return h("section", { group: title }, h("h3", {}, title), h("p", { class: side.raised || side.wrong ? "pl-bad" : "pl-ok" }, ending), list);
   }
 }

@@ -32,33 +32,42 @@ interface Case {
   ran: number | null;
   crossed: boolean;
   wasteful: boolean;
+  /** Made of shapes alone, in the browser. */
+  play?: boolean;
 }
 
 const GRID = 6;
+const MOST = 4;
 
 export const broadcast: View = {
   id: "broadcast",
   title: { en: "Broadcast", zh: "广播" },
   mount(root, model) {
-    const scene = part<{ cases: Case[]; left_out?: number }>(model, "broadcast");
+    const scene = part<{ cases: Case[]; left_out?: number; play?: boolean }>(model, "broadcast");
     if (!scene?.cases.length) return nothing(root, model.t("No operation had operands of different shapes.", "没有形状不同的操作数。"));
     const box = frame(root, model.t("broadcasts, scrollable", "广播，可滚动"));
-    const redraws = scene.cases.map((one) => drawCase(box, one, model));
+    const real = scene.cases.filter((one) => !scene.play || one.operands.some((side) => side.storage));
+    const redraws = real.map((one) => drawCase(box, one, model));
     leftOut(box, scene.left_out, model);
+    const shapes = scene.cases.map((one) => one.operands.map((side) => side.shape)).find((all) => all.length <= MOST && all.flat().every((size) => size > 0 && size <= 12));
+    const toy = h("div", {});
+    const start = h("button", { class: "v-link", click: () => (start.remove(), play(toy, shapes ?? [[3], [3, 1]], model)) }, model.t("play with shapes", "试试别的形状"));
+    box.append(start, toy);
+    if (scene.play) start.click();
     const update = (): void => redraws.forEach((redraw) => redraw(model.step));
     return { update, destroy: () => root.replaceChildren() };
   },
 };
 
 function drawCase(box: HTMLElement, one: Case, model: Model): (step: number) => void {
-  const go = h("button", { type: "button", class: "v-link", click: () => (model.step = one.step) }, `${one.line ? `L${one.line} ` : ""}${cut(one.code, 48)}`);
-  const element = h("section", { class: "v-case" }, go);
+  const go = h("button", { class: "v-link", click: () => (model.step = one.step) }, `${one.line ? `L${one.line} ` : ""}${cut(one.code, 48)}`);
+  const element = h("section", { class: "v-case" }, one.play ? "" : go);
   const names: [HTMLElement, string | null][] = [];
   const table = h("table", { class: "v-dims" });
   const notes: [HTMLElement, Side][] = [];
   for (const side of one.operands) table.append(sideRow(side, model, names, notes));
   table.append(resultRow(one, model));
-  element.append(h("div", { tabindex: "-1", role: "group", "aria-label": cut(one.code, 48) }, table));
+  element.append(h("div", { tabindex: "-1", group: cut(one.code, 48) }, table));
   if (one.crossed && !one.clash.length) element.append(h("p", {}, crossText(one, model)));
   if (one.result.shape.length <= 2 && !one.clash.length && !one.result.shape.includes(0)) element.append(grids(one, model));
   box.append(element);
@@ -85,7 +94,7 @@ function sideRow(side: Side, model: Model, names: [HTMLElement, string | null][]
   names.push([called, side.label]);
   const told = h("small", {});
   notes.push([told, side]);
-  const row = h("tr", { style: side.storage ? `--v-hue:${model.hue(side.storage)}` : "" }, h("th", { scope: "row", click: () => (model.focus = side.label), pointerenter: () => (model.focus = side.label) }, swatch(side.storage, model), " ", called, ` ${shape(side.shape)}`, told));
+  const row = h("tr", { style: side.storage ? `--v-hue:${model.hue(side.storage)}` : "" }, h("th", { scope: "row", click: () => (model.focus = side.label), pointerenter: () => (model.focus = side.label) }, side.storage && swatch(side.storage, model), " ", called, ` ${shape(side.shape)}`, told));
   for (const dim of side.dims) {
     const stretched = dim.kind === "one" || dim.kind === "missing";
     const title = `stride ${dim.stride}`;
@@ -99,7 +108,8 @@ function note(side: Side, one: Case, model: Model, step: number): string {
   if (!dims.length || one.clash.length) return "";
   const list = dims.join(", ");
   if (one.ran !== null && step >= one.ran) return model.t(`↑ backward summed dim ${list} to ${shape(side.shape)}`, `↑ 反向时在第 ${list} 维求和，回到 ${shape(side.shape)}`);
-  return model.t(`stride 0 in dim ${list}`, `第 ${list} 维步长为 0`);
+  const forward = model.t(`stride 0 in dim ${list}`, `第 ${list} 维步长为 0`);
+  return one.play ? forward + model.t(` · ↑ backward sums it to ${shape(side.shape)}`, ` · ↑ 反向时求和，回到 ${shape(side.shape)}`) : forward;
 }
 
 function resultRow(one: Case, model: Model): HTMLElement {
@@ -142,9 +152,9 @@ function grids(one: Case, model: Model): HTMLElement {
 
 /** Lights the one real cell behind a ghost. */
 function real(list: HTMLElement[], side: Side, place: number, columns: number, on: boolean): void {
-  const [rows, wide] = [1, 1, ...side.shape].slice(-2) as [number, number];
-  const [r, c] = [Math.min(Math.floor(place / columns), rows - 1), Math.min(place % columns, wide - 1)];
-  const cell = list[r * columns + c];
+  const wide = side.shape.at(-1) ?? 1;
+  const element = behind(side, Math.floor(place / columns), place % columns);
+  const cell = list[Math.floor(element / wide) * columns + (element % wide)];
   if (cell) toggle(cell, "v-hit", on);
 }
 
@@ -154,11 +164,83 @@ function mini(rows: number, columns: number, side: Side | null, model: Model, re
   const cells: HTMLElement[] = [];
   for (let r = 0; r < rows; r += 1) {
     for (let c = 0; c < columns; c += 1) {
-      const own = side ? side.cells?.[Math.min(r, tall - 1) * wide + Math.min(c, wide - 1)] : result?.cells?.[r * (result.shape.at(-1) ?? 1) + c];
+      const own = side ? side.cells?.[behind(side, r, c)] : result?.cells?.[r * (result.shape.at(-1) ?? 1) + c];
       const cell = h("span", { class: side && (r >= tall || c >= wide) ? "v-stretch" : "" }, own === undefined ? "" : value(own));
       cells.push(cell);
       grid.append(cell);
     }
   }
   return [cells, grid];
+}
+
+/** What torch makes of these shapes: the same as Python's `meet`, so that shapes can be played with where no kernel is. */
+export function meet(shapes: number[][]): Case {
+  const rank = Math.max(...shapes.map((own) => own.length));
+  const full = shapes.map((own) => [...Array<null>(rank - own.length).fill(null), ...own]);
+  const sizes = Array.from({ length: rank }, (_, d) => new Set(full.flatMap((own) => (own[d] === null || own[d] === 1 ? [] : [own[d] as number]))));
+  const common = sizes.map((all) => Math.max(1, ...all));
+  const clash = sizes.flatMap((all, d) => (all.size > 1 ? [d] : []));
+  const operands = shapes.map((own, index): Side => {
+    const dims = (full[index] as (number | null)[]).map((size, d): Dim => {
+      const stretched = size === null || (size === 1 && common[d] !== 1);
+      const stride = stretched ? 0 : own.slice(own.length - rank + d + 1).reduce((all, one) => all * one, 1);
+      return { size, kind: size === null ? "missing" : stretched ? "one" : clash.includes(d) ? "clash" : "real", stride };
+    });
+    const count = own.reduce((all, one) => all * one, 1);
+    return { label: "abcd"[index] as string, storage: null, shape: own, dims, summed: dims.flatMap((dim, d) => (dim.stride ? [] : [d])), cells: Array.from({ length: count }, (_, i) => String(i)) };
+  });
+  const [rows, columns] = [1, 1, ...common].slice(-2) as [number, number];
+  const cells = Array.from({ length: rank < 3 ? rows * columns : 0 }, (_, i) => operands.map((side) => behind(side, Math.floor(i / columns), i % columns)).join("·"));
+  const crossed = shapes.some((a) => shapes.some((b) => (a.at(-1) ?? 0) > 1 && b.length === a.length + 1 && b.at(-1) === 1 && b.at(-2) === a.at(-1)));
+  return { step: 0, steps: [], op: "", line: null, code: shapes.map(shape).join(" ∘ "), result: { label: null, shape: common, reduced: false, cells }, clash, operands, node: null, ran: null, crossed, wasteful: false, play: true };
+}
+
+/** The operand's element that stands behind a cell of the result (of its last two dimensions). */
+function behind(side: Side, r: number, c: number): number {
+  const [tall, wide] = [1, 1, ...side.shape].slice(-2) as [number, number];
+  return Math.min(r, tall - 1) * wide + Math.min(c, wide - 1);
+}
+
+/** A slider for each size, two to four operands; the picture follows at once. */
+function play(box: HTMLElement, first: number[][], model: Model): void {
+  const shapes = first.map((own) => [...own]);
+  const controls = h("div", { class: "v-play" });
+  const said = h("p", { role: "status" });
+  const picture = h("div", {});
+  const draw = (): void => {
+    const one = meet(shapes);
+    const dims = one.clash.map((d) => d - one.result.shape.length).join(", ");
+    said.textContent = `${one.code} ${one.clash.length ? model.t(`✕ torch raises: sizes in dim ${dims} are neither equal nor 1`, `✕ torch 会报错：第 ${dims} 维的大小既不相等也不为 1`) : `→ ${shape(one.result.shape)}`}`;
+    toggle(said, "pl-bad", one.clash.length > 0);
+    picture.replaceChildren();
+    drawCase(picture, one, model)(0);
+  };
+  const button = (sign: string, label: string, act: () => void): HTMLElement => h("button", { class: "v-link", title: label, label: label, click: () => (act(), build(`[aria-label="${label}"]`)) }, sign);
+  const build = (focus = ""): void => {
+    const rows = shapes.map((own, index) => {
+      const called = "abcd"[index] as string;
+      const sliders = own.map((size, d) => {
+        const shown = h("span", {}, String(size));
+        const slide = (): void => {
+          own[d] = Number(input.value);
+          shown.textContent = input.value;
+          draw();
+        };
+        const input: HTMLInputElement = h("input", { type: "range", min: 1, max: Math.max(6, ...first.flat()), value: size, label: model.t(`${called}, size of dim ${d}`, `${called} 第 ${d} 维的大小`), input: slide });
+        input.addEventListener("keydown", (event) => event.key.startsWith("Arrow") && event.stopPropagation());
+        return h("label", {}, input, shown);
+      });
+      const fewer = own.length > 0 && button("−", model.t(`${called}: one dim less`, `${called}：减一维`), () => own.shift());
+      const more = own.length < MOST && button("+", model.t(`${called}: one dim more`, `${called}：加一维`), () => own.unshift(1));
+      return h("div", { class: "v-row" }, h("b", {}, called), ...sliders, fewer, more);
+    });
+    const less = shapes.length > 2 && button(model.t("− operand", "− 操作数"), model.t("one operand less", "减一个操作数"), () => shapes.pop());
+    const another = shapes.length < MOST && button(model.t("+ operand", "+ 操作数"), model.t("one operand more", "加一个操作数"), () => shapes.push([1]));
+    const trap = button("(4,) ∘ (4, 1)", model.t("the table that a loss makes by mistake", "损失函数无意中得到的表"), () => shapes.splice(0, 4, [4], [4, 1]));
+    controls.replaceChildren(...rows, h("div", { class: "v-row" }, ...[less, another, trap].filter((one) => one !== false)));
+    draw();
+    if (focus) controls.querySelector<HTMLElement>(focus)?.focus();
+  };
+  box.replaceChildren(controls, said, picture);
+  build();
 }

@@ -12,7 +12,7 @@ export function part<Part>(model: Model, name: string): Part | null {
 
 /** A box that scrolls by itself and says what it holds. */
 export function frame(root: HTMLElement, label: string): HTMLElement {
-  const box = h("div", { class: "plv", tabindex: "-1", role: "group", "aria-label": label });
+  const box = h("div", { class: "plv", tabindex: "-1", group: label });
   root.replaceChildren(box);
   return box;
 }

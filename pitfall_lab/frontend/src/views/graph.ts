@@ -50,7 +50,6 @@ interface Edge {
   times: number;
   born: number;
   d: string;
-  back: string;
   label: [number, number];
   shape: string;
 }
@@ -96,7 +95,7 @@ function mountWays(root: HTMLElement, ways: Way[]): Mounted {
     view = (ways[chosen] as Way)[1](place);
     view.update();
   };
-  const buttons: HTMLElement[] = ways.map(([title], index) => h("button", { type: "button", class: "v-link", click: () => choose(index) }, title));
+  const buttons: HTMLElement[] = ways.map(([title], index) => h("button", { class: "v-link", click: () => choose(index) }, title));
   root.replaceChildren(h("div", { class: "v-tools" }, ...buttons), place);
   choose(0);
   return { update: () => view?.update(), destroy: () => root.replaceChildren() };
@@ -106,7 +105,7 @@ function mountWays(root: HTMLElement, ways: Way[]): Mounted {
 function mountModules(root: HTMLElement, model: Model, scene: Graph): Mounted {
   const { boxes, pictures } = scene.modules as NonNullable<Graph["modules"]>;
   const all = [...(scene.cards ?? scene.nodes), ...boxes];
-  const trail = h("div", { class: "v-tools", role: "group", "aria-label": model.t("open modules", "已展开的模块") });
+  const trail = h("div", { class: "v-tools", group: model.t("open modules", "已展开的模块") });
   const place = h("div", { class: "v-place" });
   let view: Mounted;
   const open = (key: string, focus = true): void => {
@@ -127,7 +126,7 @@ function mountModules(root: HTMLElement, model: Model, scene: Graph): Mounted {
 function mountCards(root: HTMLElement, model: Model, scene: Graph, open?: (key: string) => void): Mounted {
   const box = frame(root, model.t("computation graph, scrollable", "计算图，可滚动"));
   const label = model.t(`Computation graph with ${scene.count} nodes`, `计算图，${scene.count} 个节点`);
-  const svg = s("svg", { width: scene.width + 56, height: scene.height, viewBox: `0 0 ${scene.width + 56} ${scene.height}`, role: "group", "aria-label": label });
+  const svg = s("svg", { width: scene.width + 56, height: scene.height, viewBox: `0 0 ${scene.width + 56} ${scene.height}`, group: label });
   const tip = `v-tip-${Math.random().toString(36).slice(2)}`;
   const arrow = s("path", { d: "M0 0L8 4L0 8z", class: "v-tip" });
   svg.append(s("defs", {}, s("marker", { id: tip, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, arrow)));
@@ -153,12 +152,22 @@ function mountCards(root: HTMLElement, model: Model, scene: Graph, open?: (key: 
   };
 }
 
+/** How far the gradient's way runs beside the forward edge, in px. */
+const BESIDE = 11;
+
+/** The same curve from its end to its start, beside it. */
+function backwards(d: string): string {
+  const points = d.slice(1).split(/[C ]/).map((point) => point.split(",").map(Number) as [number, number]);
+  const [first, ...rest] = points.reverse().map(([x, y]) => `${x + BESIDE},${y}`);
+  return `M${first}C${rest.join(" ")}`;
+}
+
 /** Forward: solid, down. Gradient: dashed, up, with its shape, once both ends have run. */
 function drawEdge(svg: Element, edge: Edge, scene: Graph, tip: string): Redraw {
   const to = scene.nodes.find((card) => card.id === edge.to) as Card;
   const target = edge.via?.[1] ?? edge.to;
   const line = s("path", { d: edge.d, class: "v-edge" });
-  const back = s("path", { d: edge.back, class: "v-back", "marker-end": `url(#${tip})` });
+  const back = s("path", { d: backwards(edge.d), class: "v-back", "marker-end": `url(#${tip})` });
   const [x, y] = edge.label;
   const flow = s("g", {}, back, s("text", { x, y, class: "v-halo" }, edge.shape));
   const all = s("g", { "aria-hidden": "true" }, line, flow);

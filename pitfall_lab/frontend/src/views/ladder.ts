@@ -35,7 +35,7 @@ export function mountLadder(root: HTMLElement, model: Model, ladder: Ladder): { 
   const box = frame(root, model.t("steps and storages, scrollable", "步骤与存储，可滚动"));
   const width = LEFT + (ladder.lanes + 2) * LANE;
   const height = ladder.rows.length * ROW;
-  const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": model.t(`${ladder.rows.length} rows, one per step; loops are folded`, `${ladder.rows.length} 行，每行一步，循环已折叠`) });
+  const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, group: model.t(`${ladder.rows.length} rows, one per step; loops are folded`, `${ladder.rows.length} 行，每行一步，循环已折叠`) });
   if (ladder.crowded) box.append(h("p", { class: "v-dim" }, model.t(`${ladder.crowded} storages share the last lane.`, `${ladder.crowded} 个存储共用最后一列。`)));
   box.append(svg);
   const drawn = new Map<number, SVGElement>();

@@ -33,7 +33,7 @@ export const memory: View = {
     const now = h("b", {});
     const line = model.trace.events[peak.step]?.span?.line;
     const where = line ? model.t(`line ${line}`, `第 ${line} 行`) : model.t(`step ${peak.step + 1}`, `第 ${peak.step + 1} 步`);
-    const go = h("button", { type: "button", class: "v-link", click: () => (model.step = peak.step) }, model.t(`peak ${bytes(peak.bytes)} · ${where}`, `峰值 ${bytes(peak.bytes)} · ${where}`));
+    const go = h("button", { class: "v-link", click: () => (model.step = peak.step) }, model.t(`peak ${bytes(peak.bytes)} · ${where}`, `峰值 ${bytes(peak.bytes)} · ${where}`));
     const cursor = h("i", { class: "v-now-line" });
     const chart = h("div", { class: "v-memory" });
     const redraws = draw(chart, scene, peak.bytes, model);
@@ -65,7 +65,7 @@ function bytes(count: number): string {
 
 /** The bands, in a picture that is stretched to the room there is; letters stand over it, unstretched. */
 function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((step: number) => void)[] {
-  const svg = s("svg", { viewBox: `0 0 ${scene.steps} ${peak}`, preserveAspectRatio: "none", role: "group", "aria-label": model.t("live bytes over the steps", "各步存活的字节") });
+  const svg = s("svg", { viewBox: `0 0 ${scene.steps} ${peak}`, preserveAspectRatio: "none", group: model.t("live bytes over the steps", "各步存活的字节") });
   chart.append(svg);
   return scene.bands.map((band) => {
     const end = band.died ?? scene.steps;

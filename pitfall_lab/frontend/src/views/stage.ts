@@ -33,7 +33,7 @@ export function stage(box: HTMLElement, svg: SVGElement, size: { width: number; 
     map?.update(zoom);
   };
   const fit = (): void => scale(Math.min(1, box.clientWidth / size.width, box.clientHeight / size.height));
-  const button = (text: string, label: string, click: () => void): HTMLElement => h("button", { type: "button", class: "v-link", title: label, "aria-label": `${text} ${label}`, click }, text);
+  const button = (text: string, label: string, click: () => void): HTMLElement => h("button", { class: "v-link", title: label, label: `${text} ${label}`, click }, text);
   const zooms = [
     button("−", model.t("smaller", "缩小"), () => scale(zoom / 1.25)),
     button("+", model.t("larger", "放大"), () => scale(zoom * 1.25)),
@@ -90,7 +90,7 @@ function search(box: HTMLElement, places: Place[], model: Model): HTMLElement {
     reveal(box, (found[at] as Place).element);
     count.textContent = `${at + 1} / ${found.length}`;
   };
-  const input: HTMLInputElement = h("input", { class: "v-search", type: "search", placeholder: label, "aria-label": label, input: look, keydown: key });
+  const input: HTMLInputElement = h("input", { class: "v-search", type: "search", placeholder: label, label: label, input: look, keydown: key });
   return h("span", { class: "v-find" }, input, count);
 }
 

@@ -64,7 +64,7 @@ export const storage: View = {
     const invite = (state: State): void => {
       const event = model.trace.events[model.step];
       const labels = event ? [...event.results, ...event.operands.map((one) => one.label ?? "")] : [];
-      const wanted = new Set([...(event?.writes ?? []), ...labels.map((label) => state.tensors[label]?.storage ?? ""), focusedStorage(model, state)]);
+      const wanted = new Set([...(event?.writes ?? []), ...labels.map((label) => state.tensors[label]?.storage ?? ""), model.storageOf(model.focus, state)]);
       for (const [id, block] of guests) if (!wanted.has(id)) (block.element.remove(), guests.delete(id));
       for (const store of rest) {
         if (!wanted.has(store.id) || blocks.has(store.id) || guests.has(store.id) || guests.size > 3) continue;
@@ -80,7 +80,7 @@ export const storage: View = {
       invite(state);
       for (const block of [...blocks.values(), ...guests.values()]) block.update(state, model.step);
       const event = model.trace.events[model.step];
-      const wanted = focusedStorage(model, state) || event?.writes[0] || state.tensors[event?.results[0] ?? ""]?.storage || "";
+      const wanted = model.storageOf(model.focus, state) || event?.writes[0] || state.tensors[event?.results[0] ?? ""]?.storage || "";
       const key = `${wanted} ${model.step}`;
       const block = blocks.get(wanted) ?? guests.get(wanted);
       if (block && key !== seen && !block.element.matches(":hover")) reveal(box, block.element);
@@ -91,59 +91,109 @@ export const storage: View = {
 };
 
 function moreButton(model: Model, count: number, go: () => void): HTMLElement {
-  const button: HTMLElement = h("button", { class: "v-link", type: "button", click: () => (button.remove(), go()) }, model.t(`show ${count} more storages`, `再显示 ${count} 个存储`));
+  const button: HTMLElement = h("button", { class: "v-link", click: () => (button.remove(), go()) }, model.t(`show ${count} more storages`, `再显示 ${count} 个存储`));
   return button;
-}
-
-function focusedStorage(model: Model, state: State): string {
-  const { focus } = model;
-  if (focus.startsWith("S")) return focus;
-  if (!focus.startsWith("C")) return state.tensors[focus]?.storage ?? "";
-  return Object.values(state.tensors).find((one) => one?.counter === focus)?.storage ?? "";
 }
 
 /** One storage: a grid whose rows are the cells and, below, each tensor's indices. Cells keep their places at every step. */
 class Block {
   readonly element: HTMLElement;
-  private readonly cells: HTMLElement[] = [];
-  private readonly rows: Redraw[] = [];
-  private readonly detail: HTMLElement;
-  private readonly table: HTMLElement;
+  readonly #cells: HTMLElement[] = [];
+  readonly #rows: Redraw[] = [];
+  #written = new Set<number>();
+  readonly #detail: HTMLElement;
+  readonly #table: HTMLElement;
 
-  constructor(
-    private readonly store: Store,
-    private readonly model: Model,
-  ) {
+  readonly #store: Store;
+  readonly #model: Model;
+
+  constructor(store: Store, model: Model) {
+    this.#store = store;
+    this.#model = model;
     const title = `${store.id} · ${store.size} × ${store.dtype}`;
-    this.detail = h("div", { class: "v-detail" });
-    this.table = this.grid(title);
+    this.#detail = h("div", { class: "v-detail", role: "status" });
+    this.#table = this.#grid(title);
     const heading = h("div", { class: "v-title", click: () => (model.focus = store.id) }, swatch(store.id, model), title);
-    this.element = h("section", { class: "v-block", style: `--v-hue:${model.hue(store.id)}` }, heading, this.table, this.detail);
+    this.element = h("section", { class: "v-block", style: `--v-hue:${model.hue(store.id)}` }, heading, this.#table, this.#detail);
   }
 
-  private grid(title: string): HTMLElement {
-    const { store, model } = this;
+  #grid(title: string): HTMLElement {
+    const [store, model] = [this.#store, this.#model];
     const label = model.t(`${title}: cells, and the tensors that read them`, `${title}：单元，以及读取它们的张量`);
     const head = h("tr", {}, h("th", { scope: "col" }, model.t("cell", "单元")));
     const row = h("tr", {}, h("th", { scope: "row" }, model.t("value", "值")));
-    this.eachColumn((column, place) => {
+    this.#eachColumn((column, place) => {
       head.append(h("th", { scope: "col" }, String(column)));
-      const cell = h("td", { class: "v-cell", tabindex: "-1", click: () => this.tell(place), focus: () => this.tell(place), pointerenter: () => this.tell(place) });
+      const cell = this.#cell(place, "v-cell");
       const longest = Math.max(...store.values.map((known) => value(known.cells[place], store.dtype).length), ...store.brushes.flatMap((brush) => brush.history.map((stroke) => indices(stroke.cover?.[place]).length)));
       cell.style.minWidth = `calc(${Math.min(longest, 24)}ch + 12px)`;
-      this.cells[place] = cell;
+      this.#cells[place] = cell;
       row.append(cell);
-    }, () => (head.append(this.hole("th")), row.append(this.hole("td"))));
+    }, () => (head.append(this.#hole("th")), row.append(this.#hole("td"))));
     const body = h("tbody", {}, row);
-    for (const brush of store.brushes) body.append(this.brush(brush));
-    const table = h("table", { class: "v-grid", role: "grid", "aria-label": label, keydown: (event: KeyboardEvent) => this.key(event) }, h("thead", {}, head), body);
+    for (const brush of store.brushes) body.append(this.#brush(brush));
+    const table = h("table", { class: "v-grid", role: "grid", label: label, keydown: (event: KeyboardEvent) => this.#key(event) }, h("thead", {}, head), body);
     const box = h("div", {}, table);
     leftOut(box, store.left_out, model);
     return box;
   }
 
-  private eachColumn(cell: (column: number, place: number) => void, gap: () => void): void {
-    const { columns, size } = this.store;
+  /** One cell that says who reads it; a double click or Enter writes to it. */
+  #cell(place: number, kind: string, brush?: Brush): HTMLElement {
+    const tell = (): void => this.#tell(place);
+    const cell: HTMLElement = h("td", { class: kind, tabindex: "-1", click: tell, focus: tell, pointerenter: tell, dblclick: () => this.#write(cell, place, brush) });
+    return cell;
+  }
+
+  /** The element of a tensor that stands at a cell: the row's own, else the first that reads it. */
+  #reader(place: number, brush?: Brush): [Brush, string] | null {
+    for (const one of brush ? [brush] : this.#store.brushes) {
+      const stroke = at(one.history, this.#model.step);
+      const index = stroke?.alive ? stroke.cover[place]?.[0] : undefined;
+      if (index !== undefined) return [one, index];
+    }
+    return null;
+  }
+
+  /** Opens a field for a number in the cell. What is written goes to the live tensor; everyone who reads the cell shows it. */
+  #write(cell: HTMLElement, place: number, brush?: Brush): void {
+    const [model, store] = [this.#model, this.#store];
+    const found = this.#reader(place, brush);
+    if (!model.edit) return this.#say(model.t("This is a recording and stays as it was; cells of show_storage(…) can be written to.", "这是录制的内容，不能修改；show_storage(…) 的单元可以写入。"));
+    if (!found) return this.#say(model.t("No living tensor reads this cell.", "没有存活的张量读取这个单元。"));
+    const [reader, index] = found;
+    const element = index === "()" ? "[()]" : `[${index}]`;
+    const label = `${model.stateAt(model.step).tensors[reader.tensor]?.name ?? reader.tensor}${element} =`;
+    const old = [...cell.childNodes];
+    const close = (): void => (cell.replaceChildren(...old), cell.focus());
+    const send = async (text: string): Promise<void> => {
+      close();
+      this.#say(`${label} ${text} …`);
+      try {
+        await model.edit?.(reader.tensor, index === "()" ? [] : index.split(",").map(Number), text);
+      } catch (error) {
+        this.#say(`✕ ${(error as Error).message}`);
+      }
+    };
+    const key = (event: KeyboardEvent): void => {
+      event.stopPropagation(); // a letter is a letter here
+      if (event.key === "Enter") void send(input.value);
+      else if (event.key === "Escape") close();
+    };
+    const now = at(store.values, model.step)?.cells[place];
+    const input: HTMLInputElement = h("input", { class: "v-write", value: now === null || now === undefined ? "" : String(now), label: label, title: label, keydown: key, blur: () => input.isConnected && cell.replaceChildren(...old) });
+    cell.replaceChildren(input);
+    input.select();
+    input.focus();
+    this.#say(`${label} …`);
+  }
+
+  #say(text: string): void {
+    this.#detail.replaceChildren(text);
+  }
+
+  #eachColumn(cell: (column: number, place: number) => void, gap: () => void): void {
+    const { columns, size } = this.#store;
     columns.forEach((column, place) => {
       if (column !== (place ? (columns[place - 1] as number) + 1 : 0)) gap();
       cell(column, place);
@@ -151,25 +201,24 @@ class Block {
     if (columns.length && columns[columns.length - 1] !== size - 1) gap();
   }
 
-  private hole(tag: "th" | "td"): HTMLElement {
-    return h(tag, { class: "v-hole", "aria-label": this.model.t("cells left out", "省略的单元") }, "…");
+  #hole(tag: "th" | "td"): HTMLElement {
+    return h(tag, { class: "v-hole", label: this.#model.t("cells left out", "省略的单元") }, "…");
   }
 
   /** A tensor's row. `Double` badge: the same storage under another counter than the first tensor's. */
-  private brush(brush: Brush): HTMLElement {
-    const { model, store } = this;
+  #brush(brush: Brush): HTMLElement {
+    const [model, store] = [this.#model, this.#store];
     const badge = h("span", { class: "v-badge" });
     const called = h("span", { class: "v-name" });
     const form = h("span", { class: "v-dim" });
     const row = h("tr", {}, h("th", { scope: "row", click: () => (model.focus = brush.tensor), pointerenter: () => (model.focus = brush.tensor) }, called, h("div", {}, badge, " ", form)));
     const places: HTMLElement[] = [];
-    this.eachColumn((_, place) => {
-      places[place] = h("td", { tabindex: "-1", pointerenter: () => this.tell(place), focus: () => this.tell(place) });
-      row.append(places[place]);
+    this.#eachColumn((_, place) => {
+      row.append((places[place] = this.#cell(place, "", brush)));
     }, () => row.append(h("td", { class: "v-hole" }, "")));
     const last = model.stateAt(model.trace.events.length - 1);
     let drawn: Stroke | null = null;
-    this.rows.push((state, step) => {
+    this.#rows.push((state, step) => {
       const now = at(brush.history, step);
       const there = !!now && !now.gone;
       const stroke = there ? now : (brush.history[0] as Stroke); // not there yet: it already takes its room
@@ -182,6 +231,7 @@ class Block {
       toggle(badge, "v-double", !!stroke.counter && stroke.counter !== store.counters[0]);
       form.textContent = `${shape(stroke.shape)} ${model.t("stride", "步长")} ${shape(stroke.stride)}${stroke.offset ? ` ${model.t("offset", "偏移")} ${stroke.offset}` : ""}${stroke.alive ? "" : model.t(" · gone", " · 已释放")}`;
       toggle(row, "v-hit", model.focus === brush.tensor);
+      places.forEach((cell, place) => toggle(cell, "v-written", this.#written.has(place) && there && stroke.alive && !!stroke.cover[place]?.length));
       if (stroke === drawn) return;
       drawn = stroke;
       paint(places, stroke.cover);
@@ -190,22 +240,22 @@ class Block {
   }
 
   update(state: State, step: number): void {
-    const { store, model } = this;
+    const [store, model] = [this.#store, this.#model];
     toggle(this.element, "v-away", step < store.born);
     toggle(this.element, "v-ghosted", store.died !== null && step >= store.died);
-    toggle(this.element, "v-focus", model.focus === store.id || focusedStorage(model, state) === store.id);
+    toggle(this.element, "v-focus", model.focus === store.id || model.storageOf(model.focus, state) === store.id);
     const values = at(store.values, step)?.cells ?? [];
-    const written = new Set(store.writes.find((write) => write.step === step)?.cells);
-    this.cells.forEach((cell, place) => {
+    this.#written = new Set(store.writes.find((write) => write.step === step)?.cells);
+    this.#cells.forEach((cell, place) => {
       cell.textContent = value(values[place], store.dtype);
-      toggle(cell, "v-written", written.has(place));
+      toggle(cell, "v-written", this.#written.has(place));
     });
-    for (const redraw of this.rows) redraw(state, step);
+    for (const redraw of this.#rows) redraw(state, step);
   }
 
   /** Who reads this cell by which index, and which steps wrote it. */
-  private tell(place: number): void {
-    const { store, model } = this;
+  #tell(place: number): void {
+    const [store, model] = [this.#store, this.#model];
     const state = model.stateAt(model.step);
     const readers = store.brushes.flatMap((brush) => {
       const stroke = at(brush.history, model.step);
@@ -219,18 +269,23 @@ class Block {
     if (steps.length) parts.push(model.t("Written in ", "写入于 "));
     for (const write of steps) {
       const text = write.line ? model.t(`line ${write.line}`, `第 ${write.line} 行`) : model.t(`step ${write.step + 1}`, `第 ${write.step + 1} 步`);
-      parts.push(h("button", { type: "button", tabindex: "-1", click: () => (model.step = write.step) }, text), " ");
+      parts.push(h("button", { tabindex: "-1", click: () => (model.step = write.step) }, text), " ");
     }
-    this.detail.replaceChildren(...parts);
+    this.#detail.replaceChildren(...parts);
     model.focus = store.id;
   }
 
   /** Arrows walk the grid once a cell has the focus; Escape goes back to the Explorer's own keys. */
-  private key(event: KeyboardEvent): void {
+  #key(event: KeyboardEvent): void {
     const here = event.target as HTMLElement;
+    if (here.tagName === "TD" && (event.key === "Enter" || event.key === "F2")) {
+      here.dispatchEvent(new MouseEvent("dblclick"));
+      event.preventDefault();
+      return event.stopPropagation();
+    }
     const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (!move || here.tagName !== "TD") return;
-    const rows = [...this.table.querySelectorAll("tbody tr:not(.v-away)")].map((row) => [...row.querySelectorAll<HTMLElement>("td[tabindex]")]);
+    const rows = [...this.#table.querySelectorAll("tbody tr:not(.v-away)")].map((row) => [...row.querySelectorAll<HTMLElement>("td[tabindex]")]);
     const r = rows.findIndex((row) => row.includes(here));
     const next = rows[r + (move[0] as number)]?.[(rows[r]?.indexOf(here) ?? 0) + (move[1] as number)];
     if (!next && move[0]) return; // out of the grid, to the next control

@@ -58,7 +58,7 @@ export const versions: View = {
         chart = new Chart(box, scene.tracks.slice(0, 300), scene.columns, model);
         chart.update();
       };
-      box.append(h("button", { type: "button", class: "v-link", click: all }, model.t(`show ${rest.length} more counters`, `再显示 ${rest.length} 个版本计数器`)));
+      box.append(h("button", { class: "v-link", click: all }, model.t(`show ${rest.length} more counters`, `再显示 ${rest.length} 个版本计数器`)));
     }
     leftOut(box, scene.left_out, model);
     return { update: () => chart.update(), destroy: () => root.replaceChildren() };
@@ -69,58 +69,65 @@ export const versions: View = {
 const tall = (track: Track): number => ROW + LABEL * Math.max(0, ...track.pins.slice(0, PINS).map((pin) => pin.level));
 
 class Chart {
-  private readonly places = new Map<number, number>();
-  private readonly redraws: Redraw[] = [];
-  private readonly cursor: SVGElement;
+  readonly #places = new Map<number, number>();
+  readonly #redraws: Redraw[] = [];
+  readonly #cursor: SVGElement;
+
+  readonly #box: HTMLElement;
+  readonly #columns: number[];
+  readonly #model: Model;
 
   constructor(
-    private readonly box: HTMLElement,
+    box: HTMLElement,
     tracks: Track[],
-    private readonly columns: number[],
-    private readonly model: Model,
+    columns: number[],
+    model: Model,
   ) {
-    columns.forEach((step, index) => this.places.set(step, PAD + COLUMN * (index + 0.5)));
+    this.#box = box;
+    this.#columns = columns;
+    this.#model = model;
+    columns.forEach((step, index) => this.#places.set(step, PAD + COLUMN * (index + 0.5)));
     const [width, height] = [PAD + COLUMN * (columns.length + 1), tracks.reduce((sum, track) => sum + tall(track), 0) + 6];
-    const sheet = (w: number, h: number, label: string): SVGElement => s("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}`, ...(label ? { role: "group", "aria-label": label } : { "aria-hidden": "true" }) });
+    const sheet = (w: number, h: number, label: string): SVGElement => s("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}`, ...(label ? { role: "group", label: label } : { "aria-hidden": "true" }) });
     const head = sheet(width, TOP, "");
-    for (const [step, x] of this.places) {
+    for (const [step, x] of this.#places) {
       const line = model.trace.events[step]?.span?.line;
       head.append(s("text", { x, y: 18, class: "v-mid v-dim" }, line ? `L${line}` : String(step + 1)));
     }
     const side = sheet(LEFT, height, model.t("version counters", "版本计数器"));
     const svg = sheet(width, height, model.t("bumps and saved versions over the steps", "各步的版本变化与保存"));
-    this.cursor = s("line", { class: "v-cursor", y1: 0, y2: height, "aria-hidden": "true" });
+    this.#cursor = s("line", { class: "v-cursor", y1: 0, y2: height, "aria-hidden": "true" });
     let top = 0;
     for (const track of tracks) {
-      this.track(track, top, width, side, svg);
+      this.#track(track, top, width, side, svg);
       top += tall(track);
     }
-    svg.append(this.cursor);
-    this.scrub(svg);
+    svg.append(this.#cursor);
+    this.#scrub(svg);
     box.append(h("div", { class: "v-bar" }, sheet(LEFT, TOP, ""), head), h("div", { class: "v-bar" }, side, svg));
   }
 
   update(): void {
-    const { model } = this;
+    const model = this.#model;
     const state = model.stateAt(model.step);
-    const x = model.step < 0 ? 0 : this.x(model.step);
-    this.cursor.setAttribute("x1", String(x));
-    this.cursor.setAttribute("x2", String(x));
-    const { scrollLeft, clientWidth } = this.box;
-    if (x < scrollLeft || x > scrollLeft + clientWidth - LEFT - COLUMN) this.box.scrollLeft = Math.max(0, x - (clientWidth - LEFT) / 2);
-    for (const redraw of this.redraws) redraw(state, model.step);
+    const x = model.step < 0 ? 0 : this.#x(model.step);
+    this.#cursor.setAttribute("x1", String(x));
+    this.#cursor.setAttribute("x2", String(x));
+    const { scrollLeft, clientWidth } = this.#box;
+    if (x < scrollLeft || x > scrollLeft + clientWidth - LEFT - COLUMN) this.#box.scrollLeft = Math.max(0, x - (clientWidth - LEFT) / 2);
+    for (const redraw of this.#redraws) redraw(state, model.step);
   }
 
   /** The step's column, or the last one before it. */
-  private x(step: number): number {
-    const known = this.places.get(step);
+  #x(step: number): number {
+    const known = this.#places.get(step);
     if (known !== undefined) return known;
-    const before = this.columns.filter((one) => one < step).pop();
-    return before === undefined ? 0 : (this.places.get(before) as number) + (before < step ? COLUMN * 0.35 : 0);
+    const before = this.#columns.filter((one) => one < step).pop();
+    return before === undefined ? 0 : (this.#places.get(before) as number) + (before < step ? COLUMN * 0.35 : 0);
   }
 
-  private track(track: Track, top: number, width: number, side: SVGElement, svg: SVGElement): void {
-    const { model } = this;
+  #track(track: Track, top: number, width: number, side: SVGElement, svg: SVGElement): void {
+    const model = this.#model;
     const hue = track.storage ? model.hue(track.storage) : "#8A8A8A";
     const height = tall(track);
     const axis = top + height - 26;
@@ -132,13 +139,13 @@ class Chart {
     label.append(s("text", { x: 18, y: mid + 6.5, class: "v-mid v-b", style: `fill:${inkOn(hue)}` }, track.storage ? model.letter(track.storage) : "?"), counter, names);
     const others = track.shared.length ? model.t(`, same storage as ${track.shared.join(", ")}`, `，与 ${track.shared.join("、")} 同一存储`) : "";
     pressable(label, `${track.counter}, ${track.tensors.join(", ")}${others}`, () => (model.focus = track.counter));
-    const line = s("line", { x1: this.x(track.born), x2: width - 8, y1: axis, y2: axis, class: "v-axis", style: `stroke:${hue}` });
+    const line = s("line", { x1: this.#x(track.born), x2: width - 8, y1: axis, y2: axis, class: "v-axis", style: `stroke:${hue}` });
     const drop = s("rect", { class: "v-back-drop", x: 0, y: top, width: LEFT, height: height - 4 });
     const labels = s("g", { class: "v-track" }, drop, label);
     side.append(labels);
     svg.append(g);
     g.append(line);
-    this.redraws.push((state, step) => {
+    this.#redraws.push((state, step) => {
       counter.textContent = `${track.counter}·v${state.counters[track.counter] ?? "–"}`;
       names.textContent = cut(track.tensors.map((one) => state.tensors[one]?.name ?? one).join(", "), 13);
       toggle(g, "v-away", step < track.born);
@@ -147,38 +154,38 @@ class Chart {
       for (const half of [g, labels]) toggle(half, "v-focus", focus);
     });
     // Lower labels last: each covers the stems that run behind it.
-    for (const pin of track.pins.slice(0, PINS).sort((a, b) => b.level - a.level)) this.pin(g, pin, axis);
-    for (const bump of track.bumps) this.tick(g, bump, axis);
-    for (const step of track.silent) this.silent(g, step, axis, track);
+    for (const pin of track.pins.slice(0, PINS).sort((a, b) => b.level - a.level)) this.#pin(g, pin, axis);
+    for (const bump of track.bumps) this.#tick(g, bump, axis);
+    for (const step of track.silent) this.#silent(g, step, axis, track);
     if (track.pins.length > PINS) label.append(s("text", { x: 40, y: mid + 28, class: "v-dim" }, `+${track.pins.length - PINS}`));
   }
 
-  private tick(g: Element, bump: { step: number; from: number; to: number }, axis: number): void {
-    const x = this.places.get(bump.step);
+  #tick(g: Element, bump: { step: number; from: number; to: number }, axis: number): void {
+    const x = this.#places.get(bump.step);
     if (x === undefined) return;
-    const { model } = this;
+    const model = this.#model;
     const tick = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 34, fill: "transparent" }), s("line", { class: "v-tick", x1: x, x2: x, y1: axis - 9, y2: axis + 9 }));
     tick.append(s("text", { x, y: axis + 22, class: "v-mid v-b" }, `v${bump.to}`));
     pressable(tick, model.t(`step ${bump.step + 1}: from version ${bump.from} to ${bump.to}`, `第 ${bump.step + 1} 步：版本从 ${bump.from} 变为 ${bump.to}`), () => (model.step = bump.step));
     g.append(tick);
-    this.redraws.push((_, step) => toggle(tick, "v-later", step < bump.step));
+    this.#redraws.push((_, step) => toggle(tick, "v-later", step < bump.step));
   }
 
-  private silent(g: Element, at: number, axis: number, track: Track): void {
-    const x = this.places.get(at);
+  #silent(g: Element, at: number, axis: number, track: Track): void {
+    const x = this.#places.get(at);
     if (x === undefined) return;
-    const { model } = this;
+    const model = this.#model;
     const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 24, fill: "transparent" }), s("rect", { class: "v-silent", x: x - 7, y: axis - 7, width: 14, height: 14 }));
     pressable(mark, model.t(`step ${at + 1}: ${track.storage} written, ${track.counter} did not move`, `第 ${at + 1} 步：写入 ${track.storage}，${track.counter} 没有变化`), () => (model.step = at));
     g.append(mark);
-    this.redraws.push((_, step) => toggle(mark, "v-later", step < at));
+    this.#redraws.push((_, step) => toggle(mark, "v-later", step < at));
   }
 
-  private pin(g: Element, pin: Pin, axis: number): void {
-    const { model } = this;
-    const x = this.x(pin.step);
+  #pin(g: Element, pin: Pin, axis: number): void {
+    const model = this.#model;
+    const x = this.#x(pin.step);
     const until = pin.stale ?? pin.changed;
-    const end = until === null ? null : this.x(until);
+    const end = until === null ? null : this.#x(until);
     const foot = axis - 22 - LABEL * pin.level;
     const stretch = end === null ? null : s("line", { class: "v-stalespan", x1: x, x2: end, y1: axis, y2: axis });
     if (stretch) g.append(stretch);
@@ -193,11 +200,11 @@ class Chart {
     const ends = ([["broken", "✕"], ["wrong", "≠"]] as const).flatMap(([key, sign]) => {
       const step = pin[key];
       if (step === null) return [];
-      const sign_ = s("text", { x: this.x(step), y: axis - 8, class: "v-mid v-red" }, sign);
+      const sign_ = s("text", { x: this.#x(step), y: axis - 8, class: "v-mid v-red" }, sign);
       g.append(sign_);
       return [[step, sign_] as const];
     });
-    this.redraws.push((_, step) => {
+    this.#redraws.push((_, step) => {
       toggle(mark, "v-later", step < pin.step);
       const bad = [pin.broken, pin.wrong].some((one) => one !== null && step >= one);
       stretch?.setAttribute("class", step < (until as number) ? "v-away" : bad ? "v-span" : "v-stalespan");
@@ -206,12 +213,12 @@ class Chart {
   }
 
   /** Dragging over the chart scrubs through the steps. */
-  private scrub(svg: SVGElement): void {
+  #scrub(svg: SVGElement): void {
     const go = (event: PointerEvent): void => {
       const box = svg.getBoundingClientRect();
       const index = Math.round((event.clientX - box.left - PAD) / COLUMN - 0.5);
-      const step = this.columns[Math.max(0, Math.min(this.columns.length - 1, index))];
-      if (step !== undefined) this.model.step = step;
+      const step = this.#columns[Math.max(0, Math.min(this.#columns.length - 1, index))];
+      if (step !== undefined) this.#model.step = step;
     };
     svg.addEventListener("pointerdown", (event) => {
       const target = event.target as Element;

@@ -1,0 +1,127 @@
+"""Writing one number into one cell of a live tensor or array, and what that changed for everyone who sees the memory."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from pitfall_lab.observe.snapshot import Named, snapshot
+from pitfall_lab.trace import Effect, Event, Operand, T
+from pitfall_lab.trace.replay import replay
+
+LENGTH = 60
+"""So long a number may be, in characters."""
+
+
+class Refused(Exception):
+    """Nothing was written; ``text`` says why in one sentence."""
+
+    def __init__(self, text: T) -> None:
+        super().__init__(text.en)
+        self.text = text
+
+
+class Bench:
+    """Live tensors and arrays, held weakly, beside the trace of what was written into them: one event more for each write."""
+
+    def __init__(self, values: Named) -> None:
+        """Look at the ``values``, as :func:`~pitfall_lab.observe.snapshot.snapshot` does."""
+        self.trace = snapshot(values)
+        self._values: dict[str, Callable[[], Any]] = {}
+        for name, value in values:
+            with suppress(TypeError):  # what cannot be held weakly is no tensor and no array
+                self._values[name] = weakref.ref(value)
+
+    def put(self, label: str, index: Sequence[int], text: str) -> None:
+        """Write the number that ``text`` is to the element at ``index`` of the tensor ``label``; the trace grows by one event.
+
+        Raises:
+            Refused: there is no such tensor or element any more, the text is no number for its dtype, or torch or NumPy will not write.
+        """
+        state = replay(self.trace)
+        record = state["tensors"].get(label) or {}
+        name = record.get("name")
+        value = self._values.get(name, lambda: None)()
+        if value is None:
+            who = name or label
+            raise Refused(T(f"`{who}` no longer exists, so nothing was written.", f"`{who}` 已不存在，没有写入。"))
+        if len(index) != value.ndim or not all(0 <= i < n for i, n in zip(index, value.shape, strict=True)):
+            raise Refused(T(f"`{name}` has no element at {list(index)}.", f"`{name}` 没有下标为 {list(index)} 的元素。"))
+        number = _number(text, value.dtype)
+        _write(value, tuple(index), number)
+        array = isinstance(value, np.ndarray)
+        place = Operand(text=", ".join(map(str, index)))
+        self._looked(
+            Event(
+                len(self.trace.events), "call", "numpy.ndarray.__setitem__" if array else "torch.Tensor.__setitem__",
+                operands=(Operand(label), place, Operand(text=repr(number))), writes=(record["storage"],),
+            ),
+            state,
+        )  # fmt: skip
+
+    def _looked(self, event: Event, before: dict[str, Any]) -> None:
+        """Look again at what is still there, and add what is different now to the trace."""
+        alive = [(name, value) for name, ref in self._values.items() if (value := ref()) is not None]
+        now = replay(snapshot(alive))
+        names = {record["name"]: label for label, record in before["tensors"].items()}
+        there = {names[record["name"]]: record for record in now["tensors"].values()}
+        effects: dict[str, Any] = {f"tensors.{label}.alive": False for label in before["tensors"] if label not in there}
+        for label, record in there.items():
+            was = before["tensors"][label]
+            if was["counter"] and record["counter"]:
+                effects[f"counters.{was['counter']}"] = now["counters"][record["counter"]]
+            cells = now["storages"][record["storage"]]
+            if cells["size"] == before["storages"][was["storage"]]["size"]:
+                effects[f"storages.{was['storage']}.cells"] = cells["cells"]
+        changed = tuple(Effect(path, value) for path, value in effects.items() if value != _at(before, path))
+        self.trace = replace(self.trace, events=(*self.trace.events, replace(event, effects=changed)))
+
+
+def _at(state: dict[str, Any], path: str) -> Any:
+    for key in path.split("."):
+        state = state[key]
+    return state
+
+
+def _number(text: str, dtype: Any) -> Any:
+    """The text as a number of ``dtype``; the text is data and is never run."""
+    name = str(dtype).removeprefix("torch.")
+    kind = dtype.kind if isinstance(dtype, np.dtype) else _kind(dtype)
+    said = text.strip()
+    refused = Refused(T(f"“{said[:LENGTH]}” is no number that {name} can hold.", f"“{said[:LENGTH]}” 不是 {name} 能存放的数。"))
+    if not said or len(said) > LENGTH:
+        raise refused
+    try:
+        if kind == "b":
+            return {"true": True, "1": True, "false": False, "0": False}[said.lower()]
+        number: Any = {"i": int, "u": int, "f": float, "c": complex}[kind](said)
+    except (KeyError, ValueError):
+        raise refused from None
+    if kind in "iu":
+        limits = np.iinfo(dtype) if isinstance(dtype, np.dtype) else torch.iinfo(dtype)
+        if not limits.min <= number <= limits.max:
+            raise refused
+    return number
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype == torch.bool:
+        return "b"
+    return "c" if dtype.is_complex else "f" if dtype.is_floating_point else "i"
+
+
+def _write(value: Any, index: tuple[int, ...], number: Any) -> None:
+    who = "NumPy" if isinstance(value, np.ndarray) else "torch"
+    try:
+        # The learner's function modes (a recorder among them) must not see us write; autograd must not record it.
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            value[index] = number
+    except (RuntimeError, ValueError, TypeError, OverflowError) as error:
+        first = str(error).split("\n", 1)[0][:200]
+        raise Refused(T(f"{who} refuses: {first}", f"{who} 拒绝写入：{first}")) from None

@@ -1,0 +1,71 @@
+"""One picture as a widget: a storage whose cells can be written to, or shapes to play with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anywidget
+import traitlets
+
+from pitfall_lab.trace import LANGUAGES, Language, T, Trace
+from pitfall_lab.widgets.explorer import STATIC, deflated, style
+
+Put = Callable[[str, list[int], str], tuple[Trace, dict[str, Any]]]
+"""Writes a text as a number to the element at an index of a tensor; returns the trace and its scene after that."""
+
+
+class Look(anywidget.AnyWidget):
+    """One view of a trace that is a look at live tensors, without the rest of the Explorer.
+
+    Args:
+        view: Which: ``"storage"`` or ``"broadcast"``.
+        trace: What was seen.
+        scene: The view's data.
+        put: Writes to a cell; raises an error with a bilingual ``text`` when it will not. Without it nothing can be written.
+        language: ``"en"`` or ``"zh"``.
+    """
+
+    _esm = STATIC / "explorer.js"
+    _style = traitlets.Bytes().tag(sync=True)
+    _trace = traitlets.Bytes().tag(sync=True)
+    _scene = traitlets.Bytes().tag(sync=True)
+    _view = traitlets.Unicode().tag(sync=True)
+    step = traitlets.Int(0).tag(sync=True)
+    focus = traitlets.Unicode("").tag(sync=True)
+    language = traitlets.Enum(LANGUAGES, "en").tag(sync=True)
+
+    def __init__(self, view: str, trace: Trace, scene: dict[str, Any], *, put: Put | None = None, language: Language = "en") -> None:
+        self._put = put
+        data = {"_trace": deflated(trace.to_json()), "_scene": _packed(scene), "step": len(trace.events) - 1}
+        super().__init__(_style=style(), _view=view, language=language, **data)
+        self.on_msg(self._hear)
+
+    def _hear(self, _: Any, content: Any, __: Any) -> None:
+        """The page asks for a write: ``{"edit": {"tensor": label, "index": [numbers], "text": number}}``. It never sends code."""
+        wanted = content.get("edit") if isinstance(content, dict) else None
+        if not isinstance(wanted, dict) or self._put is None:
+            return
+        try:
+            label, index, text = wanted.get("tensor"), wanted.get("index"), wanted.get("text")
+            numbers = isinstance(index, list) and all(type(i) is int for i in index)
+            if not isinstance(label, str) or not isinstance(text, str) or not numbers:
+                self._refuse(T("This is no write to a cell.", "这不是对单元的写入。"))
+                return
+            trace, scene = self._put(label, index, text)
+        except Exception as error:
+            kind = type(error).__name__
+            self._refuse(getattr(error, "text", T(f"It could not be written ({kind}).", f"无法写入（{kind}）。")))
+            return
+        with self.hold_sync():
+            self._scene, self.step = _packed(scene), len(trace.events) - 1
+            self._trace = deflated(trace.to_json())
+        self.send({"edit": True})
+
+    def _refuse(self, text: T) -> None:
+        self.send({"edit": True, "failed": {"en": text.en, "zh": text.zh}})
+
+
+def _packed(scene: dict[str, Any]) -> bytes:
+    return deflated(json.dumps(scene, ensure_ascii=False, separators=(",", ":")))
