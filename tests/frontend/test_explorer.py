@@ -332,6 +332,15 @@ def test_a_view_that_fails_is_replaced_by_a_sentence_and_the_others_go_on(stage:
     assert lit(root) == "h.mul_(10)"
 
 
+def test_a_view_that_failed_in_python_says_so_and_its_text_is_one_key_away(stage: Stage):
+    scene = {**json.loads(STATE["_scene"]), "broadcast": {"failed": "ZeroDivisionError"}}
+    root = stage.show({**STATE, "_scene": json.dumps(scene), "step": 3})
+    assert "Broadcast could not be drawn here; press T for the text." in root.locator(".pl-empties").inner_text()
+    root.locator("input[type=range]").focus()
+    stage.page.keyboard.press("t")
+    assert root.locator(".pl-textview").is_visible()
+
+
 def test_at_360_pixels_one_view_shows_at_a_time_and_nothing_is_cut_off(stage: Stage):
     stage.page.set_viewport_size({"width": 360, "height": 800})
     root = opened(stage, step=3)

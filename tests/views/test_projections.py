@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pitfall_lab import views
+from pitfall_lab import handout, views
 from pitfall_lab.trace import Trace
 from pitfall_lab.views import broadcast, code, graph, storage, versions
 from pitfall_lab.views.folds import folds
@@ -23,6 +23,21 @@ def test_no_view_fails_on_any_program(name):
     scene = views.scene(build.PROGRAMS[name]())
     assert set(views.names()) >= {"broadcast", "code", "graph", "storage", "versions"}
     assert [view for view in views.names() if "failed" in scene[view]] == []
+
+
+def test_absurd_sizes_cost_no_time_and_no_view():
+    p = build.Program()
+    kept = {"shown": [[0, 1.0], [10**30, 2.0]]}
+    x = p.tensor("x", [10**9] * 3, cells=kept, stride=[10**18, 10**9, 1], grad=True)
+    place = {"storage": "S1", "counter": "C1", "stride": [0, -(10**12)], "offset": 10**20}
+    p.tensor("y", [1, 10**9], code="x[0]", op="torch.select", operands=(x,), node="SelectBackward0", **place)
+    trace = p.trace()
+    scene = views.scene(trace)
+    assert [view for view in views.names() if "failed" in scene[view]] == []
+    assert len(json.dumps(scene)) < 20_000
+    assert "could not be drawn" not in views.page(trace)
+    for draw in (handout.memory, handout.storage, handout.versions, handout.broadcast):
+        draw(trace).draw_without_rendering()
 
 
 def test_a_view_that_fails_leaves_the_others_alone(monkeypatch):

@@ -151,6 +151,14 @@ def test_the_page_loads_nothing_and_runs_nothing(name, language):
     assert "@import" not in text
 
 
+def test_a_part_of_the_page_that_fails_says_so_and_the_others_stay(monkeypatch):
+    monkeypatch.setattr(document.storage_svg, "draw", lambda *_, **__: 1 / 0)
+    text = views.page(build.overwritten(), key="k")
+    assert "could not be drawn (ZeroDivisionError)" in text
+    assert "The same in words" in text
+    assert "counter C2 goes from 0 to 1" in text
+
+
 @pytest.mark.parametrize("name", build.PROGRAMS)
 def test_every_picture_is_wellformed_and_refers_to_nothing_outside(name):
     for source in Page(views.page(build.PROGRAMS[name](), key="k")).images:

@@ -43,7 +43,7 @@ def _plot(axes: Axes, scene: dict[str, Any], facts: Facts, *, zh: bool) -> None:
         end = steps if band["died"] is None else band["died"]
         spans = _spans(band["base"], end)
         x = [side for s, _, e in spans for side in (s, e)]
-        low = [base for _, base, _ in spans for _ in range(2)]
+        low = [float(base) for _, base, _ in spans for _ in range(2)]  # more bytes than fit a machine's integer: a file may say anything
         look = paper.looks(band["id"], facts.palette)
         axes.fill_between(x, low, [b + band["nbytes"] for b in low], gid=f"band-{band['id']}", **look)
         s, base, e = max(spans, key=lambda span: span[2] - span[0])
@@ -51,7 +51,7 @@ def _plot(axes: Axes, scene: dict[str, Any], facts: Facts, *, zh: bool) -> None:
         if tall >= 0.34 and (e - s) / steps * (paper.WIDTH - 2.2) >= 0.42:
             paper.badge(axes, (s + e) / 2, base + band["nbytes"] / 2, band["id"], facts.palette)
     spans = _spans(scene["total"], steps)
-    x, y = [side for s, _, e in spans for side in (s, e)], [b for _, b, _ in spans for _ in range(2)]
+    x, y = [side for s, _, e in spans for side in (s, e)], [float(b) for _, b, _ in spans for _ in range(2)]
     axes.plot(x, y, color=paper.INK, lw=1.4, gid="total")
     axes.axvline(peak["step"], color=paper.INK, lw=0.9, ls=(0, (2, 2)), gid="peak")
     line = facts.line(peak["step"])

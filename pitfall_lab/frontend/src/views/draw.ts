@@ -4,10 +4,12 @@ import type { Cell, Model, State } from "../core/contract";
 import { h } from "../core/dom";
 import { inkOn } from "../core/palette";
 
-/** The view's part of the scene; null when Python left it out or failed on it. */
+/** The view's part of the scene; null when Python left it out. When Python failed on it, the view fails too, and its panel says so. */
 export function part<Part>(model: Model, name: string): Part | null {
   const found = model.scene[name];
-  return typeof found === "object" && found !== null && !("failed" in found) ? (found as Part) : null;
+  if (typeof found !== "object" || found === null) return null;
+  if ("failed" in found) throw new Error(String(found.failed));
+  return found as Part;
 }
 
 /** A box that scrolls by itself and says what it holds. */
