@@ -8,7 +8,7 @@ import { inkOn } from "../core/palette";
 export function part<Part>(model: Model, name: string): Part | null {
   const found = model.scene[name];
   if (typeof found !== "object" || found === null) return null;
-  if ("failed" in found) throw new Error(String(found.failed));
+  if ("failed" in found) throw found.failed;
   return found as Part;
 }
 
