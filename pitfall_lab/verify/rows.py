@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pitfall_lab.trace import Effect, Event, Operand, Span
+from pitfall_lab.verify.cells import Look
 
 LABELLED = frozenset({"storage", "counter", "grad_fn", "base", "grad", "tensor", "output"})
 """The fields of the state whose values are labels."""
@@ -23,19 +24,20 @@ class Births(NamedTuple):
     n: int
 
 
-Row = tuple[int, int, int, int, int, int, int, tuple[int, ...], Any, Any, Any]
+Row = tuple[int, int, int, int, int, int, int, tuple[int, ...], Any, Any, Any, Any, Any]
 """One call that was done by a recipe: numbers and texts only (as a rule), which Python's cyclic collector need not look at.
 
 The place of its saying, of its span and of its scope among the :class:`Rows`; how many tensors, storages, counters and nodes had been
 labelled before; the numbers of its operands, one for each of the saying's roles; None, or the names that the result has now and the mark of
 the tensor that lost its name with those it keeps; None, or the marks of the tensors and of the storages that have gone since; None, or the
-effects that tell of operands which were met for the first time.
+effects that tell of operands which were met for the first time; None, or the numbers of each storage that the saying leaves open (of one
+that was written, those from before stand first); None, or the plain numbers among the arguments.
 """
-BIRTHS, DEATHS = 3, 9
+BIRTHS, DEATHS, NUMBERS = 3, 9, 11
 """Where they are in a row."""
 NODE_RAN = -1
 """In the place of a saying: the row tells of a node that a backward ran. The step of the backward, the place of its span, the mark and
-the name of the node, the shape of the gradient it received, and whether it has been freed."""
+the name of the node, the shape of the gradient it received, its numbers or None, and whether it has been freed."""
 
 
 class Rows:
@@ -70,14 +72,17 @@ class Rows:
             effects += [Effect(f"tensors.t{mark}.alive", False) for mark in deaths[0]]
             effects += [Effect(f"storages.S{mark}.alive", False) for mark in deaths[1]]
         operands = tuple(o if slot is None else Operand(saying.label(slot, row), o.text, o.name) for slot, o in saying.operands)
+        if row[12]:
+            operands = _with_numbers(operands, saying.plain, row[12])
+        writes = tuple(saying.label(slot, row) for slot in saying.writes)
         span, scope = self.spans[row[1]], self.scopes[row[2]]
-        return Event(step, "call", saying.op, span, scope, None, operands, results, (), tuple(effects), "agreed")
-
+        return Event(step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), "agreed")
 
     def _node_event(self, row: Any, step: int) -> Event:
-        _, parent, place, mark, name, shape, freed = row
+        _, parent, place, mark, name, shape, gradient, freed = row
         path = f"nodes.n{mark}"
-        effects = [Effect(f"{path}.ran", step, "modelled"), Effect(f"{path}.gradient", None, "modelled")]
+        received = None if gradient is None else gradient.cells()
+        effects = [Effect(f"{path}.ran", step, "modelled"), Effect(f"{path}.gradient", received, "modelled")]
         effects.append(Effect(f"{path}.gradient_shape", list(shape), "modelled"))
         if freed:
             effects.append(Effect(f"{path}.freed", True, "modelled"))
