@@ -155,6 +155,11 @@ is_gone: Callable[[int], bool] = torch.UntypedStorage._expired
 let_go: Callable[[int], None] = torch.UntypedStorage._free_weak_ref
 
 
+def bytes_in(memory: torch.UntypedStorage, count: int) -> bytes:
+    """The first bytes of a piece of memory, which must have so many. No operation of torch's reads them: see :func:`flat_values`."""
+    return ctypes.string_at(memory.data_ptr(), count) if count else b""
+
+
 def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
     """Copy the whole storage of ``tensor``, flat, as a NumPy array of its dtype (bfloat16 as float32).
 

@@ -2,8 +2,8 @@
 
 A recipe is derived from what the engine itself did with a call: which nodes it made, what they saved, what memory the results lie
 on. Following it makes the same things for other operands of the same kind (:class:`Form`) without working out again why. Only
-calls that make new tensors or windows have recipes; what they change besides, they must not change: no memory, no history, no
-counter. Numbers have no part in it: recipes belong to an engine that follows none (``value_limit`` below zero).
+calls that make new tensors or windows can be followed; what they change besides, they must not change: no memory, no history, no
+counter. Numbers have no part in it: an engine that follows them does each call itself, and a recipe only says what came of it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Forms:
     def of(self, x: ShadowTensor) -> Form | None:
         """The form of ``x``; None where an operation's course may depend on more than that."""
         storage, view = x.storage, x.view
-        if x.inference or x.counter is None or storage.data is not None or storage.shared:
+        if x.inference or x.counter is None or storage.shared:
             return None
         if view is None:
             family: Any = None
@@ -55,7 +55,8 @@ class Forms:
         else:
             family = (view.creation, view.base.requires_grad, view.base.is_leaf)
         key = (
-            x.shape, x.stride, x.offset, x.dtype, x.device, x.flag, x.node is None, x.number, x.kind, storage.size, storage.dtype, family
+            x.shape, x.stride, x.offset, x.dtype, x.device, x.flag, x.node is None, x.number, x.kind, storage.size, storage.dtype,
+            storage.data is None, family,
         )  # fmt: skip
         form = self._known.get(key)
         if form is None:
@@ -100,7 +101,7 @@ class Window:
 
     def __init__(self, x: ShadowTensor, parts: Parts) -> None:
         operands = parts.operands
-        if x.inference or x.counter is None or x.storage.data is not None or x.storage.shared:
+        if x.inference or x.counter is None or x.storage.shared:
             raise Underivable
         self.shape: Shape = x.shape
         self.stride: Shape = x.stride
@@ -207,11 +208,12 @@ class Recipe:
     """How to do a call again. ``results`` are windows, or the place of an operand that was handed back.
 
     ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the
-    tensors that remain inside the graph; ``insides`` are those of the first call. ``is_timeless``: it holds nothing of the engine that
-    it was derived from, so that it will do for others.
+    tensors that remain inside the graph; ``insides`` are those of the first call. It is None where there are numbers, and where memory
+    is written (``writes``: of the first operand, which is handed back). ``is_timeless``: it holds nothing of the engine that it was
+    derived from, so that it will do for others.
     """
 
-    __slots__ = ("follow", "insides", "is_timeless", "nodes", "results")
+    __slots__ = ("follow", "insides", "is_timeless", "nodes", "results", "writes")
 
     def __init__(self, applied: Applied, operands: Sequence[ShadowTensor]) -> None:
         """Derive the recipe of what was ``applied`` to ``operands``; the results must not have been marked yet.
@@ -219,7 +221,7 @@ class Recipe:
         Raises:
             Underivable: there is none.
         """
-        if applied.writes or applied.stale or applied.ran or applied.harms:
+        if applied.stale or applied.ran or applied.harms or (applied.writes and not _is_plain_write(applied, operands)):
             raise Underivable
         results = applied.result if isinstance(applied.result, (tuple, list)) else (applied.result,)
         made = [node for node in applied.nodes if node.leaf is None]
@@ -231,11 +233,13 @@ class Recipe:
         parts = Parts(operands, made)
         names = [parts.name(x) for x in results]
         self.nodes = tuple(Made(node, parts) for node in made)
-        self.is_timeless = all(_is_timeless(node.vjp) for node in made)
+        self.writes = bool(applied.writes)
+        has_numbers = results[0].graph.follows_values
+        self.is_timeless = self.writes or has_numbers or all(_is_timeless(node.vjp) for node in made)
         windows = {name: window for name, _, window in parts.tensors}
         self.results = [windows[name] if name in windows else int(name[2:-1]) for name in names]
         self.insides = [x for name, x, _ in parts.tensors if name not in names]
-        self.follow = self._compiled(parts, names)
+        self.follow: Follow | None = None if has_numbers or self.writes else self._compiled(parts, names)
 
     def _compiled(self, parts: Parts, results: list[str]) -> Follow:
         """The recipe as one straight function: it is followed at every call, and a loop over its parts takes longer than the parts."""
@@ -272,6 +276,19 @@ class Recipe:
         exec("def follow(graph, o):\n" + "".join(f"    {line}\n" for line in lines), constants)  # noqa: S102 - our own text
         follow: Follow = constants["follow"]
         return follow
+
+
+def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
+    """Whether a call wrote its first operand, which is no view, and nothing else came of it."""
+    target = operands[0] if operands else None
+    return (
+        target is not None
+        and applied.result is target
+        and applied.writes == (target.storage,)
+        and not applied.nodes
+        and target.view is None
+        and all(x is target or x.storage is not target.storage for x in operands)
+    )
 
 
 def _is_timeless(value: Any) -> bool:

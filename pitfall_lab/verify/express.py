@@ -1,9 +1,11 @@
-"""The express lane: calls of a kind that was met before, in metadata mode.
+"""The express lane: calls of a kind that was met before.
 
 The first call of a kind takes the full lane: the shadow's entry runs, everything is compared with torch, and a whole event is written.
 If both engines agreed and nothing out of the ordinary happened, a :class:`Plan` is derived from it. The next call of that kind follows the
 plan: the shadow does *by recipe* what its entry did, before torch runs; then torch's result is compared with it: shape, strides,
 offset, type, requires_grad, version, node, and whether its memory is new or whose it is; and the event is a row.
+Where numbers are followed, and where memory is written, the entry itself runs, what it did must be what the plan says (:class:`Done`),
+and the numbers of operands, before, and results, afterwards, are compared as well.
 Whatever differs goes to the full comparison, and everything out of the ordinary does not come here at all.
 """
 
@@ -14,16 +16,20 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.recorder import Call, Place
-from pitfall_lab.shadow import Applied, Node, ShadowTensor
+from pitfall_lab.shadow import Applied, Device, DType, Node, ShadowError, ShadowTensor, Storage, Unmodelled
+from pitfall_lab.shadow.dtypes import FLOAT32
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.recipes import Form, Forms, Recipe, Underivable, Window
 from pitfall_lab.trace import Effect, Operand
 from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.cells import Look
 from pitfall_lab.verify.meeting import SEARCHES
+from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.naming import Naming
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
 from pitfall_lab.verify.rows import Births, Labels, Rows, Saying, Unsayable
@@ -71,9 +77,14 @@ class Plan:
     numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many
     tensors, storages, counters and nodes get labels; ``marks`` finds the numbers that a row needs of the operands.
     ``simple`` is the result of a plan that makes one tensor with memory of its own and at most one node.
+    ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
+    graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells.
     """
 
-    __slots__ = ("follow", "insides", "leaves", "links", "made", "marks", "nodes", "number", "op", "results", "saying", "simple")
+    __slots__ = (
+        "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "marks", "nodes", "number", "op", "results", "saying",
+        "simple",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - its parts
         self, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: Any, leaves: Any, made: Any
@@ -83,6 +94,9 @@ class Plan:
         self.marks = marks_of(saying.roles)
         self.results = results
         self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
+        self.kinds = tuple((node.name, len(node.saved), len(node.edges)) for node in recipe.nodes)
+        self.inside_at: list[tuple[int, int]] = []
+        self.looks = saying.looks
         first = results[0]
         new = isinstance(first, Expected) and first.storage == first.counter == 1
         alone = new and len(results) == 1 and len(nodes) <= 1 and not recipe.insides
@@ -97,6 +111,7 @@ class Plan:
         plan.number, plan.op, plan.saying, plan.follow = -1, saying.op, saying, _clear  # type: ignore[assignment]
         plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
         plan.marks, plan.simple = marks_of(()), None
+        plan.kinds, plan.inside_at, plan.looks = (), [], ()
         return plan
 
     def among(self, rows: Rows) -> Plan:
@@ -112,14 +127,38 @@ def _clear(_: Any, operands: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], 
     return (), (), ()
 
 
+class Done(NamedTuple):
+    """What the shadow did when it did a call itself: ``applied``, or the error it ``predicted``.
+
+    ``plain`` are the plain numbers among the arguments, ``before`` what lay in the memory that the call writes.
+    """
+
+    applied: Applied | None
+    predicted: ShadowError | None
+    plain: tuple[float, ...]
+    before: Look | None
+
+
 class Shared:
-    """What the recordings of one process share, because it is about kinds of calls only: the forms of tensors, and plans."""
+    """What the recordings of one process share, because it is about kinds of calls only: the forms of tensors, and plans.
+
+    Recordings that follow the numbers of tensors up to another size have others.
+    """
 
     def __init__(self) -> None:
         self.forms = Forms()
         self.plans: dict[Any, Plan] = {}
         self.functions: set[Any] = {SET_GRAD}
         """The functions that there may be plans for."""
+
+    @classmethod
+    def among(cls, limit: int) -> Shared:
+        """What recordings share that follow the numbers of so many elements."""
+        if limit < 0:
+            return SHARED
+        if limit not in _SHARED and len(_SHARED) >= MOST_LIMITS:
+            _SHARED.clear()
+        return _SHARED.setdefault(limit, cls())
 
     def add(self, key: Any, plan: Plan) -> None:
         """Keep a plan."""
@@ -133,6 +172,15 @@ class Shared:
 
 
 SHARED = Shared()
+"""Of the recordings without numbers."""
+_SHARED: dict[int, Shared] = {}
+MOST_LIMITS = 4
+
+
+def forget_plans() -> None:
+    """Begin anew, as in a process that has recorded nothing yet."""
+    _SHARED.clear()
+    SHARED.plans.clear()
 
 
 _ROLES = {
@@ -148,27 +196,32 @@ def marks_of(roles: tuple[tuple[int, str], ...]) -> Callable[[list[TensorRecord]
     return found
 
 
-Ahead = tuple[Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ...], Place, Any, Any, tuple[ShadowTensor, ...]]
+Ahead = tuple[Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ...], Place, Any, Any, tuple[Any, ...], Done | None]
 """A call that the shadow has done and torch has not: its plan, its operands, what was made, and the call. It lives as long as the call."""
 
 
 class Express:
     """Decides which calls take the lane, and takes them through it."""
 
-    def __init__(self, world: World, naming: Naming, adoption: Adoption, long_way: Any) -> None:
+    def __init__(self, world: World, naming: Naming, adoption: Adoption, memory: Memory, long_way: Any) -> None:
         self._is_free, self._may_meet, self._long_way, self._adoption = long_way.is_free, long_way.may_meet, long_way, adoption
         self._world, self._records, self._writer, self._naming = world, world.records, world.writer, naming
         self._graph, self._by_id = world.engine.graph, world.records.by_id
+        self._follows_values = world.limit >= 0
+        self._memory = memory
         self._plans: dict[Any, Plan | None] = {}
-        SHARED.tidy()
-        self._forms = SHARED.forms
+        self._shared = shared = Shared.among(world.limit)
+        shared.tidy()
+        self._forms = shared.forms
         self._scopes: dict[tuple[str, ...], int] = {}
         self._used = 0
         self._key: Any = None
         self._operands: list[TensorRecord] = []
         self._births = Births(0, 0, 0, 0)
         self._candidate: Recipe | None = None
-        self.functions = SHARED.functions
+        self._open: list[float] = []
+        self._plain: list[float] = []
+        self.functions = shared.functions
         self.met: dict[int, list[Effect]] = {}
         """The tensors that the lane has met for the first time, by their id, on behalf of the call that is about to run."""
         self._clearings: dict[bool, Plan] = {}
@@ -181,25 +234,105 @@ class Express:
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:
         """Let the shadow do the call by its plan; None if it has none."""
-        key: list[Any] = [func, self.grad]
         operands: list[TensorRecord] = []
-        frame = place[2]
-        if not self._gather(args, key, operands, frame) or (kwargs and not self._gather_named(kwargs, key, operands, frame)):
+        whole = self._kind_of(func, args, kwargs, operands, place[2])
+        if whole is None:
             return None
-        whole = tuple(key)
         plan = self._plans.get(whole)
         if plan is None:
             plan = self._plan_of_others(whole, func, operands, place)
         if plan is None or not self._is_usual() or not self._is_free():
             return None
+        if plan.follow is None:
+            return self._done(plan, operands, place, args, kwargs)
         results, nodes, insides = plan.follow(self._graph, [record.shadow for record in operands])  # type: ignore[misc]
         if insides:
-            return plan, operands, results, nodes, place, args, kwargs, insides
-        return plan, operands, results, nodes, place, args, kwargs, ()
+            return plan, operands, results, nodes, place, args, kwargs, insides, None
+        return plan, operands, results, nodes, place, args, kwargs, (), None
+
+    def _kind_of(self, func: Any, args: Any, kwargs: Any, operands: list[TensorRecord], frame: FrameType | None) -> Any:
+        """What calls have in common that follow one plan; finds the operands. None if the call cannot have one."""
+        key: list[Any] = [func, self.grad]
+        self._plain = plain = []
+        if not self._gather(args, key, operands, frame, plain) or (
+            kwargs and not self._gather_named(kwargs, key, operands, frame, plain)
+        ):
+            return None
+        if plain and not self._is_open(operands):
+            key += [value or repr(value) for value in plain]  # 0.0 equals -0.0
+            self._plain = []
+        return tuple(key)
+
+    def _is_open(self, operands: list[TensorRecord]) -> bool:
+        """Whether another call of the kind may have other plain numbers: where the shadow does the call itself, and no node is made."""
+        return self._follows_values and bool(operands) and not (self.grad and any(o.form.requires_grad for o in operands))
+
+    def _done(self, plan: Plan, operands: list[TensorRecord], place: Place, args: Any, kwargs: Any) -> Ahead | None:
+        """Let the shadow do the call itself; None if it cannot this time."""
+        engine, before = self._world.engine, None
+        engine.packs, engine.default_float = False, FLOAT32
+        if plan.saying.writes:
+            data = operands[0].shadow.storage.data  # type: ignore[union-attr]
+            before = None if data is None else Look(data)
+        try:
+            given = [self._shadow_of(value) for value in args]
+            named = {name: self._shadow_of(value) for name, value in kwargs.items()} if kwargs else None
+            applied = engine.call(plan.op, given, named)
+        except Unmodelled:
+            return None
+        except ShadowError as predicted:
+            done = Done(None, predicted.with_traceback(None), (), None)
+            return plan, operands, (), (), place, args, kwargs, (), done
+        result = applied.result
+        results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        nodes = tuple([node for node in applied.nodes if node.leaf is None])
+        return plan, operands, results, nodes, place, args, kwargs, (), Done(applied, None, tuple(self._plain), before)
+
+    def _shadow_of(self, value: Any) -> Any:
+        """An argument as the shadow takes it."""
+        kind = type(value)
+        if kind in _TENSORS:
+            return self._by_id[id(value)].shadow
+        if kind is float or kind is int or kind is bool or value is None:
+            return value
+        return values.convert(value, lambda real: self._by_id[id(real)].shadow, DType, Device)
+
+    def _conforms(self, ahead: Ahead) -> bool:
+        """Whether what the shadow did is what the plan says."""
+        plan, operands, shadows, nodes, _, _, _, _, done = ahead
+        applied = done.applied  # type: ignore[union-attr]
+        if applied is None or applied.stale or applied.ran or len(shadows) != len(plan.results) or len(nodes) != len(plan.kinds):
+            return False
+        if len(applied.nodes) - len(nodes) != len(plan.leaves) or len(applied.writes) != len(plan.saying.writes):
+            return False
+        if applied.writes and applied.writes[0] is not operands[0].shadow.storage:  # type: ignore[union-attr]
+            return False
+        for node, kind in zip(nodes, plan.kinds, strict=True):
+            if (node.name, len(node.saved), len(node.next)) != kind:
+                return False
+        return all(self._is_like(x, expected, operands, nodes) for x, expected in zip(shadows, plan.results, strict=True))
+
+    def _is_like(self, x: ShadowTensor, expected: Expected | int, operands: list[TensorRecord], nodes: tuple[Node, ...]) -> bool:
+        if type(expected) is int:
+            return x is operands[expected].shadow
+        window: Window = expected.window  # type: ignore[union-attr]
+        counter = x.counter
+        if not isinstance(x, ShadowTensor) or counter is None or x.mark or x.output_nr != window.output_nr:
+            return False
+        if window.on is None:
+            same_memory = not x.storage.mark
+        else:
+            same_memory = x.storage is operands[window.on].shadow.storage  # type: ignore[union-attr]
+        if window.counts_with is None:
+            same_counter = not counter.mark and counter.version == window.version
+        else:
+            same_counter = counter is operands[window.counts_with].shadow.counter  # type: ignore[union-attr]
+        node = None if window.node is None else nodes[window.node]
+        return same_memory and same_counter and x.node is node and self._forms.of(x) is expected.form  # type: ignore[union-attr]
 
     def _plan_of_others(self, key: Any, func: Any, operands: list[TensorRecord], place: Place) -> Plan | None:
         """A plan that was made in an earlier recording; or one for ``x.grad = None`` where library code does it."""
-        known = SHARED.plans.get(key)
+        known = self._shared.plans.get(key)
         if known is not None:
             mine = self._plans[key] = known.among(self._writer.rows)
             return mine
@@ -210,7 +343,9 @@ class Express:
 
     def after(self, ahead: Ahead, result: Any) -> None:
         """Compare with torch and write the row; where something differs, the full lane takes over."""
-        if not (self._agrees(ahead, result) if ahead[0].simple is None else self._is_as_expected(ahead, result)):
+        if (ahead[8] is not None and not self._conforms(ahead)) or not (
+            self._agrees(ahead, result) if ahead[0].simple is None else self._is_as_expected(ahead, result)
+        ):
             self._long_way.after(self._as_call(ahead), result)
 
     def failed(self, ahead: Ahead, error: BaseException) -> None:
@@ -219,9 +354,11 @@ class Express:
 
     def _agrees(self, ahead: Ahead, result: Any) -> bool:
         """Compare with torch and write the row. False, with nothing noted, if something differs."""
-        plan, operands, shadows, nodes, place, _, _, insides = ahead
+        plan, operands, shadows, nodes, place, _, _, insides, done = ahead
         if not plan.results:
             return self._is_cleared(ahead)
+        if done is not None:
+            insides = tuple(nodes[node].saved[place] for node, place in plan.inside_at)
         if plan.leaves:
             self._graph.created.clear()
         reals = (result,) if type(result) in _TENSORS else result
@@ -229,6 +366,10 @@ class Express:
             return False
         impls = self._compare_all(reals, plan.results, operands)
         if impls is None:
+            return False
+        if done is not None and not self._has_numbers(reals, shadows, plan, operands):
+            for impl in impls:
+                facts.let_go(impl)
             return False
         records = self._records
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
@@ -249,12 +390,19 @@ class Express:
         records.storage_count += made[1]
         records.counter_count += made[2]
         records.node_count += made[3]
-        self._write(plan, place, births, marks, entered[0] if len(entered) == 1 else None, step)
+        if self._follows_values:
+            self._fill(reals, shadows, plan)
+        numbers = None
+        if plan.saying.writes:
+            numbers = self._note_write(operands[0], done, step)
+        elif plan.looks:
+            numbers = self._looks(plan, shadows)
+        self._write(plan, place, births, marks, entered[0] if len(entered) == 1 else None, step, numbers, done)
         return True
 
     def _is_as_expected(self, ahead: Ahead, real: Any) -> bool:
         """The same for the plans that most calls have: one tensor with memory of its own and at most one node."""
-        plan, operands, (shadow,), nodes, place, _, _, _ = ahead
+        plan, operands, (shadow,), nodes, place, _, _, _, done = ahead
         expected: Any = plan.simple
         if (
             type(real) is not torch.Tensor
@@ -273,8 +421,11 @@ class Express:
         elif node.name() != expected.node:
             return False
         records = self._records
-        impl = real.untyped_storage()._weak_ref()
-        if impl in records.by_impl:
+        memory = real.untyped_storage()
+        impl = memory._weak_ref()
+        if impl in records.by_impl or (
+            done is not None and not self._same_numbers(memory, shadow.storage, plan, operands)
+        ):
             facts.let_go(impl)
             return False
         step = len(self._writer.events)
@@ -297,8 +448,88 @@ class Express:
         records.add_new_storage(storage, impl)
         record = records.enter_as(mark, real, shadow, "tensor", step, storage)
         record.form, record.epoch = expected.form, self.epoch
-        self._write(plan, place, births, marks, record, step)
+        numbers = None
+        if done is not None:
+            if shadow.storage.data is None:
+                self._memory.fill(storage, real)
+            if plan.looks:
+                numbers = Look(shadow.storage.data),
+        self._write(plan, place, births, marks, record, step, numbers, done)
         return True
+
+    # ------------------------------------------------------------------ numbers
+
+    def _holds(self, real: Any, place: StorageRecord, data: np.ndarray) -> bool:
+        """Whether the memory of a tensor is where it was, and holds what it held after the last event."""
+        memory = real.untyped_storage()
+        return (
+            memory._cdata == place.impls[0]
+            and memory.nbytes() >= data.nbytes
+            and facts.bytes_in(memory, data.nbytes) == data.tobytes()
+        )
+
+    def _same_numbers(self, memory: Any, storage: Storage, plan: Plan, operands: list[TensorRecord]) -> bool:
+        """Compare numbers and go on with torch's. What the shadow does not know it will be told."""
+        data = storage.data
+        if data is None:
+            return True
+        if memory.nbytes() < data.nbytes:
+            return False
+        found = facts.bytes_in(memory, data.nbytes)
+        if found == data.tobytes():
+            return True
+        observed = np.frombuffer(found, data.dtype)
+        self._memory.remember(operands)
+        if not self._memory.is_close(observed, data, storage.dtype):
+            return False
+        data[...] = observed
+        return True
+
+    def _has_numbers(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan, operands: list[TensorRecord]) -> bool:
+        """Compare the numbers in new memory, or in the memory that the call has written, and the version of that."""
+        if plan.saying.writes:
+            real, shadow = reals[0], shadows[0]
+            memory = real.untyped_storage()
+            return (
+                real._version == shadow.counter.version  # type: ignore[union-attr]
+                and real.shape == shadow.shape
+                and real.requires_grad is shadow.requires_grad
+                and memory._cdata == operands[0].storage.impls[0]  # type: ignore[union-attr]
+                and self._same_numbers(memory, shadow.storage, plan, operands)
+            )
+        for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
+            if type(expected) is not int and expected.storage:  # type: ignore[union-attr]
+                if not self._same_numbers(real.untyped_storage(), shadow.storage, plan, operands):
+                    return False
+        return True
+
+    def _fill(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan) -> None:
+        """Give the shadow numbers that it could not compute."""
+        for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
+            if shadow.storage.data is None and (plan.saying.writes or (type(expected) is not int and expected.storage)):  # type: ignore[union-attr]
+                self._memory.fill(self._records.storages[shadow.storage.mark], real)
+
+    @staticmethod
+    def _looks(plan: Plan, shadows: tuple[ShadowTensor, ...]) -> tuple[Look, ...]:
+        by_number = {expected.storage: x for x, expected in zip(shadows, plan.results, strict=True) if type(expected) is not int}  # type: ignore[union-attr]
+        return tuple([Look(by_number[number].storage.data) for number in plan.looks])  # type: ignore[arg-type]
+
+    def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
+        """Note what the full lane notes of a write; returns the numbers from before it and from after it."""
+        shadow, place = record.shadow, record.storage
+        assert shadow is not None
+        assert place is not None
+        assert shadow.counter is not None
+        after = None if shadow.storage.data is None else Look(shadow.storage.data)
+        version = shadow.counter.version
+        self._writer.wrote(place.mark, shadow.counter.mark, version, after)
+        self._world.bumps.setdefault(f"C{shadow.counter.mark}", []).append((step, version))
+        self._world.writes.setdefault(place.label, []).append(step)
+        if len(place.members) > 1:
+            self.epoch += 1  # views of it have another history now
+        return None if done is None else done.before, after
+
+    # ------------------------------------------------------------------ the row
 
     def _clearing(self, record: TensorRecord) -> Plan | None:
         """The plan for ``x.grad = None``: one for tensors whose gradient the trace knows, one for the others."""
@@ -314,7 +545,7 @@ class Express:
 
     def _is_cleared(self, ahead: Ahead) -> bool:
         """The same for ``x.grad = None``."""
-        plan, operands, _, _, place, _, _, _ = ahead
+        plan, operands, _, _, place, *_ = ahead
         record, = operands
         real: Any = record()
         if facts.grad_of(real) is not None:
@@ -327,8 +558,9 @@ class Express:
         return True
 
     def _write(  # noqa: PLR0917 - the same
-        self, plan: Plan, place: Place, births: tuple[int, int, int, int], marks: Any, result: TensorRecord | None, step: int
-    ) -> None:
+        self, plan: Plan, place: Place, births: tuple[int, int, int, int], marks: Any, result: TensorRecord | None, step: int,
+        numbers: Any = None, done: Done | None = None,
+    ) -> None:  # fmt: skip
         """Write the row. ``result`` is the one that may get a name."""
         records, writer, naming = self._records, self._writer, self._naming
         caller, site, frame, scope = place
@@ -355,7 +587,8 @@ class Express:
         if self.met:
             met = tuple([effect for effects in self.met.values() for effect in effects])
             self.met.clear()
-        writer.events.append((plan.number, site.number, around, t, storages, counters, nodes, marks, names, deaths, met))
+        plain = None if done is None else done.plain
+        writer.events.append((plan.number, site.number, around, t, storages, counters, nodes, marks, names, deaths, met, numbers, plain))
 
     def _scope_number(self, scope: tuple[str, ...]) -> int:
         known = self._scopes.get(scope)
@@ -366,7 +599,8 @@ class Express:
 
     def _as_call(self, ahead: Ahead) -> Call:
         """The call as the full lane knows it, with what the shadow did: for what turned out otherwise, and for what failed."""
-        plan, _, shadows, nodes, (caller, site, frame, scope), args, kwargs, _ = ahead
+        plan, _, shadows, nodes, (caller, site, frame, scope), args, kwargs, _, done = ahead
+        self._key = None
         call = Call(
             plan.op, None, args, kwargs, site.span, scope, frame, self.grad, self.inference, composite=False, direct=caller is site
         )
@@ -375,15 +609,22 @@ class Express:
         result = shadows[0] if len(shadows) == 1 else shadows
         met = [effect for effects in self.met.values() for effect in effects]
         self.met.clear()
-        call.memory.update(step=step, effects=met, parent=None, reason="", applied=Applied(result, nodes))
+        call.memory.update(step=step, effects=met, parent=None, reason="")
+        if done is None:
+            call.memory["applied"] = Applied(result, nodes)
+        elif done.applied is not None:
+            call.memory["applied"] = done.applied
+        else:
+            call.memory["predicted"] = done.predicted
         return call
 
     def _gather(  # noqa: C901, PLR0912 - runs before every call
-        self, args: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None
+        self, args: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float] | None = None
     ) -> bool:
         """Make the key of a call's kind and find its operands. False if it cannot have a plan.
 
-        With the learner's ``frame``, operands that are seen for the first time are taken over.
+        With the learner's ``frame``, operands that are seen for the first time are taken over. ``plain`` collects the plain numbers that
+        are arguments themselves.
         """
         add = key.append
         for value in args:
@@ -401,6 +642,9 @@ class Express:
                 shadow: Any = record.shadow
                 if shadow.counter.version != value._version or form.requires_grad is not value.requires_grad:
                     return False
+                data = shadow.storage.data
+                if data is not None and not self._holds(value, record.storage, data):  # type: ignore[arg-type]
+                    return False
                 add(form)
                 if form.is_flagged:
                     # Whether the leaf has its AccumulateGrad already, or the call makes it.
@@ -412,7 +656,10 @@ class Express:
                 operands.append(record)
             elif kind is float:
                 add(kind)
-                add(value or repr(value))  # 0.0 equals -0.0
+                if plain is None:
+                    add(value or repr(value))  # 0.0 equals -0.0
+                else:
+                    plain.append(value)
             elif kind in _PLAIN:
                 add(kind)
                 add(value)
@@ -429,9 +676,11 @@ class Express:
                 return False
         return True
 
-    def _gather_named(self, kwargs: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None) -> bool:
+    def _gather_named(  # noqa: PLR0917 - as above
+        self, kwargs: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float]
+    ) -> bool:
         key += kwargs
-        return self._gather(kwargs.values(), key, operands, frame)
+        return self._gather(kwargs.values(), key, operands, frame, plain)
 
     def _adopted(self, real: Any, frame: FrameType) -> TensorRecord | None:
         """Meet a tensor on behalf of the call that is about to run, if nothing else has to be told before."""
@@ -447,6 +696,9 @@ class Express:
         record.epoch = self.epoch
         unnamed = record.kind == "parameter" and not record.names and record.searches < SEARCHES
         usable = record.shadow is not None and record.storage is not None and not unnamed and record() is not None
+        if usable and record.shadow.storage.data is not None:  # type: ignore[union-attr]
+            # bfloat16 is followed in numbers of another width
+            usable = record.shadow.storage.data.itemsize == record.storage.itemsize and len(record.storage.impls) == 1  # type: ignore[union-attr]
         record.form = form = self._forms.of(record.shadow) if usable else None  # type: ignore[arg-type]
         return form
 
@@ -562,22 +814,21 @@ class Express:
         """The full lane is about to take a call: see whether a plan may come of it. Must come before the shadow does the call."""
         self._key, self._candidate = None, None
         entry = ENTRIES.get(call.name)
-        if entry is None or entry.kind not in ("pure", "view") or not self._is_usual():
+        if entry is None or entry.kind not in ("pure", "view", "inplace") or not self._is_usual():
             return
         func = call.func
-        key: list[Any] = [func, self.grad]
         operands: list[TensorRecord] = []
         self.functions.add(func)
-        if not self._gather(call.args, key, operands, None) or not self._gather_named(call.kwargs, key, operands, None):
+        whole = self._kind_of(func, call.args, call.kwargs, operands, None)
+        if whole is None:
             return
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
-        whole = tuple(key)
         if whole not in self._plans:
             self._plans[whole] = None
             if len(self._plans) > PATIENCE and self._used < len(self._plans):
                 return
-        self._key, self._operands = whole, operands
+        self._key, self._operands, self._open = whole, operands, self._plain
 
     def modelled(self, applied: Applied | None) -> None:
         """The shadow has done the call that is being studied (or could not); its results have no labels yet."""
@@ -585,6 +836,9 @@ class Express:
             return
         if applied is None:
             self._key = None
+            return
+        if self._follows_values and any(saved.drawn for node in applied.nodes for saved in node.saved):
+            self._key = None  # torch's numbers have to be fetched from its node
             return
         records = self._records
         self._births = Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)
@@ -607,10 +861,15 @@ class Express:
                 olds.setdefault(label, (place, letter))
         try:
             results = [record.label for real in reals if (record := records.find(real)) is not None]
-            saying = Saying(call.name, effects, operands, results, Labels(births, after, olds))
+            written = None
+            if recipe.writes:
+                target = self._operands[0]
+                written = target.storage.label, f"C{target.shadow.counter.mark}"  # type: ignore[union-attr]
+            saying = Saying(call.name, effects, operands, results, Labels(births, after, olds), written, self._open)
             plan = self._plan(recipe, saying, applied, reals, births, after)
-            if recipe.is_timeless and self._forms is SHARED.forms and len(SHARED.plans) <= MOST_SHARED:
-                SHARED.add(key, plan)
+            shared = self._shared
+            if recipe.is_timeless and self._forms is shared.forms and len(shared.plans) <= MOST_SHARED:
+                shared.add(key, plan)
             self._plans[key] = plan.among(self._writer.rows)
         except (Unsayable, Underivable):
             pass
@@ -668,8 +927,22 @@ class Express:
             raise Underivable
         plan = Plan(recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), made)
         plan.insides = [max(x.counter.mark - births.C, 0) for x in recipe.insides]  # type: ignore[union-attr]
+        if plan.follow is None:
+            plan.inside_at = [_keeper(x, own) for x in recipe.insides]
+            new = {x.storage for x in expected if type(x) is not int}  # type: ignore[union-attr]
+            if not new.issuperset(plan.looks):
+                raise Underivable
         recipe.insides = []
         return plan
+
+
+def _keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
+    """Which node keeps a tensor that remains inside the graph, and as its how manieth saved one."""
+    for place, node in enumerate(nodes):
+        for number, saved in enumerate(node.saved):
+            if saved.counter is x.counter and not saved.own:
+                return place, number
+    raise Underivable
 
 
 def _links(recipe: Recipe) -> tuple[tuple[int, int, int], ...]:

@@ -73,11 +73,14 @@ class Lockstep:
         self._inside: list[Listening] = []
         self._parents: list[int] = []
         self._pending: list[Effect] = []
-        self.lane = Express(world, self._naming, adoption, self) if value_limit < 0 else None
+        self.lane: Express | None = Express(world, self._naming, adoption, self._memory, self)
 
     def is_free(self) -> bool:
         """Whether nothing waits to be told with the next call, and the trace has room for one."""
-        return not self._parents and not self._pending and not self._writer.full
+        if self._parents or self._pending or self._writer.full:
+            return False
+        # NumPy code may have written memory that it shares: that is looked for before each call.
+        return self._world.limit < 0 or (not self._records.shared and self._memory.is_silent)
 
     def may_meet(self) -> bool:
         """Whether nothing is to be told, or looked for, before the operands of the next call are met."""

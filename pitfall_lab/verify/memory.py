@@ -48,11 +48,20 @@ class Memory:
             return True
         if identical(observed, modelled):
             return True
-        same = equal(observed, modelled, storage.dtype) or equal(observed, modelled, storage.dtype, scale=self._operand_scale())
+        same = self.is_close(observed, modelled, storage.dtype)
         if not same:
             self._writer.disagree(step, f"storages.{storage.label}.cells", cells(observed), cells(modelled))
         modelled[...] = observed
         return same
+
+    def is_close(self, observed: np.ndarray, modelled: np.ndarray, dtype: str) -> bool:
+        """Whether the numbers of both engines are the same up to rounding."""
+        return equal(observed, modelled, dtype) or equal(observed, modelled, dtype, scale=self._operand_scale())
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no write waits to be told with the next event."""
+        return not self._silently
 
     def _operand_scale(self) -> float:
         """The largest number that went into this call: where large numbers cancel, the rounding of the operands is what remains."""

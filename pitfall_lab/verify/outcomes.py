@@ -10,7 +10,7 @@ import numpy as np
 
 from pitfall_lab.shadow import Node, ShadowError
 from pitfall_lab.trace import CELL_LIMIT, Effect, Event, Failure, Harm, Span, StaleRead
-from pitfall_lab.verify.cells import cells
+from pitfall_lab.verify.cells import Look, cells
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.rows import NODE_RAN
 from pitfall_lab.verify.world import World
@@ -21,7 +21,7 @@ class Outcomes:
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer, self._writes = world.records, world.writer, world.writes
-        self._describe, self._follows_values = describe, world.limit >= 0
+        self._describe = describe
 
     def failure(self, error: BaseException, message: str, predicted: ShadowError | None, step: int, span: Span | None) -> Failure:
         """A typed failure: torch's error, with the facts that the shadow knows when it ``predicted`` it."""
@@ -36,27 +36,12 @@ class Outcomes:
 
     def nodes_ran(self, parent: int, span: Span | None, ran: Iterable[Any]) -> None:
         """Give each node that a backward ran an event of its own."""
-        if not self._follows_values:
-            place = self._writer.rows.place(span)
-            events = self._writer.events
-            for node, _, shape in ran:
-                if node.mark:
-                    events.append((NODE_RAN, parent, place, node.mark, node.name, shape, node.freed and node.leaf is None))
-            return
-        for run in ran:
-            label = self._records.node_label(run.node)
-            if label is None:
-                continue
-            step = self._writer.reserve()
-            path = f"nodes.{label}"
-            effects = [
-                Effect(f"{path}.ran", step, "modelled"),
-                Effect(f"{path}.gradient", cells(_array(run.gradient)), "modelled"),
-                Effect(f"{path}.gradient_shape", list(run.shape), "modelled"),
-            ]
-            if run.node.freed and run.node.leaf is None:
-                effects.append(Effect(f"{path}.freed", True, "modelled"))
-            self._writer.put(Event(step, "node", run.node.name, span, parent=parent, effects=tuple(effects), by="modelled"))
+        place = self._writer.rows.place(span)
+        events = self._writer.events
+        for node, gradient, shape in ran:
+            if node.mark:
+                look = None if gradient is None else Look(np.asarray(gradient).reshape(-1))
+                events.append((NODE_RAN, parent, place, node.mark, node.name, shape, look, node.freed and node.leaf is None))
 
     def node_failed(self, parent: int, span: Span | None, node: Node, failure: Failure) -> None:
         """Give the node at which a backward stopped its event."""
@@ -96,6 +81,3 @@ def is_same_error(predicted: ShadowError | None, error: BaseException, message: 
 def _without_hint(message: str) -> str:
     return message.split(" Hint:", maxsplit=1)[0].strip()
 
-
-def _array(value: Any) -> np.ndarray | None:
-    return None if value is None else np.asarray(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from pitfall_lab.observe.values import text
 from pitfall_lab.trace import Effect, Event, Operand, Span
 from pitfall_lab.verify.cells import Look
 
@@ -58,7 +59,7 @@ class Rows:
         if row[0] == NODE_RAN:
             return self._node_event(row, step)
         saying, names, deaths = self.sayings[row[0]], row[8], row[9]
-        effects = [saying.effect(template, row, step) for template in saying.effects]
+        effects = saying.told(row, step)
         if row[10] is not None:
             effects = [*row[10], *effects]
         results = tuple(saying.label(slot, row) for slot in saying.results)
@@ -89,6 +90,25 @@ class Rows:
         return Event(step, "node", name, self.spans[place], parent=parent, effects=tuple(effects), by="modelled")
 
 
+def _places_of(numbers: list[float], operands: tuple[Operand, ...]) -> tuple[int, ...]:
+    """Where among the operands the plain numbers stand, in their order."""
+    texts = [None if operand.label else operand.text for operand in operands]
+    places: list[int] = []
+    for number in numbers:
+        following = [place for place, said in enumerate(texts) if said == text(number) and place not in places]
+        if not following:
+            raise Unsayable(text(number))
+        places.append(following[0])
+    return tuple(places)
+
+
+def _with_numbers(operands: tuple[Operand, ...], places: tuple[int, ...], numbers: tuple[float, ...]) -> tuple[Operand, ...]:
+    given = list(operands)
+    for place, number in zip(places, numbers, strict=True):
+        given[place] = Operand(None, text(number), given[place].name)
+    return tuple(given)
+
+
 def _named(label: str, names: tuple[str, ...]) -> list[Effect]:
     return [Effect(f"tensors.{label}.name", names[-1] if names else None), Effect(f"tensors.{label}.names", list(names))]
 
@@ -104,18 +124,33 @@ Slot = tuple[str, int, bool]
 class Saying:
     """An event with its labels left open."""
 
-    __slots__ = ("effects", "made", "op", "operands", "results", "roles")
+    __slots__ = ("effects", "looks", "made", "op", "operands", "plain", "results", "roles", "writes", "_count")
 
-    def __init__(self, op: str, effects: list[Effect], operands: tuple[Operand, ...], results: list[str], labels: Labels) -> None:
-        """Leave the labels of an event open.
+    def __init__(  # noqa: PLR0917 - an event's parts
+        self, op: str, effects: list[Effect], operands: tuple[Operand, ...], results: list[str], labels: Labels,
+        written: tuple[str, str] | None = None, numbers: list[float] | None = None,
+    ) -> None:  # fmt: skip
+        """Leave the labels of an event open, and its numbers.
+
+        ``written`` are the labels of the storage that the call writes and of the counter that counts it; ``numbers`` the plain numbers
+        among the operands that another call of the kind may have others of.
 
         Raises:
             Unsayable: it speaks of others.
         """
         self.op = op
+        self._count = 0
+        self.writes: list[Slot] = []
+        if written is not None:
+            effects = [effect for effect in effects if effect.path not in (f"storages.{written[0]}.cells", f"counters.{written[1]}")]
         self.effects = [self._template(effect, labels) for effect in effects]
+        if written is not None:
+            self._tell_of_write(*written, labels)
         self.results = [labels.slot(label) for label in results]
         self.operands = [(None if o.label is None else labels.slot(o.label), o) for o in operands]
+        self.plain = _places_of(numbers or [], operands)
+        opened = [slot for table, slot, _, value in self.effects if table == "storages" and type(value) is dict and type(value["cells"]) is _Look]
+        self.looks = tuple(number for _, number, _ in opened)
         self.roles = tuple(labels.roles)
         self.made = labels.made
 
@@ -127,18 +162,35 @@ class Saying:
         saying.effects = [("tensors", labels.slot("t1"), f".{field}", None)] if field else []
         return saying
 
-    @staticmethod
-    def _template(effect: Effect, labels: Labels) -> tuple[str, Slot, str, Any]:
+    def _template(self, effect: Effect, labels: Labels) -> tuple[str, Slot, str, Any]:
         table, label, *rest = effect.path.split(".")
         slot = labels.slot(label)
         if not slot[2]:
             raise Unsayable(effect.path)
-        return table, slot, "".join(f".{part}" for part in rest), _opened(effect.value, labels, rest[-1] if rest else "")
+        value = _opened(effect.value, labels, rest[-1] if rest else "")
+        if table == "storages" and value["cells"] is not None:
+            value["cells"] = self._look()
+        return table, slot, "".join(f".{part}" for part in rest), value
 
-    def effect(self, template: tuple[str, Slot, str, Any], row: Row, step: int) -> Effect:
-        """One effect with its labels filled in."""
-        table, slot, rest, value = template
-        return Effect(f"{table}.{self.label(slot, row)}{rest}", self._filled(value, row, step), "agreed")
+    def _look(self) -> _Look:
+        self._count += 1
+        return _Look(self._count - 1)
+
+    def _tell_of_write(self, storage: str, counter: str, labels: Labels) -> None:
+        place, counts = labels.slot(storage), labels.slot(counter)
+        self.writes.append(place)
+        before, after = self._look(), self._look()
+        self.effects.append(("storages", place, ".cells", _Changed(before.place, after.place)))
+        self.effects.append(("counters", counts, "", _Open(labels.version(counter))))
+
+    def told(self, row: Row, step: int) -> list[Effect]:
+        """The effects with labels and numbers filled in; numbers that a write has left as they were are none."""
+        effects = []
+        for table, slot, rest, value in self.effects:
+            filled = self._filled(value, row, step)
+            if filled is not _SAME:
+                effects.append(Effect(f"{table}.{self.label(slot, row)}{rest}", filled, "agreed"))
+        return effects
 
     @staticmethod
     def label(slot: Slot, row: Row) -> str:
@@ -147,6 +199,12 @@ class Saying:
         return f"{letter}{row[BIRTHS + 'tSCn'.index(letter)] + number if is_new else row[7][number]}"
 
     def _filled(self, value: Any, row: Row, step: int) -> Any:
+        if type(value) is _Look:
+            return row[NUMBERS][value.place].cells()
+        if type(value) is _Changed:
+            before, after = (row[NUMBERS][place] for place in value)
+            numbers = None if after is None else after.cells()
+            return _SAME if numbers == (None if before is None else before.cells()) else numbers
         if type(value) is _Open:
             return step if value.what is None else row[7][value.what] if type(value.what) is int else self.label(value.what, row)
         if type(value) is dict:
@@ -163,6 +221,22 @@ class _Open:
 
     def __init__(self, what: Slot | int | None) -> None:
         self.what = what
+
+
+class _Look(NamedTuple):
+    """A place in a value for the numbers of a storage: which of the row's."""
+
+    place: int
+
+
+class _Changed(NamedTuple):
+    """The same for the numbers of a storage that was written: those from before, and those from after."""
+
+    before: int
+    after: int
+
+
+_SAME = object()
 
 
 class Labels:

@@ -9,6 +9,7 @@ from typing import Any
 from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, Outcome, Source, Trace
 from pitfall_lab.trace.replay import advance
+from pitfall_lab.verify.cells import Look
 from pitfall_lab.verify.rows import BIRTHS, DEATHS, Row, Rows
 
 EVENT_LIMIT = 20_000
@@ -37,6 +38,8 @@ class Writer:
         self.checked = self.agreed = self.mirrored = 0
         self.disagreed_steps: set[int] = set()
         self._last: dict[str, Any] = {}
+        self._looks: dict[str, Look] = {}
+        """By their paths, the storages that a row has written, with the numbers in them since."""
 
     @property
     def full(self) -> bool:
@@ -80,11 +83,15 @@ class Writer:
 
     def last(self, path: str) -> Any:
         """What was last written at ``path``."""
-        return self._last.get(path) if path in self._last or self._recall(path) else None
+        known = self._last.get(path) if path in self._last or self._recall(path) else None
+        if self._looks and path in self._looks:
+            known["cells"] = self._looks.pop(path).cells()
+        return known
 
     def forget(self, path: str) -> None:
         """Stop comparing with ``path``: the thing it describes is gone."""
         self._last.pop(path, None)
+        self._looks.pop(path, None)
 
     def remembers(self, path: str) -> bool:
         """Whether something was written at ``path`` by an event that is no row."""
@@ -95,6 +102,12 @@ class Writer:
         self._last[path][field] = value
 
     # ------------------------------------------------------------------ rows
+
+    def wrote(self, storage: int, counter: int, version: int, look: Look | None) -> None:
+        """A row says that a storage was written: at which version it is now, and its numbers."""
+        self._last[f"counters.C{counter}"] = version
+        if look is not None:
+            self._looks[f"storages.S{storage}"] = look
 
     def rename(self, mark: int, names: list[str]) -> None:
         """Another row says that a tensor has these names now."""
@@ -113,7 +126,7 @@ class Writer:
                     self._last.pop(f"tensors.t{mark}", None)
                     self._renamed.pop(mark, None)
                 for mark in deaths[1]:
-                    self._last.pop(f"storages.S{mark}", None)
+                    self.forget(f"storages.S{mark}")
         self._forgotten = len(self.row_steps)
 
     def _recall(self, path: str) -> bool:
