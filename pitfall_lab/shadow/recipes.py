@@ -67,6 +67,9 @@ class Forms:
 Follow = Callable[[Graph, Sequence[ShadowTensor]], tuple[tuple[ShadowTensor, ...], tuple[Node, ...], tuple[ShadowTensor, ...]]]
 
 
+PLAIN = frozenset({bool, int, float, complex})
+
+
 class Underivable(Exception):
     """The call did something that no recipe can say."""
 
@@ -209,11 +212,11 @@ class Recipe:
 
     ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the
     tensors that remain inside the graph; ``insides`` are those of the first call. It is None where there are numbers, and where memory
-    is written (``writes``: of the first operand, which is handed back). ``is_timeless``: it holds nothing of the engine that it was
+    is written (``writes``: of the first operand, which is handed back). ``is_plain``: what is returned is no tensor. ``is_timeless``: it holds nothing of the engine that it was
     derived from, so that it will do for others.
     """
 
-    __slots__ = ("follow", "insides", "is_timeless", "nodes", "results", "writes")
+    __slots__ = ("follow", "insides", "is_plain", "is_timeless", "nodes", "results", "writes")
 
     def __init__(self, applied: Applied, operands: Sequence[ShadowTensor]) -> None:
         """Derive the recipe of what was ``applied`` to ``operands``; the results must not have been marked yet.
@@ -223,9 +226,10 @@ class Recipe:
         """
         if applied.stale or applied.ran or applied.harms or (applied.writes and not _is_plain_write(applied, operands)):
             raise Underivable
-        results = applied.result if isinstance(applied.result, (tuple, list)) else (applied.result,)
+        self.is_plain = type(applied.result) in PLAIN and not applied.nodes and not applied.writes
+        results = () if self.is_plain else applied.result if isinstance(applied.result, (tuple, list)) else (applied.result,)
         made = [node for node in applied.nodes if node.leaf is None]
-        if not results or not all(isinstance(x, ShadowTensor) for x in results):
+        if not (results or self.is_plain) or not all(isinstance(x, ShadowTensor) for x in results):
             raise Underivable
         for node in applied.nodes:
             if node.leaf is not None:
@@ -234,7 +238,7 @@ class Recipe:
         names = [parts.name(x) for x in results]
         self.nodes = tuple(Made(node, parts) for node in made)
         self.writes = bool(applied.writes)
-        has_numbers = results[0].graph.follows_values
+        has_numbers = self.is_plain or results[0].graph.follows_values
         self.is_timeless = self.writes or has_numbers or all(_is_timeless(node.vjp) for node in made)
         windows = {name: window for name, _, window in parts.tensors}
         self.results = [windows[name] if name in windows else int(name[2:-1]) for name in names]

@@ -31,21 +31,25 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
     return {"count": size, "shown": [[k, plain(item)] for k, item in zip(chosen, flat[chosen].tolist(), strict=True)]}
 
 
-class Look:
-    """The numbers of an array that a trace shows, as they are now; written out when somebody reads them."""
+Look = np.ndarray | tuple[int, np.ndarray]
+"""The numbers of an array that a trace shows, as they were: all of a short one, else its size and both ends. The cyclic collector does not
+look at them."""
 
-    __slots__ = ("_shown", "_size")
 
-    def __init__(self, flat: np.ndarray) -> None:
-        self._size = size = flat.size
-        self._shown = flat.copy() if size <= CELL_LIMIT else flat[_ends(size)]
+def look(flat: np.ndarray) -> Look:
+    """Take the numbers of a flat array that :func:`cells` would tell, to be written out when somebody reads them."""
+    size = flat.size
+    return flat.copy() if size <= CELL_LIMIT else (size, flat[_ends(size)])
 
-    def cells(self) -> Any:
-        """What :func:`cells` would have said of the array."""
-        numbers = [plain(item) for item in self._shown.tolist()]
-        if self._size <= CELL_LIMIT:
-            return numbers
-        return {"count": self._size, "shown": [[k, number] for k, number in zip(_ends(self._size).tolist(), numbers, strict=True)]}
+
+def told(seen: Look | None) -> Any:
+    """What :func:`cells` would have said of the array."""
+    if seen is None:
+        return None
+    if type(seen) is not tuple:
+        return [plain(item) for item in seen.tolist()]
+    size, ends = seen
+    return {"count": size, "shown": [[k, plain(item)] for k, item in zip(_ends(size).tolist(), ends.tolist(), strict=True)]}
 
 
 @cache

@@ -27,7 +27,7 @@ from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.recipes import Form, Forms, Recipe, Underivable, Window
 from pitfall_lab.trace import Effect, Operand
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.cells import Look
+from pitfall_lab.verify.cells import Look, equal, look
 from pitfall_lab.verify.meeting import SEARCHES
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.naming import Naming
@@ -97,7 +97,7 @@ class Plan:
         self.kinds = tuple((node.name, len(node.saved), len(node.edges)) for node in recipe.nodes)
         self.inside_at: list[tuple[int, int]] = []
         self.looks = saying.looks
-        first = results[0]
+        first = results[0] if results else 0
         new = isinstance(first, Expected) and first.storage == first.counter == 1
         alone = new and len(results) == 1 and len(nodes) <= 1 and not recipe.insides
         self.insides: list[int] = []
@@ -220,6 +220,7 @@ class Express:
         self._births = Births(0, 0, 0, 0)
         self._candidate: Recipe | None = None
         self._open: list[float] = []
+        self._is_other = False
         self._plain: list[float] = []
         self.functions = shared.functions
         self.met: dict[int, list[Effect]] = {}
@@ -273,7 +274,7 @@ class Express:
         engine.packs, engine.default_float = False, FLOAT32
         if plan.saying.writes:
             data = operands[0].shadow.storage.data  # type: ignore[union-attr]
-            before = None if data is None else Look(data)
+            before = None if data is None else look(data)
         try:
             given = [self._shadow_of(value) for value in args]
             named = {name: self._shadow_of(value) for name, value in kwargs.items()} if kwargs else None
@@ -284,7 +285,7 @@ class Express:
             done = Done(None, predicted.with_traceback(None), (), None)
             return plan, operands, (), (), place, args, kwargs, (), done
         result = applied.result
-        results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        results = tuple(result) if isinstance(result, (tuple, list)) else (result,) if plan.results else ()
         nodes = tuple([node for node in applied.nodes if node.leaf is None])
         return plan, operands, results, nodes, place, args, kwargs, (), Done(applied, None, tuple(self._plain), before)
 
@@ -356,7 +357,7 @@ class Express:
         """Compare with torch and write the row. False, with nothing noted, if something differs."""
         plan, operands, shadows, nodes, place, _, _, insides, done = ahead
         if not plan.results:
-            return self._is_cleared(ahead)
+            return self._is_cleared(ahead) if done is None else self._is_same_plain(ahead, result)
         if done is not None:
             insides = tuple(nodes[node].saved[place] for node, place in plan.inside_at)
         if plan.leaves:
@@ -453,7 +454,7 @@ class Express:
             if shadow.storage.data is None:
                 self._memory.fill(storage, real)
             if plan.looks:
-                numbers = Look(shadow.storage.data),
+                numbers = look(shadow.storage.data),
         self._write(plan, place, births, marks, record, step, numbers, done)
         return True
 
@@ -512,7 +513,7 @@ class Express:
     @staticmethod
     def _looks(plan: Plan, shadows: tuple[ShadowTensor, ...]) -> tuple[Look, ...]:
         by_number = {expected.storage: x for x, expected in zip(shadows, plan.results, strict=True) if type(expected) is not int}  # type: ignore[union-attr]
-        return tuple([Look(by_number[number].storage.data) for number in plan.looks])  # type: ignore[arg-type]
+        return tuple([look(by_number[number].storage.data) for number in plan.looks])  # type: ignore[arg-type]
 
     def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
         """Note what the full lane notes of a write; returns the numbers from before it and from after it."""
@@ -520,7 +521,7 @@ class Express:
         assert shadow is not None
         assert place is not None
         assert shadow.counter is not None
-        after = None if shadow.storage.data is None else Look(shadow.storage.data)
+        after = None if shadow.storage.data is None else look(shadow.storage.data)
         version = shadow.counter.version
         self._writer.wrote(place.mark, shadow.counter.mark, version, after)
         self._world.bumps.setdefault(f"C{shadow.counter.mark}", []).append((step, version))
@@ -530,6 +531,17 @@ class Express:
         return None if done is None else done.before, after
 
     # ------------------------------------------------------------------ the row
+
+    def _is_same_plain(self, ahead: Ahead, result: Any) -> bool:
+        """The same for a plain number (``loss.item()``)."""
+        plan, operands, _, _, place, _, _, _, done = ahead
+        mine = done.applied.result  # type: ignore[union-attr]
+        if type(mine) is not type(result) or (mine != result and not (type(mine) is float and equal(np.array([result]), np.array([mine]), "float32"))):
+            return False
+        records = self._records
+        births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
+        self._write(plan, place, births, plan.marks(operands), None, len(self._writer.events), None, done)
+        return True
 
     def _clearing(self, record: TensorRecord) -> Plan | None:
         """The plan for ``x.grad = None``: one for tensors whose gradient the trace knows, one for the others."""
@@ -814,7 +826,7 @@ class Express:
         """The full lane is about to take a call: see whether a plan may come of it. Must come before the shadow does the call."""
         self._key, self._candidate = None, None
         entry = ENTRIES.get(call.name)
-        if entry is None or entry.kind not in ("pure", "view", "inplace") or not self._is_usual():
+        if entry is None or not self._is_usual():
             return
         func = call.func
         operands: list[TensorRecord] = []
@@ -828,7 +840,7 @@ class Express:
             self._plans[whole] = None
             if len(self._plans) > PATIENCE and self._used < len(self._plans):
                 return
-        self._key, self._operands, self._open = whole, operands, self._plain
+        self._key, self._operands, self._open, self._is_other = whole, operands, self._plain, entry.kind == "other"
 
     def modelled(self, applied: Applied | None) -> None:
         """The shadow has done the call that is being studied (or could not); its results have no labels yet."""
@@ -843,7 +855,9 @@ class Express:
         records = self._records
         self._births = Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)
         try:
-            self._candidate = Recipe(applied, [record.shadow for record in self._operands])  # type: ignore[misc]
+            self._candidate = recipe = Recipe(applied, [record.shadow for record in self._operands])  # type: ignore[misc]
+            if self._is_other is not recipe.is_plain:
+                self._key = None  # of what an entry of another kind does, only a plain number tells all
         except Underivable:
             self._key = None
 
@@ -895,7 +909,7 @@ class Express:
     def _plan(  # noqa: PLR0917 - what both engines made of the call
         self, recipe: Recipe, saying: Saying, applied: Applied, reals: list[Any], births: Births, after: Births
     ) -> Plan:
-        shadows = list(applied.result) if isinstance(applied.result, (tuple, list)) else [applied.result]
+        shadows = [] if recipe.is_plain else list(applied.result) if isinstance(applied.result, (tuple, list)) else [applied.result]
         if len(reals) != len(recipe.results):
             raise Underivable
         expected: list[Expected | int] = []

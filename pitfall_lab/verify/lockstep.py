@@ -36,8 +36,9 @@ from pitfall_lab.verify.unseen import Unseen
 from pitfall_lab.verify.world import World
 from pitfall_lab.verify.writer import METADATA_LIMIT, TooLong
 
+DEEPCOPY = "torch.Tensor.__deepcopy__"
 #: Python functions of torch's that are one step for the learner even when the shadow has no entry for them.
-ATOMIC = HOOKS | {"torch.Tensor.__array__", "torch.Tensor.__deepcopy__"}
+ATOMIC = HOOKS | {"torch.Tensor.__array__", DEEPCOPY}
 #: A loss that calls a function of the learner's.
 CALLS_BACK = frozenset({"torch.nn.functional.triplet_margin_with_distance_loss"})
 
@@ -108,6 +109,8 @@ class Lockstep:
         lane = self.lane
         if lane is not None:
             lane.epoch += 1
+        if call.name == DEEPCOPY:
+            call.args = call.args[:1]  # what has been copied already is no operand
         engine = self._engine
         engine.grad_enabled, engine.inference = call.grad, call.inference
         engine.packs = not facts.may_read_saved()

@@ -10,7 +10,7 @@ import numpy as np
 
 from pitfall_lab.shadow import Node, ShadowError
 from pitfall_lab.trace import CELL_LIMIT, Effect, Event, Failure, Harm, Span, StaleRead
-from pitfall_lab.verify.cells import Look, cells
+from pitfall_lab.verify.cells import cells, look
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.rows import NODE_RAN
 from pitfall_lab.verify.world import World
@@ -40,8 +40,8 @@ class Outcomes:
         events = self._writer.events
         for node, gradient, shape in ran:
             if node.mark:
-                look = None if gradient is None else Look(np.asarray(gradient).reshape(-1))
-                events.append((NODE_RAN, parent, place, node.mark, node.name, shape, look, node.freed and node.leaf is None))
+                received = None if gradient is None else look(np.asarray(gradient).reshape(-1))
+                events.append((NODE_RAN, parent, place, node.mark, node.name, shape, received, node.freed and node.leaf is None))
 
     def node_failed(self, parent: int, span: Span | None, node: Node, failure: Failure) -> None:
         """Give the node at which a backward stopped its event."""

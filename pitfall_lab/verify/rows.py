@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pitfall_lab.observe.values import text
 from pitfall_lab.trace import Effect, Event, Operand, Span
-from pitfall_lab.verify.cells import Look
+from pitfall_lab.verify import cells
 
 LABELLED = frozenset({"storage", "counter", "grad_fn", "base", "grad", "tensor", "output"})
 """The fields of the state whose values are labels."""
@@ -82,7 +82,7 @@ class Rows:
     def _node_event(self, row: Any, step: int) -> Event:
         _, parent, place, mark, name, shape, gradient, freed = row
         path = f"nodes.n{mark}"
-        received = None if gradient is None else gradient.cells()
+        received = cells.told(gradient)
         effects = [Effect(f"{path}.ran", step, "modelled"), Effect(f"{path}.gradient", received, "modelled")]
         effects.append(Effect(f"{path}.gradient_shape", list(shape), "modelled"))
         if freed:
@@ -200,11 +200,10 @@ class Saying:
 
     def _filled(self, value: Any, row: Row, step: int) -> Any:
         if type(value) is _Look:
-            return row[NUMBERS][value.place].cells()
+            return cells.told(row[NUMBERS][value.place])
         if type(value) is _Changed:
-            before, after = (row[NUMBERS][place] for place in value)
-            numbers = None if after is None else after.cells()
-            return _SAME if numbers == (None if before is None else before.cells()) else numbers
+            before, after = (cells.told(row[NUMBERS][place]) for place in value)
+            return _SAME if after == before else after
         if type(value) is _Open:
             return step if value.what is None else row[7][value.what] if type(value.what) is int else self.label(value.what, row)
         if type(value) is dict:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
+import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, Outcome, Source, Trace
 from pitfall_lab.trace.replay import advance
-from pitfall_lab.verify.cells import Look
+from pitfall_lab.verify.cells import Look, told
 from pitfall_lab.verify.rows import BIRTHS, DEATHS, Row, Rows
 
 EVENT_LIMIT = 20_000
@@ -85,7 +88,7 @@ class Writer:
         """What was last written at ``path``."""
         known = self._last.get(path) if path in self._last or self._recall(path) else None
         if self._looks and path in self._looks:
-            known["cells"] = self._looks.pop(path).cells()
+            known["cells"] = told(self._looks.pop(path))
         return known
 
     def forget(self, path: str) -> None:
@@ -103,11 +106,11 @@ class Writer:
 
     # ------------------------------------------------------------------ rows
 
-    def wrote(self, storage: int, counter: int, version: int, look: Look | None) -> None:
+    def wrote(self, storage: int, counter: int, version: int, seen: Look | None) -> None:
         """A row says that a storage was written: at which version it is now, and its numbers."""
         self._last[f"counters.C{counter}"] = version
-        if look is not None:
-            self._looks[f"storages.S{storage}"] = look
+        if seen is not None:
+            self._looks[f"storages.S{storage}"] = seen
 
     def rename(self, mark: int, names: list[str]) -> None:
         """Another row says that a tensor has these names now."""
@@ -167,7 +170,8 @@ class Writer:
         written, rows = self.events, self.rows
 
         def events() -> tuple[Event, ...]:
-            return tuple(_written_out(event, step, rows) for step, event in enumerate(written))
+            with without_collector():  # nothing of what is made here is garbage
+                return tuple([_written_out(event, step, rows) for step, event in enumerate(written)])
 
         outcome = Outcome("raised", failure) if failure is not None else Outcome()
         by_recipe = len(self.row_steps)  # both engines agreed on each of them
@@ -180,6 +184,18 @@ class Writer:
         event = self.events[step]
         if isinstance(event, Event):
             self.events[step] = replace(event, **fields)
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Let Python's cyclic collector rest: it would look again and again at all that is being made."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _written_out(event: Event | Row | None, step: int, rows: Rows) -> Event:
