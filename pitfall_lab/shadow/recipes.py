@@ -212,8 +212,8 @@ class Recipe:
 
     ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the
     tensors that remain inside the graph; ``insides`` are those of the first call. It is None where there are numbers, and where memory
-    is written (``writes``: of the first operand, which is handed back). ``is_plain``: what is returned is no tensor. ``is_timeless``: it holds nothing of the engine that it was
-    derived from, so that it will do for others.
+    is written (``writes``: of the first operand, which is handed back). ``is_plain``: what is returned is no tensor. ``is_timeless``:
+    it holds nothing of the engine that it was derived from, so that it will do for others.
     """
 
     __slots__ = ("follow", "insides", "is_plain", "is_timeless", "nodes", "results", "writes")
@@ -227,7 +227,7 @@ class Recipe:
         if applied.stale or applied.ran or applied.harms or (applied.writes and not _is_plain_write(applied, operands)):
             raise Underivable
         self.is_plain = type(applied.result) in PLAIN and not applied.nodes and not applied.writes
-        results = () if self.is_plain else applied.result if isinstance(applied.result, (tuple, list)) else (applied.result,)
+        results = applied.result if isinstance(applied.result, (tuple, list)) else () if self.is_plain else (applied.result,)
         made = [node for node in applied.nodes if node.leaf is None]
         if not (results or self.is_plain) or not all(isinstance(x, ShadowTensor) for x in results):
             raise Underivable

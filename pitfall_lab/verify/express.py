@@ -76,14 +76,14 @@ class Plan:
     ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with the
     numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many
     tensors, storages, counters and nodes get labels; ``marks`` finds the numbers that a row needs of the operands.
-    ``simple`` is the result of a plan that makes one tensor with memory of its own and at most one node.
+    ``simple`` is the result of a recipe that makes one tensor with memory of its own and at most one node.
     ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
     graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells.
     """
 
     __slots__ = (
-        "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "marks", "nodes", "number", "op", "results", "saying",
-        "simple",
+        "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "marks", "nodes", "number", "op", "results",
+        "saying", "simple",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - its parts
@@ -99,7 +99,7 @@ class Plan:
         self.looks = saying.looks
         first = results[0] if results else 0
         new = isinstance(first, Expected) and first.storage == first.counter == 1
-        alone = new and len(results) == 1 and len(nodes) <= 1 and not recipe.insides
+        alone = new and len(results) == 1 and len(nodes) <= 1 and not recipe.insides and self.follow is not None
         self.insides: list[int] = []
         """The numbers of the labels of the counters inside the graph, or 0."""
         self.simple: Expected | None = first if alone else None  # type: ignore[assignment]
@@ -320,16 +320,15 @@ class Express:
         counter = x.counter
         if not isinstance(x, ShadowTensor) or counter is None or x.mark or x.output_nr != window.output_nr:
             return False
-        if window.on is None:
-            same_memory = not x.storage.mark
-        else:
-            same_memory = x.storage is operands[window.on].shadow.storage  # type: ignore[union-attr]
-        if window.counts_with is None:
-            same_counter = not counter.mark and counter.version == window.version
-        else:
-            same_counter = counter is operands[window.counts_with].shadow.counter  # type: ignore[union-attr]
         node = None if window.node is None else nodes[window.node]
-        return same_memory and same_counter and x.node is node and self._forms.of(x) is expected.form  # type: ignore[union-attr]
+        if x.node is not node or self._forms.of(x) is not expected.form:  # type: ignore[union-attr]
+            return False
+        if window.counts_with is None:
+            is_counted = not counter.mark and counter.version == window.version
+        else:
+            is_counted = counter is operands[window.counts_with].shadow.counter  # type: ignore[union-attr]
+        on = None if window.on is None else operands[window.on].shadow.storage  # type: ignore[union-attr]
+        return is_counted and (not x.storage.mark if on is None else x.storage is on)
 
     def _plan_of_others(self, key: Any, func: Any, operands: list[TensorRecord], place: Place) -> Plan | None:
         """A plan that was made in an earlier recording; or one for ``x.grad = None`` where library code does it."""
@@ -353,13 +352,13 @@ class Express:
         """Torch refused what the shadow did: the full lane tells of it."""
         self._long_way.failed(self._as_call(ahead), error)
 
-    def _agrees(self, ahead: Ahead, result: Any) -> bool:
+    def _agrees(self, ahead: Ahead, result: Any) -> bool:  # noqa: C901, PLR0912 - runs after every call
         """Compare with torch and write the row. False, with nothing noted, if something differs."""
         plan, operands, shadows, nodes, place, _, _, insides, done = ahead
         if not plan.results:
             return self._is_cleared(ahead) if done is None else self._is_same_plain(ahead, result)
-        if done is not None:
-            insides = tuple(nodes[node].saved[place] for node, place in plan.inside_at)
+        if plan.inside_at:
+            insides = tuple(nodes[node].saved[number] for node, number in plan.inside_at)
         if plan.leaves:
             self._graph.created.clear()
         reals = (result,) if type(result) in _TENSORS else result
@@ -403,7 +402,7 @@ class Express:
 
     def _is_as_expected(self, ahead: Ahead, real: Any) -> bool:
         """The same for the plans that most calls have: one tensor with memory of its own and at most one node."""
-        plan, operands, (shadow,), nodes, place, _, _, _, done = ahead
+        plan, operands, (shadow,), nodes, place, _, _, _, _ = ahead
         expected: Any = plan.simple
         if (
             type(real) is not torch.Tensor
@@ -422,11 +421,8 @@ class Express:
         elif node.name() != expected.node:
             return False
         records = self._records
-        memory = real.untyped_storage()
-        impl = memory._weak_ref()
-        if impl in records.by_impl or (
-            done is not None and not self._same_numbers(memory, shadow.storage, plan, operands)
-        ):
+        impl = real.untyped_storage()._weak_ref()
+        if impl in records.by_impl:
             facts.let_go(impl)
             return False
         step = len(self._writer.events)
@@ -449,13 +445,7 @@ class Express:
         records.add_new_storage(storage, impl)
         record = records.enter_as(mark, real, shadow, "tensor", step, storage)
         record.form, record.epoch = expected.form, self.epoch
-        numbers = None
-        if done is not None:
-            if shadow.storage.data is None:
-                self._memory.fill(storage, real)
-            if plan.looks:
-                numbers = look(shadow.storage.data),
-        self._write(plan, place, births, marks, record, step, numbers, done)
+        self._write(plan, place, births, marks, record, step)
         return True
 
     # ------------------------------------------------------------------ numbers
@@ -469,7 +459,7 @@ class Express:
             and facts.bytes_in(memory, data.nbytes) == data.tobytes()
         )
 
-    def _same_numbers(self, memory: Any, storage: Storage, plan: Plan, operands: list[TensorRecord]) -> bool:
+    def _same_numbers(self, memory: Any, storage: Storage, operands: list[TensorRecord]) -> bool:
         """Compare numbers and go on with torch's. What the shadow does not know it will be told."""
         data = storage.data
         if data is None:
@@ -496,12 +486,12 @@ class Express:
                 and real.shape == shadow.shape
                 and real.requires_grad is shadow.requires_grad
                 and memory._cdata == operands[0].storage.impls[0]  # type: ignore[union-attr]
-                and self._same_numbers(memory, shadow.storage, plan, operands)
+                and self._same_numbers(memory, shadow.storage, operands)
             )
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
-            if type(expected) is not int and expected.storage:  # type: ignore[union-attr]
-                if not self._same_numbers(real.untyped_storage(), shadow.storage, plan, operands):
-                    return False
+            is_new = type(expected) is not int and expected.storage  # type: ignore[union-attr]
+            if is_new and not self._same_numbers(real.untyped_storage(), shadow.storage, operands):
+                return False
         return True
 
     def _fill(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan) -> None:
@@ -512,8 +502,11 @@ class Express:
 
     @staticmethod
     def _looks(plan: Plan, shadows: tuple[ShadowTensor, ...]) -> tuple[Look, ...]:
-        by_number = {expected.storage: x for x, expected in zip(shadows, plan.results, strict=True) if type(expected) is not int}  # type: ignore[union-attr]
-        return tuple([look(by_number[number].storage.data) for number in plan.looks])  # type: ignore[arg-type]
+        made: dict[int, Any] = {}
+        for x, expected in zip(shadows, plan.results, strict=True):
+            if type(expected) is not int:
+                made[expected.storage] = x.storage.data  # type: ignore[union-attr]
+        return tuple([look(made[number]) for number in plan.looks])
 
     def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
         """Note what the full lane notes of a write; returns the numbers from before it and from after it."""
@@ -536,7 +529,9 @@ class Express:
         """The same for a plain number (``loss.item()``)."""
         plan, operands, _, _, place, _, _, _, done = ahead
         mine = done.applied.result  # type: ignore[union-attr]
-        if type(mine) is not type(result) or (mine != result and not (type(mine) is float and equal(np.array([result]), np.array([mine]), "float32"))):
+        if type(mine) is not type(result):
+            return False
+        if mine != result and not (type(mine) is float and equal(np.array([result]), np.array([mine]), "float32")):
             return False
         records = self._records
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
@@ -688,7 +683,7 @@ class Express:
                 return False
         return True
 
-    def _gather_named(  # noqa: PLR0917 - as above
+    def _gather_named(
         self, kwargs: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float]
     ) -> bool:
         key += kwargs

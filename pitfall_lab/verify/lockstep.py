@@ -109,8 +109,6 @@ class Lockstep:
         lane = self.lane
         if lane is not None:
             lane.epoch += 1
-        if call.name == DEEPCOPY:
-            call.args = call.args[:1]  # what has been copied already is no operand
         engine = self._engine
         engine.grad_enabled, engine.inference = call.grad, call.inference
         engine.packs = not facts.may_read_saved()
@@ -120,11 +118,7 @@ class Lockstep:
         self._note_mode(call)
         self._memory.look_for_writes(None)
         step = self._writer.reserve()
-        effects: list[Effect] = []
-        met = lane.met if lane is not None else {}
-        for real in values.tensors((call.args, call.kwargs)):
-            effects += met.pop(id(real)) if id(real) in met else self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
-        met.clear()
+        effects = self._meet(call, step)
         call.memory.update(step=step, effects=effects, parent=self._parents[-1] if self._parents else None)
         if lane is not None:
             lane.study(call)
@@ -144,6 +138,17 @@ class Lockstep:
             self._parents.append(step)
             return Verdict.INSIDE
         return Verdict.RUN
+
+    def _meet(self, call: Call, step: int) -> list[Effect]:
+        """Meet the operands of a call; returns what has happened to them since they were last seen."""
+        if call.name == DEEPCOPY:
+            call.args = call.args[:1]  # what has been copied already is no operand
+        effects: list[Effect] = []
+        met = self.lane.met if self.lane is not None else {}
+        for real in values.tensors((call.args, call.kwargs)):
+            effects += met.pop(id(real)) if id(real) in met else self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
+        met.clear()
+        return effects
 
     def after(self, call: Call, result: Any) -> None:
         """Compare what torch did with what the shadow said."""

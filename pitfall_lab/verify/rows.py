@@ -124,7 +124,7 @@ Slot = tuple[str, int, bool]
 class Saying:
     """An event with its labels left open."""
 
-    __slots__ = ("effects", "looks", "made", "op", "operands", "plain", "results", "roles", "writes", "_count")
+    __slots__ = ("_count", "effects", "looks", "made", "op", "operands", "plain", "results", "roles", "writes")
 
     def __init__(  # noqa: PLR0917 - an event's parts
         self, op: str, effects: list[Effect], operands: tuple[Operand, ...], results: list[str], labels: Labels,
@@ -149,8 +149,8 @@ class Saying:
         self.results = [labels.slot(label) for label in results]
         self.operands = [(None if o.label is None else labels.slot(o.label), o) for o in operands]
         self.plain = _places_of(numbers or [], operands)
-        opened = [slot for table, slot, _, value in self.effects if table == "storages" and type(value) is dict and type(value["cells"]) is _Look]
-        self.looks = tuple(number for _, number, _ in opened)
+        whole = [(slot, value) for table, slot, _, value in self.effects if table == "storages" and type(value) is dict]
+        self.looks = tuple(slot[1] for slot, value in whole if type(value["cells"]) is _Look)
         self.roles = tuple(labels.roles)
         self.made = labels.made
 
