@@ -15,7 +15,8 @@ The last line is the forecast: this write has made the backward of ``sigmoid`` i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -57,8 +58,7 @@ class Harm:
     causes: tuple[tuple[Node, Saved], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(NamedTuple):
     """What one call did.
 
     ``result`` has torch's structure. ``nodes`` were created, in this order. ``writes`` are the storages written.
@@ -75,6 +75,16 @@ class Applied:
     """The call had to wait on its way."""
     waiting: Suspended | None = None
     """Set when the call is not over: it waits for what the program's own code does inside it."""
+
+
+@cache
+def _operations() -> tuple[dict[str, Any], Any, Any]:
+    """The table of operations, and what is done around each: they are written with the engine, and so come after it."""
+    from pitfall_lab.shadow.ops import ENTRIES
+    from pitfall_lab.shadow.ops.out import run_into
+    from pitfall_lab.shadow.ops.types import check_operands
+
+    return ENTRIES, check_operands, run_into
 
 
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
@@ -150,11 +160,8 @@ class Engine:
         In torch: the dispatcher calls one layer after another, of which ``VariableType`` (graph, saved tensors) and
         ``ADInplaceOrView`` (versions, views) are generated; here an entry does all of it.
         """
-        from pitfall_lab.shadow.ops import ENTRIES
-        from pitfall_lab.shadow.ops.out import run_into
-        from pitfall_lab.shadow.ops.types import check_operands
-
-        entry = ENTRIES.get(name)
+        entries, check_operands, run_into = _operations()
+        entry = entries.get(name)
         if entry is None:
             raise Unmodelled(f"no entry for {name}")
         self.begin()
@@ -167,7 +174,7 @@ class Engine:
                 result = run_into(self, entry, args, kwargs) if "out" in kwargs else entry.run(self, *args, **kwargs)
                 if isinstance(result, Suspended):
                     result.go_on()
-                    return result.applied() if result.stop is None else replace(result.applied(), waiting=result)
+                    return result.applied() if result.stop is None else result.applied()._replace(waiting=result)
         except ShadowError as error:
             if self.met_inference:
                 self._refuse_unordered(error, args)
@@ -215,7 +222,7 @@ class Engine:
     def applied(self, result: Any = None) -> Applied:
         """The record since :meth:`begin`."""
         graph = self.graph
-        writes = tuple(dict.fromkeys(self.writes))
+        writes = tuple(dict.fromkeys(self.writes)) if self.writes else ()
         return Applied(result, tuple(graph.created), writes, tuple(graph.stale), tuple(self.ran), tuple(self.harms))
 
     # -- making and changing memory

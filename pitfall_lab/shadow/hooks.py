@@ -7,7 +7,7 @@ its backward pass *stops* there (:class:`Stop`), as a :class:`Suspended` call, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,7 +107,7 @@ class Suspended:
         """What the call has done so far."""
         others = self._engine.record(self._record)
         try:
-            return replace(self._engine.applied(self._result), asked=self.asked)
+            return self._engine.applied(self._result)._replace(asked=self.asked)
         finally:
             self._engine.record(others)
 

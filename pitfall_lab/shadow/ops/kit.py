@@ -92,8 +92,10 @@ def layout(shape: Shape, operands: Sequence[ShadowTensor], *, alone: bool = True
         first = operands[0].stride
         if all(t.stride == first and is_dense(t.shape, t.stride) for t in operands):
             return first
+    if len(shape) < 2:
+        return contiguous_strides(shape)
     strides = [_aligned(t, shape) for t in operands]
-    if len(shape) < 2 or (1 not in shape and all(is_contiguous(shape, s) for s in strides)):
+    if 1 not in shape and all(is_contiguous(shape, s) for s in strides):
         return contiguous_strides(shape)
     return _permuted(shape, _reordered(shape, strides))
 
