@@ -198,6 +198,7 @@ def perform(job: Job) -> None:
             value_limit=job["value_limit"],
             tree=forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else None,
         )
+        gc.disable()  # the program has ended, and so will this process
         answer = json.dumps({"large": is_large(trace)}) + "\n" + (trace if job["whole"] else travelling(trace)).to_json()
     elif job["kind"] == "run":
         answer = _alone(job, namespace)
