@@ -9,7 +9,7 @@ import re
 import nbformat
 import pytest
 
-from pitfall_lab.lessons import chapters
+from pitfall_lab.lessons import chapters, gpu
 from pitfall_lab.lessons.exercises import exercises
 from tests.notebooks.books import FOLDER, NAMES, code, exercises_of, read, shown_claims, tags, text
 
@@ -137,3 +137,8 @@ def test_a_figure_is_shown_with_its_words(name: str) -> None:
             assert len(ast.literal_eval(calls["pitfall_lab.show_figure"].args[1])) > 60, cell.id
         assert not calls.keys() & {"plt.show", "plt.savefig"}, cell.id
     assert "![](" not in text(name)
+
+
+def test_every_experiment_for_a_gpu_has_its_chapter() -> None:
+    shown = [name for notebook in CHAPTERS for call in re.findall(r"gpu\.show\(([^)]*)\)", text(notebook)) for name in re.findall(r"\w{4,}", call)]
+    assert sorted(shown) == gpu.names()

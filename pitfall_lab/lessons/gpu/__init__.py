@@ -2,12 +2,14 @@
 
 An experiment is one short program in ``programs/``, complete in itself; it prints what a reader wants to see and leaves its
 numbers in ``result``. ``python -m pitfall_lab.lessons.gpu.record`` runs them all and writes ``recorded.json``: device, driver,
-torch version and date stand beside the numbers, and every replay says so. Programs run in a process of their own, live and recorded
+torch version and date stand beside the numbers, and every replay says so. A recording belongs to the text of its program: when that
+has changed since, it is not shown. Programs run in a process of their own, live and recorded
 alike: a fresh CUDA context, so that what other cells have cached does not show in the counters.
 """
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import subprocess
@@ -28,6 +30,11 @@ _LIVE = T(en="measured now on {device}, torch {torch}", zh="刚在 {device}、to
 _RECORDED = T(
     en="recorded on {device}, torch {torch}, {date}; not measured on this machine",
     zh="在 {device}、torch {torch} 上于 {date} 录制；并非本机实测",
+)
+
+_NEITHER = T(
+    en="Only a CUDA device can show {names}; there is none here, and this version comes with no recording of it.",
+    zh="{names} 只能在 CUDA 设备上展示；这里没有，此版本也没有附带录制结果。",
 )
 
 # Runs a program and writes what it left behind; a process of its own because torch is imported there, never in this package.
@@ -108,9 +115,56 @@ def experiment(name: str, *, live: bool | None = None, file: Path | str | None =
         return run(name)
     kept = recorded() if file is None else _read(Path(file))
     found = kept["experiments"].get(name)
+    if found is not None and found["program"] != fingerprint(name):
+        raise ExperimentFailed(f"{name} needs a CUDA device: there is none here, and its recording was made with another program text.")
     if found is None:
         raise NotRecorded(f"{name} needs a CUDA device: there is none here, and no recording is shipped yet.")
     return Recording(name, source(name), found["printed"], found["result"], kept["device"], kept["torch"], kept["date"], live=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Some experiments on one page: those that ran or were recorded, and one sentence about all the others."""
+
+    recordings: tuple[Recording, ...]
+    missing: tuple[str, ...]
+    failed: tuple[str, ...]
+
+    @property
+    def sentence(self) -> T:
+        """Says what is not shown here, and why; empty when all is."""
+        if not self.missing:
+            return T(en="", zh="")
+        named = ", ".join(self.missing)
+        return T(en=_NEITHER.en.format(names=named), zh=_NEITHER.zh.format(names=named))
+
+    def __repr__(self) -> str:
+        return "\n\n".join([*map(str, self.recordings), *self.failed, *filter(None, [self.sentence.en])])
+
+    def _repr_html_(self) -> str:
+        said = [html.escape(text) for text in (*self.failed, self.sentence.en) if text]
+        if self.missing:
+            said[-1] += f" <span lang='zh'>{html.escape(self.sentence.zh)}</span>"
+        return "".join(each._repr_html_() for each in self.recordings) + "".join(f"<p>{text}</p>" for text in said)
+
+
+def show(*wanted: str) -> Shown:
+    """Run these experiments where a CUDA device is present, else replay what was recorded. Raises KeyError for an unknown name."""
+    recordings, missing, failed = [], [], []
+    for name in wanted:
+        try:
+            recordings.append(experiment(name))
+        except ExperimentFailed as error:
+            if has_cuda():
+                failed.append(str(error))
+            else:
+                missing.append(name)
+    return Shown(tuple(recordings), tuple(missing), tuple(failed))
+
+
+def fingerprint(name: str) -> str:
+    """What ties a recording to the text of its program (SHA-256)."""
+    return hashlib.sha256(source(name).encode()).hexdigest()
 
 
 def source(name: str) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pitfall_lab.lessons.gpu import ExperimentFailed, has_cuda, names, run
+from pitfall_lab.lessons.gpu import ExperimentFailed, fingerprint, has_cuda, names, run
 
 
 def main(words: list[str]) -> int:
@@ -27,7 +27,7 @@ def main(words: list[str]) -> int:
             failed.append(name)
             continue
         print(f"== {name}\n{last.printed}", flush=True)
-        experiments[name] = {"printed": last.printed, "result": last.result}
+        experiments[name] = {"program": fingerprint(name), "printed": last.printed, "result": last.result}
     if last is None:
         return 1
     kept = {
