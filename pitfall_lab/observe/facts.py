@@ -92,9 +92,11 @@ def is_opaque(tensor: torch.Tensor) -> bool:
 
 
 def own_class(tensor: torch.Tensor) -> str:
-    """The name of the tensor's class if that class may handle operations itself (``__torch_function__``); else empty."""
+    """The name of the tensor's class if that class, one of the program's, may handle operations itself (``__torch_function__``); else empty."""
     kind = type(tensor)
-    return "" if kind is torch.Tensor or kind.__torch_function__ is torch._C._disabled_torch_function_impl else kind.__name__
+    if kind.__torch_function__ is torch._C._disabled_torch_function_impl or kind.__module__.partition(".")[0] == "torch":
+        return ""  # what torch's own classes are (nested, parameters) is told by `opacity`
+    return kind.__name__
 
 
 def opacity(tensor: torch.Tensor) -> str:

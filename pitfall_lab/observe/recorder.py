@@ -157,6 +157,8 @@ class Recorder(TorchFunctionMode):
         """Pass one call on to torch, telling the listener before and after."""
         __tracebackhide__ = True
         kwargs = kwargs or {}
+        # torch's own functions in Python name the plain class as well (handle_torch_function); here only the program's own are meant.
+        kinds = None if kinds == _PLAIN else kinds
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
         caller = sys._getframe(1)
@@ -360,6 +362,7 @@ def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs)  # type: 
 _run = _pitfall_lab_run
 
 
+_PLAIN = (torch.Tensor,)
 _unseen = torch._C.DisableTorchFunction
 """While we look, tensors of the program's own classes are not asked: their ``__torch_function__`` would run, and could print or count."""
 
