@@ -92,7 +92,7 @@ def is_opaque(tensor: torch.Tensor) -> bool:
 
 
 def own_class(tensor: torch.Tensor) -> str:
-    """The name of the tensor's class if that class, one of the program's, may handle operations itself (``__torch_function__``); else empty."""
+    """The name of the tensor's class if it is one of the program's and may handle operations (``__torch_function__``); else empty."""
     kind = type(tensor)
     if kind.__torch_function__ is torch._C._disabled_torch_function_impl or kind.__module__.partition(".")[0] == "torch":
         return ""  # what torch's own classes are (nested, parameters) is told by `opacity`
