@@ -104,6 +104,7 @@ class Watcher:
         #: The language of the last cell that was watched: hints speak it too.
         self._language: Language = "en"
         self._workshop = Bench()
+        self._practice = Practice(shell)
 
     def install(self) -> None:
         """Hook into the kernel: one text transformer, two events, and two magics."""
@@ -111,7 +112,7 @@ class Watcher:
         self._shell.events.register("pre_run_cell", self.before)
         self._shell.events.register("post_run_cell", self.after)
         self._shell.register_magic_function(self._as_magic, "cell", "pitfall")
-        self._shell.register_magic_function(Practice(self._shell).magic, "cell", "exercise")
+        self._shell.register_magic_function(self._practice.magic, "cell", "exercise")
         self._workshop.warm()
 
     def remove(self) -> None:
@@ -198,7 +199,8 @@ class Watcher:
         with contextlib.suppress(Exception):  # the learner's traceback stands, whatever happens to us
             from pitfall_lab.hint import hint
 
-            if text := hint(error, self._shell.transform_cell(result.info.raw_cell or ""), self._language):
+            text = hint(error, self._shell.transform_cell(result.info.raw_cell or ""), self._language)
+            if text := text or self._practice.elsewhere(error, self._language):
                 print(text)
 
     def _show(self, recorded: Trace, text: str, start: str, language: Language) -> None:

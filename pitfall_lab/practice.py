@@ -1,8 +1,13 @@
-"""``%%exercise 12.3``: grade the cell as an exercise, keep the result in the learner's progress, and give one hint more for each try."""
+"""``%%exercise 12.3``: grade the cell as an exercise, keep the result in the learner's progress, and give one hint more for each try.
+
+The cell runs in a namespace of its own, many times, on inputs that change: it finds ``torch``, ``nn``, ``F`` and ``np`` and nothing of the
+notebook's, and leaves nothing in the notebook, neither names nor changed tensors. Who uses one of its names in another cell is told so.
+"""
 
 from __future__ import annotations
 
 import argparse
+import dis
 import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,6 +22,12 @@ _USAGE = T(
     zh="此单元格未评分:{reason}。用法:%%exercise 12.3 [--hint] [--language en|zh]",
 )
 _UNKNOWN = T(en="there is no exercise {key}; there are {keys}", zh="没有练习 {key}；现有 {keys}")
+_ELSEWHERE = T(
+    en="pitfall_lab: `{name}` was defined in the cell of exercise {key}, which runs in a namespace of its own. "
+    "Copy the definition into a cell without %%exercise to use it here.",
+    zh="pitfall_lab：`{name}` 是在练习 {key} 的单元格里定义的，该单元格在自己的命名空间中运行。"
+    "要在这里使用，请把定义复制到没有 %%exercise 的单元格。",
+)
 _UNKEPT = T(en="The result could not be kept: {reason}", zh="结果未能保存：{reason}")
 
 
@@ -51,6 +62,8 @@ class Practice:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._earned: dict[str, int] = {}
+        self._defined: dict[str, str] = {}
+        """The names that exercises' cells have defined, and the exercise."""
 
     def magic(self, line: str, cell: str) -> Result | None:
         """Grade this cell as an exercise: it runs in a namespace of its own, traced, and on inputs that change."""
@@ -62,10 +75,17 @@ class Practice:
         except Unreadable as problem:
             print(_USAGE.say(language).format(reason=problem))
             return None
-        result = self.grade(exercise, self._shell.transform_cell(cell), language, asked=wanted.hint)
+        source = self._shell.transform_cell(cell)
+        self._defined |= dict.fromkeys(defined(source), exercise.key)
+        result = self.grade(exercise, source, language, asked=wanted.hint)
         if result.printed:
             print(result.printed, end="" if result.printed.endswith("\n") else "\n")
         return result
+
+    def elsewhere(self, error: BaseException, language: Language) -> str:
+        """Return what to say of a name that is known in an exercise's cell only; nothing of other errors."""
+        name = getattr(error, "name", None) if isinstance(error, NameError) else None
+        return _ELSEWHERE.say(language).format(name=name, key=self._defined[name]) if name in self._defined else ""
 
     def grade(self, exercise: Exercise, source: str, language: Language = "en", *, asked: bool = False) -> Result:
         """Grade one try; the cell as it was given is no try."""
@@ -79,6 +99,19 @@ class Practice:
         if tried:
             keep(result)
         return result
+
+
+def defined(source: str) -> set[str]:
+    r"""Return the names that a cell binds.
+
+    >>> sorted(defined("def f(a):\n    b = a\n    return b\nc, d = 1, 2"))
+    ['c', 'd', 'f']
+    """
+    try:
+        code = compile(source, "<exercise>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return set()
+    return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_NAME"}
 
 
 def known(key: str, language: Language = "en") -> Exercise:

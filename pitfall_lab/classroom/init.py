@@ -30,12 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--chapters", metavar="N,M", required=True, help="the chapters, such as 5,12 or 5-7")
     init.add_argument("--name", help="what the assignment is called (default: the folder's name; with --nbgrader: pitfalls)")
     init.add_argument("--exercises-only", action="store_true", help="short notebooks: the exercises without the lesson")
+    init.add_argument("--otter", action="store_true", help="master notebooks with solutions, for `otter assign`")
     init.add_argument("--nbgrader", action="store_true", help="source notebooks for nbgrader, whose tests call the grader")
 
 
 def run(args: argparse.Namespace) -> int:
     """Make the assignment. Raises :class:`~pitfall_lab.cli.Refusal`."""
-    name = args.name or ("pitfalls" if args.nbgrader else args.folder.resolve().name)
+    name = args.name or ("pitfalls" if args.nbgrader or args.otter else args.folder.resolve().name)
     if args.nbgrader and not re.fullmatch(r"[\w-]+", name):
         raise Refusal("nbgrader takes letters, digits, _ and - in the name of an assignment.")
     chapters = assignments.chosen(args.chapters)
@@ -46,6 +47,12 @@ def run(args: argparse.Namespace) -> int:
 
         where = write_course(args.folder, made, books)
         print(f"The source notebooks are in {where}. Next, in {args.folder}: nbgrader generate_assignment {name}")
+        return 0
+    if args.otter:
+        from pitfall_lab.classroom.otter import write_masters
+
+        where = write_masters(args.folder, made, books)
+        print(f"The master notebooks, with solutions, are in {where}. Next, for each: otter assign NOTEBOOK FOLDER")
         return 0
     _write(args.folder, made, books)
     print(

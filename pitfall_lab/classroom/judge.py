@@ -308,6 +308,11 @@ def _had(exercise: Exercise) -> tuple[bool, ...]:
     return tuple(mark.holds for mark in grade(exercise, exercise.given).marks)
 
 
+def lacking(exercise: Exercise) -> int:
+    """Return how many properties the given cell lacks: the parts that an answer can earn."""
+    return max(1, sum(not was for was in _had(exercise)))
+
+
 def same(source: str, given: str) -> bool:
     """Whether a cell is what was given, but for space at the ends of lines and of the cell."""
     return _lines(source) == _lines(given)

@@ -75,11 +75,25 @@ def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
 
     Raises ``AssertionError`` with the reasons when there are none: nbgrader's sign for no points.
     """
+    share, reasons = credit(key, folder)
+    assert share > 0, "\n".join(reasons)
+    print("\n".join(reasons))
+    return float(round(share * worth, 4))
+
+
+def credit(key: str, folder: str = ".") -> tuple[float, tuple[str, ...]]:
+    """What an exercise's cell in the saved notebooks of ``folder`` is worth, from 0 to 1, and the reasons."""
+    place = Path(folder).resolve()
+    return _credit(key, place, tuple(path.stat().st_mtime_ns for path in sorted(place.glob("*.ipynb"))))
+
+
+@cache
+def _credit(key: str, folder: Path, _saved: tuple[int, ...]) -> tuple[float, tuple[str, ...]]:
     judge = _judge()
     assert judge.stdin is not None
     assert judge.stdout is not None
     try:
-        judge.stdin.write(json.dumps([key, str(Path(folder).resolve())]) + "\n")
+        judge.stdin.write(json.dumps([key, str(folder)]) + "\n")
         judge.stdin.flush()
         answer = judge.stdout.readline()
     except BrokenPipeError:
@@ -87,10 +101,8 @@ def points(key: str, worth: float = 1.0, folder: str = ".") -> float:
     if not answer:
         _judge.cache_clear()
         raise RuntimeError("The process that grades has ended; what it said is above.")
-    credit, reasons = json.loads(answer)
-    assert credit > 0, "\n".join(reasons)
-    print("\n".join(reasons))
-    return float(round(credit * worth, 4))
+    share, reasons = json.loads(answer)
+    return float(share), tuple(reasons)
 
 
 @cache

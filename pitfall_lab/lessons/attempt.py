@@ -63,8 +63,9 @@ class Opaque:
 class Request:
     """Run ``setup``, the ``cell``, ``inputs`` and ``drive`` one after the other in a fresh namespace and tell what ``expressions`` are.
 
-    Random numbers start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs, what the names of
-    ``inputs`` hold is written down: expressions see it as ``before``. ``watched``: cell, inputs and drive are traced. ``believing`` is the
+    What ``inputs`` and ``drive`` name is not in the cell's own namespace: its functions get what they are called with. Random numbers
+    start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs, what the names of ``inputs`` hold is
+    written down: expressions see it as ``before``. ``watched``: cell, inputs and drive are traced. ``believing`` is the
     key of a misconception: the whole runs in that world then, on the shadow engine, and only how it ends is told.
     """
 
@@ -212,6 +213,8 @@ class _Stage:
         self.request = request
         self.starts = {"inputs": made, "drive": driven}
         self.names: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+        self.driven: dict[str, Any] = {}
+        self.made: dict[str, Any] = {}
         self.ours: dict[str, Any] = {}
         self.before: dict[str, _Before] = {}
         self.error: Problem | None = None
@@ -250,11 +253,12 @@ class _Stage:
             self.in_cell = False
             with contextlib.redirect_stdout(_Said()):
                 _seed(self.request.seed)
-                self.names |= self.ours  # a cell that calls something of its own `torch` is tried with torch all the same
-                known = set(self.names)
+                # A cell that calls something of its own `torch` is tried with torch all the same.
+                self.made = {**self.names, **self.ours}
+                self.driven = {**self.made}
                 self._part("inputs")
                 with self.aside():
-                    self.before = {name: _Before(self.names[name]) for name in self.names if name not in known}
+                    self.before = {name: _Before(self.driven[name]) for name in self.driven if name not in self.made}
                 self._part("drive")
         except KeyboardInterrupt:
             raise
@@ -267,7 +271,7 @@ class _Stage:
     def _part(self, part: str) -> None:
         """Run the inputs or the drive, on the lines that they have in the traced text."""
         text = "\n" * (self.starts[part] - 1) + getattr(self.request, part)
-        exec(compile(text, NAME, "exec", dont_inherit=True), self.names)  # noqa: S102 - the exercise's own program
+        exec(compile(text, NAME, "exec", dont_inherit=True), self.driven)  # noqa: S102 - the exercise's own program
 
     def _settle(self, failed: BaseException | None) -> None:
         """Write down what ended the program."""
@@ -283,18 +287,23 @@ class _Stage:
             return self.error
         helpers = {"shares": shares, "memory": memory, "before": self.before, "unchanged": self._unchanged, "in_place": self._in_place}
         try:
-            return plain(eval(expression, {**self.names, **_BUILTINS, **self.ours, **helpers}))  # noqa: S307 - the exercise's own expression
+            return plain(eval(expression, {**self._all(), **_BUILTINS, **self.ours, **helpers}))  # noqa: S307 - the exercise's own expression
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an expression about something that the cell did not make
             return self.error or self._problem(error)
 
+    def _all(self) -> dict[str, Any]:
+        """Return what the names mean after the run: what the cell has bound anew while it was driven, too."""
+        return {**self.names, **{name: value for name, value in self.driven.items() if value is not self.made.get(name, self)}}
+
     def _unchanged(self, name: str) -> bool:
-        return bool(self.before[name].values == _bytes(self.names[name]) and self.before[name].storage == _bytes(_whole(self.names[name])))
+        was, now = self.before[name], self.driven[name]
+        return bool(was.values == _bytes(now) and was.storage == _bytes(_whole(now)))
 
     def _in_place(self, name: str) -> bool:
-        was = self.before[name]
-        return was.memory == memory(self.names[name]) and was.where == id(self.names[name]) and bool(was.values != _bytes(self.names[name]))
+        was, now = self.before[name], self.driven[name]
+        return was.memory == memory(now) and was.where == id(now) and bool(was.values != _bytes(now))
 
 
 class TooMuchOutput(BaseException):  # no Exception: the loop that prints for ever may have an `except` in it
@@ -327,7 +336,8 @@ class _Before:
 
 
 def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "untyped_storage") and hasattr(value, "detach")
+    kind = type(value)  # an object of the learner's may answer to every name
+    return hasattr(kind, "untyped_storage") and hasattr(kind, "detach")
 
 
 def _whole(value: Any) -> Any:
@@ -358,6 +368,8 @@ def shares(a: Any, b: Any) -> bool:
     if _is_tensor(a) and _is_tensor(b):
         return memory(a) == memory(b)
     arrays = [_whole(x).numpy() if _is_tensor(x) else x for x in (a, b)]
+    if not all(isinstance(x, np.ndarray) for x in arrays):  # NumPy would ask anything else for its elements, without end
+        raise TypeError("only tensors and arrays have memory to share")
     return bool(np.shares_memory(*arrays))
 
 

@@ -46,6 +46,8 @@ What decides
     ``unchanged("batch")``              what ``inputs`` made under this name, and all of its storage, is as it was before ``drive``
     ``in_place("t")``                   it is the same object on the same memory, with other values
     ``storages(1, elements=2)``         while driven, at most so many storages with at least so many elements were made
+    ``as_many_calls(inputs)``           these larger ``inputs`` take no more calls of torch than the exercise's own: there is no loop
+    ``no_optimizer()``                  no optimizer of torch takes a step
     ``updated_once("model.weight", 3)`` the parameter was written once in each of three steps (``None``: all parameters)
     =================================== ===========================================================================================
 
@@ -59,6 +61,7 @@ What decides
 
 from __future__ import annotations
 
+import ast
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -228,10 +231,20 @@ def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEE
             if isinstance(value, Problem):
                 return value.say()
             if not (value.all() if isinstance(value, np.ndarray) else value) or isinstance(value, Opaque):
-                return reason or False
+                return reason or _unmet(expression, attempt, {"seed": seed, **run})
         return True
 
     return check
+
+
+def _unmet(expression: str, attempt: Attempt, run: dict[str, Any]) -> T:
+    """Say why an expression is not true, without what it is compared with: that may be the answer."""
+    tree = ast.parse(expression, mode="eval").body
+    if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and not isinstance(tree.left, ast.Constant):
+        left = ast.unparse(tree.left)
+        return _differs(left, attempt.value(left, **run), None)
+    what = textwrap.shorten(expression, 120, placeholder=" …")
+    return T(en=f"it is not so that {what}", zh=f"并非 {what}")
 
 
 def runs(*, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
@@ -365,6 +378,49 @@ def _begin(seen: Observation) -> int:
         if event.span is not None and ((event.span.line < seen.made and not event.scope) or seen.made <= event.span.line < seen.driven)
     ]
     return max(before, default=-1)
+
+
+def as_many_calls(larger: str, **run: Any) -> Check:
+    """Check that ``larger`` inputs take no more calls of torch than the exercise's own: nothing loops over their elements."""
+
+    def check(attempt: Attempt) -> bool | T:
+        few, many = (_calls(attempt.look(watched=True, **{**run, **inputs})) for inputs in ({}, {"inputs": larger}))
+        if few is None or many is None:
+            return T(en="it could not be run on both inputs", zh="无法在两种输入上运行")
+        return many <= few or T(en=f"{few} calls for small inputs, {many} for larger ones", zh=f"小输入调用 {few} 次，大输入调用 {many} 次")
+
+    return check
+
+
+def _calls(seen: Observation) -> int | None:
+    """Return how many calls of torch there were while driven."""
+    if seen.error is not None or seen.trace is None:
+        return None
+    start = _begin(seen)
+    return sum(event.kind == "call" and event.parent is None and event.step > start for event in seen.trace.events)
+
+
+def no_optimizer(**run: Any) -> Check:
+    """Check that no optimizer of torch takes a step."""
+    reason = T(en="an optimizer of torch took a step", zh="torch 的优化器走了一步")
+
+    def check(attempt: Attempt) -> bool | T:
+        drive = textwrap.indent(run.get("drive", attempt.exercise.drive), "    ")
+        return true("not stepped", reason, seeds=(0,), **{**run, "drive": _NOTING.format(drive=drive)})(attempt)
+
+    return check
+
+
+_NOTING = """\
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+stepped = []
+noting = register_optimizer_step_pre_hook(lambda *_: stepped.append(1))
+try:
+{drive}
+finally:
+    noting.remove()
+"""
 
 
 def updated_once(parameter: str | None, steps: int, **run: Any) -> Check:

@@ -153,7 +153,13 @@ class Question:
     @property
     def key(self) -> str:
         """A name that stays the same as long as the question does."""
-        return hashlib.sha256(f"{self.kind}\0{self.program}\0{self.ask}".encode()).hexdigest()[:8]
+        return key_of(self.kind, self.program, self.ask)
+
+
+def key_of(kind: str, program: str, ask: str) -> str:
+    """Return the name of the question that asks this."""
+    program = program.strip("\n")
+    return hashlib.sha256(f"{kind}\0{program}\0{ask}".encode()).hexdigest()[:8]
 
 
 def pose(program: str, ask: str = "None", because: bool = True, beliefs: Iterable[str] | None = None, kind: Kind = "value") -> Question:

@@ -17,12 +17,14 @@ from pitfall_lab.lessons.exercise import (
     Exercise,
     Property,
     alike,
+    as_many_calls,
     equal,
     fails,
     finds,
     finds_nothing,
     grade,
     in_place,
+    no_optimizer,
     not_shared,
     runs,
     shared,
@@ -34,6 +36,7 @@ from pitfall_lab.lessons.exercise import (
 )
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.trace import T
+from tests.lessons.cheats import CHEATS, UNUSUAL, made_of
 
 KINDS = ("repair", "predict", "write", "make-it-fail", "find-and-fix")
 
@@ -49,8 +52,19 @@ def test_an_exercise_tells_right_from_wrong(key: str) -> None:
         assert grade(exercise, right).solved, (right, str(grade(exercise, right)))
     # An answer that is commented out is none.
     commented = "".join(f"# {line}\n" for line in exercise.right[0].splitlines())
-    for wrong in (*exercise.wrong, commented):
+    for wrong in (*exercise.wrong, commented, *made_of(exercise)):
         assert not grade(exercise, wrong).solved, wrong
+
+
+@pytest.mark.parametrize("key", CHEATS)
+def test_what_students_think_of_is_told_right_from_wrong_and_with_a_reason(key: str) -> None:
+    exercise = exercises()[key]
+    for source in UNUSUAL.get(key, ()):
+        assert grade(exercise, source).solved, str(grade(exercise, source))
+    for source in CHEATS[key]:
+        done = grade(exercise, source)
+        assert not done.solved, source
+        assert all(mark.holds or mark.reason for mark in done.marks), str(done)
 
 
 @pytest.mark.parametrize("key", exercises())
@@ -248,6 +262,28 @@ def test_a_check_may_ask_step_by_step() -> None:
     assert "TypeError" in done.marks[1].reason.en  # type: ignore[union-attr]
 
 
+def test_what_the_inputs_name_is_not_there_for_the_cells_functions() -> None:
+    inputs = "x = torch.ones(2)\nsecret = torch.zeros(2)"
+    assert marks("f = lambda x: secret", true("not y.any()"), inputs=inputs) == [False]
+    assert marks("def f(y):\n    global x\n    x = y * 2\n    return x", equal("x", "torch.ones(2)"), inputs=inputs) == [True]
+    assert marks("calls = 0\ndef f(x):\n    global calls\n    calls += 1\n    return x", equal("calls", "1"), inputs=inputs) == [True]
+
+
+def test_loops_and_optimizers_are_seen() -> None:
+    larger = "x = torch.randn(9)"
+    assert marks("f = lambda x: x * 2", as_many_calls(larger)) == [True]
+    assert marks("f = lambda x: torch.stack([a * 2 for a in x])", as_many_calls(larger)) == [False]
+    assert marks("f = lambda x: 1 / 0", as_many_calls(larger)) == [False]
+    step = "def f(x):\n    p = nn.Parameter(x)\n    p.grad = torch.ones(4)\n    torch.optim.SGD([p]).step()\n    return p"
+    assert marks(step, no_optimizer()) == [False]
+    assert marks("f = lambda x: x", no_optimizer()) == [True]
+
+
+def test_a_property_that_does_not_hold_says_why_and_keeps_the_answer() -> None:
+    done = grade(exercise(true("y == 42"), true("y"), inputs="x = 1", drive="y = f(x)", right="f = lambda x: 42"), "f = lambda x: 0")
+    assert [mark.reason.en for mark in done.marks] == ["y is 0", "it is not so that y"]  # type: ignore[union-attr]
+
+
 def test_runs_that_differ_in_what_is_asked_of_them_are_one_run() -> None:
     calls = []
 
@@ -291,6 +327,14 @@ def test_the_magic_grades_hints_and_keeps(shell: InteractiveShell, tmp_path: Pat
     kept = progress.load(tmp_path).best()["05", "5.1"]
     assert kept.solved
     assert len(progress.load(tmp_path).entries) == 5
+
+
+def test_a_name_of_an_exercise_is_said_to_be_elsewhere(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.run_cell(f"%%exercise 5.1\n{exercises()['5.1'].right[0]}")
+    shell.run_cell("standardise(1)")
+    assert "`standardise` was defined in the cell of exercise 5.1" in capsys.readouterr().out
+    shell.run_cell("nothing_of_the_kind")
+    assert "exercise" not in capsys.readouterr().out
 
 
 def test_a_hint_can_be_asked_for_in_chinese(shell: InteractiveShell) -> None:

@@ -12,6 +12,7 @@ from pitfall_lab.lessons import progress, worlds
 from pitfall_lab.lessons.live import execute
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.question import Outcome, Question, Slip, pose
+from pitfall_lab.lessons.unexplained import programs, unexplained
 from pitfall_lab.trace import T
 from pitfall_lab.widgets.question import content, page, question, text
 
@@ -351,3 +352,17 @@ def test_every_wrong_answer_that_fits_a_belief_carries_its_refutation() -> None:
     refutations = [r for p in data["predictions"] for r in p["refutations"]]
     assert {"belief", "tempting", "fact", "check"} == set(refutations[0])
     assert any(r["belief"] == "I think detach() gives me a copy." for r in refutations)
+
+
+def test_answers_that_no_belief_predicts_are_there_for_the_author_with_their_program(tmp_path: Path) -> None:
+    asked = question("\nimport torch\nx = torch.ones(2)\n", "x")
+    for folder, marks in (("ada", [1]), ("bob", [1]), ("eve", [])):
+        (tmp_path / folder).mkdir()
+        wrong = [n for n, c in enumerate(asked.question.choices) if not c.right and not c.beliefs]
+        asked.marks = wrong[:1] if marks else [n for n, c in enumerate(asked.question.choices) if c.right]
+        progress.keep(asked.entry(), tmp_path / folder)
+    ((_, item, note), count), *others = unexplained([tmp_path]).most_common()
+    assert (count, others, bool(note)) == (2, [], True)
+    cells = [{"cell_type": "code", "source": ["pitfall_lab.question(\n", '"""\nimport torch\nx = torch.ones(2)\n""", ask="x")']}]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    assert programs(tmp_path)[item].startswith("import torch\nx = torch.ones(2)")

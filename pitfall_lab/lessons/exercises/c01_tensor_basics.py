@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, in_place, shared, true
+from pitfall_lab.lessons.exercise import (
+    Attempt,
+    Exercise,
+    Property,
+    as_solved,
+    equal,
+    gradient_as_solved,
+    in_place,
+    no_optimizer,
+    shared,
+    true,
+)
 from pitfall_lab.trace import T
 
 GRID = "grid = torch.arange(12).reshape(3, 4)\n"
+
+
+def _three_backwards(attempt: Attempt) -> bool | T:
+    found = len({event.parent for event in attempt.trace().events if event.kind == "node"})
+    return found == 3 or T(en=f"backward ran {found} times in three steps", zh=f"三步中 backward 运行了 {found} 次")
 
 
 def _window(expression: str) -> Property:
@@ -192,6 +208,8 @@ def train(x, y, w, rate, steps):
             T(en="another rate, more steps", zh="换一个学习率，多走几步"),
             as_solved("w.detach()", drive="w = train(x, y, w, 0.02, 8)"),
         ),
+        Property(T(en="each step has a backward of its own", zh="每一步都有自己的 backward"), _three_backwards),
+        Property(T(en="no optimizer takes a step", zh="没有使用优化器"), no_optimizer()),
         Property(
             T(en="`w` can be trained on: its next gradient is right", zh="`w` 还能继续训练：它的下一个梯度正确"),
             gradient_as_solved("w", drive="w = train(x, y, w, 0.1, 2)\nw.grad = None\n((x * w - y) ** 2).mean().backward()"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, not_shared, true, unchanged
+from pitfall_lab.lessons.exercise import Exercise, Property, as_many_calls, as_solved, equal, not_shared, true, unchanged
 from pitfall_lab.trace import T
 
 OPERANDS = """\
@@ -160,6 +160,7 @@ DISTANCES = Exercise(
         Property(T(en="as many on both sides", zh="两边一样多"), as_solved("result", inputs="a, b = torch.randn(4), torch.randn(4)")),
         Property(T(en="one number and four", zh="一个数与四个数"), as_solved("result", inputs="a, b = torch.randn(1), torch.randn(4)")),
         Property(T(en="the arguments are unchanged", zh="参数没有改变"), true("unchanged('a') and unchanged('b')")),
+        Property(T(en="there is no loop", zh="没有循环"), as_many_calls("a, b = torch.randn(7), torch.randn(6)")),
     ),
     hints=(
         T(en="A column and a row give every pair.", zh="一列和一行就得到每一对。"),

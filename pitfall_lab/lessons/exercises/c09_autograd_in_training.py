@@ -133,27 +133,36 @@ bias_before = body.bias.detach().clone()
         ),
         given=_COUNTER,
         inputs="""\
-seen = []
+seen = {}
 
 
-def note(optimizer, args, kwargs):
-    seen.append([p.detach().clone() for group in optimizer.param_groups for p in group["params"]])
+def before_step(optimizer, args, kwargs):
+    p = optimizer.param_groups[0]["params"][0]
+    seen["gradient"], seen["start"] = None if p.grad is None else p.grad.clone(), p.detach().clone()
+
+
+def after_step(optimizer, args, kwargs):
+    seen["end"] = optimizer.param_groups[0]["params"][0].detach().clone()
 """,
         drive="""\
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-noting = register_optimizer_step_pre_hook(note)
+noting = register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)
 try:
     p, start = counterexample()
 finally:
-    noting.remove()
+    for hook in noting:
+        hook.remove()
 """,
         properties=(
-            Property(T(en="the gradient is all zeros", zh="梯度全为零"), true("p.grad is not None and not p.grad.any().item()")),
+            Property(
+                T(en="the gradient is all zeros at the last step", zh="最后一步时梯度全为零"),
+                true("seen['gradient'] is not None and not seen['gradient'].any().item()"),
+            ),
             Property(T(en="the parameter has moved", zh="参数移动了"), true("not torch.equal(p.detach(), start)")),
             Property(
-                T(en="nothing but one step of an optimizer moved it", zh="只有优化器的一步移动了它"),
-                true("len(seen) == 1 and torch.equal(seen[0][0], start)"),
+                T(en="nothing but that step of an optimizer moved it", zh="只有优化器的那一步移动了它"),
+                true("torch.equal(seen['start'], start) and torch.equal(seen['end'], p.detach())"),
             ),
         ),
         hints=(

@@ -65,7 +65,7 @@ _BEGIN = "def losses(g, d, g_step, d_step, noise, real):\n    fake = g(noise)\n 
 def _one_write(attempt: Attempt) -> bool | T:
     failure = attempt.trace().outcome.failure
     if failure is None or failure.kind != "saved-tensor-modified" or failure.found is None or failure.expected is None:
-        return False
+        return T(en="no saved tensor was written", zh="没有写入任何保存的张量")
     writes = failure.found - failure.expected
     return writes == 1 or T(en=f"it was written {writes} times", zh=f"它被写入了 {writes} 次")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, finds_nothing, true
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, finds_nothing, no_optimizer, true
 from pitfall_lab.trace import T
 
 _TRAIN = """\
@@ -129,6 +129,7 @@ finally:
             Property(T(en="six steps end where torch's end", zh="六步之后与 torch 的结果一致"), true("torch.allclose(found.detach(), theirs.detach(), atol=1e-6)")),
             Property(T(en="the gradient is asked for once per step", zh="每步只求一次梯度"), true("len(asked) == 6")),
             Property(T(en="the start is not changed", zh="起点未被改动"), true("torch.equal(start, before['start'].value)")),
+            Property(T(en="no optimizer takes a step", zh="没有使用优化器"), no_optimizer()),
         ),
         hints=(
             T(en="Nesterov looks one step ahead: the velocity is used once more, on top of the gradient.", zh="Nesterov 会向前看一步：在梯度之上再用一次速度。"),

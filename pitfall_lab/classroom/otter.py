@@ -1,0 +1,86 @@
+"""Otter: a master notebook for ``otter assign``, whose tests ask our grader, and what those tests call.
+
+The tests of an exercise are as many as the properties that the given cell lacks, and each asks whether the answer has earned one more
+of them: so Otter gives the points that ``pitfall-lab grade`` gives. Otter too runs the whole notebook in one kernel; the answer is
+judged in another process, as under :mod:`nbgrader <pitfall_lab.classroom.nbgrader>`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.nbgrader import credit
+from pitfall_lab.classroom.submissions import CELL
+from pitfall_lab.cli import Refusal
+from pitfall_lab.lessons.exercise import Exercise
+
+_CONFIG = "# ASSIGNMENT CONFIG\nexport_cell: false\ncheck_all_cell: false\nrequirements:\n  - pitfall-lab"
+
+
+def write_masters(folder: Path, made: Assignment, books: dict[str, Any]) -> Path:
+    """Write ``NAME/*.ipynb``, with solutions, for ``otter assign``. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    import nbformat
+
+    where = folder / made.name
+    if where.exists():
+        raise Refusal(f"{where} is there already, and nothing is overwritten; give another --name.")
+    try:
+        where.mkdir(parents=True)
+        for file, book in books.items():
+            nbformat.write(master(book, made), where / file)
+    except OSError as problem:
+        raise Refusal(f"The notebooks cannot be written into {where}: {problem.strerror}.") from None
+    return where
+
+
+def master(book: Any, made: Assignment) -> Any:
+    """The notebook with a question of Otter's around each exercise of the assignment."""
+    from pitfall_lab.lessons.exercises import exercises
+
+    cells = [_raw(_CONFIG)]
+    for cell in book.cells:
+        begin = CELL.match(cell.source) if cell.cell_type == "code" else None
+        cells += _question(exercises()[begin[1]], made.worth(begin[1])) if begin and begin[1] in made.keys else [cell]
+    book.cells = cells
+    return book
+
+
+def _question(exercise: Exercise, worth: float) -> list[Any]:
+    """The cells of one question. In the student's version of the answer's cell Otter leaves what stands in the prompt."""
+    from nbformat.v4 import new_code_cell
+
+    from pitfall_lab.classroom.judge import lacking
+
+    parts, given = lacking(exercise), exercise.given.rstrip()
+    quotes = '"""' if '"""' not in given else "'''"
+    prompt = f"{quotes} # BEGIN PROMPT\n{given}\n{quotes} # END PROMPT"
+    solution = f"# BEGIN SOLUTION NO PROMPT\n{exercise.right[0].rstrip()}\n# END SOLUTION"
+    answer = new_code_cell(f"%%exercise {exercise.key}\n{solution}\n{prompt}")
+    tests = [
+        new_code_cell(
+            f'""" # BEGIN TEST CONFIG\npoints: {worth / parts:g}\n""" # END TEST CONFIG\n'
+            f'from pitfall_lab.classroom.otter import earned\nearned("{exercise.key}", {part}, {parts})'
+        )
+        for part in range(1, parts + 1)
+    ]
+    name = f"exercise_{exercise.key.replace('.', '_')}"
+    return [
+        _raw(f"# BEGIN QUESTION\nname: {name}"),
+        *(_raw("# BEGIN SOLUTION"), answer, _raw("# END SOLUTION")),
+        *(_raw("# BEGIN TESTS"), *tests, _raw("# END TESTS")),
+        _raw("# END QUESTION"),
+    ]
+
+
+def _raw(text: str) -> Any:
+    from nbformat.v4 import new_raw_cell
+
+    return new_raw_cell(text)
+
+
+def earned(key: str, part: int, parts: int, folder: str = ".") -> None:
+    """Raise ``AssertionError`` with the reasons when the *saved* notebooks of ``folder`` have not earned so many parts of an exercise."""
+    share, reasons = credit(key, folder)
+    assert share * parts > part - 0.5, "\n".join(reasons)
