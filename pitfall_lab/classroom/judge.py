@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import atexit
 import contextlib
 import json
@@ -61,13 +62,14 @@ class Limits:
 class Said:
     """One property of an exercise: its sentence, whether it holds, whether the given cell ``had`` it already, and why it does not hold.
 
-    Texts are in English and Chinese.
+    ``idle``: an answer that does nothing at all has it too. Texts are in English and Chinese.
     """
 
     sentence: tuple[str, str]
     holds: bool
     had: bool = False
     reason: tuple[str, str] = ("", "")
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,12 @@ class Outcome:
     def credit(self) -> float:
         """What it is worth, from 0 to 1: of the properties that the given cell lacks, those that it has, less those that it lost.
 
-        A cell that returns a constant changes no argument and fails no backward either. It had that already, and gets nothing for it.
+        An answer that has only what an answer has that does nothing is worth nothing: a constant fails no backward either.
         """
         if self.status == "solved":
             return 1.0
+        if not any(mark.holds and not mark.idle for mark in self.marks):
+            return 0.0
         gained, lost = sum(m.holds and not m.had for m in self.marks), sum(m.had and not m.holds for m in self.marks)
         return max(0.0, (gained - lost) / max(1, sum(not mark.had for mark in self.marks)))
 
@@ -104,7 +108,9 @@ class Outcome:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Outcome:
         """Read it back. Raises ``KeyError`` or ``TypeError`` when it is none."""
-        marks = tuple(Said(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"])) for m in values["marks"])
+        marks = tuple(
+            Said(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"])) for m in values["marks"]
+        )
         return cls(**{**values, "marks": marks})
 
 
@@ -281,8 +287,9 @@ def _out_of_memory(problem: Problem) -> bool:
 def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> Outcome:
     """Return what ``source`` is worth as the cell of ``exercise`` (``None``: there is no such cell). Never raises for what it does."""
     started = time.monotonic()
-    had = _had(exercise)
-    blank = tuple(Said(_pair(prop.sentence), False, was) for prop, was in zip(exercise.properties, had, strict=True))
+    free = list(zip(_had(exercise), _idle(exercise), strict=True))
+    each = zip(exercise.properties, free, strict=True)
+    blank = tuple(Said(_pair(prop.sentence), False, had, idle=idle) for prop, (had, idle) in each)
     if source is None:
         return Outcome(exercise.key, "missing", blank)
     kept = source if len(source) <= 20_000 else source[:20_000] + "\n…"
@@ -295,7 +302,8 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
         return Outcome(exercise.key, sitting.ended, blank, sitting.detail, seconds, kept)
     if result.error and result.error.type == "SystemExit":
         return Outcome(exercise.key, "exit", blank, "SystemExit", seconds, kept)
-    marks = tuple(Said(_pair(m.sentence), m.holds, was, _pair(m.reason)) for m, was in zip(result.marks, had, strict=True))
+    found = zip(result.marks, free, strict=True)
+    marks = tuple(Said(_pair(m.sentence), m.holds, had, _pair(m.reason), idle) for m, (had, idle) in found)
     held = sum(mark.holds for mark in marks)
     status: Status = "solved" if held == len(marks) else "error" if result.error else "partly" if held else "failed"
     detail = textwrap.shorten(result.error.say().en if result.error else "", 300, placeholder=" …")
@@ -308,9 +316,23 @@ def _had(exercise: Exercise) -> tuple[bool, ...]:
     return tuple(mark.holds for mark in grade(exercise, exercise.given).marks)
 
 
+@cache
+def _idle(exercise: Exercise) -> tuple[bool, ...]:
+    """Which properties an answer has that does nothing: its functions return a constant, its names have no value."""
+    cell = []
+    for statement in ast.parse(exercise.given).body:
+        if isinstance(statement, ast.FunctionDef):
+            cell.append(f"def {statement.name}(*_, **__):\n    return torch.zeros((), requires_grad=True) * 1\n")
+        elif isinstance(statement, ast.Assign):
+            cell.append(f"{ast.unparse(statement.targets[0])} = None\n")
+        else:
+            cell.append(f"{ast.unparse(statement)}\n")
+    return tuple(mark.holds for mark in grade(exercise, "".join(cell)).marks)
+
+
 def lacking(exercise: Exercise) -> int:
     """Return how many properties the given cell lacks: the parts that an answer can earn."""
-    return max(1, sum(not was for was in _had(exercise)))
+    return max(1, sum(not had for had in _had(exercise)))
 
 
 def same(source: str, given: str) -> bool:

@@ -80,6 +80,8 @@ def _honest() -> Iterator[Case]:
     for key in KEYS:
         for n, source in enumerate(exercises()[key].wrong, 1):
             yield Case(f"wrong-{key}-{n}", f"a known wrong answer to {key}", "graded", {key: source}, {key: ("partly", "failed", "error")})
+    constant = "def attend(*arguments):\n    return torch.zeros(3, 2, requires_grad=True) * 1"
+    yield Case("constant", "a constant", "graded", {TARGET: constant}, {TARGET: "partly"})
     commented = "\n".join(f"# {line}" for line in right()[TARGET].splitlines())
     yield Case("commented", "the right answer as a comment", "graded", {TARGET: commented}, {TARGET: ("partly", "failed", "error")})
     yield Case("syntax", "no Python", "graded", {TARGET: "def attend(:"}, {TARGET: "error"})
