@@ -199,8 +199,8 @@ class Watcher:
         with contextlib.suppress(Exception):  # the learner's traceback stands, whatever happens to us
             from pitfall_lab.hint import hint
 
-            text = hint(error, self._shell.transform_cell(result.info.raw_cell or ""), self._language)
-            if text := text or self._practice.elsewhere(error, self._language):
+            cell = self._shell.transform_cell(result.info.raw_cell or "")
+            if text := self._practice.elsewhere(error, self._language) or hint(error, cell, self._language):
                 print(text)
 
     def _show(self, recorded: Trace, text: str, start: str, language: Language) -> None:

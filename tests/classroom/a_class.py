@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,6 +149,16 @@ def _hostile(outside: Path) -> Iterator[Case]:
         "tampered",
     )
     yield cell("frames", "climbs the stack to the observer", "tampered", "import sys\nf = sys._getframe(1)\n" + wrong, "tampered")
+    climbs = "while f:\n    if hasattr(f.f_locals.get('self'), 'request'):\n        type(f.f_locals['self']).value = lambda *a: True\n    f = f.f_back\n"
+    traced = f"import sys\ndef t(f, event, details):\n{textwrap.indent(climbs, '    ')}sys.settrace(t)\n{wrong}"
+    yield cell("traces", "traces the observer", "tampered", traced, "tampered")
+    raised = f"try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    f = e.__traceback__.tb_frame\n{climbs}{wrong}"
+    yield cell("frame-of-error", "climbs up from an error", "tampered", raised, "tampered")
+    generated = f"def g():\n    yield me.gi_frame.f_back\nme = g()\nf = next(me)\n{climbs}{wrong}"
+    yield cell("frame-of-generator", "climbs up from a generator", "tampered", generated, "tampered")
+    linked = f"import os\nos.symlink({str(outside / 'notes.txt')!r}, 'mine')\nprint(open('mine').read())\n{correct}"
+    yield cell("links", "reads the teacher's files through a link", not_solved, linked)
+    yield cell("traces-parent", "attaches to the grader", not_solved, "import ctypes, os\nassert ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0")
     yield cell(
         "forges",
         "writes a report of its own",
