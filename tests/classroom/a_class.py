@@ -149,7 +149,10 @@ def _hostile(outside: Path) -> Iterator[Case]:
         "tampered",
     )
     yield cell("frames", "climbs the stack to the observer", "tampered", "import sys\nf = sys._getframe(1)\n" + wrong, "tampered")
-    climbs = "while f:\n    if hasattr(f.f_locals.get('self'), 'request'):\n        type(f.f_locals['self']).value = lambda *a: True\n    f = f.f_back\n"
+    climbs = (
+        "while f:\n    if hasattr(f.f_locals.get('self'), 'request'):\n"
+        "        type(f.f_locals['self']).value = lambda *a: True\n    f = f.f_back\n"
+    )
     traced = f"import sys\ndef t(f, event, details):\n{textwrap.indent(climbs, '    ')}sys.settrace(t)\n{wrong}"
     yield cell("traces", "traces the observer", "tampered", traced, "tampered")
     raised = f"try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    f = e.__traceback__.tb_frame\n{climbs}{wrong}"
@@ -158,7 +161,8 @@ def _hostile(outside: Path) -> Iterator[Case]:
     yield cell("frame-of-generator", "climbs up from a generator", "tampered", generated, "tampered")
     linked = f"import os\nos.symlink({str(outside / 'notes.txt')!r}, 'mine')\nprint(open('mine').read())\n{correct}"
     yield cell("links", "reads the teacher's files through a link", not_solved, linked)
-    yield cell("traces-parent", "attaches to the grader", not_solved, "import ctypes, os\nassert ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0")
+    attaches = "import ctypes, os\nassert ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0"
+    yield cell("traces-parent", "attaches to the grader", not_solved, attaches)
     yield cell(
         "forges",
         "writes a report of its own",
