@@ -140,6 +140,7 @@ def _static(trace: Trace, findings: Sequence[Finding], language: Language) -> di
     try:
         from pitfall_lab import views
 
-        return {"text/html": views.page(trace, findings, language), "text/plain": views.text(trace)}
+        told = "".join(f"\n{each.rule} {each.name}: {each.message.say(language)}" for each in findings)
+        return {"text/html": views.page(trace, findings, language), "text/plain": views.text(trace) + told}
     except Exception:
         return {"text/plain": f"Explorer of {len(trace.events)} events"}
