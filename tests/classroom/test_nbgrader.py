@@ -28,7 +28,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["classroom", "init", str(folder), *words]) == 0
     nbgrader(folder, "-m", "nbgrader", "generate_assignment", "pitfalls")
     # one solved, one half, one unsolved, and one with an easier test in the place of ours
-    hand_in(folder, "ada", {"12.1": exercises()["12.1"].right[1], "12.2": exercises()["12.2"].wrong[0]}, forged="12.4")
+    hand_in(folder, "ada", {"12.1": exercises()["12.1"].right[1], "12.2": exercises()["12.2"].wrong[2]}, forged="12.4")
     nbgrader(folder, "-m", "nbgrader", "autograde", "pitfalls")
     return folder
 

@@ -56,7 +56,7 @@ def test_otter_gives_the_points_that_the_grader_gives(folder: Path) -> None:
     sources = [cell.source for cell in student.cells]
     for key in KEYS:
         assert f"%%exercise {key}\n{exercises()[key].given.rstrip()}" in sources
-    answers = {"12.1": exercises()["12.1"].right[1], "12.2": exercises()["12.2"].wrong[0]}
+    answers = {"12.1": exercises()["12.1"].right[1], "12.2": exercises()["12.2"].wrong[2]}
     for cell in student.cells:
         for key, answer in answers.items():
             if cell.source.startswith(f"%%exercise {key}\n"):
