@@ -158,7 +158,8 @@ class Recorder(TorchFunctionMode):
         __tracebackhide__ = True
         kwargs = kwargs or {}
         # torch's own functions in Python name the plain class as well (handle_torch_function); here only the program's own are meant.
-        kinds = None if kinds == _PLAIN else kinds
+        # What reads or sets an attribute names the class of parameters, which handles nothing itself.
+        kinds = None if kinds == _PLAIN or kinds == _PARAMETERS else kinds  # noqa: PLR1714 - no set: they are seldom hashed
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
         caller = sys._getframe(1)
@@ -363,6 +364,7 @@ _run = _pitfall_lab_run
 
 
 _PLAIN = (torch.Tensor,)
+_PARAMETERS = (torch.nn.Parameter,)
 _unseen = torch._C.DisableTorchFunction
 """While we look, tensors of the program's own classes are not asked: their ``__torch_function__`` would run, and could print or count."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 TEXT_LIMIT = 48
+MOST_LEVELS = 6
 _PLAIN = (bool, int, float, complex, str, type(None), type(Ellipsis))
 
 
@@ -46,16 +47,22 @@ def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[
     raise Unconvertible(f"an argument of type {kind.__name__}")
 
 
-def tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+def tensors(value: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors in nested tuples, lists and dicts, each as often as it occurs."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)) and depth < 6:
-        for item in value:
-            yield from tensors(item, depth + 1)
-    elif isinstance(value, dict) and depth < 6:
-        for item in value.values():
-            yield from tensors(item, depth + 1)
+    found: list[torch.Tensor] = []
+    _collect((value,), found, MOST_LEVELS)
+    return iter(found)
+
+
+def _collect(items: Iterable[Any], found: list[torch.Tensor], levels: int) -> None:
+    for item in items:
+        if isinstance(item, torch.Tensor):
+            found.append(item)
+        elif type(item) not in _PLAIN and levels:
+            if isinstance(item, (tuple, list)):
+                _collect(item, found, levels - 1)
+            elif isinstance(item, dict):
+                _collect(item.values(), found, levels - 1)
 
 
 def arrays(value: Any) -> Iterator[np.ndarray]:

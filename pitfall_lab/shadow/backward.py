@@ -226,13 +226,17 @@ class Pass:
         while queue:
             node = heapq.heappop(queue)[2]
             while True:  # a chain needs no queue
-                self.run_node(node, ran, keep_graph=keep_graph)
+                if node.saved or node.retains or node.leaf is not None or node.freed or node.inner is not None:
+                    self.run_node(node, ran, keep_graph=keep_graph)
+                else:
+                    ran.append(NodeRun(node, None, node.outputs[0][0] if node.outputs else ()))
+                    node.freed = not keep_graph
                 ready = []
                 for child, _ in node.next:
                     if child is not None:
-                        waiting[child] -= 1
-                        if not waiting[child]:
+                        if waiting[child] == 1:
                             ready.append(child)
+                        waiting[child] -= 1
                 if len(ready) == 1 and not queue:
                     node = ready[0]
                     continue

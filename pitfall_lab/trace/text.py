@@ -59,6 +59,8 @@ def shape_text(shape: Any) -> str:
 
 def plain(value: Any) -> Any:
     """One element as a JSON value; floats keep nine significant digits, enough for any float32."""
+    if type(value) is float and math.isfinite(value):  # nearly all of them
+        return float(f"{value:.9g}")
     if isinstance(value, bool | int):
         return value
     if isinstance(value, complex):

@@ -213,7 +213,7 @@ class Records:
         self, mark: int, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None
     ) -> TensorRecord:
         """Make a record with a label that has been counted."""
-        record = TensorRecord(real, self._gone)
+        record = TensorRecord(real, self.gone)
         record.key = key = id(real)
         record.mark, record.shadow, record.kind, record.born, record.storage = mark, shadow, kind, born, storage
         record.names, record.searches, record.form, record.epoch = [], 0, None, -1
@@ -235,7 +235,8 @@ class Records:
         if storage is not None:
             storage.members.add(record.mark)
 
-    def _gone(self, record: Any) -> None:
+    def gone(self, record: Any) -> None:
+        """An object has died."""
         if self.by_id.get(record.key) is record:
             del self.by_id[record.key]
             # A leaf's AccumulateGrad is known by the leaf's address (`facts.node_key`), which the next tensor may get.
@@ -343,10 +344,15 @@ class Records:
     def _goes_with(self, record: TensorRecord) -> bool:
         """The usual case, when a name is bound to something else: memory that has gone with its only tensor. It is forgotten."""
         place = record.storage
-        if place is None or place.members != {record.mark} or len(place.impls) != 1 or not facts.is_gone(place.impls[0]):
+        if place is None or len(place.members) != 1 or len(place.impls) != 1 or place.pointer is not None or place.shared:
+            return False
+        impl, = place.impls
+        if record.mark not in place.members or not facts.is_gone(impl):
             return False
         place.members.clear()
-        self._drop(place)
+        del self.storages[place.mark]
+        del self.by_impl[impl]
+        facts.let_go(impl)
         return True
 
     def _drop(self, record: StorageRecord) -> None:

@@ -18,6 +18,8 @@ from pitfall_lab.verify.rows import BIRTHS, DEATHS, Row, Rows
 EVENT_LIMIT = 20_000
 METADATA_LIMIT = 500_000
 """Without numbers an event is a row of some hundred bytes."""
+MUCH = 2_000
+"""So much may be remembered before it is worth looking what of it is gone."""
 _SERIES = {"tensors": 0, "storages": 1, "counters": 2, "nodes": 3}
 
 
@@ -35,6 +37,7 @@ class Writer:
         self.row_steps: list[int] = []
         """Where the rows are; the express lane writes both lists."""
         self._forgotten = 0
+        self._room = MUCH
         self._renamed: dict[int, list[str]] = {}
         self.notes: list[Note] = []
         self.disagreements: list[Disagreement] = []
@@ -121,7 +124,9 @@ class Writer:
             self._renamed[mark] = list(names)
 
     def forget_gone(self) -> None:
-        """Stop comparing with what rows have said to be gone."""
+        """Stop comparing with what rows have said to be gone. Marks are not used again, so it may wait until there is much of it."""
+        if len(self._last) + len(self._renamed) < self._room:
+            return
         for step in self.row_steps[self._forgotten :]:
             deaths = self.events[step][DEATHS]  # type: ignore[index]
             if deaths is not None:
@@ -131,6 +136,7 @@ class Writer:
                 for mark in deaths[1]:
                     self.forget(f"storages.S{mark}")
         self._forgotten = len(self.row_steps)
+        self._room = max(MUCH, 2 * (len(self._last) + len(self._renamed)))
 
     def _recall(self, path: str) -> bool:
         """Work out what a row would have written at ``path``, if one would."""

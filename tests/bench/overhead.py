@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib.util
+import re
 import resource
 import statistics
 import subprocess
@@ -42,14 +43,16 @@ def chain() -> None:
     h.sum().backward()
 
 
-MLP = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-BATCH, LABELS = torch.randn(128, 64), torch.randint(0, 10, (128,))
+MLP = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+BATCH, LABELS = torch.randn(128, 784), torch.randint(0, 10, (128,))
 
 
 def mlp() -> None:
-    """A perceptron of three layers, batch of 128."""
-    MLP.zero_grad()
-    nn.functional.cross_entropy(MLP(BATCH), LABELS).backward()
+    """A perceptron for digits, ten batches of 128."""
+    # Three layers, 784-512-512-10. One batch takes milliseconds: what a recording costs once would be most of what is measured.
+    for _ in range(10):
+        MLP.zero_grad()
+        nn.functional.cross_entropy(MLP(BATCH), LABELS).backward()
 
 
 class Layer(nn.Module):
@@ -153,6 +156,8 @@ MODULES = {
 WAYS = ("eager", "nothing", "anomaly", "metadata", "values")
 #: How many times eager a metadata trace may take, and how many times it the peak memory may be.
 BUDGETS, MEMORY_BUDGET = {"chain": 3.0, "gpt": 3.0, "cnn": 1.3}, 1.25
+#: How often a program runs its module; TorchLens runs it once.
+BATCHES = {"mlp": 10}
 LENGTHS = (10, 100, 1_000, 10_000, 100_000)
 
 
@@ -179,7 +184,10 @@ def recorded(program: Callable[[], None], *, values: bool) -> tuple[float, Any]:
     with session:
         program()
     trace = session.finish()
-    return time.perf_counter() - started, trace
+    taken = time.perf_counter() - started
+    if any(note.kind == "stopped" for note in trace.notes):  # a recording that gave up is fast
+        raise AssertionError(trace.notes)
+    return taken, trace
 
 
 def run(program: Callable[[], None], way: str) -> float:
@@ -239,6 +247,9 @@ def peak(way: str) -> float:
 
     for _ in range(3):
         run(cnn, way)
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage counts what the process was before it became this one: a copy of the benchmark
+        return int(re.search(r"VmHWM:\s*(\d+)", status.read_text())[1]) / 1024  # type: ignore[index]
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -287,12 +298,15 @@ def main() -> int:
         middle = compare(name, 3 if asked.short else asked.rounds)
         lens = None if asked.short else torchlens_elsewhere(name)
         ratios = {way: middle[way] / middle["eager"] for way in WAYS}
-        told = "not measured" if lens is None else f"{lens / middle['eager']:.0f} x"
+        told = "not measured" if lens is None else f"{lens * BATCHES.get(name, 1) / middle['eager']:.0f} x"
         title = (program.__doc__ or "").rstrip(".")
         cells = "".join(f"{ratios[way]:{width}.2f} x" for way, width in (("nothing", 10), ("anomaly", 8), ("metadata", 8), ("values", 8)))
         print(f"{title:42}{middle['eager'] * 1000:7.1f} ms{cells}{told:>15}")
-        if ratios["metadata"] > BUDGETS.get(name, ratios["anomaly"]) * (1.5 if asked.short else 1.0):
-            exceeded.append(f"{name}: {ratios['metadata']:.2f} x eager")
+        most = min(BUDGETS.get(name, ratios["anomaly"]), ratios["anomaly"])
+        if ratios["metadata"] > most * (1.5 if asked.short else 1.0):
+            exceeded.append(f"{name}: {ratios['metadata']:.2f} x eager, budget {most:.2f} x")
+        if lens is not None and lens < 10 * middle["metadata"] / BATCHES.get(name, 1):
+            exceeded.append(f"{name}: less than ten times below TorchLens")
     print("\nA metadata trace read to the end (events written out, as JSON)")
     for name in PROGRAMS:
         events, spent, size = expansion(name)
