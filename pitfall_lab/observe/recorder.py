@@ -159,7 +159,7 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         # torch's own functions in Python name the plain class as well (handle_torch_function); here only the program's own are meant.
         # What reads or sets an attribute names the class of parameters, which handles nothing itself.
-        kinds = None if kinds == _PLAIN or kinds == _PARAMETERS else kinds  # noqa: PLR1714 - no set: they are seldom hashed
+        kinds = None if kinds in (_PLAIN, _PARAMETERS) else kinds
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
         caller = sys._getframe(1)
