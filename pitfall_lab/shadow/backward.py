@@ -156,8 +156,8 @@ class Pass:
 
     def hand_on(self, queue: ReadyQueue, node: Node, outgoing: list[Gradient | None]) -> None:
         """Deliver what came out of a node along its edges."""
-        for gradient in outgoing:
-            if gradient is not None:
+        for (child, _), gradient in zip(node.next, outgoing, strict=False):
+            if gradient is not None and (self.targets is None or id(child) in self.targets):  # what nobody needs is not computed
                 gradient.hold()
         for (child, index), gradient in zip(node.next, outgoing, strict=False):
             self.deliver(queue, child, index, gradient)
@@ -369,10 +369,11 @@ class Pass:
             if g is not None and g.array is not None and g.array is array and g.shape == meta[0] and g.array.dtype == meta[1].numpy:
                 return g
         shape, dtype = meta
-        times = array.times if isinstance(array, Written) else 0
+        times, seen_through = (array.times, array.seen_through) if isinstance(array, Written) else (0, False)
         array = np.asarray(array.array if isinstance(array, Written) else array)
         if array.shape != shape:
-            array, times = np.asarray(sum_to(array, shape)), 0
+            # Where dimensions were added, torch hands on a view of the sum.
+            array, times, seen_through = np.asarray(sum_to(array, shape)), 0, array.ndim > len(shape) > 0
         if dtype.numpy is None:
             return Gradient(None, shape)
         if array.dtype != dtype.numpy:
@@ -384,6 +385,7 @@ class Pass:
                 seen.loose = g.loose
                 return seen
         made = Gradient(array, shape, Held(times))
+        made.held.holders = int(seen_through)
         made.loose = loose and not times
         return made
 
@@ -421,6 +423,8 @@ class Pass:
             leaf.gradient = as_tensor(self.engine, leaf, gradient)
         else:
             self.engine.write(held, plus(held.window(), gradient.array))
+            if held.inference:
+                raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=held)
             self.engine.graph.bump(held.counter)
         self.after(leaf)
 

@@ -40,6 +40,18 @@ UNCOUNTED = frozenset({
 (a clone's at 1). Inside others torch calls counted operations."""
 
 
+FORBIDDEN = frozenset({"no-grad-view-modified", "multi-output-view-modified", "inference-tensor", "overlap"})
+"""Kinds of errors that autograd raises before an operation looks at its arguments."""
+
+
+def is_forbidden(tensor: ShadowTensor) -> bool:
+    """Whether torch refuses to make a history for this view, of which the base has been written since."""
+    view = tensor.view
+    if view is None or view.creation == "default" or view.version == tensor.version:
+        return False
+    return tensor.node is not None or view.base.requires_grad
+
+
 class NodeRun(NamedTuple):
     """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape."""
 
@@ -176,8 +188,7 @@ class Engine:
                     result.go_on()
                     return result.applied() if result.stop is None else result.applied()._replace(waiting=result)
         except ShadowError as error:
-            if self.met_inference:
-                self._refuse_unordered(error, args)
+            self._refuse_unordered(error, args)
             error.applied = self.applied()
             raise
         except Unmodelled:
@@ -192,13 +203,18 @@ class Engine:
         return self.applied(result)
 
     def _refuse_unordered(self, error: ShadowError, args: Sequence[Any]) -> None:
-        """Decline an error about shapes where torch may first find that an inference tensor cannot be saved."""
-        if error.kind == "shape" and not self.inference and any(isinstance(x, ShadowTensor) and x.inference for x in args):
+        """Decline an error where torch may first find another one: an inference tensor that cannot be saved, a forbidden history."""
+        if error.kind not in FORBIDDEN and self.grad_enabled and any(isinstance(x, ShadowTensor) and is_forbidden(x) for x in args):
+            raise Unmodelled("whether torch looks first at the arguments or for views whose history is forbidden") from None
+        unordered = self.met_inference and error.kind == "shape" and not self.inference
+        if unordered and any(isinstance(x, ShadowTensor) and x.inference for x in args):
             raise Unmodelled("whether torch looks first at the shapes or for inference tensors that would be saved") from None
 
     def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any]) -> None:
         """Decline a result whose version depends on how torch has put the operation together."""
-        if self.inference or kind != "pure" or name.rpartition(".")[2] in UNCOUNTED:
+        short = name.rpartition(".")[2]
+        filled = short == "pow" and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
+        if self.inference or kind != "pure" or (short in UNCOUNTED and not filled):
             return
         operands = [x for x in args if isinstance(x, ShadowTensor)]
         if operands and all(x.inference for x in operands):
@@ -315,7 +331,8 @@ class Engine:
         tensor.flag = requires_grad and grad_fn is None and base is None
         tensor.node, tensor.output_nr, tensor.kind = grad_fn, output_nr, kind
         if base is not None:
-            tensor.view = ViewOf(base, "default" if self.grad_enabled else "no_grad", tensor.version)
+            # It may have been made long before it is met; a view with a history was certainly not made under no_grad.
+            tensor.view = ViewOf(base, "default" if self.grad_enabled or grad_fn is not None else "no_grad", tensor.version)
             if grad_fn is not None and grad_fn.lazy:
                 tensor.view.creation = "custom"
         if grad_fn is not None:

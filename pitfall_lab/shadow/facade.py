@@ -411,7 +411,7 @@ class Tensor:
         copy.flag, copy.kind = old.requires_grad, old.kind
         result = memo[id(self)] = wrap(copy)
         memo[-id(copy)] = result  # torch keeps the copy alive as long as the memo
-        if old.gradient is not None:
+        if old.gradient is not None and old.kind != "parameter":
             copy.gradient = wrap(old.gradient).__deepcopy__(memo).shadow
         return result
 

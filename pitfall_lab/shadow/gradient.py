@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pitfall_lab.shadow.dtypes import from_numpy
+from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
 
 if TYPE_CHECKING:
@@ -113,14 +115,19 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
     dense = is_dense(leaf.shape, leaf.stride)
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
     array = gradient.array
-    if gradient.holders <= 1 and (array is None or _same_layout(array, leaf, stride)):
-        storage, offset = stolen(gradient, leaf.dtype)
+    # A leaf may have been given other memory since: its gradient has the type and the shape that it had when the graph was made.
+    dtype = leaf.dtype if array is None or array.dtype == leaf.dtype.numpy else from_numpy(array.dtype)
+    fits = gradient.shape == leaf.shape
+    if not fits and (array is None or array.size != 1 or gradient.holders > 1):
+        raise Unmodelled("a gradient that does not fit its leaf any more")
+    if gradient.holders <= 1 and (array is None or not fits or _same_layout(array, leaf, stride)):
+        storage, offset = stolen(gradient, dtype)
         own = stride if gradient.array is None or not leaf.numel else element_strides(gradient.array)
-        result = ShadowTensor(leaf.graph, storage, leaf.shape, own, offset, leaf.dtype, gradient.held.counter)
+        result = ShadowTensor(leaf.graph, storage, gradient.shape, own, offset, dtype, gradient.held.counter)
     else:
         # The copy is made by writing into fresh memory, which counts as a change.
-        storage = Storage(leaf.numel, leaf.dtype)
-        result = ShadowTensor(leaf.graph, storage, leaf.shape, stride, 0, leaf.dtype, Counter(int(dense)))
+        storage = Storage(leaf.numel, dtype)
+        result = ShadowTensor(leaf.graph, storage, leaf.shape, stride, 0, dtype, Counter(int(dense)))
         if array is not None:
             storage.data = np.empty(leaf.numel, array.dtype)
             target = result.window()

@@ -27,10 +27,14 @@ Vjp = Callable[[Any, Any], Sequence[Any]]
 
 
 class Written(NamedTuple):
-    """A gradient that its formula wrote into fresh memory ``times`` times: the counter of ``.grad`` will show it."""
+    """A gradient that its formula wrote into fresh memory ``times`` times: the counter of ``.grad`` will show it.
+
+    ``seen_through``: the formula hands out a view of that memory, which is never alone with it: torch adds nothing in place there.
+    """
 
     array: np.ndarray
     times: int = 1
+    seen_through: bool = False
 
 
 FIRST = 2**63
@@ -418,7 +422,7 @@ def _as_strided_vjp(base: ShadowTensor, view: ShadowTensor) -> Vjp:
         places = positions(*window_at)
         flat = np.zeros(_extent(shape, stride, places), g.dtype)
         np.add.at(flat, places.reshape(-1), g.reshape(-1))
-        return (Written(flat[positions(0, shape, stride)]),)
+        return (Written(flat[positions(0, shape, stride)], seen_through=True),)
 
     return vjp
 

@@ -222,6 +222,8 @@ class Module:
         for value in (*self.parameters(), *self.buffers()):
             if dtype is not None and value.is_floating_point():
                 value.data = value.data.to(dtype)
+                if value.grad is not None:
+                    value.grad.data = value.grad.data.to(dtype)
         return self
 
     def double(self) -> Self:

@@ -78,7 +78,13 @@ class Adoption:
         if base is None:
             return None, []
         known = self._records.find(base)
-        record, effects = (known, []) if known is not None else self.adopt(base, None)
+        if known is not None:
+            return known.shadow, []
+        record, effects = self.adopt(base, None)
+        for other, tensor in self._records.live(record.storage) if record.storage is not None else ():
+            # A gradient from autograd.grad can be a view of a tensor that nobody has seen so far: they share their counter.
+            if other.shadow is not None and record.shadow is not None and other.shadow.received and facts.base_of(tensor) is base:
+                record.shadow.counter = other.shadow.counter
         return record.shadow, effects
 
     def _storage(self, real: Any, seen: Facts) -> tuple[StorageRecord, list[Effect]]:

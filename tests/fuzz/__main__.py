@@ -22,9 +22,15 @@ from typing import Any
 
 from tests.fuzz import VOCABULARIES
 
+HOW = {
+    "predicted": "were named before torch raised them (type and first sentence, versions included)",
+    "declined": "came from calls without a model, with a reason",
+    "missed": "were missed, or named otherwise",
+    "of Python's own": "were raised outside of torch's functions, by Python",
+}
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 500
-PATIENCE = 120
+PATIENCE = 300
 """Seconds without a finished program after which a process is taken for hanging."""
 
 
@@ -103,6 +109,8 @@ class Run:
         calls = self.counts["calls"]
         if calls:
             print(f"  share of calls mirrored: {self.counts['mirrored'] / calls:.2%}")
+        said = ", ".join(f"{self.counts[f'errors {how}']:,} {words}" for how, words in HOW.items())
+        print(f"  of the statements and calls that failed: {said}")
         for failure in sorted(self.failures.values(), key=lambda f: -f["times"]):
             print(f"\n=== {failure['times']} time(s): {failure['kind']}\n{failure['report']}")
         return int(bool(self.failures))

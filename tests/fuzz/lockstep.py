@@ -59,6 +59,7 @@ def check(text: str) -> Result:
     result.problems += [f"note: {n.en}" for n in trace.notes if n.kind == "stopped"]
     result.problems += noticed(trace, printed.getvalue(), names, plain)
     a = trace.agreement
+    result.counts["errors missed"] += sum(d.path == "outcome" for d in trace.disagreements)
     result.counts.update(programs=1, calls=a.checked + a.mirrored, modelled=a.checked, mirrored=a.mirrored, statements=len(plain.gradients))
     if not result.problems:
         result.problems += audit_errors(trace, plain, result.counts)
@@ -169,11 +170,19 @@ def facts(value: Any) -> Any:
         return str(value.layout), value.requires_grad
     version = -1 if value.is_inference() else value._version
     with contextlib.suppress(RuntimeError), torch.no_grad():
+        if reaches_beyond(value):  # torch changes the shape before it finds that the memory may not grow: what lies there is anybody's
+            return tuple(value.shape), value.stride(), str(value.dtype), version
         flat = value.detach().reshape(-1)
         numbers = flat.resolve_conj().resolve_neg().view(torch.uint8).numpy().tobytes() if flat.numel() else b""
         graph = attempted(lambda: None if value.grad_fn is None else value.grad_fn.name())
         return tuple(value.shape), value.stride(), str(value.dtype), version, value.requires_grad, graph, numbers
     return tuple(value.shape), str(value.dtype), version
+
+
+def reaches_beyond(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's last element lies outside of its memory."""
+    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.numel() > 0 and (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
 
 
 def attempted(function: Any) -> Any:
@@ -188,12 +197,15 @@ def attempted(function: Any) -> Any:
 
 
 def audit_errors(trace: Trace, plain: Plain, counts: Counter[str]) -> list[str]:
-    """Count the errors that were predicted, that came from mirrored calls, and that no torch function raised."""
+    """Count the errors that were predicted, that were declined (with a reason), and that no call of torch's raised but Python itself."""
     failed = [event for event in trace.events if event.error is not None and event.kind == "call"]
     lines = [line for line in plain.printed.splitlines() if re.match(r"[A-Z]\w+(Error|Exception|Warning|StopIteration) \[", line)]
-    counts["errors"] += len(lines) + bool(plain.error)
-    counts["errors predicted"] += sum(event.by == "agreed" for event in failed)
-    counts["errors mirrored"] += sum(event.by != "agreed" and bool(event.reason) for event in failed)
+    predicted = sum(event.by == "agreed" for event in failed)
+    declined = sum(event.by != "agreed" and bool(event.reason) for event in failed)
+    counts["errors predicted"] += predicted
+    counts["errors declined"] += declined
+    counts["errors missed"] += len(failed) - predicted - declined
+    counts["errors of Python's own"] += max(len(lines) + bool(plain.error) - len(failed), 0)
     found = [f"{where(event)}: {event.op} raised {event.error}, which was neither predicted nor mirrored" for event in failed if event.by != "agreed" and not event.reason]
     for event in failed:
         failure = event.error

@@ -22,6 +22,10 @@ MOST_SHRUNK, FEWEST = 3, 5
 QUIET = settings(max_examples=500, database=None, deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False)
 
 
+class Enough(BaseException):
+    """All programs of a chunk have run: Hypothesis would go on drawing some that nobody looks at."""
+
+
 class Found(Exception):
     """A program on which the engines differ."""
 
@@ -39,7 +43,7 @@ def chunk(run: int, number: int, programs: int, mode: str, *, vocabulary: str = 
     @given(steps())
     def look(program: list[Step]) -> None:
         if counts["programs"] >= programs:
-            return
+            raise Enough
         writer = written(program, alone=mode == "standalone", vocabulary=vocabulary)
         if writer.statements < FEWEST:
             return  # Hypothesis likes to begin with nothing at all
@@ -57,7 +61,8 @@ def chunk(run: int, number: int, programs: int, mode: str, *, vocabulary: str = 
             if len(text) < len(known["text"]):
                 known.update(text=text, problems=result.problems)
 
-    look()
+    with contextlib.suppress(Enough):
+        look()
     for failure in list(failures.values())[: MOST_SHRUNK if shrink else 0]:
         smaller = shrunk(key, programs, mode, vocabulary, failure["kind"])
         if smaller is not None:

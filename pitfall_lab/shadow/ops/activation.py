@@ -168,7 +168,11 @@ def logsigmoid(e: Engine, input: Any) -> ShadowTensor:
         buffer = np.exp(-np.abs(x))
         return np.minimum(x, 0) - np.log1p(buffer), buffer
 
-    rule = Rule("LogSigmoidBackward0", forward, SELF, lambda g, s: (g * (1 - sigmoid(s.self)),))
+    def vjp(g: Any, s: Any) -> tuple[Any]:
+        z = np.exp(-np.abs(s.self))
+        return (g * np.where(s.self < 0, 1 - z / (1 + z), z / (1 + z)),)
+
+    rule = Rule("LogSigmoidBackward0", forward, SELF, vjp)
     return pure(e, rule, (input,), input.shape, input.dtype, hidden=("buffer",))
 
 

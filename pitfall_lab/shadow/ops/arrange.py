@@ -63,7 +63,7 @@ def trace(e: Engine, input: Any) -> ShadowTensor:
     if input.ndim != 2:
         raise Unmodelled("the trace of no matrix")
     shape = input.shape
-    rule = Rule("TraceBackward0", np.trace, (), lambda g, s: (Written(np.eye(*shape, dtype=g.dtype) * g, 2),))
+    rule = Rule("TraceBackward0", np.trace, (), lambda g, s: (Written(np.eye(*shape, dtype=g.dtype) * g, 2, seen_through=True),))
     return pure(e, rule, (input,), (), INT64 if input.dtype.category < 2 else input.dtype)
 
 
@@ -127,9 +127,10 @@ def block_diag(e: Engine, *tensors: Any) -> ShadowTensor:
             full[row : row + n, col : col + m] = x
         return full
 
-    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, ...]:
+    def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
         blocks = [g[row : row + n, col : col + m] for (row, col), (n, m) in zip(corners, sizes, strict=False)]
-        return tuple(block if x.ndim == 2 else block.reshape(x.shape).copy() for block, x in zip(blocks, tensors, strict=True))
+        seen = (block if x.ndim == 2 else block.reshape(x.shape).copy() for block, x in zip(blocks, tensors, strict=True))
+        return tuple(Written(block, 0, seen_through=True) if block.base is None else block for block in seen)
 
     return pure(e, Rule("BlockDiagBackward0", forward, (), vjp), tensors, corners[-1], tensors[0].dtype)
 
@@ -157,7 +158,13 @@ def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor
     swapped = list(input.shape)
     if k % 2:
         swapped[axes[0]], swapped[axes[1]] = swapped[axes[1]], swapped[axes[0]]
-    rule = Rule("Rot90Backward0", lambda x: np.rot90(x, k, axes), (), lambda g, s: (np.rot90(g, -k, axes).copy(),))
+
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        turns = -k % 4
+        flipped = np.flip(g, axes if turns == 2 else axes[int(turns == 1)]).copy(order="K")  # new memory, laid out like the gradient
+        return (np.swapaxes(flipped, *axes) if turns % 2 else flipped,)
+
+    rule = Rule("Rot90Backward0", lambda x: np.rot90(x, k, axes), (), vjp)
     if input.ndim != 2 or k % 4 == 0:
         raise Unmodelled("rot90 of more than a matrix")
     stride = preserved(input)[::-1] if k % 2 else preserved(input)  # the transpose of a copy

@@ -256,7 +256,11 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
         seen = kept()
         if seen is not None and returned is not seen:
             gradient.hold()  # the hook has put it somewhere: it can no longer be stolen
-        return gradient if returned is None or returned is seen else Gradient(returned.values(), gradient.shape)
+        if returned is None or returned is seen:
+            return gradient
+        answer = Gradient(returned.values(), gradient.shape)
+        answer.loose = gradient.loose
+        return answer
 
     e.graph.has_guests = True
     return Handle(self.grad_fn or self, (self.output_nr, None if hook is None else call))

@@ -183,12 +183,14 @@ def _register(rank: int, samples: tuple[str, ...]) -> None:
     function = f"conv{rank}d"
 
     def run(e: Engine, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> ShadowTensor:
+        if padding == "same" and any(s != 1 for s in per_dimension(stride, rank)):
+            raise runtime("padding='same' is not supported for strided convolutions")
         _check(input, weight, bias, rank, groups, transposed=False, function=function)
         steps, spread = per_dimension(stride, rank), per_dimension(dilation, rank)
         kernel = weight.shape[2:]
         batch, whole = _batched(e, input, rank)
         if padding == "same":
-            batch, border = _same(e, batch, kernel, steps, spread)
+            batch, border = _same(e, batch, kernel, spread)
         else:
             border = (0,) * rank if padding == "valid" else per_dimension(padding, rank)
         windows = Windows(kernel, steps, border, spread)
@@ -210,10 +212,8 @@ def _check_fits(size: Shape, windows: Windows) -> None:
         raise Unmodelled("a convolution with odd sizes")
 
 
-def _same(e: Engine, input: ShadowTensor, kernel: Shape, stride: Shape, dilation: Shape) -> tuple[ShadowTensor, Shape]:
+def _same(e: Engine, input: ShadowTensor, kernel: Shape, dilation: Shape) -> tuple[ShadowTensor, Shape]:
     """The border that keeps the size. Where it is odd, torch pads the input by one on the right first."""
-    if any(s != 1 for s in stride):
-        raise runtime("padding='same' is not supported for strided convolutions")
     total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
     extra = [n % 2 for n in total]
     if any(extra):
@@ -269,7 +269,7 @@ def unfold(e: Engine, input: Any, kernel_size: Any, dilation: Any = 1, padding: 
     size, channels = input.shape[-2:], input.shape[-3]
     shape = (*input.shape[:-3], channels * taps, math.prod(counts))
     rule = Rule(
-        "Im2ColBackward0", lambda x: _unfolded(x, windows).reshape(shape), (), lambda g, s: (_folded(g, windows, channels, size).reshape(input.shape),)
+        "Im2ColBackward0", lambda x: _unfolded(x, windows).reshape(shape), (), lambda g, s: (_folded(g, windows, channels, size).reshape(input.shape).copy(),)
     )  # fmt: skip
     return pure(e, rule, (input,), shape, input.dtype)
 
@@ -300,6 +300,6 @@ def fold(e: Engine, input: Any, output_size: Any, kernel_size: Any, dilation: An
     channels = input.shape[-2] // taps
     shape = (*input.shape[:-2], channels, *size)
     rule = Rule(
-        "Col2ImBackward0", lambda x: _folded(x, windows, channels, size).reshape(shape), (), lambda g, s: (_unfolded(g, windows).reshape(input.shape),)
+        "Col2ImBackward0", lambda x: _folded(x, windows, channels, size).reshape(shape), (), lambda g, s: (_unfolded(g, windows).reshape(input.shape).copy(),)
     )  # fmt: skip
     return pure(e, rule, (input,), shape, input.dtype)

@@ -25,7 +25,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.gradient import Gradient, sum_to
 from pitfall_lab.shadow.graph import Meta, Node, Saved
-from pitfall_lab.shadow.ops.kit import Keep, Rule, new, pointwise, pure, put_back
+from pitfall_lab.shadow.ops.kit import Keep, Rule, new, pointwise, pure, put_back, sign_of
 from pitfall_lab.shadow.ops.registry import ENTRIES
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_dense
 
@@ -220,7 +220,7 @@ def _window(node: Node, g: Term, _: Any, _metas: Any) -> tuple[Any, ...]:
 
 
 def _absolute(_node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
-    rule = Rule("SgnBackward0", np.sign, (Keep("self", 0), Keep("result", "result")), lambda g, s: (np.zeros_like(g),))
+    rule = Rule("SgnBackward0", sign_of, (Keep("self", 0), Keep("result", "result")), lambda g, s: (np.zeros_like(g),))
     return (g * _pointwise(rule, s.self),)
 
 

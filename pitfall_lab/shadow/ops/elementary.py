@@ -18,7 +18,7 @@ from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Written
-from pitfall_lab.shadow.ops.kit import NUMBERS, Keep, Operand, Rule, as_float, in_place, pointwise, promoted, records, tensor_only
+from pitfall_lab.shadow.ops.kit import NUMBERS, Keep, Operand, Rule, as_float, in_place, pointwise, promoted, records, sign_of, tensor_only
 from pitfall_lab.shadow.ops.mutate import cast
 from pitfall_lab.shadow.ops.pointwise import SELF, operand, unary
 from pitfall_lab.shadow.ops.registry import add, also, do, op
@@ -186,7 +186,7 @@ def sgn(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if records(e, input) or input.dtype.is_complex:
         raise Unmodelled("the derivative of sgn is a tensor without memory")
-    return pointwise(e, Rule("", np.sign), (input,), input.dtype)
+    return pointwise(e, Rule("", sign_of), (input,), input.dtype)
 
 
 @op("torch.polygamma", "torch.special.polygamma", saves="self", samples=("torch.polygamma(1, b)", "torch.polygamma(2, b)"))
@@ -446,8 +446,8 @@ def float_power(e: Engine, input: Any, exponent: Any) -> ShadowTensor:
     pair = operand(input), operand(exponent)
     if promoted(*pair).is_complex:
         raise Unmodelled("complex powers")
-    wide = [cast(e, x, FLOAT64) if isinstance(x, ShadowTensor) else x for x in pair]
-    return do(e, "pow", *wide)
+    wide = [cast(e, x, FLOAT64) if isinstance(x, ShadowTensor) else x for x in reversed(pair)]  # arguments are computed from the right
+    return do(e, "pow", *reversed(wide))
 
 
 # -- questions

@@ -404,10 +404,12 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
         check_no_overlap(target, value)
     _check_masks(target, rest)
     shape = index_shape(target, rest)
+    outside = _out_of_range(target, rest)
+    if outside is not None and any(t is not None and target.shape[d] == 0 for d, t in enumerate(rest)):
+        raise outside[1]  # that there is nothing to look up is seen before the value is
     first = _leading_ones(value)
     source = views.view_(e, value, value.shape[first:]) if first else value
     _check_broadcasts(source, shape)
-    outside = _out_of_range(target, rest)
     if outside is not None:
         seen = source.window()
         _write_up_to(e, target, rest, None if seen is None else np.broadcast_to(seen, shape), outside[0])
@@ -517,7 +519,7 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
     from pitfall_lab.shadow.ops.kit import Keep, pure
 
     tensor_only(input, mask)
-    shape = broadcast(input.shape, mask.shape)
+    shape = broadcast(mask.shape, input.shape)
     seen = mask.window()
     if seen is None or mask.dtype != BOOL:
         raise Unmodelled("a mask with unknown values")

@@ -95,7 +95,7 @@ def layout(shape: Shape, operands: Sequence[ShadowTensor], *, alone: bool = True
     if len(shape) < 2:
         return contiguous_strides(shape)
     strides = [_aligned(t, shape) for t in operands]
-    if 1 not in shape and all(is_contiguous(shape, s) for s in strides):
+    if 1 not in shape and 0 not in shape and all(is_contiguous(shape, s) for s in strides):
         return contiguous_strides(shape)
     return _permuted(shape, _reordered(shape, strides))
 
@@ -569,6 +569,11 @@ def put_back(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray], g: np
 def has_values(*tensors: ShadowTensor) -> bool:
     """Whether all numbers are modelled."""
     return all(t.storage.data is not None for t in tensors)
+
+
+def sign_of(x: Any) -> Any:
+    """-1, 0 or 1; torch's sign of NaN is 0."""
+    return np.where(np.isnan(x), 0, np.sign(x)).astype(x.dtype) if x.dtype.kind == "f" else np.sign(x)
 
 
 def bool_of(dtype: DType) -> bool:

@@ -134,10 +134,16 @@ def _square(x: Any) -> None:
         raise Unmodelled("batches of matrices, no square one, or one of low precision")
 
 
+IMPRECISE = 1e5
+"""From this condition number on, two digits of single precision are left."""
+
+
 def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A singular matrix makes torch raise in words of its own: declined."""
+    """A singular matrix makes torch raise in words of its own: declined. Of a nearly singular one the inverse is all rounding."""
 
     def run(*arrays: Any) -> Any:
+        if any(isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype == np.float32 and np.linalg.cond(x) > IMPRECISE for x in arrays):
+            raise Unmodelled("a matrix that is nearly singular")
         try:
             return function(*arrays)
         except np.linalg.LinAlgError as problem:
@@ -185,7 +191,9 @@ def solve(e: Engine, A: Any, B: Any, *, left: bool = True) -> ShadowTensor:
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
         flow = np.linalg.solve(s.A.astype(np.float64).T, g)
-        return -(np.outer(flow, s.result) if s.result.ndim == 1 else flow @ s.result.T), flow
+        if s.result.ndim == 1:
+            return -np.outer(flow, s.result), Written(flow, 0, seen_through=True)  # torch solves for a matrix of one column
+        return -(flow @ s.result.T), flow
 
     rule = Rule(
         "LinalgSolveExBackward0",
@@ -211,7 +219,7 @@ def cholesky(e: Engine, input: Any, *, upper: bool = False) -> ShadowTensor:
         inner -= np.diag(np.diag(inner)) / 2
         inverse = np.linalg.inv(lower)
         full = inverse.T @ inner @ inverse
-        return (Written((full + full.T) / 2),)
+        return (np.asfortranarray((full + full.T) / 2),)
 
     rule = Rule("LinalgCholeskyExBackward0", _regular(lambda x: np.linalg.cholesky(x.astype(np.float64))), (Keep("L", "result"),), vjp)
     return pure(e, rule, (input,), input.shape, input.dtype, stride=(1, input.shape[0]))

@@ -352,8 +352,8 @@ def _smoothed(e: Engine, log_probs: ShadowTensor, plain: ShadowTensor, target: S
             known = None if seen is None or weights is None else weights[seen[seen != ignore_index]].sum()
             by = new(e, (), weight.dtype, known)
         smooth = pointwise.div(e, smooth, by)
-    first = pointwise.mul_number(e, plain, 1 - smoothing)
-    return pointwise.add_(e, first, pointwise.mul_number(e, smooth, smoothing / log_probs.shape[at]))
+    spread = pointwise.mul_number(e, smooth, smoothing / log_probs.shape[at])  # the compiler has the right side computed first
+    return pointwise.add_(e, pointwise.mul_number(e, plain, 1 - smoothing), spread)
 
 
 # -- binary classification
@@ -376,6 +376,8 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
         text = f"Using a target size ({_size(target)}) that is different to the input size ({_size(input)}) is deprecated. Please ensure they have the same size."
         raise value_error(text)
     if weight is not None:
+        if any(n != m and 1 not in {n, m} for n, m in zip(reversed(target.shape), reversed(weight.shape), strict=False)):
+            raise Unmodelled("a weight that does not broadcast")  # torch says so in words of its own
         weight = views.expand(e, weight, *broadcast(target.shape, weight.shape))
     no_derivative(e, "binary_cross_entropy", weight=weight)
     if input.dtype != target.dtype:
@@ -383,9 +385,9 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
     count = max(input.numel, 1) if reduction == "mean" else 1
 
     def forward(x: np.ndarray, y: np.ndarray, w: Any) -> Any:
-        if np.any((x < 0) | (x > 1)):
+        if not np.all((x >= 0) & (x <= 1)):
             raise runtime("all elements of input should be between 0 and 1")
-        if np.any((y < 0) | (y > 1)):
+        if not np.all((y >= 0) & (y <= 1)):
             raise runtime("all elements of target should be between 0 and 1")
         loss = -(y * np.maximum(np.log(x), -100) + (1 - y) * np.maximum(np.log(1 - x), -100))
         return _reduce(loss if w is None else loss * w, reduction)
@@ -465,9 +467,11 @@ def kl_div(e: Engine, input: Any, target: Any, size_average: Any = None, reduce:
             "and aligns with the KL div math definition.'mean' will be changed to behave the same as 'batchmean' in the next major release."
         )
     if log_target:
-        loss = pointwise.mul(e, pointwise.RUNS["exp"][0](e, target), pointwise.sub(e, target, input))
+        gap = pointwise.sub(e, target, input)  # the compiler has the right side computed first, here and below
+        loss = pointwise.mul(e, pointwise.RUNS["exp"][0](e, target), gap)
     else:
-        loss = pointwise.sub(e, xlogy(e, target, target), pointwise.mul(e, target, input))
+        product = pointwise.mul(e, target, input)
+        loss = pointwise.sub(e, xlogy(e, target, target), product)
     if reduction != "batchmean":
         return reduced(e, loss, reduction)
     total = reduced(e, loss, "sum")
@@ -480,7 +484,8 @@ def poisson_nll_loss(e: Engine, input: Any, target: Any, log_input: bool = True,
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if log_input:
-        loss = pointwise.sub(e, pointwise.RUNS["exp"][0](e, input), pointwise.mul(e, target, input))
+        product = pointwise.mul(e, target, input)
+        loss = pointwise.sub(e, pointwise.RUNS["exp"][0](e, input), product)
     else:
         log = pointwise.RUNS["log"][0](e, pointwise.add_number(e, input, eps))
         loss = pointwise.sub(e, input, pointwise.mul(e, target, log))
@@ -514,8 +519,9 @@ def gaussian_nll_loss(e: Engine, input: Any, target: Any, var: Any, full: bool =
         pointwise.clamp_in_place(e, var, min=eps)
     finally:
         e.grad_enabled = before
+    log = pointwise.RUNS["log"][0](e, var)
     error = pointwise.pow(e, pointwise.sub(e, input, target), 2)
-    loss = pointwise.mul(e, pointwise.add_(e, pointwise.RUNS["log"][0](e, var), pointwise.div(e, error, var)), 0.5)
+    loss = pointwise.mul(e, pointwise.add_(e, log, pointwise.div(e, error, var)), 0.5)
     if full:
         loss = pointwise.add_in_place(e, loss, 0.5 * math.log(2 * math.pi))
     return reduced(e, loss, reduction)
@@ -564,8 +570,9 @@ def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, marg
     product = reduction_of(e, input1, input2, at)
     first, second = (pointwise.add_number(e, reduction_of(e, x, x, at), 1e-12) for x in (input1, input2))
     cosine = pointwise.div(e, product, pointwise.RUNS["sqrt"][1](e, pointwise.mul(e, first, second)))
-    alike = _kept_where(e, pointwise.compare_equal(e, target, 1), _from_number(e, 1, cosine))
+    alike = _from_number(e, 1, cosine)
     unlike = pointwise.clamp_min_in_place(e, pointwise.sub_number(e, cosine, margin), 0)
+    alike = _kept_where(e, pointwise.compare_equal(e, target, 1), alike)
     return reduced(e, pointwise.add_(e, alike, _kept_where(e, pointwise.compare_equal(e, target, -1), unlike)), reduction)
 
 

@@ -50,12 +50,17 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
 def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowTensor:
     tensor_only(self, src)
     e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or src.requires_grad))
-    if src is self:
-        # copy_ onto itself is counted, and its history is rewritten all the same
+    if src is self or _same_place(self, src):
+        # Copied onto its own place: nothing is looked at any more, but it is counted, and its history is rewritten.
         return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
     check_overlap(self, (src,))
     _fits(self, src)
     return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
+
+
+def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:
+    """Whether two windows are the same elements in the same order."""
+    return a.storage is b.storage and (a.offset, a.shape, a.stride, a.dtype) == (b.offset, b.shape, b.stride, b.dtype)
 
 
 def _fits(self: ShadowTensor, src: ShadowTensor) -> None:
@@ -141,6 +146,8 @@ def requires_grad_(e: Engine, self: Any, requires_grad: bool = True) -> ShadowTe
 
 
 def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
+    if self.received and value:
+        raise Unmodelled("whether this gradient is a view of another one, whose views would not require gradients")
     if self.inference and value and not e.inference:
         raise runtime(
             "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.", "inference-tensor", tensor=self
@@ -158,7 +165,7 @@ def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
 @op(".requires_grad.__set__", kind="other")
 def set_requires_grad(e: Engine, self: Any, value: Any) -> None:
     tensor_only(self)
-    if self.grad_fn is not None and value:
+    if not self.is_leaf and value:
         raise runtime(errors.NONLEAF_FLAG, tensor=self)
     if value and self.dtype.category < 2:
         raise runtime("only Tensors of floating point and complex dtype can require gradients", "dtype", tensor=self)
@@ -240,7 +247,7 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     tensor_only(self)
     if e.inference:
         raise Unmodelled("resize_ in inference mode")
-    if self.requires_grad:
+    if self.requires_grad and not self.inference:
         raise runtime("cannot resize variables that require grad", tensor=self)
     wanted = as_shape(size)
     if wanted == self.shape:

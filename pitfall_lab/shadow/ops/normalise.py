@@ -71,7 +71,7 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
 
 @op("F.batch_norm", saves="input, running_mean, running_var, weight, and private statistics", samples=(
     "F.batch_norm(a, None, None, training=True)", "F.batch_norm(a, torch.zeros(3), torch.ones(3))", "F.batch_norm(a, torch.zeros(3), torch.ones(3), c, c * 2, training=True)",
-    "F.batch_norm(img, d4 * 1, d4 * 2, c4, d4, training=True)", "F.batch_norm(cl, d4 * 1, d4 * 2, c4, d4, training=True)", "F.batch_norm(cl, d4, d4, c4)", "F.batch_norm(a[:1], None, None, training=True)",
+    "F.batch_norm(img, d4 * 1, d4 * 2, c4, d4, training=True)", "F.batch_norm(cl, d4 * 1, d4 * 2, c4, d4, training=True).sigmoid()", "F.batch_norm(cl, d4, d4, c4)", "F.batch_norm(a[:1], None, None, training=True)",
     "F.batch_norm(seq, d4, d4, training=True, momentum=0.5)"))  # fmt: skip
 def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
                momentum: float = 0.1, eps: float = 1e-5) -> ShadowTensor:  # fmt: skip

@@ -163,6 +163,8 @@ def kthvalue(e: Engine, input: Any, k: int, dim: int = -1, keepdim: bool = False
 
     def place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarray:
         found = np.take(np.argsort(x, axis=axis, kind="stable"), [k - 1], axis)
+        if ((x == np.take_along_axis(x, found, axis)).sum(axis) > 1).any():
+            raise Unmodelled("the place of one of several equal elements")  # torch only partitions the row
         return found if keepdims else np.squeeze(found, axis)
 
     return along(e, "KthvalueBackward0", input, at, keepdim, place)

@@ -32,6 +32,7 @@ from pitfall_lab.shadow.ops.kit import (
     pointwise,
     promoted,
     pure,
+    sign_of,
     tensor_only,
 )  # fmt: skip
 from pitfall_lab.shadow.ops.registry import ENTRIES, add, op
@@ -372,9 +373,9 @@ unary("cosh", "CoshBackward0", np.cosh, SELF, lambda g, s: g * np.sinh(s.self))
 unary("tanh", "TanhBackward0", np.tanh, RESULT, lambda g, s: g * (1 - s.result * s.result), functional=True)
 unary("sigmoid", "SigmoidBackward0", _sigmoid, RESULT, lambda g, s: g * ((1 - s.result) * s.result), functional=True)
 unary("relu", "ReluBackward0", lambda x: np.maximum(x, 0), RESULT, lambda g, s: np.where(s.result <= 0, 0, g), floats=False)
-unary("abs", "AbsBackward0", np.abs, SELF, lambda g, s: g * np.sign(s.self), floats=False)
+unary("abs", "AbsBackward0", np.abs, SELF, lambda g, s: g * sign_of(s.self), floats=False)
 unary("neg", "NegBackward0", np.negative, (), lambda g, s: -g, floats=False)
-unary("sign", "SignBackward0", np.sign, (), lambda g, s: np.zeros_like(g), floats=False)
+unary("sign", "SignBackward0", sign_of, (), lambda g, s: np.zeros_like(g), floats=False)
 unary("floor", "FloorBackward0", np.floor, (), lambda g, s: np.zeros_like(g), floats=False)
 unary("ceil", "CeilBackward0", np.ceil, (), lambda g, s: np.zeros_like(g), floats=False)
 unary("trunc", "TruncBackward0", np.trunc, (), lambda g, s: np.zeros_like(g), floats=False)
@@ -693,6 +694,8 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
         raise runtime(text, "dtype") if condition.dtype != "uint8" else Unmodelled("where with a condition of bytes")
     x, y = operand(input), operand(other)
     dtype = promoted(x, y)
+    check_history(e, x, y)
+    broadcast(condition.shape, *(t.shape for t in (x, y) if isinstance(t, ShadowTensor)))  # whose sizes the message tells first
 
     def forward(p: Any, q: Any, mask: Any) -> Any:
         return np.where(mask, p.astype(dtype.numpy), q.astype(dtype.numpy))
@@ -763,10 +766,10 @@ def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, val
 
 def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
     def vjp(g: Any, s: Any) -> tuple[Written, Written]:
-        tie = np.where(s.self == s.other, 0.5, 0)
+        share = np.where(s.self == s.other, 0.5, 1)  # both get all of it where one is NaN: then neither has lost
         pairs = ((s.self, s.other), (s.other, s.self))
         # what has to be converted to its operand's type is new memory, in which nothing has been written
-        one, two = (Written(g * np.where(wins(x, y), 1, tie), int(x.dtype == g.dtype)) for x, y in pairs)
+        one, two = (Written(g * np.where(wins(y, x), 0, share), int(x.dtype == g.dtype)) for x, y in pairs)
         return one, two
 
     rule = Rule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)

@@ -130,8 +130,9 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
     if not kept and not other:
         if not all(is_contiguous(x.shape, x.stride) for x in (a, b)):
             raise Unmodelled("tensordot of strided tensors over all dimensions")  # which is mul and sum, in an order of its own
-        flat = (views.flatten(e, views.permute(e, x, *order)) for x, order in ((a, first), (b, second)))
-        return views.reshape(e, matmul.dot(e, *flat))
+        turned = [views.permute(e, x, *order) for x, order in ((a, first), (b, second))]
+        right, left = (views.flatten(e, x) for x in reversed(turned))  # arguments are computed from the right
+        return views.reshape(e, matmul.dot(e, left, right))
     left = views.reshape(e, views.permute(e, a, *kept, *first), rows, inner)
     right = views.reshape(e, views.permute(e, b, *second, *other), inner, columns)
     return views.reshape(e, matmul.mm(e, left, right), *(a.shape[d] for d in kept), *(b.shape[d] for d in other))
@@ -261,7 +262,7 @@ def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e
     if x1.dtype != x2.dtype:
         raise Unmodelled("cosine_similarity of two types")
     shape = broadcast(x1.shape, x2.shape)
-    pair = [x1, x2] if x1.shape == x2.shape else [views.expand(e, x, *shape) for x in (x1, x2)]
+    pair = [x1, x2] if x1.shape == x2.shape else [views.expand(e, x, *shape) for x in (x2, x1)][::-1]
     lengths = [views.clone(e, reduce.norm(e, x, 2, dim, keepdim=True)) for x in pair]
     before, e.grad_enabled = e.grad_enabled, False
     try:
@@ -269,7 +270,7 @@ def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e
             pointwise.clamp_min_in_place(e, length, eps)
     finally:
         e.grad_enabled = before
-    one, two = (pointwise.div(e, x, length) for x, length in zip(pair, lengths, strict=True))
+    two, one = (pointwise.div(e, x, length) for x, length in zip(pair[::-1], lengths[::-1], strict=True))  # computed from the right
     return reduce.sum(e, pointwise.mul(e, one, two), dim)
 
 

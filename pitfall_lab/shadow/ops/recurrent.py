@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,8 @@ class Weights:
         return linear(e, h, self.hh, self.bias_hh)
 
 
-Cell = Callable[[Engine, ShadowTensor, State, Weights], State]
-"""One step: the input's part of the gates, the state and the weights to the next state."""
+Cell = Callable[[Engine, Callable[[], ShadowTensor], State, Weights], State]
+"""One step: the input's part of the gates (asked for when torch computes it), the state and the weights to the next state."""
 
 
 def _act(name: str, *, inplace: bool) -> Callable[[Engine, ShadowTensor], ShadowTensor]:
@@ -62,14 +63,14 @@ def _act(name: str, *, inplace: bool) -> Callable[[Engine, ShadowTensor], Shadow
 
 
 def _simple(nonlinearity: str) -> Cell:
-    def cell(e: Engine, gates: ShadowTensor, state: State, weights: Weights) -> State:
-        return (_act(nonlinearity, inplace=False)(e, pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates)),)
+    def cell(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: Weights) -> State:
+        return (_act(nonlinearity, inplace=False)(e, pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates())),)
 
     return cell
 
 
-def _lstm(e: Engine, gates: ShadowTensor, state: State, weights: Weights) -> State:
-    together = pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates)
+def _lstm(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: Weights) -> State:
+    together = pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates())
     pieces = views.unsafe_chunk(e, together, 4, 1)
     kinds = ("sigmoid", "sigmoid", "tanh", "sigmoid")
     enter, forget, fresh, leave = (_act(kind, inplace=True)(e, piece) for kind, piece in zip(kinds, pieces, strict=True))
@@ -78,8 +79,8 @@ def _lstm(e: Engine, gates: ShadowTensor, state: State, weights: Weights) -> Sta
     return (h if weights.hr is None else matmul(e, h, views.t(e, weights.hr)), c)
 
 
-def _gru(e: Engine, gates: ShadowTensor, state: State, weights: Weights) -> State:
-    of_input = views.unsafe_chunk(e, gates, 3, 1)
+def _gru(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: Weights) -> State:
+    of_input = views.unsafe_chunk(e, gates(), 3, 1)
     of_hidden = views.unsafe_chunk(e, weights.of_hidden(e, state[0]), 3, 1)
     reset, update = (_act("sigmoid", inplace=True)(e, pointwise.add_in_place(e, of_hidden[k], of_input[k])) for k in (0, 1))
     fresh = _act("tanh", inplace=True)(e, pointwise.add_(e, of_input[2], pointwise.mul_in_place(e, of_hidden[2], reset)))
@@ -102,7 +103,7 @@ def _register_cell(name: str) -> None:
         if any(x.shape != (input.shape[0], state[0].shape[-1]) for x in state):
             raise Unmodelled(f"{name}_cell with a state that does not fit")
         weights = Weights(w_ih, w_hh, b_ih, b_hh)
-        following = CELLS[name](e, weights.of_input(e, input), state, weights)
+        following = CELLS[name](e, lambda: weights.of_input(e, input), state, weights)
         return following if name == "lstm" else following[0]
 
     rows = 3 * GATES[name]
@@ -115,12 +116,16 @@ def _register_cell(name: str) -> None:
 # -- all steps
 
 
+def _the_same(gates: ShadowTensor) -> ShadowTensor:
+    return gates
+
+
 def _steps(e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool = False) -> tuple[ShadowTensor, State]:
     """(T, N, I) to (T, N, H), and the last state."""
     gates = list(views.unbind(e, weights.of_input(e, input), 0))
     outputs = []
     for step in reversed(gates) if backwards else gates:
-        state = cell(e, step, state, weights)
+        state = cell(e, partial(_the_same, step), state, weights)
         outputs.append(state[0])
     return reduce.stack(e, outputs[::-1] if backwards else outputs, 0), state
 

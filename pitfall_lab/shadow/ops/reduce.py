@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from pitfall_lab.shadow.ops.kit import (
     preserved,
     pure,
     records,
+    sign_of,
     tensor_only,
     wrap_dim,
 )
@@ -51,8 +52,14 @@ def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
 
 
 def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
-    """Bring something reduced back to ``shape``, as a stride-0 array."""
-    return np.broadcast_to(g if keepdim else np.expand_dims(g, dims), shape)
+    """Bring something reduced back to ``shape``, as a stride-0 array; as torch's ``expand`` does, it leaves the other strides alone."""
+    small = g if keepdim else np.expand_dims(g, dims)
+    wide = np.broadcast_to(small, shape)
+    if not isinstance(g, np.ndarray) or 1 not in shape:
+        return wide
+    missing = len(shape) - small.ndim
+    strides = (s if n == m else 0 for n, m, s in zip(small.shape, shape[missing:], small.strides, strict=True))
+    return np.lib.stride_tricks.as_strided(wide, shape, (0,) * missing + tuple(strides), writeable=False)
 
 
 def _names(name: str, dim: Any) -> str:
@@ -115,6 +122,8 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
     dims, before = reduced_dims(dim, input.ndim), input.shape
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        if not before:
+            return (g,)
         if np.all(s.self != 0):  # as torch does; where the input was changed since, this is not the product of the others
             return (widen(g, before, dims, keepdim) * (widen(s.result, before, dims, keepdim) / s.self),)
         return (widen(g, before, dims, keepdim) * _product_of_others(s.self, dims),)
@@ -157,7 +166,7 @@ def evenly_rule(node: str, forward: Callable[..., Any]) -> Rule:
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
         hit = (s.self == s.result) | (np.isnan(s.self) & np.isnan(s.result) if s.self.dtype.kind == "f" else False)
-        return (Written(hit * (g / hit.sum())),)
+        return (Written(np.where(hit, g / hit.sum(), 0).astype(g.dtype)),)  # none is hit when the numbers have changed since
 
     return Rule(node, forward, (Keep("self", 0), Keep("result", "result")), vjp)
 
@@ -190,6 +199,10 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
     def flat(e: Engine, input: Any, dim: Any = (), keepdim: bool = False) -> ShadowTensor:
         tensor_only(input)
         dims, before = reduced_dims(dim, input.ndim), input.shape
+        if dim is None or dim in ((), []):
+            _not_empty(input, f"a{name}")
+        else:
+            _has_room(input, f"a{name}", (dim,) if isinstance(dim, int) else dim)
 
         def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
             hit = s.self == widen(s.result, before, dims, keepdim)
@@ -203,8 +216,11 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
     def index(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> ShadowTensor:
         tensor_only(input)
         if dim is None:
+            if input.numel == 0:
+                raise ShadowError("IndexError", f"arg{name}(): Expected reduction dim to be specified for input.numel() == 0.", "shape")
             return pure(e, Rule("", lambda x: where(x.reshape(-1))), (input,), (1,) * input.ndim if keepdim else (), INT64)
         at = wrap_dim(dim, input.ndim)
+        _has_room(input, f"arg{name}", (at,))
         return pure(e, Rule("", lambda x: where(x, axis=at, keepdims=keepdim)), (input,), reduced_shape(input.shape, (at,), keepdim), INT64)
 
     add(f"arg{name}", index, "pure", "", (f"a.arg{name}()", f"a.arg{name}(1)"))
@@ -218,8 +234,16 @@ def _not_empty(input: ShadowTensor, name: str) -> None:
         raise runtime(text, "shape", tensor=input)
 
 
+def _has_room(input: ShadowTensor, name: str, dims: Sequence[int]) -> None:
+    """Refuse to look for something in a dimension without elements; torch names the dimension as it was given."""
+    for dim in dims:
+        if input.ndim and input.shape[dim] == 0:
+            raise ShadowError("IndexError", f"{name}(): Expected reduction dim {dim} to have non-zero size.", "shape")
+
+
 def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, where: Callable[..., Any]) -> Pair:
     """``(values, indices)`` along one dimension; the gradient goes to the places found."""
+    _has_room(input, name.partition("Backward")[0].lower(), (at,))
     shape, before = reduced_shape(input.shape, (at,), keepdim), input.shape
     node = None
     if records(e, input):
@@ -228,7 +252,7 @@ def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, whe
             if gs[0] is None:
                 return (None,)
             if not before:
-                return (gs[0],)
+                return (Written(gs[0].copy(), 2),)
             full = np.zeros(before, gs[0].dtype)
             g, index = (gs[0], s.indices) if keepdim else (np.expand_dims(gs[0], at), np.expand_dims(s.indices, at))
             np.put_along_axis(full, index, g, at)
@@ -329,11 +353,11 @@ def norm(
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray | None]:
         g, length = widen(g, before, dims, keepdim), widen(s.result, before, dims, keepdim)
         if order in (0, 1):
-            return (g * np.sign(s.self) if order else None,)
+            return (g * sign_of(s.self) if order else None,)
         safe = np.where(length == 0, 1, length)
         if math.isinf(order):
             hit = np.abs(s.self) == length
-            return (g * np.sign(s.self) * hit / hit.sum(axis=dims, keepdims=True),)
+            return (g * sign_of(s.self) * hit / hit.sum(axis=dims, keepdims=True),)
         steep = s.self if order == 2 else s.self * np.abs(s.self) ** (order - 2) / safe ** (order - 2)
         return (g * np.where(length == 0, 0, steep / safe),)
 
@@ -393,7 +417,7 @@ def cumsum(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTenso
 
 def softmax_values(x: np.ndarray, at: int) -> np.ndarray:
     """exp(x) / sum, computed without overflow."""
-    shifted = np.exp(x - np.max(x, axis=at, keepdims=True)) if x.ndim else np.ones_like(x)
+    shifted = np.exp(x - (np.max(x, axis=at, keepdims=True) if x.ndim else x))
     return shifted / shifted.sum(axis=at, keepdims=True) if x.ndim else shifted
 
 
@@ -441,6 +465,7 @@ def logsumexp(e: Engine, input: Any, dim: Any, keepdim: bool = False) -> ShadowT
 
     def forward(x: np.ndarray) -> np.ndarray:
         top = np.max(x, axis=dims, keepdims=True)
+        top = np.where(np.isinf(top), 0, top).astype(x.dtype)
         result = np.log(np.exp(x - top).sum(axis=dims, keepdims=True)) + top
         return result if keepdim else np.squeeze(result, dims)
 
@@ -539,9 +564,9 @@ def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         if all(n == 1 for n in times):
-            return (g.reshape(before),)
+            return (g if g.shape == before else g.reshape(before).copy(),)
         split = g.reshape(tuple(x for pair in zip(times, padded, strict=True) for x in pair))
-        return (split.sum(axis=tuple(range(0, 2 * len(times), 2))).reshape(before),)
+        return (split.sum(axis=tuple(range(0, 2 * len(times), 2))).reshape(before).copy(),)
 
     rule = Rule("RepeatBackward0", lambda x: np.tile(x, times), (), vjp)
     return pure(e, rule, (self,), tuple(a * b for a, b in zip(times, padded, strict=True)), self.dtype)

@@ -31,7 +31,7 @@ def _along(x: np.ndarray, matrices: Sequence[np.ndarray], *, transposed: bool = 
 def _separable(e: Engine, node: str, input: ShadowTensor, matrices: Sequence[np.ndarray], keeps: tuple[Keep, ...] = ()) -> ShadowTensor:
     shape = (*input.shape[: input.ndim - len(matrices)], *(len(m) for m in matrices))
     last = any_channels_last(input)
-    rule = Rule(node, lambda x: _along(_finite(x), matrices), keeps, lambda g, s: (laid_out(_along(g, matrices, transposed=True), last),))
+    rule = Rule(node, lambda x: _along(_finite(x), matrices), keeps, lambda g, s: (laid_out(_along(_finite(g), matrices, transposed=True), last),))
     return pure(e, rule, (input,), shape, input.dtype, stride=suggested(shape, input))
 
 

@@ -28,13 +28,14 @@ from pitfall_lab.shadow.ops.kit import (
     own,
     preserved,
     pure,
+    reads_what_it_writes,
     records,
     tensor_only,
     wrap_dim,
 )
 from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule
 from pitfall_lab.shadow.ops.registry import add, op
-from pitfall_lab.shadow.storage import ShadowTensor
+from pitfall_lab.shadow.storage import ShadowTensor, is_dense
 
 
 def _index_of(index: Any) -> None:
@@ -44,6 +45,11 @@ def _index_of(index: Any) -> None:
 
 
 # -- index_put, index_add, index_copy, index_fill
+
+
+def _seen_through(picked: np.ndarray) -> Written:
+    """What was picked out of a gradient: torch hands on a view of it (``expand_as``)."""
+    return Written(picked, 0, seen_through=True)
 
 
 @op(".index_put_", kind="inplace", saves="indices", samples=("h.index_put_((i,), c)", "p.index_put_((i,), torch.ones(3))"))
@@ -120,6 +126,8 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
         at = check(self, dim, index, source)
         check_overlap(self)
         check_no_overlap(self, index, source)
+        if reads_what_it_writes(self, (self, source)):
+            raise Unmodelled(f"{name}_ on windows that overlap")
         return in_place(e, make(at, index), (self, source, index), elementwise=False)
 
     add(name, run, "pure", "index, source", (f"a.{name}{sample}",))
@@ -127,7 +135,7 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
 
 
 _along(
-    "index_add", "IndexAddBackward0", np.add.at, lambda g, s, k: (g, g[k] if s.index is not None else None),
+    "index_add", "IndexAddBackward0", np.add.at, lambda g, s, k: (g, _seen_through(g[k]) if s.index is not None else None),
     (Keep("index", 2, 1), Keep("source", 1, 1)), "(0, i, b)",
 )  # fmt: skip
 
@@ -143,8 +151,15 @@ def _zeroed(g: np.ndarray, k: Any) -> np.ndarray:
 
 
 _along(
-    "index_copy", "IndexCopyBackward0", _put, lambda g, s, k: (_zeroed(g, k), g[k]), (Keep("index", 2), Keep("source", 1, 1)), "(0, i, b)"
-)
+    "index_copy", "IndexCopyBackward0", _put, lambda g, s, k: (_zeroed(g, k), _seen_through(g[k])),
+    (Keep("index", 2), Keep("source", 1, 1)), "(0, i, b)",
+)  # fmt: skip
+
+
+def _long_index(index: Any) -> None:
+    _index_of(index)
+    if index.dtype != INT64:
+        raise ShadowError("IndexError", "index_fill_(): Expected dtype int64 for index.", "dtype")
 
 
 def _index_fill_rule(at: int, value: float) -> Rule:
@@ -160,7 +175,7 @@ def _index_fill_rule(at: int, value: float) -> Rule:
 @op("index_fill", saves="index", samples=("a.index_fill(0, i[:1], 1.0)",))
 def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
     tensor_only(input)
-    _index_of(index)
+    _long_index(index)
     if isinstance(value, ShadowTensor):
         raise Unmodelled("index_fill with a tensor")
     return pure(e, _index_fill_rule(wrap_dim(dim, input.ndim), value), (input, index), input.shape, input.dtype, stride=preserved(input))
@@ -169,10 +184,15 @@ def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> Shado
 @op(".index_fill_", kind="inplace", saves="index", samples=("h.index_fill_(0, i[:1], 1.0)",))
 def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
     tensor_only(self)
-    _index_of(index)
+    _long_index(index)
     if isinstance(value, ShadowTensor):
         raise Unmodelled("index_fill_ with a tensor")
-    return in_place(e, _index_fill_rule(wrap_dim(dim, self.ndim), value), (self, index), elementwise=False)
+    at = wrap_dim(dim, self.ndim)
+    result = in_place(e, _index_fill_rule(at, value), (self, index), elementwise=False)
+    places = index.window()
+    if places is not None and not is_dense(self.shape, self.stride):
+        e.write_at(self, (*(slice(None),) * at, places), value)  # elements that share their memory change together
+    return result
 
 
 # -- scatter
@@ -206,6 +226,14 @@ def _scatter_rule(at: int, value: Any, accumulate: bool) -> Rule:
     return Rule("ScatterBackward1", forward, (Keep("index", 1),), vjp, edges=1)
 
 
+def _check_index_fits(self: ShadowTensor, at: int, index: ShadowTensor, src: Any) -> None:
+    """Decline what fits nowhere: torch says so in words of its own, before it looks for overlaps."""
+    source = src.shape if isinstance(src, ShadowTensor) else index.shape
+    sizes = zip(index.shape, self.shape, source, strict=True)
+    if index.numel and any(n > k or (d != at and n > m) for d, (n, m, k) in enumerate(sizes)):
+        raise Unmodelled("an index that does not fit")
+
+
 def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: bool, inplace: bool) -> ShadowTensor:
     tensor_only(self)
     _index_of(index)
@@ -218,6 +246,7 @@ def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: b
     operands = (self, src, index) if is_tensor else (self, index)
     if inplace:
         e.graph.check_inplace(self, records(e, *operands))
+        _check_index_fits(self, wrap_dim(dim, self.ndim), index, src)
         check_overlap(self)
         check_no_overlap(self, index, src)
         return in_place(e, rule, operands, elementwise=False)
@@ -259,9 +288,9 @@ def take(e: Engine, input: Any, index: Any) -> ShadowTensor:
     _index_of(index)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
-        full = np.zeros(s.self.size, g.dtype)
-        np.add.at(full, s.index.reshape(-1), g.reshape(-1))
-        return (Written(full.reshape(s.self.shape)),)
+        full = np.zeros(s.self.shape, g.dtype)
+        np.add.at(full.reshape(-1), s.index.reshape(-1), g.reshape(-1))
+        return (Written(full),)
 
     rule = Rule("TakeBackward0", lambda x, k: x.reshape(-1)[k], (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
     return pure(e, rule, (input, index), index.shape, input.dtype)
@@ -376,7 +405,7 @@ def median(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any
 def roll(e: Engine, input: Any, shifts: Any, dims: Any = None) -> ShadowTensor:
     tensor_only(input)
     back = tuple(-s for s in shifts) if isinstance(shifts, tuple | list) else -shifts
-    rule = Rule("RollBackward0", lambda x: np.roll(x, shifts, dims), (), lambda g, s: (np.roll(g, back, dims),))
+    rule = Rule("RollBackward0", lambda x: np.roll(x, shifts, dims), (), lambda g, s: (np.roll(g, back, dims).copy(),))
     return pure(e, rule, (input,), input.shape, input.dtype)
 
 

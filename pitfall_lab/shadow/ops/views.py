@@ -564,7 +564,7 @@ def as_strided(e: Engine, input: Any, size: Any, stride: Any, storage_offset: in
         np.add.at(flat, places.reshape(-1), g.reshape(-1))
         # where several elements of the input have one address, they share its gradient evenly
         shared = np.bincount(everywhere.reshape(-1), minlength=flat.size)
-        return (Written((flat / np.maximum(shared, 1).astype(g.dtype))[everywhere]),)
+        return (Written((flat / np.maximum(shared, 1).astype(g.dtype))[everywhere], seen_through=True),)
 
     return view(e, "AsStridedBackward0", input, shape, strides, offset, vjp)
 
@@ -582,10 +582,10 @@ def unfold(e: Engine, self: Any, dimension: int, size: int, step: int) -> Shadow
     plain = contiguous_strides(before)
 
     def vjp(g: np.ndarray, s: object) -> tuple[np.ndarray]:
-        flat = np.zeros(math.prod(before), g.dtype)
+        full = np.zeros(before, g.dtype)
         where = positions(0, shape, (*plain[:at], plain[at] * step, *plain[at + 1 :], plain[at]))
-        np.add.at(flat, where.reshape(-1), g.reshape(-1))
-        return (flat.reshape(before),)
+        np.add.at(full.reshape(-1), where.reshape(-1), g.reshape(-1))
+        return (full,)
 
     return view(e, "UnfoldBackward0", self, shape, stride, self.offset, vjp)
 
@@ -656,9 +656,9 @@ def split(e: Engine, tensor: Any, split_size_or_sections: Any, dim: int = 0) -> 
                 "shape",
             )
         return _pieces(e, "SplitWithSizesBackward0", tensor, at, size)
-    if size <= 0 or length == 0:
+    if size <= 0:
         raise Unmodelled("split into pieces of size 0")
-    return _pieces(e, "SplitBackward0", tensor, at, [min(size, length - i) for i in range(0, length, size)])
+    return _pieces(e, "SplitBackward0", tensor, at, [min(size, length - i) for i in range(0, max(length, 1), size)])
 
 
 @op("chunk", kind="view", samples=("a.chunk(2)[1]", "torch.chunk(h, 3, dim=1)[2]"))
@@ -782,11 +782,10 @@ def squeeze_(e: Engine, self: Any, dim: Any = None) -> ShadowTensor:
         raise Unmodelled("squeeze_ of several dimensions")
     gone = set(range(self.ndim)) if dim is None else {wrap_dim(dim, self.ndim)}
     left = [d for d in range(self.ndim) if not (d in gone and self.shape[d] == 1)]
-    before = self.shape
+    lost = tuple(d for d in range(self.ndim) if d not in left)
     name = "SqueezeBackward3" if dim is None else "SqueezeBackward4"
-    return reshape_in_place(
-        e, self, name, tuple(self.shape[d] for d in left), tuple(self.stride[d] for d in left), lambda g, s: (g.reshape(before),)
-    )
+    shape, stride = tuple(self.shape[d] for d in left), tuple(self.stride[d] for d in left)
+    return reshape_in_place(e, self, name, shape, stride, lambda g, s: (np.expand_dims(g, lost) if lost else g,))
 
 
 @op(".unsqueeze_", kind="inplace", samples=("(c * 1).unsqueeze_(0)", "p.unsqueeze_(1)"))
