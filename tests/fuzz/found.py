@@ -354,4 +354,81 @@ F.gelu(t1.softmax(0)).sum().backward()
 t2 = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float16, requires_grad=True)
 (t1 + t2).exp().sum().backward()
 """,
+    "a copy onto its own place looks at nothing": """
+t1 = torch.tensor([0.0, 4.0, -1.0], requires_grad=True).expand(2, 3)
+t1.data.copy_(t1.data)
+""",
+    "a view is never alone with its memory": """
+t1 = torch.tensor([0.5, -0.75, 0.125], requires_grad=True)
+t2 = t1.view(1, -1)
+t3 = t2.index_select(1, torch.tensor([0]))
+torch.autograd.graph.increment_version(t1)
+(t2.sum() * t3.mean()).backward(retain_graph=True)
+""",
+    "no largest element in a dimension of size 0": """
+t1 = torch.tensor([], dtype=torch.bfloat16, requires_grad=True).amax(0)
+t2 = torch.zeros(3, 0).max(-1)
+t3 = torch.zeros(0, 3).argmax()
+""",
+    "the largest element was overwritten before its backward": """
+t1 = torch.tensor([[0.75], [0.25]], requires_grad=True)
+t2 = t1.max()
+t1.data.sub_(0.5)
+t2.backward()
+""",
+    "sign, maximum and logsumexp of what is not a number": """
+t1 = torch.tensor([-1.0, 0.5, 2.0], requires_grad=True)
+t2 = t1.log()
+t3 = t2.sgn()
+torch.maximum(t1, t2.detach()).sum().backward()
+t4 = (t1 / 0).logsumexp(0)
+t5 = t2[0].softmax(0)
+""",
+    "rows that share memory are filled together": """
+t1 = torch.tensor([3.0, -0.5, 0.5], requires_grad=True)
+g1 = torch.autograd.grad(t1.sum(), t1)[0]
+g1.index_fill_(0, torch.tensor([0]), 1.5)
+t2 = torch.tensor([0.25, 1.25, -1.5])
+t2.unfold(0, 2, 1).index_fill_(0, torch.tensor([0]), 1.5)
+t2.unfold(0, 2, 1).cumsum_(0)
+""",
+    "the flag of a view with a forbidden history": """
+t1 = torch.tensor([2.0, 0.0, 4.0], requires_grad=True)
+t2 = t1.split(1, -1)[0]
+torch.autograd.graph.increment_version(t1)
+t2.requires_grad = True
+t2.sum(5)
+""",
+    "what divides a loss is computed from the right": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t2 = t1.sigmoid()
+t3 = F.kl_div(t2, t1)
+t2.mul_(1)
+t3.backward()
+""",
+    "a leaf of another type since": """
+t1 = torch.tensor([-0.5, 0.5], requires_grad=True)
+t2 = t1 * 3
+t1.data = t1.data.double()
+t2.sum().backward()
+""",
+    "a gradient from inference mode is not added to": """
+t1 = torch.tensor([-1.0, 3.0], requires_grad=True)
+with torch.inference_mode():
+    t1.grad = torch.ones_like(t1)
+t1.sum().backward()
+""",
+    "a piece of nothing": """
+t1 = torch.tensor([], requires_grad=True)
+t2 = t1.split(1, 0)[0]
+t2.fill_(0.5)
+""",
+    "the product of one number hands its gradient on": """
+t1 = torch.tensor(-0.75, requires_grad=True)
+((t1 - t1).prod().sum() * 2).backward()
+""",
+    "sizes of one keep their strides when a mean is undone": """
+t1 = torch.tensor([[-0.75], [0.125], [0.75]], requires_grad=True)
+g1 = torch.autograd.grad((t1.sum(-2, keepdim=True) * 2).sum(), t1)[0]
+""",
 }

@@ -62,7 +62,9 @@ def nodes(fn: Any) -> list[Any]:
         children = [(None if c is None else short(c.name()), k) for c, k in node.next_functions]
         rows.append((short(node.name()), children, saved_names(node)))
         stack.extend(c for c, _ in reversed(node.next_functions) if c is not None)
-    return rows
+    # Backward runs the newest node first: the order in which they were made decides which of two errors is raised.
+    made = [node.node.sequence if isinstance(node, Function) else node._sequence_nr() for node in seen]
+    return [*rows, ("made in this order", sorted(range(len(made)), key=made.__getitem__), [])]
 
 
 def short(name: str) -> str:

@@ -380,11 +380,13 @@ def in_place(
     copies_self: bool = True,
     overwrites: bool = False,
     separate: bool = False,
+    overlapping: bool = False,
 ) -> ShadowTensor:
     """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
 
     ``overwrites`` says that the old numbers do not matter (fill, copy), so that unknown memory becomes known; ``separate``, that every
-    element must have an address of its own although the operands are of other shapes.
+    element must have an address of its own although the operands are of other shapes; ``overlapping``, that the caller sees to windows
+    that overlap, where an operation that is not elementwise depends on the order in which torch's kernel goes.
     """
     target = operands[0]
     tensor_only(target)
@@ -404,6 +406,8 @@ def in_place(
     if elementwise:
         check_overlap(target, operands)
         check_fits(target, operands, compute_in)
+    if not (elementwise or overwrites or overlapping) and overlaps_itself(target):
+        raise Unmodelled("a write into windows that overlap")
     if whole and rule.node not in {"", "CopyBackwards"}:
         raise Unmodelled("whole numbers get a history, which torch forgets to prevent here")
     if elementwise and reads_what_it_writes(target, operands):
@@ -419,14 +423,20 @@ def in_place(
     return target
 
 
+def overlaps_itself(target: ShadowTensor) -> bool:
+    """Whether several elements of a small window have one address."""
+    if target.numel > OVERLAP_LIMIT or is_dense(target.shape, target.stride):
+        return False
+    here = positions(target.offset, target.shape, target.stride)
+    return bool(np.unique(here).size < here.size)
+
+
 def reads_what_it_writes(target: ShadowTensor, operands: Sequence[Operand]) -> bool:
     """Overlaps that torch does not detect: windows that meet themselves (unfold), an input somewhere under the output."""
     if target.numel > OVERLAP_LIMIT:
         return False
-    if not is_dense(target.shape, target.stride):
-        here = positions(target.offset, target.shape, target.stride)
-        if np.unique(here).size < here.size:
-            return True
+    if overlaps_itself(target):
+        return True
     for x in operands[1:]:
         if isinstance(x, ShadowTensor) and x is not target and x.storage is target.storage and x.dtype == target.dtype:
             same = (x.offset, x.shape, x.stride) == (target.offset, target.shape, target.stride)

@@ -15,6 +15,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.gradient import dense_array, in_memory_order
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops.kit import (
     Keep,
@@ -55,11 +56,11 @@ def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> 
     """Bring something reduced back to ``shape``, as a stride-0 array; as torch's ``expand`` does, it leaves the other strides alone."""
     small = g if keepdim else np.expand_dims(g, dims)
     wide = np.broadcast_to(small, shape)
-    if not isinstance(g, np.ndarray) or 1 not in shape:
+    if not isinstance(g, np.ndarray) or 1 not in shape or not dense_array(small):
         return wide
     missing = len(shape) - small.ndim
     strides = (s if n == m else 0 for n, m, s in zip(small.shape, shape[missing:], small.strides, strict=True))
-    return np.lib.stride_tricks.as_strided(wide, shape, (0,) * missing + tuple(strides), writeable=False)
+    return np.ndarray(shape, small.dtype, in_memory_order(small), 0, (0,) * missing + tuple(strides))
 
 
 def _names(name: str, dim: Any) -> str:
