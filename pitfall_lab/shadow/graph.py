@@ -198,7 +198,7 @@ class Saved:
             raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
         if self.own or self.packed:
             return
-        made_by = None
+        made_by, name = None, ""
         if self.view_node is not None:
             made_by = self.view_node()
         elif self.tensor is not None:
@@ -206,16 +206,12 @@ class Saved:
         if made_by is None and self.has_node:
             if not self.is_output:
                 raise runtime(errors.DETACHED, "other", node=owner, saved=self, tensor=self.tensor)
-            made_by = owner
+            made_by, name = owner, (owner.inner or owner).name
         counter = self.tensor.counter if self.tensor is not None else self.counter
         found = 0 if counter is None else counter.version
         if found != self.version:
             shape = self.shape if self.tensor is None else self.tensor.shape
-            origin = (
-                f", which is output 0 of {message_name((made_by.inner or made_by).name if made_by is owner else made_by.name)},"
-                if made_by
-                else ""
-            )
+            origin = f", which is output 0 of {message_name(name or made_by.name)}," if made_by else ""
             text = errors.MODIFIED.format(
                 type=type_name(self.dtype), shape=list(shape), origin=origin, found=found, expected=self.version, hint=errors.HINT
             )

@@ -431,4 +431,10 @@ t1 = torch.tensor(-0.75, requires_grad=True)
 t1 = torch.tensor([[-0.75], [0.125], [0.75]], requires_grad=True)
 g1 = torch.autograd.grad((t1.sum(-2, keepdim=True) * 2).sum(), t1)[0]
 """,
+    "a write that saves its own base": """
+t1 = torch.tensor([[1.5, 2.0, 0.5], [0.75, 3.0, 1.25]], requires_grad=True) * 1
+t2 = t1.squeeze(0)
+t2.mul_(t1)
+t2.sum().backward()
+""",
 }
