@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from pitfall_lab.rules import find
-from pitfall_lab.trace import Trace
+from pitfall_lab.trace import Event, Trace
 from pitfall_lab.verify import Session, trace_program
 from pitfall_lab.verify.express import forget_plans
 from tests.corpus import PROGRAMS
@@ -49,8 +49,22 @@ def recorded(source: str, *, lane: bool, values: bool = False) -> tuple[Trace, i
     trace = session.finish(failed)
     failed = None
     gc.collect()
-    events = tuple(replace(event, effects=()) if event.op == "torch.empty" else event for event in trace.events)  # whatever lay there
-    return replace(trace, events=events), len(session._lockstep._writer.row_steps)
+    return replace(trace, events=tuple(without_garbage(trace.events))), len(session._lockstep._writer.row_steps)
+
+
+def without_garbage(events: tuple[Event, ...]) -> Iterator[Event]:
+    """The events without what lay in memory that ``torch.empty`` made: its cells, and whether the first write to it changed any."""
+    fresh: set[str] = set()
+    for event in events:
+        if event.op == "torch.empty":
+            fresh |= {effect.path for effect in event.effects if effect.path.endswith(".cells")}
+            made = [effect.path for effect in event.effects if effect.path.startswith("storages.") and effect.path.count(".") == 1]
+            fresh.update(f"{path}.cells" for path in made)
+            yield replace(event, effects=())
+            continue
+        first = {f"storages.{label}.cells" for label in event.writes} & fresh
+        fresh -= first
+        yield replace(event, effects=tuple(effect for effect in event.effects if effect.path not in first)) if first else event
 
 
 @pytest.fixture(scope="module", autouse=True)
