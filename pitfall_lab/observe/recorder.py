@@ -296,7 +296,8 @@ class Recorder(TorchFunctionMode):
             self._backward_frame = outer
 
     def _ahead(self, func: Any, args: Any, kwargs: Any, site: Site, caller: FrameType) -> Any:
-        if self._stopped or self._in_region or self._backward_frame is not None:
+        # In a region nothing is looked at: a tracer would write that down as the program's.
+        if self._stopped or self._in_region or self._backward_frame is not None or regions.possible():
             return None
         try:
             place = self._place(site, caller)

@@ -179,10 +179,10 @@ def test_no_document_is_too_odd_to_be_read(tmp_path_factory: pytest.TempPathFact
 
 
 def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that start with `pitfall-lab`, in order; nbgrader's own are run by test_nbgrader, the cluster's by test_dask."""
+    """All that start with `pitfall-lab`, in order; the others are run by test_nbgrader, test_otter and test_dask."""
     monkeypatch.chdir(tmp_path)
     others = [line for line in LINES if not line.startswith("pitfall-lab ")]
-    assert [line.split()[0] for line in others] == ["nbgrader", "nbgrader", "jupyter-repo2docker"]
+    assert [line.split()[0] for line in others] == ["nbgrader", "nbgrader", "otter", "mkdir", "jupyter-repo2docker"]
     for line in (line for line in LINES if line.startswith("pitfall-lab ")):
         for place in (tmp_path / "week-3" / "submissions", tmp_path / "handed-in"):
             if "grade" in line:

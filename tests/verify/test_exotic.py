@@ -630,6 +630,7 @@ REGIONS = [
 @pytest.mark.parametrize("kind", REGIONS)
 def test_a_function_that_torch_runs_as_one_thing_is_one_step_with_its_operands_and_results(kind: str):
     names, trace = watched(START + PROGRAMS[kind][0])
+    assert [event.error for event in trace.events if event.error] == []
     steps = [
         event for event in trace.events if event.op.startswith(("torch.func.", "torch.compile", "torch.jit.", "torch.fx.", "torch.export."))
     ]

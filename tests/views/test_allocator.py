@@ -23,9 +23,9 @@ def recording(tmp_path: Path) -> Path:
     kept = {
         "schema": 1, "device": "INVENTED for tests, no such GPU", "driver": None, "torch": "0.0.0", "date": "1970-01-01",
         "experiments": {
-            "allocator_cache": {"printed": "", "result": {"rows": ROWS}},
-            "memory_timeline": {"printed": "", "result": {"rows": SIDE_BY_SIDE}},
-            "nvidia_smi": {"printed": "", "result": {"rows": []}},
+            "allocator_cache": {"program": gpu.fingerprint("allocator_cache"), "printed": "", "result": {"rows": ROWS}},
+            "memory_timeline": {"program": gpu.fingerprint("memory_timeline"), "printed": "", "result": {"rows": SIDE_BY_SIDE}},
+            "nvidia_smi": {"program": gpu.fingerprint("nvidia_smi"), "printed": "", "result": {"rows": []}},
         },
     }  # fmt: skip
     path = tmp_path / "artificial.json"

@@ -81,8 +81,13 @@ def _mul_vjp(g: Any, s: Any) -> tuple[Any, Any]:
     return None if s.other is None else g * np.conj(s.other), other
 
 
+def _times(right: Any, left: Callable[[], Any]) -> Any:
+    """``left * right`` with the right factor first, as torch's compiled formulas do it: with ``create_graph`` the order of nodes shows."""
+    return left() * right
+
+
 def _div_vjp(g: Any, s: Any) -> tuple[Any, Any]:
-    other = None if s.self is None else -g * np.conj((s.self / s.other) / s.other)
+    other = None if s.self is None else _times(np.conj((s.self / s.other) / s.other), lambda: -g)
     return g / np.conj(s.other), other
 
 
@@ -360,8 +365,8 @@ unary("log2", "Log2Backward0", np.log2, SELF, lambda g, s: g / (s.self * math.lo
 unary("log10", "Log10Backward0", np.log10, SELF, lambda g, s: g / (s.self * math.log(10)), arg="b")
 unary("log1p", "Log1PBackward0", np.log1p, SELF, lambda g, s: g / (s.self + 1), arg="b")
 unary("sqrt", "SqrtBackward0", np.sqrt, RESULT, lambda g, s: g / (2 * s.result), arg="b")
-unary("rsqrt", "RsqrtBackward0", lambda x: 1 / np.sqrt(x), RESULT, lambda g, s: -0.5 * g * s.result**3, arg="b")
-unary("reciprocal", "ReciprocalBackward0", lambda x: 1 / x, RESULT, lambda g, s: -g * (s.result * s.result), arg="b")
+unary("rsqrt", "RsqrtBackward0", lambda x: 1 / np.sqrt(x), RESULT, lambda g, s: _times(s.result**3, lambda: -0.5 * g), arg="b")
+unary("reciprocal", "ReciprocalBackward0", lambda x: 1 / x, RESULT, lambda g, s: _times(s.result * s.result, lambda: -g), arg="b")
 unary("sin", "SinBackward0", np.sin, SELF, lambda g, s: g * np.cos(s.self))
 unary("cos", "CosBackward0", np.cos, SELF, lambda g, s: g * -np.sin(s.self))
 unary("tan", "TanBackward0", np.tan, RESULT, lambda g, s: g * (1 + s.result * s.result))
