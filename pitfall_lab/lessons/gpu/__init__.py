@@ -207,7 +207,8 @@ def _read(file: Path) -> dict[str, Any]:
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         found = kept["experiments"].items()
         kept["experiments"] = {
-            str(name): {"program": str(one["program"]), "printed": str(one["printed"]), "result": dict(one["result"])} for name, one in found
+            str(name): {"program": str(one["program"]), "printed": str(one["printed"]), "result": dict(one["result"])}
+            for name, one in found
         }
         kept.update({key: str(kept[key]) for key in ("device", "torch", "date")})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

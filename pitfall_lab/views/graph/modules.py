@@ -196,7 +196,7 @@ def _common(paths: Iterable[Path]) -> Path:
     """What all paths begin with."""
     first, *rest = paths
     length = 0
-    while all(len(path) > length and path[length] == first[length] for path in rest) and length < len(first):
+    while length < len(first) and all(len(path) > length and path[length] == first[length] for path in rest):
         length += 1
     return first[:length]
 
