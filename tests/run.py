@@ -34,6 +34,8 @@ def main(words: list[str]) -> int:
     python = provision()
     os.environ["PATH"] = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
     os.environ["PITFALL_LAB_CHROMIUM"] = browser(python)
+    # Two workers and two cores: torch's own threads would only wait for each other.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if words:
         return step("tests", [python, "-m", "pytest", *words])
     # Each step runs even when an earlier one failed: one red run should tell everything.

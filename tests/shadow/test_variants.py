@@ -148,10 +148,10 @@ def compare(sample: str, variant: str) -> bool:
 
 
 def chosen() -> list[tuple[str, str]]:
-    """Which variants of which entries are run: five of the ten, others for each entry; ``PITFALL_ALL_VARIANTS=1`` runs all."""
+    """Which variants of which entries are run: two or three of the ten, others for each entry; ``PITFALL_ALL_VARIANTS=1`` runs all."""
     kinds = list(VARIANTS)
     every = bool(os.environ.get("PITFALL_ALL_VARIANTS"))
-    return [(name, kind) for name in SAMPLES for n, kind in enumerate(kinds) if every or (n + crc32(name.encode())) % 2 == 0]
+    return [(name, kind) for name in SAMPLES for n, kind in enumerate(kinds) if every or (n + crc32(name.encode())) % 4 == 0]
 
 
 @pytest.mark.parametrize(("name", "variant"), chosen())
