@@ -296,8 +296,7 @@ class Recorder(TorchFunctionMode):
             self._backward_frame = outer
 
     def _ahead(self, func: Any, args: Any, kwargs: Any, site: Site, caller: FrameType) -> Any:
-        # In a region nothing is looked at: a tracer would write that down as the program's.
-        if self._stopped or self._in_region or self._backward_frame is not None or regions.possible():
+        if self._stopped or self._in_region or self._backward_frame is not None or regions.tracing():
             return None
         try:
             place = self._place(site, caller)

@@ -64,12 +64,16 @@ class Region:
 
 def possible() -> bool:
     """Whether a call may lie in a region: a transform is on, something was compiled, or a tracer runs."""
+    return tracing() or (_COMPILER in sys.modules and sys.modules[_COMPILER].FRAME_COUNTER > 0)
+
+
+def tracing() -> bool:
+    """Whether a transform or a tracer is at work now: what we look at would be wrapped, or written down as the program's."""
     return (
         torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._get_tracing_state() is not None
         or torch.fx._symbolic_trace._is_fx_tracing_flag
         or torch._C._get_dispatch_mode(_FAKE) is not None  # torch.export runs on fake tensors
-        or (_COMPILER in sys.modules and sys.modules[_COMPILER].FRAME_COUNTER > 0)
     )
 
 

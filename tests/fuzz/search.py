@@ -9,10 +9,13 @@ import faulthandler
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from tests.fuzz import lockstep, standalone
 from tests.fuzz.generator import Step, render, steps, written
@@ -28,6 +31,22 @@ class Enough(BaseException):
 
 class Found(Exception):
     """A program on which the engines differ."""
+
+
+@contextlib.contextmanager
+def the_same_draws() -> Iterator[None]:
+    """A seed draws the same programs in every process.
+
+    Hypothesis also draws numbers and words that it finds in the source of whatever local modules happen to be imported.
+    """
+    original = providers._get_local_constants
+    providers.CONSTANTS_CACHE.cache.clear()
+    providers._get_local_constants = Constants
+    try:
+        yield
+    finally:
+        providers._get_local_constants = original
+        providers.CONSTANTS_CACHE.cache.clear()
 
 
 def chunk(run: int, number: int, programs: int, mode: str, *, vocabulary: str = "core", shrink: bool = True) -> dict[str, Any]:
@@ -61,7 +80,7 @@ def chunk(run: int, number: int, programs: int, mode: str, *, vocabulary: str = 
             if len(text) < len(known["text"]):
                 known.update(text=text, problems=result.problems)
 
-    with contextlib.suppress(Enough):
+    with contextlib.suppress(Enough), the_same_draws():
         look()
     for failure in list(failures.values())[: MOST_SHRUNK if shrink else 0]:
         smaller = shrunk(key, programs, mode, vocabulary, failure["kind"])
@@ -87,7 +106,7 @@ def shrunk(key: int, programs: int, mode: str, vocabulary: str, kind: str) -> tu
             smallest = text, problems
             raise Found
 
-    with contextlib.suppress(Found):
+    with contextlib.suppress(Found), the_same_draws():
         look()
     return smallest
 
