@@ -97,7 +97,7 @@ class Lockstep:
     def line_done(self, frame: FrameType, span: Span | None) -> None:
         """A line of the learner's has run."""
         if self.lane is not None:
-            self.lane.epoch += 1
+            self.lane.kinds.epoch += 1
         self._unseen.line_done(frame, span)
 
     # ------------------------------------------------------------------ the listener
@@ -108,7 +108,7 @@ class Lockstep:
             raise TooLong(self._writer.limit)
         lane = self.lane
         if lane is not None:
-            lane.epoch += 1
+            lane.kinds.epoch += 1
         engine = self._engine
         engine.grad_enabled, engine.inference = call.grad, call.inference
         engine.packs = not facts.may_read_saved()
@@ -121,10 +121,10 @@ class Lockstep:
         effects = self._meet(call, step)
         call.memory.update(step=step, effects=effects, parent=self._parents[-1] if self._parents else None)
         if lane is not None:
-            lane.study(call)
+            lane.planning.study(call)
         reason = predict(self._world, call)
         if lane is not None:
-            lane.modelled(call.memory.get("applied"))
+            lane.planning.modelled(call.memory.get("applied"))
         if reason and call.composite and not _is_one_step(call.name):
             self._pending += effects
             self._writer.drop(step)
@@ -144,7 +144,7 @@ class Lockstep:
         if call.name == DEEPCOPY:
             call.args = call.args[:1]  # what has been copied already is no operand
         effects: list[Effect] = []
-        met = self.lane.met if self.lane is not None else {}
+        met = self.lane.kinds.met if self.lane is not None else {}
         for real in values.tensors((call.args, call.kwargs)):
             effects += met.pop(id(real)) if id(real) in met else self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
         met.clear()
@@ -165,9 +165,9 @@ class Lockstep:
         if applied is not None:
             results, ok, more = self._comparison.compare(call, step, applied, result)
             if self.lane is not None:
-                self.lane.epoch += 1
+                self.lane.kinds.epoch += 1
                 if ok:
-                    self.lane.learn(call, applied, result, more, self._naming.operands(call))
+                    self.lane.planning.learn(call, applied, result, more, self._naming.operands(call))
         else:
             results, more = self._mirroring.mirror(call, result)
             reason = call.memory["reason"]
@@ -193,7 +193,7 @@ class Lockstep:
         """Torch (or the learner's hook) raised: was it what the shadow said?"""
         step, effects = self._resume(call, failed=True)
         if self.lane is not None:
-            self.lane.epoch += 1
+            self.lane.kinds.epoch += 1
         message = str(error)
         predicted: ShadowError | None = self._expected(call, error, message)
         right = is_as_predicted(predicted, error, message)
@@ -288,7 +288,7 @@ class Lockstep:
             self._writer.changes("mode", {"grad": True, "inference": False}, "observed")
         self._pending += self._writer.changes("mode", {"grad": call.grad, "inference": call.inference}, "observed")
         if self.lane is not None:
-            self.lane.grad, self.lane.inference = call.grad, call.inference
+            self.lane.kinds.grad, self.lane.kinds.inference = call.grad, call.inference
 
     def _count(self, call: Call, *, agrees: bool) -> None:
         """Count the call as mirrored, or as checked and perhaps agreed."""

@@ -21,7 +21,7 @@ import torch
 from pitfall_lab.rules import find
 from pitfall_lab.trace import Event, Trace
 from pitfall_lab.verify import Session, trace_program
-from pitfall_lab.verify.express import forget_plans
+from pitfall_lab.verify.plans import forget_plans
 from tests.corpus import PROGRAMS
 
 #: They end the recording or the process in ways of their own, or take long.

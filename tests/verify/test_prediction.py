@@ -27,7 +27,7 @@ from pitfall_lab.rules.marks import expected
 from pitfall_lab.shadow import Engine, ShadowError
 from pitfall_lab.trace import Trace
 from pitfall_lab.verify import lockstep, prediction, program, trace_program
-from pitfall_lab.verify.express import forget_plans
+from pitfall_lab.verify.plans import forget_plans
 from pitfall_lab.verify.witness import witness
 from tests.corpus import PROGRAMS
 

@@ -1,0 +1,151 @@
+"""Kinds: what calls have in common that follow one plan: the function, the mode, the forms of their tensors and their other arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from pitfall_lab.shadow.recipes import Form, Forms
+from pitfall_lab.trace import Effect
+from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.meeting import SEARCHES
+from pitfall_lab.verify.numbers import holds
+from pitfall_lab.verify.records import TensorRecord
+from pitfall_lab.verify.world import World
+
+ITEMS = 8
+"""Longer lists among the arguments are not looked through."""
+_PLAIN = frozenset({int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)})
+
+
+class Kinds:
+    """Tells the kind of a call, and finds its operands."""
+
+    def __init__(self, world: World, adoption: Adoption, forms: Forms, may_meet: Callable[[], bool]) -> None:
+        self._may_meet, self._adoption, self._forms = may_meet, adoption, forms
+        self._writer, self._by_id = world.writer, world.records.by_id
+        self._follows_values = world.limit >= 0
+        self.plain: list[float] = []
+        """The plain numbers among the arguments of the last call, where another call of its kind may have others."""
+        self.met: dict[int, list[Effect]] = {}
+        """The tensors that were met for the first time, by their id, on behalf of the call that is about to run."""
+        self.epoch = 0
+        """Raised by whatever may change a tensor's form: forms of an earlier epoch are looked at again."""
+        self.grad, self.inference = True, False
+        """The mode that the trace has noted."""
+
+    def of(self, func: Any, args: Any, kwargs: Any, operands: list[TensorRecord], frame: FrameType | None) -> Any:
+        """What calls have in common that follow one plan; finds the operands. None if the call cannot have one."""
+        key: list[Any] = [func, self.grad]
+        self.plain = plain = []
+        if not self._gather(args, key, operands, frame, plain) or (
+            kwargs and not self._gather_named(kwargs, key, operands, frame, plain)
+        ):
+            return None
+        if plain and not self._is_open(operands):
+            key += [value or repr(value) for value in plain]  # 0.0 equals -0.0
+            self.plain = []
+        return tuple(key)
+
+    def _is_open(self, operands: list[TensorRecord]) -> bool:
+        """Whether another call of the kind may have other plain numbers: where the shadow does the call itself, and no node is made."""
+        return self._follows_values and bool(operands) and not (self.grad and any(o.form.requires_grad for o in operands))
+
+    def _gather(  # noqa: C901, PLR0912 - runs before every call
+        self, args: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float] | None = None
+    ) -> bool:
+        """Make the key of a call's kind and find its operands. False if it cannot have a plan.
+
+        With the learner's ``frame``, operands that are seen for the first time are taken over. ``plain`` collects the plain numbers that
+        are arguments themselves.
+        """
+        add = key.append
+        for value in args:
+            kind = type(value)
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                # A record goes with its tensor: what is found by the id is the tensor's.
+                record = self._by_id.get(id(value))
+                if record is None:
+                    record = None if frame is None else self._adopted(value, frame)
+                    if record is None:
+                        return False
+                form = record.form if record.epoch == self.epoch else self._form_of(record)
+                if form is None:
+                    return False
+                shadow: Any = record.shadow
+                if shadow.counter.version != value._version or form.requires_grad is not value.requires_grad:
+                    return False
+                data = shadow.storage.data
+                if data is not None and not holds(value, record.storage, data):  # type: ignore[arg-type]
+                    return False
+                add(form)
+                if form.is_flagged:
+                    # Whether the leaf has its AccumulateGrad already, or the call makes it.
+                    add(shadow.accumulator is not None and shadow.accumulator() is not None)
+                if operands:
+                    for place, other in enumerate(operands):
+                        if other.storage is record.storage:
+                            add(place if other is record else -1 - place)
+                operands.append(record)
+            elif kind is float:
+                add(kind)
+                if plain is None:
+                    add(value or repr(value))  # 0.0 equals -0.0
+                else:
+                    plain.append(value)
+            elif kind in _PLAIN:
+                add(kind)
+                add(value)
+            elif (kind is tuple or kind is list or kind is torch.Size) and len(value) <= ITEMS:
+                add(kind)
+                add(len(value))
+                if not self._gather(value, key, operands, frame):
+                    return False
+            elif kind is slice:
+                add(kind)
+                if not self._gather((value.start, value.stop, value.step), key, operands, frame):
+                    return False
+            else:
+                return False
+        return True
+
+    def _gather_named(
+        self, kwargs: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float]
+    ) -> bool:
+        key += kwargs
+        return self._gather(kwargs.values(), key, operands, frame, plain)
+
+    def _adopted(self, real: Any, frame: FrameType) -> TensorRecord | None:
+        """Meet a tensor on behalf of the call that is about to run, if nothing else has to be told before."""
+        if not self.are_usual() or not self._may_meet():
+            return None
+        step = self._writer.reserve()
+        record, effects = self._adoption.adopt(real, frame)
+        self._writer.drop(step)
+        self.met[id(real)] = effects
+        return record
+
+    def _form_of(self, record: TensorRecord) -> Form | None:
+        record.epoch = self.epoch
+        unnamed = record.kind == "parameter" and not record.names and record.searches < SEARCHES
+        usable = record.shadow is not None and record.storage is not None and not unnamed and record() is not None
+        if usable and record.shadow.storage.data is not None:  # type: ignore[union-attr]
+            # bfloat16 is followed in numbers of another width
+            usable = record.shadow.storage.data.itemsize == record.storage.itemsize and len(record.storage.impls) == 1  # type: ignore[union-attr]
+        record.form = form = self._forms.of(record.shadow) if usable else None  # type: ignore[arg-type]
+        return form
+
+    def are_usual(self) -> bool:
+        """Whether the program's settings are those that plans are made under."""
+        return (
+            torch.is_grad_enabled() is self.grad
+            and torch._C._functorch.peek_interpreter_stack() is None
+            and torch.is_inference_mode_enabled() is self.inference is False
+            and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+            and not torch._C._is_any_autocast_enabled()
+            and not torch._C._get_deterministic_algorithms()
+            and torch.get_default_dtype() is torch.float32
+        )

@@ -1,0 +1,177 @@
+"""Plans: all that the express lane knows of a kind of calls, and what the recordings of one process share of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from pitfall_lab.shadow import Node, ShadowTensor
+from pitfall_lab.shadow.recipes import Form, Forms, Recipe, Underivable, Window
+from pitfall_lab.verify.records import TensorRecord
+from pitfall_lab.verify.rows import Rows, Saying
+
+MOST_SHARED, MOST_FORMS = 4_000, 50_000
+"""So much is kept from one recording to the next: a plan is some kilobytes, a form some hundred bytes."""
+SET_GRAD = torch.Tensor.grad.__set__  # type: ignore[attr-defined]
+"""What ``zero_grad`` calls for every parameter."""
+
+
+class Expected(NamedTuple):
+    """What torch's result must look like, and the numbers of its labels, counted from those that were given out before."""
+
+    window: Window
+    form: Form | None
+    shape: Any
+    stride: Any
+    offset: int
+    dtype: torch.dtype
+    requires_grad: bool
+    node: str | None
+    nbytes: int
+    itemsize: int
+    dtype_name: str
+    t: int
+    storage: int
+    """0: no memory of its own."""
+    counter: int
+
+
+class Plan:
+    """All that is known of a call of one kind.
+
+    ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with the
+    numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many
+    tensors, storages, counters and nodes get labels; ``marks`` finds the numbers that a row needs of the operands.
+    ``simple`` is the result of a recipe that makes one tensor with memory of its own and at most one node.
+    ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
+    graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells.
+    """
+
+    __slots__ = (
+        "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "marks", "nodes", "number", "op", "results",
+        "saying", "simple",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0917 - its parts
+        self, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: Any, leaves: Any, made: Any
+    ) -> None:
+        self.follow = recipe.follow
+        self.number, self.op, self.saying = -1, saying.op, saying
+        self.marks = marks_of(saying.roles)
+        self.results = results
+        self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
+        self.kinds = tuple((node.name, len(node.saved), len(node.edges)) for node in recipe.nodes)
+        self.inside_at: list[tuple[int, int]] = []
+        self.looks = saying.looks
+        first = results[0] if results else 0
+        new = isinstance(first, Expected) and first.storage == first.counter == 1
+        alone = new and len(results) == 1 and len(nodes) <= 1 and not recipe.insides and self.follow is not None
+        self.insides: list[int] = []
+        """The numbers of the labels of the counters inside the graph, or 0."""
+        self.simple: Expected | None = first if alone else None  # type: ignore[assignment]
+
+    @classmethod
+    def clearing(cls, saying: Saying) -> Plan:
+        """The plan for ``x.grad = None``, which makes nothing."""
+        plan = cls.__new__(cls)
+        plan.number, plan.op, plan.saying, plan.follow = -1, saying.op, saying, _clear  # type: ignore[assignment]
+        plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
+        plan.marks, plan.simple = marks_of(()), None
+        plan.kinds, plan.inside_at, plan.looks = (), [], ()
+        return plan
+
+    def among(self, rows: Rows) -> Plan:
+        """The plan for a trace with these rows; ``number`` is the place of its saying there."""
+        mine = copy.copy(self)
+        mine.number = len(rows.sayings)
+        rows.sayings.append(self.saying)
+        return mine
+
+
+def _clear(_: Any, operands: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], tuple[()]]:
+    operands[0].gradient = None
+    return (), (), ()
+
+class Shared:
+    """What the recordings of one process share, because it is about kinds of calls only: the forms of tensors, and plans.
+
+    Recordings that follow the numbers of tensors up to another size have others.
+    """
+
+    def __init__(self) -> None:
+        self.forms = Forms()
+        self.plans: dict[Any, Plan] = {}
+        self.functions: set[Any] = {SET_GRAD}
+        """The functions that there may be plans for."""
+
+    @classmethod
+    def among(cls, limit: int) -> Shared:
+        """What recordings share that follow the numbers of so many elements."""
+        if limit < 0:
+            return SHARED
+        if limit not in _SHARED and len(_SHARED) >= MOST_LIMITS:
+            _SHARED.clear()
+        return _SHARED.setdefault(limit, cls())
+
+    def add(self, key: Any, plan: Plan) -> None:
+        """Keep a plan."""
+        self.plans[key] = plan
+
+    def tidy(self) -> None:
+        """Forget everything when it has become too much. Recordings that run go on with what they have."""
+        if len(self.plans) > MOST_SHARED or len(self.forms) > MOST_FORMS:
+            self.plans.clear()
+            self.forms = Forms()
+
+
+SHARED = Shared()
+"""Of the recordings without numbers."""
+_SHARED: dict[int, Shared] = {}
+MOST_LIMITS = 4
+
+
+def forget_plans() -> None:
+    """Begin anew, as in a process that has recorded nothing yet."""
+    _SHARED.clear()
+    SHARED.plans.clear()
+
+
+_ROLES = {
+    "t": "o[{}].mark", "S": "o[{}].storage.mark", "C": "o[{}].shadow.counter.mark", "v": "o[{}].shadow.counter.version",
+    "n": "o[{}].shadow.node.mark", "a": "o[{}].shadow.accumulator().mark", "b": "o[{}].shadow.view.base.mark",
+}  # fmt: skip
+
+
+def marks_of(roles: tuple[tuple[int, str], ...]) -> Callable[[list[TensorRecord]], tuple[int, ...]]:
+    """A function from the operands to the numbers in these roles."""
+    numbers = "".join(_ROLES[role].format(place) + ", " for place, role in roles)
+    found: Callable[[list[TensorRecord]], tuple[int, ...]] = eval(f"lambda o: ({numbers})")  # noqa: S307 - our own text
+    return found
+
+
+
+def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
+    """Which node keeps a tensor that remains inside the graph, and as its how manieth saved one."""
+    for place, node in enumerate(nodes):
+        for number, saved in enumerate(node.saved):
+            if saved.counter is x.counter and not saved.own:
+                return place, number
+    raise Underivable
+
+
+def _links(recipe: Recipe) -> tuple[tuple[int, int, int], ...]:
+    """How to walk from the nodes of the results to the recipe's other nodes."""
+    known = {w.node for w in recipe.results if type(w) is not int and w.node is not None}  # type: ignore[union-attr]
+    links = []
+    work = list(known)
+    while work:
+        start = work.pop()
+        for edge, (own, end, _) in enumerate(recipe.nodes[start].edges):
+            if own and end not in known:
+                known.add(end)
+                work.append(end)
+                links.append((start, edge, end))
+    return tuple(links)
