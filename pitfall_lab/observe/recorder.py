@@ -149,6 +149,8 @@ class Recorder(TorchFunctionMode):
         self._scopes: dict[Any, tuple[tuple[str, ...], list[CodeType]]] = {}
         self._outside: tuple[FrameType | None, tuple[str, ...]] = (None, ())
         self._backward_frame: FrameType | None = None
+        # Tensor.backward calls autograd.backward, which is the same call; one that comes after it is a checkpoint's of its own.
+        self._handed_on = False
         self._in_region = False
         # A composite's own part may come under the composite's name (``super().unflatten(...)``): it is not opened for ever.
         self._opened: list[Any] = []
@@ -248,7 +250,7 @@ class Recorder(TorchFunctionMode):
             if (self._in_region or regions.possible()) and self._passed_over(caller):
                 return None, Verdict.RUN
             frame = self._sources.user_frame(caller)
-            if frame is None or self._is_machinery(frame) or (name == GRAD and frame is not caller):
+            if frame is None or self._is_machinery(frame, func) or (name == GRAD and frame is not caller):
                 # An optimizer reads every .grad several times; nobody wrote that, and nothing happens.
                 return None, Verdict.RUN
             span = self._sources.span(frame)
@@ -274,26 +276,28 @@ class Recorder(TorchFunctionMode):
         self._in_region = region is not None  # between its transforms a region also makes plain calls
         return self._in_region or torch._C._functorch.peek_interpreter_stack() is not None
 
-    def _is_machinery(self, frame: FrameType) -> bool:
+    def _is_machinery(self, frame: FrameType, func: Any) -> bool:
         """Whether the call is torch's own work inside a backward that the learner started from ``frame``."""
-        return self._backward_frame is frame
+        return self._backward_frame is frame and not (self._handed_on and func is torch.autograd.backward)
 
     def _pass_on(self, func: Callable[..., Any], run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Pass on a call of torch's own inside a backward. Tensor.backward calls autograd.backward, which calls the learner's hooks."""
         __tracebackhide__ = True
         if func is not torch.autograd.backward:
             return run(func, args, kwargs)
+        self._handed_on = True
         with self:
             return run(private_copy(func), args, kwargs)
 
     def _inside(self, func: Callable[..., Any], run: Callable[..., Any], call: Call, args: Any, kwargs: Any) -> Any:
         __tracebackhide__ = True
-        outer, self._backward_frame = self._backward_frame, call.frame
+        outer = self._backward_frame, self._handed_on
+        self._backward_frame, self._handed_on = call.frame, func is not torch.Tensor.backward
         try:
             with self:
                 return run(private_copy(func) if call.composite else func, args, kwargs)
         finally:
-            self._backward_frame = outer
+            self._backward_frame, self._handed_on = outer
 
     def _ahead(self, func: Any, args: Any, kwargs: Any, site: Site, caller: FrameType) -> Any:
         if self._stopped or self._in_region or self._backward_frame is not None or regions.tracing():

@@ -485,6 +485,13 @@ y.sum().backward()
 z = checkpoint(net, torch.randn(4, 2), use_reentrant=True)
 print(z.requires_grad)
 """,
+    "ckpt parameters True": """
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+x = torch.randn(4, 2, requires_grad=True)
+checkpoint(net, x, use_reentrant=True).sum().backward()
+print(net[0].bias.grad, net[2].weight.grad * 2, x.grad)
+""",
     "ckpt False": """
 x = torch.tensor([1.0, 2.0], requires_grad=True)
 def f(t): return torch.tanh(t) * t.exp()
