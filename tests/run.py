@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,22 +32,24 @@ def main(words: list[str]) -> int:
         print(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}.", file=sys.stderr)
         return 2
     _give_a_home()
+    # pip uses one core: this first command installs beside our own environment, which the tests need.
+    first = None if words else Beside("the README's first command, from nothing", [sys.executable, "tests/docs/fresh.py"])
     python = provision()
     os.environ["PATH"] = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
     os.environ["PITFALL_LAB_CHROMIUM"] = browser(python)
     # Two workers and two cores: torch's own threads would only wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if words:
+    if first is None:
         return step("tests", [python, "-m", "pytest", *words])
     # Each step runs even when an earlier one failed: one red run should tell everything.
     codes = [
+        first.code(),
         step("style", [python, "-m", "ruff", "check", "."]),
-        step("types", [python, "-m", "mypy"]),
-        # The browser tests have one server and one Chromium: they run alone, so that nothing slows them down.
         step("tests", [python, "-m", "pytest", "-n", str(os.cpu_count() or 2), "--dist", "loadfile", "--ignore=tests/browser"]),
-        step("browser tests", [python, "-m", "pytest", "tests/browser"]),
-        step("the README's first command, from nothing", [sys.executable, "tests/docs/fresh.py"]),
     ]
+    # The browser tests have one server and one Chromium, which leave half a core free.
+    types = Beside("types", [python, "-m", "mypy"])
+    codes += [step("browser tests", [python, "-m", "pytest", "tests/browser"]), types.code()]
     print("\nall passed" if not any(codes) else "\nFAILED", flush=True)
     return int(any(codes))
 
@@ -58,6 +61,27 @@ def step(title: str, command: list[str | Path]) -> int:
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     print(f"== {title}: {'passed' if code == 0 else f'FAILED ({code})'} in {time.monotonic() - started:.0f} s", flush=True)
     return code
+
+
+class Beside:
+    """A step that runs while others do; what it prints is kept until :meth:`code` is asked for."""
+
+    def __init__(self, title: str, command: list[str | Path]) -> None:
+        self._title, self._started = f"{title}: {' '.join(map(str, command[1:]))}", time.monotonic()
+        self._pool = ThreadPoolExecutor(1)
+        self._ended = self._pool.submit(self._run, command)
+
+    def _run(self, command: list[str | Path]) -> tuple[int, str, float]:
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", check=False)
+        return done.returncode, done.stdout, time.monotonic() - self._started
+
+    def code(self) -> int:
+        """Wait for the end, print it as :func:`step` does, and return the exit status."""
+        code, printed, seconds = self._ended.result()
+        self._pool.shutdown()
+        print(f"\n== {self._title} (beside the others)\n{printed}", end="")
+        print(f"== {self._title.partition(':')[0]}: {'passed' if code == 0 else f'FAILED ({code})'} in {seconds:.0f} s", flush=True)
+        return code
 
 
 def provision() -> Path:

@@ -1,6 +1,7 @@
 """The README's first command as a stranger runs it: a copy of the tree, an empty HOME, nothing installed.
 
-``python3 tests/docs/fresh.py``. It is no part of the pytest run, because pip fetches packages: tests/run.py runs it after the tests.
+``python3 tests/docs/fresh.py``. It is no part of the pytest run, because pip fetches packages:
+tests/run.py runs it while it makes its own environment.
 """
 
 from __future__ import annotations
