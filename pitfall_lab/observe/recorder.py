@@ -25,6 +25,7 @@ from pitfall_lab.observe.spans import STAND_IN, SourceMap
 from pitfall_lab.trace import Span
 
 _DISPATCH = handle_torch_function.__code__
+_is_compiling = torch.compiler.is_compiling
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 STORES = (".__setitem__", ".__set__")
 GRAD = "torch.Tensor.grad.__get__"
@@ -155,31 +156,46 @@ class Recorder(TorchFunctionMode):
         # A composite's own part may come under the composite's name (``super().unflatten(...)``): it is not opened for ever.
         self._opened: list[Any] = []
 
-    def __torch_function__(self, func: Callable[..., Any], kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(  # noqa: C901, PLR0912, PLR0915 - runs at every call
+        self, func: Callable[..., Any], kinds: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Pass one call on to torch, telling the listener before and after."""
         __tracebackhide__ = True
         kwargs = kwargs or {}
         # torch's own functions in Python name the plain class as well (handle_torch_function); here only the program's own are meant.
         # What reads or sets an attribute names the class of parameters, which handles nothing itself.
-        kinds = None if kinds in (_PLAIN, _PARAMETERS) else kinds
-        if torch.compiler.is_compiling():
+        if kinds and kinds in (_PLAIN, _PARAMETERS):
+            kinds = None
+        if _is_compiling():
             return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
         caller = sys._getframe(1)
         if caller.f_code is _DISPATCH:
             kwargs = _all_given(func, args, kwargs, caller)
             caller = _caller(caller)
-        site = self._site(caller)
-        run = site.run
-        if self._lane is not None and not kinds and func in self._lane.functions:  # (plain tensors: nobody else handles the call)
-            ahead = self._ahead(func, args, kwargs, site, caller)
+        site = self._sites.get((id(caller.f_code), caller.f_lasti)) or self._site(caller)
+        run, lane = site.run, self._lane
+        if lane is not None and not (kinds or self._stopped or self._in_region or self._backward_frame) and func in lane.functions:
+            # The way of most calls (of plain tensors: nobody else handles them), with as few calls of ours as can be.
+            ahead = None
+            try:
+                place = (site, site, caller, self._scope(caller)) if site.is_user else self._place(site, caller)
+                if place is not None:
+                    ahead = lane.before(func, args, kwargs, place)
+            except Exception as error:
+                self.stop(_reason(error))
+            place = None
             if ahead is not None:
                 try:
                     result = run(func, args, kwargs)
                 except BaseException as error:
-                    self._guarded(self._lane.failed, ahead, error)
+                    self._guarded(lane.failed, ahead, error)
                     ahead = caller = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
                     raise
-                self._guarded(self._lane.after, ahead, result)
+                try:
+                    if not self._stopped:
+                        lane.after(ahead, result)
+                except Exception as error:
+                    self.stop(_reason(error))
                 return result
         call, verdict = self._begin(func, kinds, args, kwargs, caller)
         caller = None
@@ -299,16 +315,6 @@ class Recorder(TorchFunctionMode):
         finally:
             self._backward_frame, self._handed_on = outer
 
-    def _ahead(self, func: Any, args: Any, kwargs: Any, site: Site, caller: FrameType) -> Any:
-        if self._stopped or self._in_region or self._backward_frame is not None or regions.tracing():
-            return None
-        try:
-            place = self._place(site, caller)
-            return None if place is None else self._lane.before(func, args, kwargs, place)  # type: ignore[union-attr]
-        except Exception as error:
-            self.stop(_reason(error))
-            return None
-
     def _guarded(self, tell: Callable[..., None], *told: Any) -> None:
         if self._stopped:
             return
@@ -341,6 +347,8 @@ class Recorder(TorchFunctionMode):
     def _scope(self, frame: FrameType) -> tuple[str, ...]:
         """The same as the source map's, with what is outside of the program looked up once."""
         outside, names = self._outside
+        if frame.f_back is outside and (known := self._scopes.get(id(frame.f_code))) is not None:
+            return known[0]
         around = []
         walk: FrameType | None = frame
         while walk is not outside:
@@ -348,7 +356,7 @@ class Recorder(TorchFunctionMode):
                 return self._sources.scope(frame)
             around.append(id(walk.f_code))
             walk = walk.f_back
-        key = tuple(around)
+        key = tuple(around) if len(around) != 1 else around[0]
         known = self._scopes.get(key)
         if known is None:
             own, walk = [], frame

@@ -28,6 +28,8 @@ _ENTRIES = (
     ("torch/export/__init__.py", "export", "torch.export.export"),
 )
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
+_transforms, _tracer = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
+_dispatch_modes, _fx = torch._C._len_torch_dispatch_stack, torch.fx._symbolic_trace
 _COMPILER = "torch._dynamo.convert_frame"
 REASONS = {
     "torch.func": "a function transform runs the function on wrapped tensors; what came out was read afterwards",
@@ -70,10 +72,10 @@ def possible() -> bool:
 def tracing() -> bool:
     """Whether a transform or a tracer is at work now: what we look at would be wrapped, or written down as the program's."""
     return (
-        torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._get_tracing_state() is not None
-        or torch.fx._symbolic_trace._is_fx_tracing_flag
-        or torch._C._get_dispatch_mode(_FAKE) is not None  # torch.export runs on fake tensors
+        _transforms() is not None
+        or _tracer() is not None
+        or _fx._is_fx_tracing_flag
+        or (_dispatch_modes() and torch._C._get_dispatch_mode(_FAKE) is not None)  # torch.export runs on fake tensors
     )
 
 

@@ -135,22 +135,32 @@ class Window:
             storage = f"o[{self.on}].storage"
         elif storage not in known:
             known.add(storage)
-            yield f"{storage} = Storage({self.size}, {name}_dtype, {name}_device)"
+            yield _new(storage, Storage(self.size, self.dtype, self.device), dtype=f"{name}_dtype", device=f"{name}_device", links="[]")
         if self.counts_with is not None:
             counter = f"o[{self.counts_with}].counter"
         elif counter not in known:
             known.add(counter)
-            yield f"{counter} = Counter({self.version})"
+            yield _new(counter, Counter(self.version))
         offset = f"{self.offset}" if self.on is None else f"o[{self.on}].offset + {self.offset}"
-        yield f"{name} = ShadowTensor(graph, {storage}, {name}_shape, {name}_stride, {offset}, {name}_dtype, {counter})"
-        if self.base is not None:
-            yield f"{name}.view = ViewOf({self.base}, {self.creation!r}, {counter}.version)"
-        if self.node is not None:
-            yield f"{name}.node = n{self.node}"
-        if self.output_nr:
-            yield f"{name}.output_nr = {self.output_nr}"
-        if self.flag:
-            yield f"{name}.flag = True"
+        plain = ShadowTensor(None, Storage(0, self.dtype, self.device), self.shape, self.stride)  # type: ignore[arg-type]
+        view = "None" if self.base is None else f"ViewOf({self.base}, {self.creation!r}, {counter}.version)"
+        yield _new(
+            name, plain, graph="graph", storage=storage, offset=offset, counter=counter, view=view,
+            node="None" if self.node is None else f"n{self.node}", output_nr=str(self.output_nr), flag=str(self.flag),
+            **{part: f"{name}_{part}" for part in ("shape", "stride", "dtype", "device")},
+        )  # fmt: skip
+
+
+def _new(called: str, like: Node | Storage | Counter | ShadowTensor, /, **given: str) -> str:
+    """The statements that make a thing ``like`` this one, but for what is ``given``. Calling its class would take twice as long."""
+    kind = type(like)
+    parts = [f"{called} = new({kind.__name__})"]
+    for slot in kind.__slots__:
+        if slot != "__weakref__" and slot not in given:
+            plain = getattr(like, slot)
+            assert plain == () or type(plain) in (int, bool, str, type(None)), slot
+            given[slot] = repr(plain)
+    return "; ".join(parts + [f"{called}.{slot} = {value}" for slot, value in given.items()])
 
 
 class Parts:
@@ -248,14 +258,16 @@ class Recipe:
     def _compiled(self, parts: Parts, results: list[str]) -> Follow:
         """The recipe as one straight function: it is followed at every call, and a loop over its parts takes longer than the parts."""
         constants: dict[str, Any] = {
-            "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter, "ViewOf": ViewOf, "ref": ref
+            "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter, "ViewOf": ViewOf,
+            "ref": ref, "new": object.__new__,
         }  # fmt: skip
         lines: list[str] = []
         for k, made in enumerate(self.nodes):
             edges = "".join(f"{_edge_text(edge)}, " for edge in made.edges)
             constants |= {f"n{k}_name": made.name, f"n{k}_vjp": made.vjp, f"n{k}_outputs": made.outputs}
-            lines += [f"n{k} = Node(n{k}_name, ({edges}), graph.sequence, n{k}_vjp)", "graph.sequence += 1", f"n{k}.outputs = n{k}_outputs"]
-            lines += [f"n{k}.multiple = True"] * made.multiple
+            parts_of = {"next": f"({edges})", "sequence": "graph.sequence", "multiple": str(made.multiple)}
+            parts_of |= {slot: f"n{k}_{slot}" for slot in ("name", "vjp", "outputs")}
+            lines += [_new(f"n{k}", Node("", (), 0), **parts_of), "graph.sequence += 1"]
         known: set[str] = set()
         for name, _, window in parts.tensors:
             lines += window.written(name, constants, known)

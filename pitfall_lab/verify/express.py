@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from pitfall_lab.observe import facts, values
-from pitfall_lab.observe.recorder import Call, Place
+from pitfall_lab.observe.recorder import Call, Place, Site
 from pitfall_lab.shadow import Applied, Device, DType, Node, ShadowError, ShadowTensor, Unmodelled
 from pitfall_lab.shadow.dtypes import FLOAT32
 from pitfall_lab.shadow.recipes import Window
@@ -33,6 +33,10 @@ from pitfall_lab.verify.records import StorageRecord, TensorRecord
 from pitfall_lab.verify.rows import Saying
 from pitfall_lab.verify.world import World
 
+_next_sequence = torch._C._autograd._get_sequence_nr
+DEEP = 4_000
+"""After so many nodes without a backward torch's are no longer looked at in the lane. Looking at a node gives it a Python object for life,
+and torch (2.13) frees a chain of nodes that have one recursively: some 50,000 of them end the process."""
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 GRAD = "grad"
 
@@ -70,26 +74,27 @@ class Express:
         self._numbers = Numbers(world.records, memory)
         self._scopes: dict[tuple[str, ...], int] = {}
         self._clearings: dict[bool, Plan] = {}
+        self.deep = DEEP
+        """From so many nodes of the trace on, torch's are no longer looked at."""
 
     # ------------------------------------------------------------------ calls with a plan
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:
         """Let the shadow do the call by its plan; None if it has none."""
+        if not self.kinds.are_usual() or not self._is_free():
+            return None
         operands: list[TensorRecord] = []
         whole = self.kinds.of(func, args, kwargs, operands, place[2])
         if whole is None:
             return None
-        plan = self._plans.get(whole)
+        plan = self._plans.get(whole) or self._plan_of_others(whole, func, operands, place)
         if plan is None:
-            plan = self._plan_of_others(whole, func, operands, place)
-        if plan is None or not self.kinds.are_usual() or not self._is_free():
             return None
         if plan.follow is None:
             return self._done(plan, operands, place, args, kwargs)
-        results, nodes, insides = plan.follow(self._graph, [record.shadow for record in operands])  # type: ignore[misc]
-        if insides:
-            return plan, operands, results, nodes, place, args, kwargs, insides, None
-        return plan, operands, results, nodes, place, args, kwargs, (), None
+        shadows: Any = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
+        results, nodes, insides = plan.follow(self._graph, shadows)
+        return plan, operands, results, nodes, place, args, kwargs, insides, None
 
     def _done(self, plan: Plan, operands: list[TensorRecord], place: Place, args: Any, kwargs: Any) -> Ahead | None:
         """Let the shadow do the call itself; None if it cannot this time."""
@@ -223,52 +228,83 @@ class Express:
         self._write(plan, place, births, marks, entered[0] if len(entered) == 1 else None, step, numbers, done)
         return True
 
-    def _is_as_expected(self, ahead: Ahead, real: Any) -> bool:
-        """The same for the plans that most calls have: one tensor with memory of its own and at most one node."""
-        plan, operands, (shadow,), nodes, place, _, _, _, _ = ahead
+    def _is_as_expected(self, ahead: Ahead, real: Any) -> bool:  # noqa: C901, PLR0912, PLR0915 - one call instead of six
+        """The same for the plans that most calls have: one tensor with memory of its own and at most one node.
+
+        Nearly every call of a long program comes by here, so what :meth:`_enter` and :meth:`_write` do is written out.
+        """
+        plan, operands, (shadow,), nodes, (caller, site, frame, scope), _, _, _, _ = ahead
         expected: Any = plan.simple
         if (
             type(real) is not torch.Tensor
             or real.shape != expected.shape
             or real.stride() != expected.stride
             or real.dtype is not expected.dtype
-            or real._version != expected.window.version
+            or real._version != expected.version
             or real.storage_offset() != expected.offset
-            or id(real) in self._by_id
+            or (key := id(real)) in self._by_id
         ):
             return False
-        node = real.grad_fn
-        if node is None:
-            if expected.node is not None or real.requires_grad is not expected.requires_grad:
-                return False
-        elif node.name() != expected.node:
-            return False
         records = self._records
+        nodes_before = records.node_count
+        if nodes:
+            if nodes_before < self.deep:
+                node = real.grad_fn
+                if node is None or node.name() != expected.node:
+                    return False
+                sequence = node._sequence_nr()
+            elif real.requires_grad and real.output_nr == 0:
+                sequence = _next_sequence() - 1
+            else:
+                return False
+        elif real.requires_grad is not expected.requires_grad or real.grad_fn is not None:
+            return False
         impl = real.untyped_storage()._weak_ref()
         if impl in records.by_impl:
             facts.let_go(impl)
             return False
-        step = len(self._writer.events)
+        events = self._writer.events
+        step = len(events)
         marks = plan.marks(operands)
-        births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
-        t, storages, counters, nodes_before = births
+        t, storages, counters = records.tensor_count, records.storage_count, records.counter_count
         if plan.leaves:
             self._graph.created.clear()
             self._label_leaves(plan, operands)
-        if node is not None:
-            own = nodes[0]
+        if nodes:
+            own, = nodes
             own.mark = nodes_before + plan.nodes[0]
-            records.nodes.latest = sequence = node._sequence_nr()
+            records.nodes.latest = sequence
             own.twin = sequence, expected.node
             records.node_count = nodes_before + plan.made[3]
-        records.tensor_count = mark = t + 1
-        records.storage_count = storages + 1
+        records.tensor_count = shadow.mark = mark = t + 1
         records.counter_count = shadow.counter.mark = counters + 1  # type: ignore[union-attr]
-        storage = StorageRecord(storages + 1, shadow.storage, None, expected.nbytes, expected.dtype_name, expected.itemsize)
-        records.add_new_storage(storage, impl)
-        record = records.enter_as(mark, real, shadow, "tensor", step, storage)
-        record.form, record.epoch = expected.form, self.kinds.epoch
-        self._write(plan, place, births, marks, record, step)
+        records.storage_count = shadow.storage.mark = place = storages + 1
+        memory = StorageRecord(place, shadow.storage, None, expected.nbytes, expected.dtype_name, expected.itemsize, (impl,))
+        memory.members.add(mark)
+        records.storages[place] = records.by_impl[impl] = memory
+        record = TensorRecord(real, records.gone)
+        record.key, record.mark, record.shadow, record.kind, record.born, record.storage = key, mark, shadow, "tensor", step, memory
+        record.searches, record.form, record.epoch = 0, expected.form, self.kinds.epoch
+        self._by_id[key] = records.by_mark[mark] = record
+        names = None
+        target, naming = site.target, self._naming
+        if target is None:
+            record.names = []
+        elif caller is site and (naming.step != step - 1 or naming.span is not site.span):
+            record.names = [target]
+            naming.step, naming.span, naming.record = step, site.span, record
+            names = site.names
+        else:
+            record.names = []
+            names = naming.claim(target, site.span, record, step, None if caller is site else frame)
+        deaths = records.bury() if records.died or records.left else None
+        if site.scope is not scope or self.kinds.met:
+            self._write_row(plan, site, scope, (t, storages, counters, nodes_before), marks, names, deaths, None, None)
+            return True
+        self._writer.row_steps.append(step)
+        events.append(
+            (plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, marks, names, deaths, None, None, None)
+        )
         return True
 
     def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
@@ -332,7 +368,7 @@ class Express:
         numbers: Any = None, done: Done | None = None,
     ) -> None:  # fmt: skip
         """Write the row. ``result`` is the one that may get a name."""
-        records, writer, naming = self._records, self._writer, self._naming
+        records, naming = self._records, self._naming
         caller, site, frame, scope = place
         names = None
         if result is not None and site.target is not None:
@@ -343,21 +379,23 @@ class Express:
             else:
                 names = naming.claim(site.target, site.span, result, step, None if caller is site else frame)
         deaths = records.bury() if records.died or records.left else None
-        writer.row_steps.append(step)
+        self._write_row(plan, site, scope, births, marks, names, deaths, numbers, None if done is None else done.plain)
+
+    def _write_row(  # noqa: PLR0917 - the same
+        self, plan: Plan, site: Site, scope: tuple[str, ...], births: tuple[int, int, int, int], marks: Any, names: Any, deaths: Any,
+        numbers: Any, plain: Any,
+    ) -> None:  # fmt: skip
+        writer = self._writer
+        writer.row_steps.append(len(writer.events))
         if site.number < 0:
             site.number = writer.rows.place(site.span)
-        if site.scope is scope:
-            around = site.scope_number
-        else:
+        if site.scope is not scope:
             site.scope, site.scope_number = scope, self._scope_number(scope)
-            around = site.scope_number
-        t, storages, counters, nodes = births
         met = None
         if self.kinds.met:
             met = tuple([effect for effects in self.kinds.met.values() for effect in effects])
             self.kinds.met.clear()
-        plain = None if done is None else done.plain
-        writer.events.append((plan.number, site.number, around, t, storages, counters, nodes, marks, names, deaths, met, numbers, plain))
+        writer.events.append((plan.number, site.number, site.scope_number, *births, marks, names, deaths, met, numbers, plain))
 
     def _scope_number(self, scope: tuple[str, ...]) -> int:
         known = self._scopes.get(scope)

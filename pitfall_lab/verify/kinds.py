@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pitfall_lab.observe import regions
 from pitfall_lab.shadow.recipes import Form, Forms
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.adoption import Adoption
@@ -18,6 +19,9 @@ from pitfall_lab.verify.world import World
 
 ITEMS = 8
 """Longer lists among the arguments are not looked through."""
+_is_grad_enabled, _is_inference, _default_dtype = torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype
+_saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_is_autocast, _is_deterministic = torch._C._is_any_autocast_enabled, torch._C._get_deterministic_algorithms
 _PLAIN = frozenset({int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)})
 
 
@@ -40,19 +44,18 @@ class Kinds:
     def of(self, func: Any, args: Any, kwargs: Any, operands: list[TensorRecord], frame: FrameType | None) -> Any:
         """What calls have in common that follow one plan; finds the operands. None if the call cannot have one."""
         key: list[Any] = [func, self.grad]
-        self.plain = plain = []
+        plain: list[float] | None = [] if self._follows_values else None
         if not self._gather(args, key, operands, frame, plain) or (
             kwargs and not self._gather_named(kwargs, key, operands, frame, plain)
         ):
             return None
-        if plain and not self._is_open(operands):
-            key += [value or repr(value) for value in plain]  # 0.0 equals -0.0
-            self.plain = []
+        if plain is not None:
+            # Where the shadow does the call itself, and no node is made, another call of the kind may have other plain numbers.
+            is_open = operands and not (self.grad and any(record.form.requires_grad for record in operands))
+            if not is_open:
+                key += [value or repr(value) for value in plain]  # 0.0 equals -0.0
+            self.plain = plain if is_open else []
         return tuple(key)
-
-    def _is_open(self, operands: list[TensorRecord]) -> bool:
-        """Whether another call of the kind may have other plain numbers: where the shadow does the call itself, and no node is made."""
-        return self._follows_values and bool(operands) and not (self.grad and any(o.form.requires_grad for o in operands))
 
     def _gather(  # noqa: C901, PLR0912 - runs before every call
         self, args: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float] | None = None
@@ -113,14 +116,14 @@ class Kinds:
         return True
 
     def _gather_named(
-        self, kwargs: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float]
+        self, kwargs: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float] | None
     ) -> bool:
         key += kwargs
         return self._gather(kwargs.values(), key, operands, frame, plain)
 
     def _adopted(self, real: Any, frame: FrameType) -> TensorRecord | None:
         """Meet a tensor on behalf of the call that is about to run, if nothing else has to be told before."""
-        if not self.are_usual() or not self._may_meet():
+        if not self._may_meet():
             return None
         step = self._writer.reserve()
         record, effects = self._adoption.adopt(real, frame)
@@ -141,11 +144,9 @@ class Kinds:
     def are_usual(self) -> bool:
         """Whether the program's settings are those that plans are made under."""
         return (
-            torch.is_grad_enabled() is self.grad
-            and torch._C._functorch.peek_interpreter_stack() is None
-            and torch.is_inference_mode_enabled() is self.inference is False
-            and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
-            and not torch._C._is_any_autocast_enabled()
-            and not torch._C._get_deterministic_algorithms()
-            and torch.get_default_dtype() is torch.float32
+            _is_grad_enabled() is self.grad
+            and _is_inference() is self.inference is False
+            and _saved_tensor_hooks(True) is None
+            and _default_dtype() is torch.float32
+            and not (_is_autocast() or _is_deterministic() or regions.tracing())
         )

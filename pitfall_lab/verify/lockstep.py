@@ -21,7 +21,7 @@ from pitfall_lab.trace import By, Effect, Event, Failure, Forecast, Note, Span, 
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description
-from pitfall_lab.verify.express import Express
+from pitfall_lab.verify.express import DEEP, Express
 from pitfall_lab.verify.forecasts import Forecasts
 from pitfall_lab.verify.listening import Listening
 from pitfall_lab.verify.meeting import Meeting
@@ -78,7 +78,7 @@ class Lockstep:
 
     def is_free(self) -> bool:
         """Whether nothing waits to be told with the next call, and the trace has room for one."""
-        if self._parents or self._pending or self._writer.full:
+        if self._parents or self._pending or len(self._writer.events) >= self._writer.limit:
             return False
         # NumPy code may have written memory that it shares: that is looked for before each call.
         return self._world.limit < 0 or (not self._records.shared and self._memory.is_silent)
@@ -253,6 +253,8 @@ class Lockstep:
         """Take a call up again that has just ended: its step, and the effects that were found before it ran."""
         if call.name in BACKWARD:
             self._parents.pop()
+            if self.lane is not None:
+                self.lane.deep = self._records.node_count + DEEP
         listening: Listening | None = call.memory.get("listening")
         if listening is not None:
             self._inside.remove(listening)

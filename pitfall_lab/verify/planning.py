@@ -149,7 +149,7 @@ class Planning:
                     None if node is None else node.name(), real.untyped_storage().nbytes(), real.element_size(),
                     facts.dtype_name(real.dtype), shadow.mark - births.t,
                     shadow.storage.mark - births.S if new else 0,
-                    max(shadow.counter.mark - births.C, 0),  # type: ignore[union-attr]
+                    max(shadow.counter.mark - births.C, 0), window.version,  # type: ignore[union-attr]
                 )
             )  # fmt: skip
         own = [node for node in applied.nodes if node.leaf is None]

@@ -37,6 +37,7 @@ class Expected(NamedTuple):
     storage: int
     """0: no memory of its own."""
     counter: int
+    version: int
 
 
 class Plan:
@@ -68,7 +69,7 @@ class Plan:
         self.looks = saying.looks
         first = results[0] if results else 0
         new = isinstance(first, Expected) and first.storage == first.counter == 1
-        alone = new and len(results) == 1 and len(nodes) <= 1 and not recipe.insides and self.follow is not None
+        alone = new and len(results) == 1 and len(nodes) == (first.node is not None) and not recipe.insides and self.follow is not None
         self.insides: list[int] = []
         """The numbers of the labels of the counters inside the graph, or 0."""
         self.simple: Expected | None = first if alone else None  # type: ignore[assignment]

@@ -33,7 +33,7 @@ class StorageRecord:
     __slots__ = ("dtype", "impls", "itemsize", "mark", "members", "nbytes", "pointer", "shadow", "shared")
 
     def __init__(  # noqa: PLR0917 - its facts
-        self, mark: int, shadow: Storage, pointer: int | None, nbytes: int, dtype: str, itemsize: int
+        self, mark: int, shadow: Storage, pointer: int | None, nbytes: int, dtype: str, itemsize: int, impls: tuple[int, ...] = ()
     ) -> None:
         self.mark = mark
         self.shadow = shadow
@@ -41,7 +41,7 @@ class StorageRecord:
         self.nbytes = nbytes
         self.dtype = dtype
         self.itemsize = itemsize
-        self.impls: list[int] = []
+        self.impls = impls
         self.members: set[int] = set()
         self.shared = False
 
@@ -292,7 +292,7 @@ class Records:
         """Enter memory that nobody has seen before; ``impl`` is a weak reference to its StorageImpl."""
         self.storages[record.mark] = self.by_impl[impl] = record
         record.shadow.mark = record.mark
-        record.impls.append(impl)
+        record.impls = (impl,)
 
     def _place_all(self) -> None:
         """Find where storages lie that were entered without looking."""
@@ -308,7 +308,7 @@ class Records:
     def add_impl(self, record: StorageRecord, seen: Facts, real: Any) -> None:
         """Note one more StorageImpl on known memory."""
         if seen.storage is not None and seen.storage not in self.by_impl:
-            record.impls.append(facts.weak_storage(real))
+            record.impls += (facts.weak_storage(real),)
             self.by_impl[seen.storage] = record
 
     def bury(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -317,9 +317,11 @@ class Records:
         A graph may keep memory that no tensor of the program names any more. Such storages are asked again after every call, the
         ones that waited longest first, but only a few of them: what a call costs must not grow with what a program has made.
         """
-        died, self.died = self.died, []
+        died = self.died
         if len(died) == 1 and not self.left and self._goes_with(died[0]):
-            return (died[0].mark,), (died[0].storage.mark,)  # type: ignore[union-attr]
+            record = died.pop()
+            return (record.mark,), (record.storage.mark,)  # type: ignore[union-attr]
+        self.died = []
         gone = []
         for record in died:
             place = record.storage
