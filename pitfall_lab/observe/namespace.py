@@ -14,7 +14,10 @@ import torch
 
 _OPTIMIZED = 0x1
 DEPTH = 8
-NO_MODULES = frozenset({torch.Tensor, int, str, float, type, types.ModuleType, types.FunctionType, type(None), dict, list, np.ndarray})
+NO_MODULES = frozenset({
+    torch.Tensor, torch.nn.Parameter, int, float, bool, str, bytes, dict, list, tuple, set, frozenset, type, type(None), np.ndarray,
+    types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
+})  # fmt: skip
 NO_ARRAYS = NO_MODULES - {np.ndarray}
 """What most names stand for: it need not be asked what else it is."""
 

@@ -222,20 +222,26 @@ class Recipe:
 
     ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the
     tensors that remain inside the graph; ``insides`` are those of the first call. It is None where there are numbers, and where memory
-    is written (``writes``: of the first operand, which is handed back). ``is_plain``: what is returned is no tensor. ``is_timeless``:
-    it holds nothing of the engine that it was derived from, so that it will do for others.
+    is written (``writes``: of the first operand, which is handed back). ``uncounted`` are the operands whose memory is written as well, and
+    no counter moves (the statistics of a batch norm): without numbers there is nothing to do for that. ``is_plain``: what is returned is no
+    tensor. ``is_timeless``: it holds nothing of the engine that it was derived from, so that it will do for others.
     """
 
-    __slots__ = ("follow", "insides", "is_plain", "is_timeless", "nodes", "results", "writes")
+    __slots__ = ("follow", "insides", "is_plain", "is_timeless", "nodes", "results", "uncounted", "writes")
 
-    def __init__(self, applied: Applied, operands: Sequence[ShadowTensor]) -> None:
+    def __init__(self, applied: Applied, operands: Sequence[ShadowTensor], versions: Sequence[int]) -> None:
         """Derive the recipe of what was ``applied`` to ``operands``; the results must not have been marked yet.
+
+        ``versions`` are those that the operands had before.
 
         Raises:
             Underivable: there is none.
         """
-        if applied.stale or applied.ran or applied.harms or (applied.writes and not _is_plain_write(applied, operands)):
+        if applied.stale or applied.ran or applied.harms:
             raise Underivable
+        self.uncounted: tuple[int, ...] = ()
+        if applied.writes and not _is_plain_write(applied, operands):
+            self.uncounted = _uncounted_writes(applied, operands, versions)
         self.is_plain = type(applied.result) in PLAIN and not applied.nodes and not applied.writes
         results = applied.result if isinstance(applied.result, (tuple, list)) else () if self.is_plain else (applied.result,)
         made = [node for node in applied.nodes if node.leaf is None]
@@ -247,7 +253,7 @@ class Recipe:
         parts = Parts(operands, made)
         names = [parts.name(x) for x in results]
         self.nodes = tuple(Made(node, parts) for node in made)
-        self.writes = bool(applied.writes)
+        self.writes = bool(applied.writes) and not self.uncounted
         has_numbers = self.is_plain or results[0].graph.follows_values
         self.is_timeless = self.writes or has_numbers or all(_is_timeless(node.vjp) for node in made)
         windows = {name: window for name, _, window in parts.tensors}
@@ -305,6 +311,14 @@ def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
         and target.view is None
         and all(x is target or x.storage is not target.storage for x in operands)
     )
+
+
+def _uncounted_writes(applied: Applied, operands: Sequence[ShadowTensor], versions: Sequence[int]) -> tuple[int, ...]:
+    """The operands whose memory a call wrote, if no counter has moved and there are no numbers."""
+    moved = any(x.version != before for x, before in zip(operands, versions, strict=True))
+    if moved or any(x.graph.follows_values for x in operands):
+        raise Underivable
+    return tuple(_place([x.storage for x in operands], storage) for storage in applied.writes)
 
 
 def _is_timeless(value: Any) -> bool:

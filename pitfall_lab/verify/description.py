@@ -127,7 +127,7 @@ class Description:
         tensors, storages = self._records.bury()
         effects = []
         for mark in tensors:
-            if self._writer.known(f"tensors.t{mark}"):
+            if self._writer.told(f"tensors.t{mark}"):
                 effects.append(Effect(f"tensors.t{mark}.alive", False))
                 self._writer.forget(f"tensors.t{mark}")
         for mark in storages:

@@ -100,7 +100,7 @@ class Express:
         """Let the shadow do the call itself; None if it cannot this time."""
         engine, before = self._world.engine, None
         engine.packs, engine.default_float = False, FLOAT32
-        if plan.saying.writes:
+        if plan.writes:
             data = operands[0].shadow.storage.data  # type: ignore[union-attr]
             before = None if data is None else look(data)
         try:
@@ -132,7 +132,7 @@ class Express:
         applied = done.applied  # type: ignore[union-attr]
         if applied is None or applied.stale or applied.ran or len(shadows) != len(plan.results) or len(nodes) != len(plan.kinds):
             return False
-        if len(applied.nodes) - len(nodes) != len(plan.leaves) or len(applied.writes) != len(plan.saying.writes):
+        if len(applied.nodes) - len(nodes) != len(plan.leaves) or len(applied.writes) != plan.writes:
             return False
         if applied.writes and applied.writes[0] is not operands[0].shadow.storage:  # type: ignore[union-attr]
             return False
@@ -220,8 +220,10 @@ class Express:
         records.node_count += made[3]
         if self._follows_values:
             self._numbers.fill(reals, shadows, plan)
+        for written in plan.uncounted:
+            self._world.writes.setdefault(operands[written].storage.label, []).append(step)  # type: ignore[union-attr]
         numbers = None
-        if plan.saying.writes:
+        if plan.writes:
             numbers = self._note_write(operands[0], done, step)
         elif plan.looks:
             numbers = self._numbers.looks(plan, shadows)

@@ -49,7 +49,7 @@ class Numbers:
 
     def agree(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan, operands: list[TensorRecord]) -> bool:
         """Compare the numbers in new memory, or in the memory that the call has written, and the version of that."""
-        if plan.saying.writes:
+        if plan.writes:
             real, shadow = reals[0], shadows[0]
             memory = real.untyped_storage()
             return (
@@ -68,7 +68,7 @@ class Numbers:
     def fill(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan) -> None:
         """Give the shadow numbers that it could not compute."""
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
-            if shadow.storage.data is None and (plan.saying.writes or (type(expected) is not int and expected.storage)):  # type: ignore[union-attr]
+            if shadow.storage.data is None and (plan.writes or (type(expected) is not int and expected.storage)):  # type: ignore[union-attr]
                 self._memory.fill(self._records.storages[shadow.storage.mark], real)
 
     @staticmethod

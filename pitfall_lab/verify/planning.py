@@ -35,6 +35,7 @@ class Planning:
         self.functions = shared.functions
         self._key: Any = None
         self._operands: list[TensorRecord] = []
+        self._versions: list[int] = []
         self._births = Births(0, 0, 0, 0)
         self._candidate: Recipe | None = None
         self._open: list[float] = []
@@ -63,6 +64,7 @@ class Planning:
             if len(self.plans) > PATIENCE and len(self._writer.row_steps) < len(self.plans):
                 return
         self._key, self._operands, self._open, self._is_other = whole, operands, self._kinds.plain, entry.kind == "other"
+        self._versions = [record.shadow.version for record in operands]  # type: ignore[union-attr]
 
     def modelled(self, applied: Applied | None) -> None:
         """The shadow has done the call that is being studied (or could not); its results have no labels yet."""
@@ -77,7 +79,7 @@ class Planning:
         records = self._records
         self._births = Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)
         try:
-            self._candidate = recipe = Recipe(applied, [record.shadow for record in self._operands])  # type: ignore[misc]
+            self._candidate = recipe = Recipe(applied, [record.shadow for record in self._operands], self._versions)  # type: ignore[misc]
             if self._is_other is not recipe.is_plain:
                 self._key = None  # of what an entry of another kind does, only a plain number tells all
         except Underivable:
@@ -101,7 +103,8 @@ class Planning:
             if recipe.writes:
                 target = self._operands[0]
                 written = target.storage.label, f"C{target.shadow.counter.mark}"  # type: ignore[union-attr]
-            saying = Saying(call.name, effects, operands, results, Labels(births, after, olds), written, self._open)
+            uncounted = [self._operands[place].storage.label for place in recipe.uncounted]  # type: ignore[union-attr]
+            saying = Saying(call.name, effects, operands, results, Labels(births, after, olds), written, uncounted, self._open)
             plan = self._plan(recipe, saying, applied, reals, births, after)
             shared = self._shared
             if recipe.is_timeless and self._forms is shared.forms and len(shared.plans) <= MOST_SHARED:

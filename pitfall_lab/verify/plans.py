@@ -46,6 +46,7 @@ class Plan:
     ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with the
     numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many
     tensors, storages, counters and nodes get labels; ``marks`` finds the numbers that a row needs of the operands.
+    ``writes``: the memory of the first operand; ``uncounted`` are the operands whose memory is written besides.
     ``simple`` is the result of a recipe that makes one tensor with memory of its own and at most one node.
     ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
     graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells.
@@ -53,7 +54,7 @@ class Plan:
 
     __slots__ = (
         "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "marks", "nodes", "number", "op", "results",
-        "saying", "simple",
+        "saying", "simple", "uncounted", "writes",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - its parts
@@ -66,10 +67,11 @@ class Plan:
         self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
         self.kinds = tuple((node.name, len(node.saved), len(node.edges)) for node in recipe.nodes)
         self.inside_at: list[tuple[int, int]] = []
-        self.looks = saying.looks
+        self.looks, self.writes, self.uncounted = saying.looks, recipe.writes, recipe.uncounted
         first = results[0] if results else 0
         new = isinstance(first, Expected) and first.storage == first.counter == 1
-        alone = new and len(results) == 1 and len(nodes) == (first.node is not None) and not recipe.insides and self.follow is not None
+        alone = new and len(results) == 1 and len(nodes) == (first.node is not None)  # type: ignore[union-attr]
+        alone = alone and not recipe.uncounted and not recipe.insides and self.follow is not None
         self.insides: list[int] = []
         """The numbers of the labels of the counters inside the graph, or 0."""
         self.simple: Expected | None = first if alone else None  # type: ignore[assignment]
@@ -81,7 +83,7 @@ class Plan:
         plan.number, plan.op, plan.saying, plan.follow = -1, saying.op, saying, _clear  # type: ignore[assignment]
         plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
         plan.marks, plan.simple = marks_of(()), None
-        plan.kinds, plan.inside_at, plan.looks = (), [], ()
+        plan.kinds, plan.inside_at, plan.looks, plan.writes, plan.uncounted = (), [], (), False, ()
         return plan
 
     def among(self, rows: Rows) -> Plan:

@@ -6,6 +6,7 @@ a :class:`Saying` is the event with its labels left open. A row fills them in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pitfall_lab.observe.values import text
@@ -90,7 +91,7 @@ class Rows:
         return Event(step, "node", name, self.spans[place], parent=parent, effects=tuple(effects), by="modelled")
 
 
-def _places_of(numbers: list[float], operands: tuple[Operand, ...]) -> tuple[int, ...]:
+def _places_of(numbers: Sequence[float], operands: tuple[Operand, ...]) -> tuple[int, ...]:
     """Where among the operands the plain numbers stand, in their order."""
     texts = [None if operand.label else operand.text for operand in operands]
     places: list[int] = []
@@ -128,12 +129,13 @@ class Saying:
 
     def __init__(  # noqa: PLR0917 - an event's parts
         self, op: str, effects: list[Effect], operands: tuple[Operand, ...], results: list[str], labels: Labels,
-        written: tuple[str, str] | None = None, numbers: list[float] | None = None,
+        written: tuple[str, str] | None = None, uncounted: Sequence[str] = (), numbers: Sequence[float] = (),
     ) -> None:  # fmt: skip
         """Leave the labels of an event open, and its numbers.
 
-        ``written`` are the labels of the storage that the call writes and of the counter that counts it; ``numbers`` the plain numbers
-        among the operands that another call of the kind may have others of.
+        ``written`` are the labels of the storage that the call writes and of the counter that counts it; ``uncounted`` those of the
+        storages that it writes without being counted; ``numbers`` the plain numbers among the operands that another call of the kind may
+        have others of.
 
         Raises:
             Unsayable: it speaks of others.
@@ -146,9 +148,10 @@ class Saying:
         self.effects = [self._template(effect, labels) for effect in effects]
         if written is not None:
             self._tell_of_write(*written, labels)
+        self.writes += [labels.slot(label) for label in uncounted]
         self.results = [labels.slot(label) for label in results]
         self.operands = [(None if o.label is None else labels.slot(o.label), o) for o in operands]
-        self.plain = _places_of(numbers or [], operands)
+        self.plain = _places_of(numbers, operands)
         whole = [(slot, value) for table, slot, _, value in self.effects if table == "storages" and type(value) is dict]
         self.looks = tuple(slot[1] for slot, value in whole if type(value["cells"]) is _Look)
         self.roles = tuple(labels.roles)
