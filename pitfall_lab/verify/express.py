@@ -236,14 +236,14 @@ class Express:
         Nearly every call of a long program comes by here, so what :meth:`_enter` and :meth:`_write` do is written out.
         """
         plan, operands, (shadow,), nodes, (caller, site, frame, scope), _, _, _, _ = ahead
-        expected: Any = plan.simple
+        _, form, shape, stride, offset, dtype, requires_grad, name, nbytes, itemsize, dtype_name, _, _, _, version = plan.simple  # type: ignore[misc]
         if (
             type(real) is not torch.Tensor
-            or real.shape != expected.shape
-            or real.stride() != expected.stride
-            or real.dtype is not expected.dtype
-            or real._version != expected.version
-            or real.storage_offset() != expected.offset
+            or real.shape != shape
+            or real.stride() != stride
+            or real.dtype is not dtype
+            or real._version != version
+            or real.storage_offset() != offset
             or (key := id(real)) in self._by_id
         ):
             return False
@@ -252,14 +252,14 @@ class Express:
         if nodes:
             if nodes_before < self.deep:
                 node = real.grad_fn
-                if node is None or node.name() != expected.node:
+                if node is None or node.name() != name:
                     return False
                 sequence = node._sequence_nr()
             elif real.requires_grad and real.output_nr == 0:
                 sequence = _next_sequence() - 1
             else:
                 return False
-        elif real.requires_grad is not expected.requires_grad or real.grad_fn is not None:
+        elif real.requires_grad is not requires_grad or real.grad_fn is not None:
             return False
         impl = real.untyped_storage()._weak_ref()
         if impl in records.by_impl:
@@ -276,17 +276,16 @@ class Express:
             own, = nodes
             own.mark = nodes_before + plan.nodes[0]
             records.nodes.latest = sequence
-            own.twin = sequence, expected.node
+            own.twin = sequence, name
             records.node_count = nodes_before + plan.made[3]
         records.tensor_count = shadow.mark = mark = t + 1
         records.counter_count = shadow.counter.mark = counters + 1  # type: ignore[union-attr]
         records.storage_count = shadow.storage.mark = place = storages + 1
-        memory = StorageRecord(place, shadow.storage, None, expected.nbytes, expected.dtype_name, expected.itemsize, (impl,))
-        memory.members.add(mark)
+        memory = StorageRecord(place, shadow.storage, None, nbytes, dtype_name, itemsize, (impl,), {mark})
         records.storages[place] = records.by_impl[impl] = memory
         record = TensorRecord(real, records.gone)
         record.key, record.mark, record.shadow, record.kind, record.born, record.storage = key, mark, shadow, "tensor", step, memory
-        record.searches, record.form, record.epoch = 0, expected.form, self.kinds.epoch
+        record.searches, record.form, record.epoch = 0, form, self.kinds.epoch
         self._by_id[key] = records.by_mark[mark] = record
         names = None
         target, naming = site.target, self._naming

@@ -177,6 +177,40 @@ def test_a_call_that_torch_refuses_although_the_shadow_did_it_is_a_disagreement(
     assert trace.events[-1].error is not None
 
 
+STATISTICS = """\
+import torch
+net = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 2), torch.nn.BatchNorm2d(3), torch.nn.ReLU())
+x = torch.ones(2, 1, 4, 4)
+for step in range(4):
+    net.zero_grad()
+    net(x).sum().backward()
+count = net[1].num_batches_tracked
+"""
+
+
+def test_calls_that_write_without_being_counted_take_the_express_lane() -> None:
+    recorded(STATISTICS, lane=True)
+    fast, rows = recorded(STATISTICS, lane=True)
+    slow, _ = recorded(STATISTICS, lane=False)
+    for mine, theirs in zip(fast.events, slow.events, strict=True):
+        assert mine == theirs
+    assert fast == slow
+    norms = [event for event in fast.events if event.op == "torch.nn.functional.batch_norm"]
+    assert [len(event.writes) for event in norms] == [2] * 4
+    assert rows > sum(event.kind == "call" for event in fast.events) * 0.9
+
+
+def test_nodes_of_a_deep_graph_are_counted_and_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch frees a chain of nodes recursively once they have Python objects: 50,000 of them end the process."""
+    source = "import torch\nh = torch.ones(2, requires_grad=True)\nfor _ in range(20):\n    h = (h * 2).exp()\nh.sum().backward()\nn = h.grad_fn\n"
+    monkeypatch.setattr("pitfall_lab.verify.express.DEEP", 10)
+    fast, rows = recorded(source, lane=True)
+    slow, _ = recorded(source, lane=False)
+    assert rows > 30
+    assert fast == slow
+    assert fast.disagreements == ()
+
+
 KEEPING = """\
 import torch, weakref
 from torch.multiprocessing.reductions import StorageWeakRef
