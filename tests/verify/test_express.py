@@ -197,12 +197,13 @@ def test_calls_that_write_without_being_counted_take_the_express_lane() -> None:
     assert fast == slow
     norms = [event for event in fast.events if event.op == "torch.nn.functional.batch_norm"]
     assert [len(event.writes) for event in norms] == [2] * 4
-    assert rows > sum(event.kind == "call" for event in fast.events) * 0.9
+    usual = ("torch.nn.functional", "torch.Tensor.add_", "torch.Tensor.sum", "torch.Tensor.grad")
+    assert rows >= sum(event.op.startswith(usual) for event in fast.events)
 
 
 def test_nodes_of_a_deep_graph_are_counted_and_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch frees a chain of nodes recursively once they have Python objects: 50,000 of them end the process."""
-    source = "import torch\nh = torch.ones(2, requires_grad=True)\nfor _ in range(20):\n    h = (h * 2).exp()\nh.sum().backward()\nn = h.grad_fn\n"
+    source = "import torch\nh = torch.ones(2, requires_grad=True)\nfor _ in range(20):\n    h = (h * 2).exp()\nh.sum().backward()\n"
     monkeypatch.setattr("pitfall_lab.verify.express.DEEP", 10)
     fast, rows = recorded(source, lane=True)
     slow, _ = recorded(source, lane=False)
