@@ -275,9 +275,10 @@ class ViewOf:
 def window(storage: Storage, offset: int, shape: Shape, stride: Shape, dtype: DType) -> np.ndarray | None:
     """An array of ``shape`` over ``storage`` at ``offset`` with ``stride`` (in elements), or None without numbers."""
     data = storage.data
-    if data is None or dtype.numpy is None:
+    twin = None if data is None else dtype.numpy
+    if twin is None:
         return None
-    item = dtype.numpy.itemsize
+    item = twin.itemsize
     if 0 in shape:
-        return np.empty(shape, dtype.numpy)
-    return np.ndarray(shape, dtype.numpy, data, offset * item, tuple(s * item for s in stride))
+        return np.empty(shape, twin)
+    return np.ndarray(shape, twin, data, offset * item, tuple([s * item for s in stride]))
