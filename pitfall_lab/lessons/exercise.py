@@ -38,7 +38,8 @@ What decides
     ``true("loss.ndim == 0", reason)``  an expression is true
     ``gradient_as_solved("w", "x")``    backward runs, and these leaves have the gradients that they have with the solution
     ``runs()``                          nothing is raised
-    ``fails("saved-tensor-modified")``  it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`) or the exception's type
+    ``fails("saved-tensor-modified")``  it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`) or the exception's type;
+                                        with ``inputs`` or ``drive`` of its own: there, and not in the exercise's own run
     ``surprises("detach_copies")``      torch raises where somebody with that misconception expects no error
     ``finds("loss-broadcast")``         a rule finds its pitfall (name or code)
     ``finds_nothing("PL101", ...)``     none of these rules does (without arguments: no rule of severity error or warning)
@@ -271,9 +272,16 @@ def gradient_as_solved(*leaves: str, **options: Any) -> Check:
 
 
 def fails(kind: str, **run: Any) -> Check:
-    """Check that the run raises: ``kind`` is the kind of failure in the trace, or the type of the exception."""
+    """Check that the run raises: ``kind`` is the kind of failure in the trace, or the type of the exception.
+
+    With ``inputs`` or ``drive`` of its own, it is these that have to be refused: a cell that raises without them as well is not right.
+    """
 
     def check(attempt: Attempt) -> bool | T:
+        always = attempt.error(seed=SEEDS[0]) if run else None
+        if always is not None:
+            said = always.say()
+            return T(en=f"it raises without that as well: {said.en}", zh=f"没有这一步也会报错：{said.zh}")
         seen = attempt.look(watched=True, **run)
         failure = seen.trace.outcome.failure if seen.trace else None
         if seen.error is None or failure is None:

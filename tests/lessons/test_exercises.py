@@ -232,6 +232,18 @@ def test_errors_and_findings_are_told_apart() -> None:
     assert marks("raise RuntimeError", *checks, inputs=inputs, drive=drive) == [False] * 6
 
 
+def test_what_always_raises_does_not_refuse() -> None:
+    """A type is many errors: “refused” is what raises with the change, and does not without it."""
+    check, drive = fails("RuntimeError", drive="y = f(x)\nx.mul_(2)\ny.sum().backward()"), "y = f(x)\ny.sum().backward()"
+    inputs = "x = torch.rand(4, requires_grad=True) * 1"
+    assert marks("f = lambda x: x.square()", check, inputs=inputs, drive=drive) == [True]
+    assert marks("f = lambda x: x * 2", check, inputs=inputs, drive=drive) == [False]
+    assert marks("f = lambda x: x.detach()", check, inputs=inputs, drive=drive) == [False]
+    given = exercises()
+    assert [m.holds for m in grade(given["17.1"], given["17.1"].given).marks] == [True, False, False, True]
+    assert [m.holds for m in grade(given["19.2"], given["19.2"].wrong[0]).marks] == [False, True, False, True]
+
+
 def test_what_surprises_a_belief_raises_on_torch_and_not_in_its_world() -> None:
     drive, check = "y = f(torch.ones(2, requires_grad=True))\ny.sum().backward()", surprises("no_grad_hides_versions")
     edit = "def f(x):\n    y = x.exp()\n    with torch.no_grad():\n        y.{}\n    return y\n"
