@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LIVE = (WIDGET, "application/javascript")
+STYLE = """
+.jp-OutputArea-prompt { flex: 0 0 var(--jp-cell-prompt-width); }
+.jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }
+.jp-RenderedHTMLCommon pre { margin-bottom: 1em; }
+.pl-nav { margin: 0 0 1.5em; padding: 0 var(--jp-notebook-padding, 10px) 0 calc(var(--jp-cell-prompt-width) + 15px);
+  font: 0.9rem system-ui, sans-serif; color: var(--jp-ui-font-color2); }
+"""
+"""Outputs stand in one column whether they have a number or not, and lines break between words."""
+NAV = '<p class="pl-nav"><a href="index.html">All chapters</a> · a page without a kernel: in JupyterLab the pictures can be stepped through.</p>'
 INDEX = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -110,7 +119,7 @@ def execute(book: Any, folder: Path, timeout: int) -> str:
     root = str(Path(__file__).resolve().parent.parent)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    client = NotebookClient(book, timeout=timeout, resources={"metadata": {"path": str(folder)}}, store_widget_state=False)
+    client = NotebookClient(book, timeout=timeout, resources={"metadata": {"path": str(folder)}}, store_widget_state=False, coalesce_streams=True)
     try:
         client.execute(env=environment)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
@@ -131,6 +140,8 @@ def page(book: Any, name: str) -> str:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"\]\(([\w.-]+)\.ipynb(#[^)]*)?\)", r"](\1.html\2)", cell.source)
         for output in cell.get("outputs", []):
+            if output.output_type == "error":
+                output.traceback = [frame for frame in output.traceback if not _is_of_a_package(frame)]
             for mime in LIVE:
                 if len(output.get("data", {})) > 1:
                     output.get("data", {}).pop(mime, None)
@@ -139,7 +150,14 @@ def page(book: Any, name: str) -> str:
     made, _ = exporter.from_notebook_node(book, resources={"metadata": {"name": title(book, name)}})
     # The scripts of nbconvert's template load further scripts, whose addresses are empty now: without them nothing is asked for.
     made = re.sub(r"<script[^>]*>.*?</script>", "", str(made), flags=re.DOTALL)
-    return made.replace("</head>", f"<style>{_dark(exporter)}</style>\n</head>", 1)
+    made = re.sub("<body[^>]*>", lambda tag: f"{tag[0]}\n{NAV}", made, count=1)
+    return made.replace("</head>", f"<style>{STYLE}{_dark(exporter)}</style>\n</head>", 1)
+
+
+def _is_of_a_package(frame: str) -> bool:
+    """Whether a part of a traceback is inside an installed package: a reader needs the cell's own lines, and no path of this machine."""
+    head = re.sub(r"\x1b\[[0-9;]*m", "", frame).lstrip().partition("\n")[0]
+    return head.startswith("File ") and ("site-packages" in head or "dist-packages" in head)
 
 
 def _dark(exporter: Any) -> str:

@@ -6,6 +6,7 @@ variables with fallbacks.
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from pitfall_lab.trace import Language
@@ -41,12 +42,21 @@ def quiet(text: str) -> str:
 def line(text: str, language: Language | None = None, *, strong: bool = False) -> str:
     """Return a line of text; ``language`` says so when it is not that of the box."""
     said = f' lang="{language}"' if language else ""
-    return f'<div{said} style="margin:4px 0{";font-weight:600" if strong else ""}">{escape(text)}</div>'
+    return f'<div{said} style="margin:4px 0{";font-weight:600" if strong else ""}">{prose(text)}</div>'
+
+
+def prose(text: str) -> str:
+    """Return a text of which what stands between backticks is code.
+
+    >>> prose("`a < b` holds")
+    '<code>a &lt; b</code> holds'
+    """
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def items(texts: list[str]) -> str:
     """Return a list, and nothing when it is empty."""
-    rows = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    rows = "".join(f"<li>{prose(text)}</li>" for text in texts)
     return f'<ul style="margin:2px 0">{rows}</ul>' if rows else ""
 
 

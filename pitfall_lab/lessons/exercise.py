@@ -503,6 +503,8 @@ def _short(value: Any) -> str:
         numbers = np.array2string(value, precision=4, separator=", ", threshold=6, edgeitems=1, suppress_small=True)
         said = " ".join(numbers.split())
         return f"{said} (shape {value.shape})" if value.size > 6 else said
+    if isinstance(value, (list, tuple)) and any(isinstance(part, np.ndarray) for part in value):
+        return textwrap.shorten(f"[{', '.join(map(_short, value))}]", 100, placeholder=" …")
     return textwrap.shorten(f"{value:.5g}" if isinstance(value, float) else repr(value), 100, placeholder=" …")
 
 

@@ -63,7 +63,7 @@ class Lockstep:
         self._memory = Memory(world, describe)
         pairing, adoption = Pairing(world, describe), Adoption(world, describe)
         self._meeting = Meeting(world, describe, memory=self._memory, pairing=pairing, adoption=adoption)
-        self._unseen = Unseen(world, self._memory, adoption, self._meeting)
+        self._unseen = Unseen(world, describe, self._memory, adoption, self._meeting)
         self._passing = Passing(world, adoption, self._meeting)
         self._comparison = Comparison(
             world, describe, memory=self._memory, pairing=pairing, adoption=adoption, meeting=self._meeting

@@ -7,6 +7,7 @@ from types import FrameType
 from pitfall_lab.observe import facts
 from pitfall_lab.trace import Event, Operand, Span
 from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.world import World
@@ -22,8 +23,8 @@ RESETS = ("_unsafe_preserve_version_counter", "increment_version")
 class Unseen:
     """Looks after each line for what no function mode can see."""
 
-    def __init__(self, world: World, memory: Memory, adoption: Adoption, meeting: Meeting) -> None:
-        self._world, self._records, self._writer = world, world.records, world.writer
+    def __init__(self, world: World, describe: Description, memory: Memory, adoption: Adoption, meeting: Meeting) -> None:
+        self._world, self._records, self._writer, self._describe = world, world.records, world.writer, describe
         self._memory, self._adoption, self._meeting = memory, adoption, meeting
         self._expected: list[tuple[str, str, str]] = []
         self._resets = False
@@ -54,7 +55,13 @@ class Unseen:
         if known is not None and (node is None or facts.node_key(node) in self._records.nodes):
             return
         step = self._writer.reserve()
-        record, effects = (known, self._meeting.catch_up(real)) if known is not None else self._adoption.adopt(real, frame, (name,))
+        if known is None:
+            record, effects = self._adoption.adopt(real, frame, (name,))
+        else:  # made inside ``forward``, where it had no name yet
+            record, effects = known, self._meeting.catch_up(real)
+            if record.names[-1:] != [name]:
+                record.names.append(name)
+                effects = [*effects, *self._describe.names(record)]
         living = self._records.live(record.storage) if record.storage is not None else ()
         arrays = tuple(Operand(other.label) for other, _ in living if other.kind == "array")
         self._writer.mirrored += 1

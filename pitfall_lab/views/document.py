@@ -130,8 +130,9 @@ def _line_name(line: object, say: _Say) -> str:
 
 
 def _finding(finding: dict[str, Any], say: _Say) -> str:
-    where = f"{_line_name(finding['line'], say)} · " if finding.get("line") else ""
-    head = f"<h2>{clean(finding.get('rule', ''))} {clean(finding.get('name', ''))}</h2><p>{where}{say.of(finding.get('message'))}</p>"
+    said, line = say.of(finding.get("message")), _line_name(finding.get("line") or "", say)
+    where = f"{line} · " if finding.get("line") and not said.casefold().startswith(line) else ""
+    head = f"<h2>{clean(finding.get('rule', ''))} {clean(finding.get('name', ''))}</h2><p>{where}{said}</p>"
     why = say.of(finding.get("explanation"))
     related = "".join(
         f"<li><b>{clean(r.get('role', ''))}</b> {_line_name(r.get('line') or '?', say)}: {say.of(r.get('message'))}</li>"
@@ -144,7 +145,8 @@ def _finding(finding: dict[str, Any], say: _Say) -> str:
 def _fix(fix: dict[str, Any], say: _Say) -> str:
     tried = f" ({say('applied and re-run: it works', '已应用并重新运行，有效')})" if fix.get("verified") else ""
     edits = "".join(
-        f'<pre tabindex="0">{say("line", "行")} {clean(e.get("line"))}: {clean(e.get("text") or "")}</pre>' for e in fix.get("edits", [])
+        f'<pre tabindex="0">{say("line", "行")} {clean(e.get("line"))}: {clean(e.get("text") or "") or say("(removed)", "(删去)")}</pre>'
+        for e in fix.get("edits", [])
     )
     return f"<h3>{say('Fix', '修改')}: {say.of(fix.get('title'))}{tried}</h3>{edits}"
 
@@ -233,7 +235,9 @@ def _pictures(trace: Trace, facts: Facts, say: _Say) -> str:
     pictures.append((say("Storage", "存储"), storage_svg.draw(storage.project(trace, facts), facts, language)))
     if drawn["cases"]:
         pictures.append((say("Broadcast", "广播"), broadcast_svg.draw(drawn, facts, language)))
-    pictures.append((say("Versions", "版本"), versions_svg.draw(versions.project(trace, facts), facts, language)))
+    counted = versions.project(trace, facts)
+    if versions_svg.chosen(counted):
+        pictures.append((say("Versions", "版本"), versions_svg.draw(counted, facts, language)))
     if live["peak"] and live["peak"]["bytes"]:
         pictures.append((say("Memory", "内存"), memory_svg.draw(live, facts, language)))
     note = say("described in words below", "下面有文字版")

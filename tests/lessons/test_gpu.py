@@ -47,8 +47,8 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(monkeypatch: pytest.Monkey
     monkeypatch.setattr(gpu, "has_cuda", lambda: False)
     monkeypatch.setattr(gpu, "recorded", lambda: {"experiments": {}})
     shown = gpu.show("nvidia_smi", "profiler")
-    assert re.fullmatch(r"Only a CUDA device can show nvidia_smi, profiler; [^.]+ no recording of it\.", repr(shown))
-    assert shown._repr_html_().count("<p>") == 1
+    assert re.fullmatch(r"This takes a CUDA device; [^.]+ no recording\. [^.]+:\n- .+ \(nvidia_smi\)\n- .+ \(profiler\)", repr(shown))
+    assert shown._repr_html_().count("<li>") == 2
 
 
 PROGRAM = '"""An artificial experiment."""\nprint("sum", sum(range(4)))\nresult = {"sum": 6}\n'

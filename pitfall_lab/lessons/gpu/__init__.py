@@ -33,8 +33,8 @@ _RECORDED = T(
 )
 
 _NEITHER = T(
-    en="Only a CUDA device can show {names}; there is none here, and this version comes with no recording of it.",
-    zh="{names} 只能在 CUDA 设备上展示；这里没有，此版本也没有附带录制结果。",
+    en="This takes a CUDA device; there is none here, and this version comes with no recording. Where there is one, the cell measures:",
+    zh="这需要 CUDA 设备；这里没有，此版本也没有附带录制结果。有设备时，本单元格会测量上述各项。",
 )
 
 # Runs a program and writes what it left behind; a process of its own because torch is imported there, never in this package.
@@ -76,7 +76,7 @@ class Recording:
     @property
     def title(self) -> str:
         """The program's first line: what it shows."""
-        return self.source.split('"""')[1].strip()
+        return _first_line(self.source)
 
     @property
     def label(self) -> T:
@@ -133,19 +133,19 @@ class Shown:
     @property
     def sentence(self) -> T:
         """Says what is not shown here, and why; empty when all is."""
-        if not self.missing:
-            return T(en="", zh="")
-        named = ", ".join(self.missing)
-        return T(en=_NEITHER.en.format(names=named), zh=_NEITHER.zh.format(names=named))
+        return _NEITHER if self.missing else T(en="", zh="")
 
     def __repr__(self) -> str:
-        return "\n\n".join([*map(str, self.recordings), *self.failed, *filter(None, [self.sentence.en])])
+        missing = [f"- {title_of(name)} ({name})" for name in self.missing]
+        said = ["\n".join([self.sentence.en, *missing])] if missing else []
+        return "\n\n".join([*map(str, self.recordings), *self.failed, *said])
 
     def _repr_html_(self) -> str:
-        said = [html.escape(text) for text in (*self.failed, self.sentence.en) if text]
+        said = [f"<p>{html.escape(text)}</p>" for text in (*self.failed, self.sentence.en) if text]
         if self.missing:
-            said[-1] += f" <span lang='zh'>{html.escape(self.sentence.zh)}</span>"
-        return "".join(each._repr_html_() for each in self.recordings) + "".join(f"<p>{text}</p>" for text in said)
+            rows = "".join(f"<li>{html.escape(title_of(name))}</li>" for name in self.missing)
+            said.append(f"<ul>{rows}</ul><p><span lang='zh'>{html.escape(self.sentence.zh)}</span></p>")
+        return "".join([each._repr_html_() for each in self.recordings] + said)
 
 
 def show(*wanted: str) -> Shown:
@@ -165,6 +165,15 @@ def show(*wanted: str) -> Shown:
 def fingerprint(name: str) -> str:
     """What ties a recording to the text of its program (SHA-256)."""
     return hashlib.sha256(source(name).encode()).hexdigest()
+
+
+def title_of(name: str) -> str:
+    """What an experiment shows: its program's first line."""
+    return _first_line(source(name))
+
+
+def _first_line(program: str) -> str:
+    return program.split('"""')[1].strip().partition("\n")[0].removesuffix(".")
 
 
 def source(name: str) -> str:

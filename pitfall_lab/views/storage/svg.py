@@ -8,7 +8,7 @@ from pitfall_lab.trace.text import cell_text, shape_text
 from pitfall_lab.views.facts import Facts, at
 from pitfall_lab.views.ink import Canvas, cut, hue, width_of
 
-CELL, GAP, LEFT = 56, 20, 16
+CELL, GAP, LEFT, DIGITS = 56, 20, 16, 7
 DRAWN, BRUSHES = 6, 8
 WIDE = 520
 """Beside cells wider than this there is no room for a brush's label: it goes above its brush."""
@@ -24,7 +24,7 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | 
         y = sheet.draw(y, language) + 22
         width = max(width, sheet.right + 16)
     if left_out > 0 and only is None:
-        text = f"另有 {left_out} 个存储未画出" if language == "zh" else f"{left_out} more storages are not drawn"
+        text = f"另有 {left_out} 个存储未画出" if language == "zh" else f"{left_out} more {'storage is' if left_out == 1 else 'storages are'} not drawn"
         canvas.text(LEFT, y + 8, text, "t s dim")
         y += 18
     if not chosen:
@@ -75,8 +75,8 @@ class _Sheet:
             canvas.rect(x, top, CELL, 28, "box", stroke=self.colour)
             if i in written:
                 canvas.rect(x + 1, top + 1, CELL - 2, 26, "now")
-            value = cell_text(values[i]) if i < len(values) and values[i] is not None else "·"
-            canvas.text(x + CELL / 2, top + 18, cut(value, 8), "t s m", "middle")
+            value = _fitting(values[i]) if i < len(values) and values[i] is not None else "·"
+            canvas.text(x + CELL / 2, top + 18, value, "t s m", "middle")
             last = storage["columns"][i - 1] if i else -1
             if index != last + 1:
                 canvas.text(x - GAP / 2, top + 18, "…", "t b", "middle")
@@ -106,6 +106,15 @@ class _Sheet:
         label = f"{self.facts.name(brush['tensor'])}  {form}"
         self.canvas.text(x + wide + 10, y + 13, label, "t s")
         self.right = max(self.right, x + wide + 10 + width_of(label, 11))
+
+
+def _fitting(value: Any) -> str:
+    """A value that does not touch its cell's frame: fewer digits where four are too long, never another power of ten."""
+    text = cell_text(value)
+    for digits in (3, 2, 1) if isinstance(value, float) else ():
+        if len(text) > DIGITS:
+            text = f"{value:.{digits}g}"
+    return cut(text, DIGITS + 1)
 
 
 def _places(columns: list[int]) -> list[float]:

@@ -14,7 +14,7 @@ DRAWN, WIDE, PINS = 6, 24, 8
 
 def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
     """Tracks that bump or that something saved first; says how many it left out."""
-    tracks = [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
+    tracks = chosen(scene)
     told = sorted({s for t in tracks for s in _marks(t)})
     columns = scene["columns"] if len(scene["columns"]) <= WIDE else [s for s in told if s in set(scene["columns"])][:WIDE]
     canvas = Canvas()
@@ -29,11 +29,16 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
         y += ROW
     left_out = len(scene["tracks"]) - len(tracks)
     if left_out > 0:
-        text = f"另有 {left_out} 个版本计数器未画出" if language == "zh" else f"{left_out} more counters are not drawn"
+        text = f"另有 {left_out} 个版本计数器未画出" if language == "zh" else f"{left_out} more {'counter is' if left_out == 1 else 'counters are'} not drawn"
         canvas.text(12, y + 12, text, "t s dim")
         y += 22
     title = "版本计数器" if language == "zh" else "Version counters over the program's steps"
     return canvas.svg(max(360, LEFT + 50 + len(columns) * COLUMN), y + 6, title)
+
+
+def chosen(scene: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tracks that have something to tell: a write, or something saved."""
+    return [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
 
 
 def _marks(track: dict[str, Any]) -> set[int]:

@@ -40,8 +40,9 @@ export function stage(box: HTMLElement, svg: SVGElement, size: { width: number; 
     button("1:1", model.t("full size", "原始大小"), () => scale(1)),
     button(model.t("fit", "适应"), model.t("the whole graph", "显示全图"), fit),
   ];
-  box.before(h("div", { class: "v-tools" }, ...zooms, search(box, places, model)));
-  if (map) box.after(map.element);
+  const side = h("div", { class: "v-side" });
+  box.before(h("div", { class: "v-tools" }, ...zooms, search(box, places, model)), side);
+  side.append(box, map?.element ?? "");
   box.addEventListener("scroll", () => map?.update(zoom));
   box.addEventListener(
     "wheel",
@@ -94,7 +95,7 @@ function search(box: HTMLElement, places: Place[], model: Model): HTMLElement {
   return h("span", { class: "v-find" }, input, count);
 }
 
-/** The whole drawing, small, with the part in sight; only where the room does not hold it all. */
+/** The whole drawing, small, with the part in sight, beside it; only where the room does not hold it all and is no narrow column. */
 function overview(box: HTMLElement, size: { width: number; height: number }, places: Place[], model: Model): { element: HTMLElement; update(zoom: number): void } | null {
   if (size.width < 900 && size.height < 900) return null;
   const scale = MAP / Math.max(size.width, size.height);
@@ -106,7 +107,8 @@ function overview(box: HTMLElement, size: { width: number; height: number }, pla
   let now = 1;
   const update = (zoom: number): void => {
     now = zoom;
-    element.hidden = size.width * zoom < box.clientWidth + 2 && size.height * zoom < box.clientHeight + 2;
+    const room = element.parentElement?.clientWidth ?? 0; // the overview's own room counts: what it hides must not bring it back
+    element.hidden = room < 420 || (size.width * zoom < room && size.height * zoom < box.clientHeight + 2);
     for (const [name, value] of [["x", box.scrollLeft], ["y", box.scrollTop], ["width", box.clientWidth], ["height", box.clientHeight]] as const) view.setAttribute(name, String(value / zoom));
   };
   const go = (event: PointerEvent): void => {

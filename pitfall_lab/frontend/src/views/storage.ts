@@ -130,9 +130,8 @@ class Block {
       this.#cells[place] = cell;
       row.append(cell);
     }, () => (head.append(this.#hole("th")), row.append(this.#hole("td"))));
-    const body = h("tbody", {}, row);
-    for (const brush of store.brushes) body.append(this.#brush(brush));
-    const table = h("table", { class: "v-grid", role: "grid", label: label, keydown: (event: KeyboardEvent) => this.#key(event) }, h("thead", {}, head), body);
+    const brushes = store.brushes.map((brush) => this.#brush(brush));
+    const table = h("table", { class: "v-grid", role: "grid", label: label, keydown: (event: KeyboardEvent) => this.#key(event) }, h("thead", {}, head), h("tbody", {}, row), ...brushes);
     const box = h("div", {}, table);
     leftOut(box, store.left_out, model);
     return box;
@@ -205,17 +204,19 @@ class Block {
     return h(tag, { class: "v-hole", label: this.#model.t("cells left out", "省略的单元") }, "…");
   }
 
-  /** A tensor's row. `Double` badge: the same storage under another counter than the first tensor's. */
+  /** A tensor: what it is called, and below it, in all of the room, its indices. `Double` badge: the same storage under another counter than the first tensor's. */
   #brush(brush: Brush): HTMLElement {
     const [model, store] = [this.#model, this.#store];
     const badge = h("span", { class: "v-badge" });
     const called = h("span", { class: "v-name" });
     const form = h("span", { class: "v-dim" });
-    const row = h("tr", {}, h("th", { scope: "row", click: () => (model.focus = brush.tensor), pointerenter: () => (model.focus = brush.tensor) }, called, h("div", {}, badge, " ", form)));
+    const look = (): void => void (model.focus = brush.tensor);
+    const cells = h("tr", {}, h("td", {}));
+    const row = h("tbody", {}, h("tr", {}, h("th", { class: "v-own", scope: "rowgroup", colspan: 99, click: look, pointerenter: look }, h("div", {}, called, " ", badge, " ", form))), cells);
     const places: HTMLElement[] = [];
     this.#eachColumn((_, place) => {
-      row.append((places[place] = this.#cell(place, "", brush)));
-    }, () => row.append(h("td", { class: "v-hole" }, "")));
+      cells.append((places[place] = this.#cell(place, "", brush)));
+    }, () => cells.append(h("td", { class: "v-hole" }, "")));
     const last = model.stateAt(model.trace.events.length - 1);
     let drawn: Stroke | null = null;
     this.#rows.push((state, step) => {
@@ -285,7 +286,7 @@ class Block {
     }
     const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (!move || here.tagName !== "TD") return;
-    const rows = [...this.#table.querySelectorAll("tbody tr:not(.v-away)")].map((row) => [...row.querySelectorAll<HTMLElement>("td[tabindex]")]);
+    const rows = [...this.#table.querySelectorAll("tbody:not(.v-away)")].map((row) => [...row.querySelectorAll<HTMLElement>("td[tabindex]")]);
     const r = rows.findIndex((row) => row.includes(here));
     const next = rows[r + (move[0] as number)]?.[(rows[r]?.indexOf(here) ?? 0) + (move[1] as number)];
     if (!next && move[0]) return; // out of the grid, to the next control
@@ -295,7 +296,11 @@ class Block {
   }
 }
 
-const indices = (names: string[] = []): string => (names.length > 3 ? `${names.slice(0, 2).join(" ")} …` : names.join(" "));
+/** The indices by which a tensor reads a cell: as many as fit into a narrow one, then how many more. */
+function indices(names: string[] = []): string {
+  const all = names.join(" ");
+  return all.length < 8 || !names[1] ? all : `${names[0]} +${names.length - 1}`;
+}
 
 /** The indices over the cells a tensor reads, and a dashed line over the gaps between them. */
 function paint(places: HTMLElement[], cover: string[][]): void {
