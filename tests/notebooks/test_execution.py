@@ -110,7 +110,7 @@ def test_the_page_of_a_notebook_has_ordered_headings_links_that_lead_somewhere_a
     assert page.levels[0] == 1
     assert page.levels.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(page.levels, page.levels[1:], strict=False))
-    known = {name.replace(".ipynb", ".html") for name in NAMES}
+    known = {"index.html", *(name.replace(".ipynb", ".html") for name in NAMES)}
     for link in page.links:
         file, _, anchor = link.partition("#")
         assert file in known if file else {anchor, unquote(anchor)} & page.anchors, link
