@@ -142,6 +142,8 @@ def page(book: Any, name: str) -> str:
         for output in cell.get("outputs", []):
             if output.output_type == "error":
                 output.traceback = [frame for frame in output.traceback if not _is_of_a_package(frame)]
+            if output.output_type == "stream":  # a progress bar writes over itself; a page shows its last state
+                output.text = re.sub(r"[^\n]*\r(?!\n|$)", "", output.text)
             for mime in LIVE:
                 if len(output.get("data", {})) > 1:
                     output.get("data", {}).pop(mime, None)

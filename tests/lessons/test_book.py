@@ -42,6 +42,19 @@ def test_a_page_shows_the_twins_and_loads_nothing() -> None:
     assert "prefers-color-scheme: dark" in page
 
 
+def test_a_page_has_no_paths_of_the_machine_and_no_torn_progress_bars() -> None:
+    own, library = "Cell \x1b[0;32mIn[1], line 1\x1b[0m\n----> 1 f()", "File \x1b[0;32m/opt/env/site-packages/torch/x.py:7\x1b[0m, in g()"
+    error = v4.new_output("error", ename="E", evalue="no", traceback=[own, library, "E: no"])
+    bar = v4.new_output("stream", name="stdout", text="start\rhalfway\rdone\nend\r\n")
+    page = book.page(v4.new_notebook(cells=[v4.new_markdown_cell("# T"), v4.new_code_cell("f()", outputs=[bar, error])]), "x")
+    assert "site-packages" not in page
+    assert "E: no" in page
+    assert "halfway" not in page
+    assert "done" in page
+    assert "end" in page
+    assert 'href="index.html"' in page
+
+
 def test_notebooks_are_executed_and_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = v4.new_notebook(cells=[v4.new_markdown_cell("# One & two"), v4.new_code_cell("print(6 * 7)")])
     bad = v4.new_notebook(cells=[v4.new_markdown_cell("# Three"), v4.new_code_cell("1 / 0"), v4.new_code_cell("print('never')")])

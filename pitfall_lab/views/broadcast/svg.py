@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import Any
 
@@ -101,12 +102,13 @@ def _grids(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float) -> tupl
             canvas.text(x - 14, y + rows * 11 + 4, "∘", "t b", "middle")
         _grid(canvas, operand, facts, (x, y), (rows, columns))
         x += columns * 36 + 30
-    canvas.text(x - 14, y + rows * 11 + 4, "→", "t b", "middle")
     cells = case["result"]["cells"]
+    if not cells:  # only the shapes met: there are no numbers to show
+        return rows * 22 + 8.0, x + 16
+    canvas.text(x - 14, y + rows * 11 + 4, "→", "t b", "middle")
     for r, c in product(range(rows), range(columns)):
         canvas.rect(x + c * 36, y + r * 22, 34, 20, "box")
-        if cells:
-            canvas.text(x + c * 36 + 17, y + r * 22 + 14, _short(cells[r * shape[-1] + c]), "t s m", "middle")
+        canvas.text(x + c * 36 + 17, y + r * 22 + 14, _short(cells[r * shape[-1] + c]), "t s m", "middle")
     return rows * 22 + 8.0, x + columns * 36 + 16
 
 
@@ -125,8 +127,14 @@ def _grid(canvas: Canvas, operand: dict[str, Any], facts: Facts, place: tuple[fl
 
 
 def _short(value: Any) -> str:
-    """A cell's value in at most five characters where that is not misleading."""
+    """A cell's value in at most five characters where that is not misleading (``0.125`` is ``.125``)."""
     text = cell_text(value)
-    if isinstance(value, float) and len(text) > 5:
-        text = next((t for t in (f"{value:.2g}", f"{value:.1g}") if len(t) <= 5), text)
-    return text if len(text) <= 5 else cut(text, 5)
+    for digits in (3, 2, 1) if isinstance(value, float) else ():
+        if len(_bare(text)) > 4:
+            text = f"{value:.{digits}g}"
+    return cut(_bare(text) if len(text) > 4 else text, 5)
+
+
+def _bare(number: str) -> str:
+    """A number without the 0 in front of its point."""
+    return re.sub(r"^(-?)0\.(?=\d)", r"\1.", number)
