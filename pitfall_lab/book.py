@@ -29,7 +29,7 @@ STYLE = """
   font: 0.9rem system-ui, sans-serif; color: var(--jp-ui-font-color2); }
 """
 """Outputs stand in one column whether they have a number or not, and lines break between words."""
-NAV = '<p class="pl-nav"><a href="index.html">All chapters</a> · a page without a kernel: in JupyterLab the pictures can be stepped through.</p>'
+NAV = '<p class="pl-nav"><a href="index.html">All chapters</a> · without a kernel; in JupyterLab the pictures can be stepped through.</p>'
 INDEX = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -157,7 +157,7 @@ def page(book: Any, name: str) -> str:
 
 
 def _is_of_a_package(frame: str) -> bool:
-    """Whether a part of a traceback is inside an installed package: a reader needs the cell's own lines, and no path of this machine."""
+    """Whether a part of a traceback is inside an installed package: readers need the cell's own lines, and no path of this machine."""
     head = re.sub(r"\x1b\[[0-9;]*m", "", frame).lstrip().partition("\n")[0]
     return head.startswith("File ") and ("site-packages" in head or "dist-packages" in head)
 

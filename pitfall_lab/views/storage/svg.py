@@ -24,7 +24,8 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | 
         y = sheet.draw(y, language) + 22
         width = max(width, sheet.right + 16)
     if left_out > 0 and only is None:
-        text = f"另有 {left_out} 个存储未画出" if language == "zh" else f"{left_out} more {'storage is' if left_out == 1 else 'storages are'} not drawn"
+        are = "storage is" if left_out == 1 else "storages are"
+        text = f"另有 {left_out} 个存储未画出" if language == "zh" else f"{left_out} more {are} not drawn"
         canvas.text(LEFT, y + 8, text, "t s dim")
         y += 18
     if not chosen:

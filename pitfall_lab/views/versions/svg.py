@@ -29,7 +29,8 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
         y += ROW
     left_out = len(scene["tracks"]) - len(tracks)
     if left_out > 0:
-        text = f"另有 {left_out} 个版本计数器未画出" if language == "zh" else f"{left_out} more {'counter is' if left_out == 1 else 'counters are'} not drawn"
+        are = "counter is" if left_out == 1 else "counters are"
+        text = f"另有 {left_out} 个版本计数器未画出" if language == "zh" else f"{left_out} more {are} not drawn"
         canvas.text(12, y + 12, text, "t s dim")
         y += 22
     title = "版本计数器" if language == "zh" else "Version counters over the program's steps"
