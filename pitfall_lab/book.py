@@ -119,7 +119,8 @@ def execute(book: Any, folder: Path, timeout: int) -> str:
     root = str(Path(__file__).resolve().parent.parent)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    client = NotebookClient(book, timeout=timeout, resources={"metadata": {"path": str(folder)}}, store_widget_state=False, coalesce_streams=True)
+    resources = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(book, timeout=timeout, resources=resources, store_widget_state=False, coalesce_streams=True)
     try:
         client.execute(env=environment)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
