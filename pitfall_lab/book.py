@@ -25,6 +25,7 @@ STYLE = """
 .jp-OutputArea-prompt { flex: 0 0 var(--jp-cell-prompt-width); }
 .jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }
 .jp-RenderedHTMLCommon pre { margin-bottom: 1em; }
+@media (max-width: 600px) { .jp-OutputArea-output pre { white-space: pre; overflow-x: auto; } }
 .pl-nav { margin: 0 0 1.5em; padding: 0 var(--jp-notebook-padding, 10px) 0 calc(var(--jp-cell-prompt-width) + 15px);
   font: 0.9rem system-ui, sans-serif; color: var(--jp-ui-font-color2); }
 """
@@ -153,7 +154,8 @@ def page(book: Any, name: str) -> str:
     made, _ = exporter.from_notebook_node(book, resources={"metadata": {"name": title(book, name)}})
     # The scripts of nbconvert's template load further scripts, whose addresses are empty now: without them nothing is asked for.
     made = re.sub(r"<script[^>]*>.*?</script>", "", str(made), flags=re.DOTALL)
-    made = re.sub("<body[^>]*>", lambda tag: f"{tag[0]}\n{NAV}", made, count=1)
+    # The template says that its theme is a light one; the reader's system decides here, for the page and for its pictures.
+    made = re.sub("<body[^>]*>", f'<body class="jp-Notebook">\n{NAV}', made, count=1)
     return made.replace("</head>", f"<style>{STYLE}{_dark(exporter)}</style>\n</head>", 1)
 
 
