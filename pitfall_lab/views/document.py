@@ -42,7 +42,8 @@ font:13px/1.55 ui-monospace,"DejaVu Sans Mono",monospace}
 .pl-page mark{background:var(--pl-mark);color:inherit;outline:1px solid var(--pl-edge)}
 .pl-page mark.pl-raised,.pl-page mark.pl-wrong{outline:2px solid var(--pl-red)}
 .pl-page .pl-tag{font:600 11px system-ui,sans-serif;opacity:.85}.pl-page .pl-bad{color:var(--pl-red);font-weight:600;opacity:1}
-.pl-page figure{margin:.5em 0;overflow:auto}.pl-page img{display:block;max-width:none;border:1px solid var(--pl-edge)}.pl-page code{font-size:.92em}
+.pl-page figure{margin:.5em 0;overflow:auto}.pl-page img{display:block;max-width:none;border:1px solid var(--pl-edge)}
+.pl-page code{font-size:.92em}
 .pl-page ol.pl-story{padding-left:1.4em}.pl-page ol.pl-story>li{margin:.5em 0}
 .pl-stepper input{position:absolute;opacity:0;width:1px;height:1px}
 .pl-stepper .pl-step{display:none;border:1px solid var(--pl-edge);padding:8px}
