@@ -53,6 +53,8 @@ def name_of(func: Callable[..., Any]) -> str:
 def is_quiet(name: str) -> bool:
     """Whether a call only looks at a tensor, so that there is nothing to record."""
     parts = name.split(".")
+    if name == "torch.Tensor._backward_hooks.__set__":
+        return True  # torch itself, in the midst of giving a view its history: it holds a lock, and hangs when that history is read
     if parts[-1] == "__get__" and len(parts) > 1:
         return parts[-2] in QUIET_GETTERS
     return parts[-1] in QUIET_METHODS or name.startswith("profiler.") or "._record_function" in name

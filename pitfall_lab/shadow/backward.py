@@ -354,7 +354,7 @@ class Pass:
         for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
             # only a tensor that was given other memory (``h.data = …``) can get a gradient of a shape that is not its own
             array = result.array if isinstance(result, Written) else result
-            if meta is not None and array is not None and not _reducible(np.shape(array), meta[0]):
+            if meta is not None and array is not None and not reducible(np.shape(array), meta[0]):
                 text = f"Function {node.name} returned an invalid gradient at index {k} - got {list(np.shape(array))} but expected shape "
                 raise runtime(f"{text}compatible with {list(meta[0])}", "shape", node=node)
         loose = any(g is not None and g.loose for g in incoming) or any(map(is_permuted, (*arrays, *vars(saved).values(), *results)))
@@ -505,7 +505,7 @@ def _edges_to(roots: list[Node]) -> dict[Node, int]:
     return count
 
 
-def _reducible(shape: Shape, wanted: Shape) -> bool:
+def reducible(shape: Shape, wanted: Shape) -> bool:
     """Whether a gradient of ``shape`` can be summed down to ``wanted``."""
     return len(shape) >= len(wanted) and all(m in {1, n} for n, m in zip(reversed(shape), reversed(wanted), strict=False))
 

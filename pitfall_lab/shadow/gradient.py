@@ -133,14 +133,15 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
             target = result.window()
             if leaf.numel and target is not None:
                 target[...] = array
-    result.loose = (gradient.loose or array is None) and gradient.holders <= 1
+    # What NumPy's strides say of an array without elements is not what torch's would.
+    result.loose = ((gradient.loose or array is None) and gradient.holders <= 1) or not leaf.numel
     engine.graph.gradients.add(result)
     return result
 
 
 def fresh(tensor: ShadowTensor, array: np.ndarray | None) -> ShadowTensor:
-    """``retain_grad``'s own copy of a gradient."""
-    stride = element_strides(array) if array is not None and dense_array(array) else contiguous_strides(tensor.shape)
+    """``retain_grad``'s own copy of a gradient, contiguous (in torch: ``grad.clone(at::MemoryFormat::Contiguous)`` in ``variable.cpp``)."""
+    stride = contiguous_strides(tensor.shape)
     result = ShadowTensor(tensor.graph, Storage(tensor.numel, tensor.dtype), tensor.shape, stride, 0, tensor.dtype, Counter())
     if array is not None:
         result.storage.data = np.empty(tensor.numel, array.dtype)
@@ -210,8 +211,6 @@ def element_strides(array: np.ndarray) -> Shape:
 
 
 def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
-    if not array.size:
-        return array.flags.owndata  # an expanded gradient of nothing is copied all the same; NumPy's strides say nothing here
     own = element_strides(array)
     if is_dense(leaf.shape, leaf.stride):
         # A stride of 0 betrays an expanded gradient, also where the dimension has one element only: torch copies that.

@@ -19,6 +19,9 @@ MAKERS = (("from_numpy", "from_numpy(", "torch.from_numpy"), ("autograd.Function
 #: What sets version numbers in C++, of any tensor, and passes no torch function.
 RESETS = ("_unsafe_preserve_version_counter", "increment_version")
 
+#: What writes the memory of any tensor, saved ones included, and passes no torch function.
+WRITERS = ("untyped_storage", "ctypes")
+
 
 class Unseen:
     """Looks after each line for what no function mode can see."""
@@ -27,13 +30,14 @@ class Unseen:
         self._world, self._records, self._writer, self._describe = world, world.records, world.writer, describe
         self._memory, self._adoption, self._meeting = memory, adoption, meeting
         self._expected: list[tuple[str, str, str]] = []
-        self._resets = False
+        self._resets = self._writes = False
 
     def expect(self, program: str) -> None:
         """Watch the program's lines from the beginning if it makes tensors in ways that no mode can see."""
         self._expected = [maker for maker in MAKERS if maker[0] in program]
         self._resets = any(word in program for word in RESETS)
-        if self._expected or self._resets:
+        self._writes = any(word in program for word in WRITERS)
+        if self._expected or self._resets or self._writes:
             self._world.lines.start(None)
 
     def line_done(self, frame: FrameType, span: Span | None) -> None:
@@ -41,6 +45,10 @@ class Unseen:
         self._memory.look_for_writes(span)
         for record in list(self._records.by_mark.values()) if self._resets else ():
             self._meeting.catch_up(record())
+        for record in list(self._records.by_mark.values()) if self._writes else ():
+            real = record()
+            if real is not None and record.storage is not None and record.kind != "array":
+                self._memory.catch_up(record.storage, real, span, announce=True)
         for _, text, op in self._expected if span is not None else ():
             for name, where in self._world.sources.targets_on(span, text):
                 self._tell(frame, name, where, op)

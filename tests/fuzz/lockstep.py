@@ -168,7 +168,7 @@ def facts(value: Any) -> Any:
         return value if isinstance(value, int | str) else None
     if value.layout is not torch.strided or value.is_meta or value.is_quantized or value.is_nested:
         return str(value.layout), value.requires_grad
-    version = -1 if value.is_inference() else value._version
+    version = attempted(lambda: -1 if value.is_inference() else value._version)
     with contextlib.suppress(RuntimeError), torch.no_grad():
         if reaches_beyond(value):  # torch changes the shape before it finds that the memory may not grow: what lies there is anybody's
             return tuple(value.shape), value.stride(), str(value.dtype), version

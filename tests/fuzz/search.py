@@ -69,7 +69,7 @@ def chunk(run: int, number: int, programs: int, mode: str, *, vocabulary: str = 
         text = writer.text()
         if last:
             Path(last).write_text(text, encoding="utf-8")
-        result = CHECKS[mode](text)
+        result = checked(mode, text)
         counts.update(result.counts)
         counts[f"{mode} programs"] += 1
         if result.problems:
@@ -91,6 +91,14 @@ def chunk(run: int, number: int, programs: int, mode: str, *, vocabulary: str = 
     return {"counts": counts, "failures": list(failures.values())}
 
 
+def checked(mode: str, text: str) -> lockstep.Result:
+    """Check a program; where the comparison itself fails, that is a problem of the program too, and not the end of the chunk."""
+    try:
+        return CHECKS[mode](text)
+    except Exception as error:
+        return lockstep.Result([f"the comparison failed: {type(error).__name__}: {error}"], Counter(programs=1))
+
+
 def shrunk(key: int, programs: int, mode: str, vocabulary: str, kind: str) -> tuple[str, list[str]] | None:
     """Let Hypothesis find the failure again and make it small; it stays a failure of the same kind."""
     smallest: tuple[str, list[str]] | None = None
@@ -101,7 +109,7 @@ def shrunk(key: int, programs: int, mode: str, vocabulary: str, kind: str) -> tu
     def look(program: list[Step]) -> None:
         nonlocal smallest
         text = render(program, alone=mode == "standalone", vocabulary=vocabulary)
-        problems = CHECKS[mode](text).problems
+        problems = checked(mode, text).problems
         if problems and kind_of(problems[0]) == kind:
             smallest = text, problems
             raise Found

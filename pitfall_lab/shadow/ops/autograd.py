@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.backward import Pass, compare, wrongly_read
+from pitfall_lab.shadow.backward import Pass, compare, meta_of, reducible, wrongly_read
 from pitfall_lab.shadow.engine import Engine, Harm
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import Gradient, in_memory
@@ -102,9 +102,21 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
     return again, causes
 
 
+def check_roots(the_pass: Pass) -> None:
+    """Refuse a gradient that does not fit what its node made: the tensor has been given other memory since (``validate_outputs``)."""
+    for k, ((node, index), gradient) in enumerate(the_pass.roots):
+        meta = meta_of((node, index))
+        if meta is not None and meta[0] != gradient.shape:
+            if reducible(gradient.shape, meta[0]):
+                raise Unmodelled("a gradient that is summed before it enters the graph")
+            sizes = f"got {list(gradient.shape)} but expected shape compatible with {list(meta[0])}"
+            raise runtime(f"invalid gradient at index {k} - {sizes}", "shape", node=node)
+
+
 def execute(the_pass: Pass, finish: Callable[[], Any]) -> Any:
     """Run, then ``finish``: at once, or as a call that waits where the program's own code runs."""
     e = the_pass.engine
+    check_roots(the_pass)
     if e.asks and the_pass.stops():
         if isinstance(the_pass, RecordedPass):
             raise Unmodelled("create_graph: a hook or a node without a model is on the way")
@@ -141,6 +153,7 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
             retain_grad(e, x)
         the_pass.restrict({id(e.graph.edge(x)[0]) for x in wanted})
     elif not (create_graph or e.graph.follows_values or e.graph.has_guests or e.suspicious or e.policy.inplace_never_breaks_backward):
+        check_roots(the_pass)
         return the_pass.run_without_numbers()
     else:
         the_pass.plan()
@@ -251,7 +264,9 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
             return gradient if answer is None else Recorded(e, answer)
         shown = in_memory(gradient, self.graph, self.dtype)
         kept = ref(shown)
+        record = e.record()
         returned = hook(shown)
+        e.record(record)  # what the hook does is no part of this call
         del shown
         seen = kept()
         if seen is not None and returned is not seen:

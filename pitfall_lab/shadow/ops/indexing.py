@@ -30,9 +30,11 @@ from pitfall_lab.shadow.ops.kit import (
     check_overlap,
     edges,
     finish_write,
+    layout,
     new,
     open_window,
     own,
+    preserved,
     private,
     records,
     tensor_only,
@@ -221,27 +223,24 @@ def _out_of_range(self: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[
         if seen is not None:
             bad = np.flatnonzero((seen < -self.shape[dim]) | (seen >= self.shape[dim]))
             found += [(int(bad[0]), dim, int(seen.reshape(-1)[bad[0]]))] if bad.size else []
-    if not found or (0 in index_shape(self, rest) and not any(self.shape[d] == 0 for d in indexed)):
-        return None  # nothing is looked up
-    if any(self.shape[d] == 0 for d in indexed):
+    shape = index_shape(self, rest) if found else ()
+    if found and any(self.shape[d] == 0 for d in indexed) and 0 not in _index_places(self, rest, shape)[2]:
         return 0, _index_error("index is out of bounds for dimension with size 0")
+    if not found or 0 in shape:
+        return None  # nothing is looked up
     at, dim, value = min(found)
     return at, _index_error(f"index {value} is out of bounds for dimension {indexed.index(dim)} with size {self.shape[dim]}")
-
-
-def _check_range(self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
-    """Masks must fit, and numbers must be in range."""
-    _check_masks(self, rest)
-    outside = _out_of_range(self, rest)
-    if outside is not None:
-        raise outside[1]
 
 
 def index_shape(self: ShadowTensor, rest: list[ShadowTensor | None]) -> Shape:
     if any(t is not None and bool_of(t.dtype) for t in rest):
         return np.empty(self.shape, bool)[_places(rest, self.ndim)].shape if self.numel < 1 << 24 else _too_large()
     at = [d for d, t in enumerate(rest) if t is not None]
-    common = broadcast(*(t.shape for t in rest if t is not None))
+    shapes = [t.shape for t in rest if t is not None]
+    try:
+        common = broadcast(*shapes)
+    except ShadowError:
+        raise _index_error(f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(str(list(n)) for n in shapes)}") from None
     adjacent = at == list(range(at[0], at[-1] + 1))
     kept = [n for d, n in enumerate(self.shape) if d not in at]
     first = at[0] if adjacent else 0
@@ -252,31 +251,41 @@ def _too_large() -> Shape:
     raise Unmodelled("a mask on a very large tensor")
 
 
+def _index_places(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> tuple[int, list[int], Shape]:
+    """How many dimensions of the result come before the indexed ones, the source's strides of those that are kept, the indices' common shape."""
+    at = [d for d, t in enumerate(rest) if t is not None or _inside_mask(rest, d)]
+    before = at[0] if at == list(range(at[0], at[-1] + 1)) else 0
+    kept = [self.stride[d] for d in range(self.ndim) if d not in at]
+    return before, kept, shape[before : before + len(shape) - len(kept)]
+
+
 def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> Shape:
-    """IndexBackward's forward is a TensorIterator too; only for contiguous sources is the result plainly contiguous."""
-    if is_contiguous(self.shape, self.stride) and all(t is None or bool_of(t.dtype) or is_contiguous(t.shape, t.stride) for t in rest):
-        return contiguous_strides(shape)
-    if len(shape) < 2:
-        return contiguous_strides(shape)
-    return _restrided(self, rest, shape)
+    """The strides of ``self[index tensors]``: a TensorIterator's over the source, which stands still along the indexed dimensions, and the indices.
 
-
-def _restrided(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> Shape:
-    from pitfall_lab.shadow.ops.kit import layout
-
-    at = [d for d, t in enumerate(rest) if t is not None]
-    if any(t is not None and bool_of(t.dtype) for t in rest) or at != list(range(at[0], at[-1] + 1)):
-        raise Unmodelled("the layout of a mixed index on a permuted tensor")
-    common = len(shape) - (self.ndim - len(at))
-    stride = (*self.stride[: at[0]], *(0,) * common, *self.stride[at[-1] + 1 :])
-    source = ShadowTensor(self.graph, self.storage, shape, stride, 0, self.dtype)
-    return layout(shape, (source,))
+    Source: ``make_info``, ``restride_src`` and ``reshape_indexer`` in ``aten/src/ATen/native/TensorAdvancedIndexing.cpp``.
+    """
+    before, kept, common = _index_places(self, rest, shape)
+    windows = [(shape, (*kept[:before], *(0,) * len(common), *kept[before:]))]
+    for index in rest:
+        if index is None:
+            continue
+        # A mask becomes the places of its elements: for each of its dimensions a run of numbers.
+        run = index if not bool_of(index.dtype) else ShadowTensor(self.graph, index.storage, common[-1:], (1,))
+        wide, stride = views.expanded(run, common)
+        if index.dtype == "int32":  # made int64 once it is expanded
+            stride = preserved(ShadowTensor(self.graph, index.storage, wide, stride))
+        wanted = (*(1,) * before, *common, *(1,) * (len(kept) - before))
+        windows += [(wanted, views.view_strides(wide, stride, wanted) or contiguous_strides(wanted))] * (index.ndim if run is not index else 1)
+    return layout(shape, [ShadowTensor(self.graph, self.storage, *window) for window in windows])
 
 
 def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> ShadowTensor:
     """``self[index tensors]``: a copy, with IndexBackward0."""
-    _check_range(self, rest)
+    _check_masks(self, rest)
     shape = index_shape(self, rest)
+    outside = _out_of_range(self, rest)
+    if outside is not None:
+        raise outside[1]
     before = self.shape
     node = None
     if records(e, self):
@@ -363,17 +372,32 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
         copy_(e, target, seen if seen.shape == target.shape else views.expand(e, seen, *target.shape))
 
 
+CTYPES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float32": "float",
+          "float64": "double", "float16": "double", "bfloat16": "double", "complex64": "c10::complex<float>"}  # fmt: skip
+"""What torch converts a plain number to, on its way into a tensor of a type."""
+
+
 def number_as(value: Any, dtype: DType) -> np.ndarray:
-    """A plain number as an element of ``dtype``; what does not fit is refused."""
-    if isinstance(value, complex) and dtype in ("float32", "float64"):
-        text = f"value cannot be converted to type {'float' if dtype == 'float32' else 'double'} without overflow"
-        if value.imag:
-            raise runtime(text, "dtype")
-    if dtype.category < 2 and dtype.category and not np.isfinite(value):
-        raise Unmodelled("an integer that is not finite")
-    if isinstance(value, complex) and dtype.category < 3:
-        raise Unmodelled("a complex number as a real one")
-    return np.asarray(value).astype(dtype.numpy)
+    """A plain number as an element of ``dtype``; what does not fit is refused (``c10/util/TypeCast.h``, ``overflow``)."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ShadowError("ValueError", "Overflow when unpacking long long", "dtype")
+    if dtype[:] in CTYPES and _overflows(value, dtype):
+        raise runtime(f"value cannot be converted to type {CTYPES[dtype[:]]} without overflow", "dtype")
+    if dtype.numpy is None:
+        raise Unmodelled(f"numbers of type {dtype[:]}")
+    return np.asarray(value.real if isinstance(value, complex) and dtype.category < 3 else value).astype(dtype.numpy)
+
+
+def _overflows(value: Any, dtype: DType) -> bool:
+    if isinstance(value, complex):
+        return dtype.category < 3 and value.imag != 0 or _overflows(value.real, dtype)
+    if dtype.category > 1:
+        largest = np.finfo(np.float32).max if dtype in ("float32", "complex64") else np.inf
+        return bool(np.isfinite(value) and abs(value) > largest)
+    limits = np.iinfo(dtype.numpy)
+    # A negative whole number wraps around in an unsigned type, a negative float does not.
+    lowest = -limits.max if limits.min == 0 and isinstance(value, int) else limits.min
+    return not lowest <= value <= limits.max
 
 
 def _leading_ones(value: ShadowTensor) -> int:

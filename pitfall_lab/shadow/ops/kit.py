@@ -410,7 +410,8 @@ def in_place(
         raise Unmodelled("a write into windows that overlap")
     if whole and rule.node not in {"", "CopyBackwards"}:
         raise Unmodelled("whole numbers get a history, which torch forgets to prevent here")
-    if elementwise and reads_what_it_writes(target, operands):
+    # Computed in another type, all operands are first cast to temporaries, and the results are written when all are there.
+    if elementwise and (compute_in is None or compute_in == target.dtype) and reads_what_it_writes(target, operands):
         one_by_one(e, rule, target, operands)
     else:
         found = arrays(e, operands[overwrites:], compute_in)

@@ -16,6 +16,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved, Written
+from pitfall_lab.shadow.ops import matmul
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, in_place, private, promoted, pure, records, tensor_only, wrap_dim
 from pitfall_lab.shadow.ops.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
@@ -105,7 +106,7 @@ def addmm_(e: Engine, self: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
     _matrices(self, mat1, mat2)
     if records(e, mat1, mat2) or (mat1.shape[0], mat2.shape[1], mat1.shape[1]) != (*self.shape, mat2.shape[0]):
         raise Unmodelled("addmm_ that broadcasts, or of factors with gradients")
-    rule = _sum_rule("AddmmBackward0", ("mat1", "mat2"), np.matmul, _bmm_back, beta, alpha)
+    rule = _sum_rule("AddmmBackward0", ("mat1", "mat2"), matmul.product, _bmm_back, beta, alpha)
     return in_place(e, rule, (self, mat1, mat2), elementwise=False, copies_self=False, separate=True)
 
 

@@ -226,7 +226,7 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
 
     def forward(x: np.ndarray, y: np.ndarray, w: Any) -> tuple[Any, Any]:
         places, factor = chosen(y, w)
-        picked = -np.take_along_axis(x, places, at).squeeze(at) * factor
+        picked = np.where(y == ignore_index, 0, -np.take_along_axis(x, places, at).squeeze(at) * factor).astype(x.dtype)
         total = factor.sum(dtype=np.float64)
         return picked if reduction == "none" else picked.sum(dtype=np.float64) / (total if reduction == "mean" else 1), np.asarray(total, x.dtype)
 
@@ -236,6 +236,7 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
         places, factor = chosen(s.target, s.weight)
         full = np.zeros(s.self.shape, g.dtype)
         flow = -np.broadcast_to(g, factor.shape) * factor / (s.total_weight if reduction == "mean" else 1)
+        flow = np.where(np.reshape(s.target == ignore_index, factor.shape), 0, flow)
         np.put_along_axis(full, places, np.expand_dims(np.asarray(flow, g.dtype), at), at)
         return (full,)
 

@@ -18,6 +18,15 @@ from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, contiguous_strides, is_contiguous
 
 
+def product(a: Any, b: Any) -> Any:
+    """``a @ b``. Where sums on the way overflow, the order in which a library adds decides between a number, infinity and NaN."""
+    if a.dtype.kind == "f" and a.size and b.size:
+        largest = [float(np.abs(x, where=np.isfinite(x), out=np.zeros(x.shape)).max()) for x in (a, b)]
+        if largest[0] * largest[1] * a.shape[-1] > np.finfo(a.dtype).max:
+            raise Unmodelled("a product in which sums overflow: what becomes of them depends on the order of adding")
+    return np.matmul(a, b)
+
+
 def _column_major(t: ShadowTensor) -> bool:
     return t.stride[0] == 1 and t.stride[1] == t.shape[0]
 
@@ -38,20 +47,20 @@ def _mm_rule(a: ShadowTensor, b: ShadowTensor) -> Rule:
         right = None if s.self is None else _right(g, s.self, second)  # first, as in torch: by name
         return None if s.mat2 is None else _left(g, s.mat2, first), right
 
-    return Rule("MmBackward0", np.matmul, (Keep("mat2", 1, 0), Keep("self", 0, 1)), vjp)
+    return Rule("MmBackward0", product, (Keep("mat2", 1, 0), Keep("self", 0, 1)), vjp)
 
 
 def _bmm_vjp(g: Any, s: Any) -> tuple[Any, Any]:
     return (None if s.mat2 is None else g @ np.swapaxes(s.mat2, -1, -2), None if s.self is None else np.swapaxes(s.self, -1, -2) @ g)
 
 
-BMM = Rule("BmmBackward0", np.matmul, (Keep("mat2", 1, 0), Keep("self", 0, 1)), _bmm_vjp)
+BMM = Rule("BmmBackward0", product, (Keep("mat2", 1, 0), Keep("self", 0, 1)), _bmm_vjp)
 MV = Rule(
-    "MvBackward0", np.matmul, (Keep("self", 0, 1), Keep("vec", 1, 0)),
+    "MvBackward0", product, (Keep("self", 0, 1), Keep("vec", 1, 0)),
     lambda g, s: (None if s.vec is None else np.outer(g, s.vec), None if s.self is None else s.self.T @ g),
 )  # fmt: skip
 DOT = Rule(
-    "DotBackward0", np.dot, (Keep("self", 0, 1), Keep("tensor", 1, 0)),
+    "DotBackward0", product, (Keep("self", 0, 1), Keep("tensor", 1, 0)),
     lambda g, s: (None if s.tensor is None else g * s.tensor, None if s.self is None else g * s.self),
 )  # fmt: skip
 
@@ -232,8 +241,8 @@ def _addmm_rule(mat1: ShadowTensor, mat2: ShadowTensor, beta: float, alpha: floa
         return scaled(g, beta), left, right
 
     def forward(c: Any, a: Any, b: Any) -> Any:
-        product = a @ b
-        return (c if beta == 1 else c * c.dtype.type(beta)) + (product if alpha == 1 else product * product.dtype.type(alpha))
+        total = product(a, b)
+        return (c if beta == 1 else c * c.dtype.type(beta)) + (total if alpha == 1 else total * total.dtype.type(alpha))
 
     return Rule("AddmmBackward0", forward, (Keep("mat1", 1, 2), Keep("mat2", 2, 1)), vjp)
 

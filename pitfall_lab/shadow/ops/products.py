@@ -62,7 +62,7 @@ def _matrix_slopes(g: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return None if y is None else g @ _turned(y), None if x is None else _turned(x) @ g
 
 
-_register_sum("baddbmm", ("batch1", "batch2"), np.matmul, _matrix_slopes, (3, 3), _batches,
+_register_sum("baddbmm", ("batch1", "batch2"), matmul.product, _matrix_slopes, (3, 3), _batches,
               ("torch.baddbmm(a[:, :2], a[None], w[None])", "torch.baddbmm(waves(2, 4, 4), seq, seq.mT, alpha=0.5)", "a[None, :, :2].baddbmm(a[None], w[None], beta=2)"))  # fmt: skip
 _register_sum(
     "addbmm", ("batch1", "batch2"), lambda x, y: (x @ y).sum(0),
@@ -70,7 +70,7 @@ _register_sum(
     lambda x, y: (x[1], y[2]) if x[0] == y[0] and x[2] == y[1] else None, ("torch.addbmm(a[:, :2], a[None], w[None])", "torch.addbmm(waves(4, 4), seq, seq.mT)"),
 )  # fmt: skip
 _register_sum(
-    "addmv", ("mat", "vec"), np.matmul, lambda g, x, y: (None if y is None else np.outer(g, y), None if x is None else x.T @ g), (2, 1),
+    "addmv", ("mat", "vec"), matmul.product, lambda g, x, y: (None if y is None else np.outer(g, y), None if x is None else x.T @ g), (2, 1),
     lambda x, y: (x[0],) if x[1] == y[0] else None, ("torch.addmv(a[:, 0], b, c)", "torch.addmv(p[:, 0], p, c, beta=0.5, alpha=2)"),
 )  # fmt: skip
 _register_sum(

@@ -417,6 +417,8 @@ def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
             f"equal to the number of dimensions in the tensor ({self.ndim})",
             "shape",
         )
+    if not self.ndim:
+        return wanted, (0,) * len(wanted)
     missing = len(wanted) - self.ndim
     shape, stride = list(wanted), [0] * len(wanted)
     for dim in reversed(range(len(wanted))):
