@@ -351,12 +351,8 @@ class Pass:
                     results = _rounded_once(node.vjp, given, saved, results, arrays)
         except Unmodelled:  # a formula that does not know what comes of these numbers
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
-        for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
-            # only a tensor that was given other memory (``h.data = …``) can get a gradient of a shape that is not its own
-            array = result.array if isinstance(result, Written) else result
-            if meta is not None and array is not None and not reducible(np.shape(array), meta[0]):
-                text = f"Function {node.name} returned an invalid gradient at index {k} - got {list(np.shape(array))} but expected shape "
-                raise runtime(f"{text}compatible with {list(meta[0])}", "shape", node=node)
+        found = (result.array if isinstance(result, Written) else result for result in results)
+        check_sizes(node, [None if array is None else np.shape(array) for array in found], metas)
         loose = any(g is not None and g.loose for g in incoming) or any(map(is_permuted, (*arrays, *vars(saved).values(), *results)))
         return [self.wrap(r, meta, incoming, loose=loose) for r, meta in zip(results, metas, strict=False)]
 
@@ -442,6 +438,14 @@ def check_saved(node: Node) -> None:
         raise runtime(errors.TWICE, "backward-twice", node=node)
     for saved in node.saved:
         saved.check(node)
+
+
+def check_sizes(node: Node, shapes: Iterable[Shape | None], metas: Iterable[Meta | None]) -> None:
+    """Refuse a gradient of a shape that is not its tensor's: only one that was given other memory (``h.data = …``) can get it."""
+    for k, (shape, meta) in enumerate(zip(shapes, metas, strict=False)):
+        if meta is not None and shape is not None and not reducible(shape, meta[0]):
+            text = f"Function {node.name} returned an invalid gradient at index {k} - got {list(shape)} but expected shape "
+            raise runtime(f"{text}compatible with {list(meta[0])}", "shape", node=node)
 
 
 def is_still(gradient: Gradient, seen: Seen | None) -> bool:

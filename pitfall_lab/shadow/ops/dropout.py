@@ -32,6 +32,8 @@ def _noise(e: Engine, input: ShadowTensor, p: float, *, feature: bool, alpha: bo
     stride = contiguous_strides(shape) if feature else preserved(input)
     scale = 1 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p)) if alpha else 1 / (1 - p)
     noise = drawn(e, shape, input.dtype, lambda r: (r.random(shape) < 1 - p) * scale, stride)
+    if noise.counter is not None:
+        noise.counter.version = 2  # drawn, and divided, in place
     if not alpha:
         return noise, None
     factors = noise.window()

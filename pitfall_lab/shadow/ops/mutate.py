@@ -175,7 +175,7 @@ def set_requires_grad(e: Engine, self: Any, value: Any) -> None:
 @op(".detach_", "torch.detach_", kind="inplace")
 def detach_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
-    if e.inference:
+    if e.inference or self.inference:  # autograd, which does it, is left out
         return self
     if self.view is not None:
         raise runtime(errors.DETACH_VIEW, tensor=self)

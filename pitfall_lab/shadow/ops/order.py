@@ -83,25 +83,26 @@ _running("cummin", np.less_equal)
 
 def _cumprod_rule(at: int) -> Rule:
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        if np.any(s.self == 0) and not np.isfinite(g).all():
-            raise Unmodelled("numbers that are not finite beside zeros")  # torch masks some of the terms
         if np.any(s.self == 0):
-            return (_cumprod_with_zeros(g, s.self, at),)
+            return (_cumprod_with_zeros(g, s.self, s.result, at),)
         back = np.flip(np.cumsum(np.flip(g * s.result, at), at), at)
         return (back / s.self,)
 
     return Rule("CumprodBackward0", lambda x: np.cumprod(x, at), (Keep("self", 0), Keep("result", "result")), vjp)
 
 
-def _cumprod_with_zeros(g: np.ndarray, x: np.ndarray, at: int) -> np.ndarray:
-    """Exact also where a factor is zero: the product of all others, one factor at a time."""
-    x, g = np.moveaxis(x, at, 0), np.moveaxis(g, at, 0)
-    out = np.zeros_like(g)
-    for k in range(len(x)):
-        others = x.copy()
-        others[k] = 1
-        out[k] = (g[k:] * np.cumprod(others, 0)[k:]).sum(0)
-    return np.moveaxis(out, 0, at).copy()
+def _cumprod_with_zeros(g: np.ndarray, x: np.ndarray, result: np.ndarray, at: int) -> np.ndarray:
+    """Before the first zero as elsewhere; at it, the sum up to the second; after it, nothing (``cumprod_backward`` in ``FunctionsManual.cpp``)."""
+    count = np.cumsum(x == 0, at)
+    before, between = count == 0, count == 1
+    first = np.argmax(between, at, keepdims=True)
+    here = np.zeros_like(between)
+    np.put_along_axis(here, first, True, at)
+    here &= between
+    tail = (np.cumprod(np.where(between & ~here, x, 1), at) * np.where(between, g, 0)).sum(at, keepdims=True)
+    lead = np.where(first == 0, 1, np.take_along_axis(result, np.maximum(first - 1, 0), at))
+    straight = np.flip(np.cumsum(np.flip(np.where(before, g * result, 0), at), at), at) / x
+    return np.asarray(np.where(before, straight, np.where(here, tail * lead, 0)).astype(g.dtype))
 
 
 def _whole_to_long(input: ShadowTensor, dtype: Any) -> DType:
