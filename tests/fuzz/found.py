@@ -437,4 +437,77 @@ t2 = t1.squeeze(0)
 t2.mul_(t1)
 t2.sum().backward()
 """,
+    "indexed dimensions stand still in the order of strides": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t2 = t1.sum(1, keepdim=True).unsqueeze(-1)
+t3 = t2[[1, 0], 1:]
+t4 = t1.t()[torch.zeros(2, 3, dtype=torch.long).t()]
+t5 = t1[:, torch.zeros(3, 2, dtype=torch.long).t()]
+t6 = t1[[0, 1], [0, 1, 2]]
+""",
+    "a number is expanded with strides of 0": """
+t1 = torch.tensor(3.0)
+t2 = t1.expand(1, 1)
+t3 = torch.tensor([2.0]) * 1
+t4 = t3[None]
+t4[None] = t4
+""",
+    "a number that does not fit its type": """
+t1 = torch.tensor([2, 2, 0], dtype=torch.uint8)
+t1[1:] = -1.5
+t1[0] = -1
+t1[0] = 256
+t2 = torch.tensor([1.0, 2.0])
+t2[0] = 2j
+t2[0] = 1e39
+""",
+    "a gradient of the shape that the tensor had before": """
+t1 = torch.tensor([[0.5, -1.0, 2.0]], requires_grad=True)
+t2 = t1 * 2
+t2.data = torch.ones(2, 2)
+g1 = torch.autograd.grad(t2, t1, torch.ones_like(t2))[0]
+t2.backward(torch.ones_like(t2))
+g2 = torch.autograd.grad(t2.pow(3).sum(), t2, create_graph=True)[0]
+""",
+    "what retain_grad keeps is contiguous": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True) * 1
+t1.retain_grad()
+(t1.t() * torch.ones(3, 2)).sum().backward()
+""",
+    "an alias of a view with an outdated history is made under torch's lock": """
+t1 = torch.tensor([0.0, 4.0, -1.0], requires_grad=True)
+t2 = t1 / 2
+t3 = t2[:1]
+t2.mul_(2)
+t4 = torch.Tensor(t3)
+t4.sum().backward()
+""",
+    "a saved tensor is written through its storage": """
+t1 = torch.tensor([0.0, 4.0, -1.0], requires_grad=True)
+t2 = t1.std()
+t1.untyped_storage().fill_(0)
+t2.backward()
+""",
+    "what is ignored is not looked at": """
+t1 = torch.tensor([[4.0, float('nan'), 3.0], [-0.5, 0.5, -0.75]], requires_grad=True)
+t2 = F.cross_entropy(t1, torch.tensor([0, 1]), ignore_index=0, reduction='none')
+t2[1].backward()
+""",
+    "what is computed in another type is written when all of it is there": """
+t1 = torch.tensor([0.0, 4.0, -1.0])
+t2 = t1.as_strided((2, 2), (1, 1))
+t2.sub_(torch.tensor([-0.5, 1.0], dtype=torch.float64))
+""",
+    "cumprod beside zeros and numbers that are not finite": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t2 = (t1 * 0).cumprod(1)
+t3 = F.kl_div(t2, t2)
+t2.data += 2
+t3.sum().backward()
+""",
+    "nothing is detached that inference mode has made": """
+with torch.inference_mode():
+    t1 = torch.tensor([0.5, -1.0], requires_grad=True)
+t1.detach_()
+""",
 }

@@ -390,7 +390,7 @@ def number_as(value: Any, dtype: DType) -> np.ndarray:
 
 def _overflows(value: Any, dtype: DType) -> bool:
     if isinstance(value, complex):
-        return dtype.category < 3 and value.imag != 0 or _overflows(value.real, dtype)
+        return (dtype.category < 3 and value.imag != 0) or _overflows(value.real, dtype)
     if dtype.category > 1:
         largest = np.finfo(np.float32).max if dtype in ("float32", "complex64") else np.inf
         return bool(np.isfinite(value) and abs(value) > largest)

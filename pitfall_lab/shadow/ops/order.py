@@ -92,7 +92,10 @@ def _cumprod_rule(at: int) -> Rule:
 
 
 def _cumprod_with_zeros(g: np.ndarray, x: np.ndarray, result: np.ndarray, at: int) -> np.ndarray:
-    """Before the first zero as elsewhere; at it, the sum up to the second; after it, nothing (``cumprod_backward`` in ``FunctionsManual.cpp``)."""
+    """Before the first zero as elsewhere; at it, the sum up to the second; after it, nothing.
+
+    Source: ``cumprod_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``.
+    """
     count = np.cumsum(x == 0, at)
     before, between = count == 0, count == 1
     first = np.argmax(between, at, keepdims=True)
