@@ -71,7 +71,23 @@ class Adoption:
                 self._engine.bump(base.counter, seen.version - base.counter.version)  # written in a way that nobody saw
             # requires_grad_() on a view of a plain tensor makes the view a leaf of its own.
             shadow.flag = seen.requires_grad and node is None and not base.requires_grad
+            self._inherit(shadow, storage)
         return shadow, storage, effects
+
+    def _inherit(self, shadow: ShadowTensor, storage: StorageRecord) -> None:
+        """An alias (``torch.Tensor(t)``) may be changed in place no more than what it was made from: an output of ``split``, say."""
+        view, node = shadow.view, shadow.node
+        if view is None or node is None or node.name != "AliasBackward0":
+            return
+        source, at = node.next[0]
+        while source is not None and source.name == "AliasBackward0":
+            source, at = source.next[0]
+        if source is not None and source.multiple and view.base.node is not source:
+            view.creation = "multi"
+        for record, _ in self._records.live(storage):
+            other = record.shadow
+            if other is not None and other.view is not None and other.view.base is view.base and (other.node, other.output_nr) == (source, at):
+                view.creation = other.view.creation
 
     def _base(self, real: Any) -> tuple[ShadowTensor | None, list[Effect]]:
         base = facts.base_of(real)

@@ -510,4 +510,14 @@ with torch.inference_mode():
     t1 = torch.tensor([0.5, -1.0], requires_grad=True)
 t1.detach_()
 """,
+    "an alias of one of several views may not be changed either": """
+t1 = torch.ones(4, requires_grad=True) * 2
+t2 = torch.Tensor(t1.split(2)[0])
+t3 = torch.Tensor(t2)
+t3.add_(1)
+with torch.no_grad():
+    t4 = t1[:1]
+t5 = torch.Tensor(t4)
+t5.add_(1)
+""",
 }
