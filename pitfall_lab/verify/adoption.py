@@ -86,8 +86,9 @@ class Adoption:
             view.creation = "multi"
         for record, _ in self._records.live(storage):
             other = record.shadow
-            if other is not None and other.view is not None and other.view.base is view.base and (other.node, other.output_nr) == (source, at):
-                view.creation = other.view.creation
+            made_from = None if other is None else other.view
+            if made_from is not None and made_from.base is view.base and (other.node, other.output_nr) == (source, at):
+                view.creation = made_from.creation
 
     def _base(self, real: Any) -> tuple[ShadowTensor | None, list[Effect]]:
         base = facts.base_of(real)
