@@ -6,8 +6,9 @@ import ast
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pitfall_lab.rules.story import Record, Story
 from pitfall_lab.rules.wording import flat
@@ -30,9 +31,10 @@ class SharedWrite:
     changed: int
 
 
-def shared_writes(story: Story) -> Iterator[SharedWrite]:
+@lru_cache(maxsize=1)
+def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
     """The writes that reached more elements of a tensor than they were given, or some of them more than once; one for each place."""
-    told = set()
+    told, writes = set(), []
     for event in story.calls():
         if not event.writes or event.error is not None or not event.operands or event.operands[0].label is None or event.span in told:
             continue
@@ -40,7 +42,8 @@ def shared_writes(story: Story) -> Iterator[SharedWrite]:
         found = _shared(story, event, label) if label is not None else None
         if found is not None and _read_later(story, found):
             told.add(event.span)
-            yield found
+            writes.append(found)
+    return tuple(writes)
 
 
 def repeats(record: Record) -> bool:

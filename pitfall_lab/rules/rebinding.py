@@ -47,19 +47,20 @@ def _reads_its_target(story: Story, node: ast.Assign) -> bool:
 def _harmful(story: Story, statement: ast.Assign) -> Iterator[Rebinding]:
     events = story.within(statement)
     place = story.program.place(statement.value)
+    is_loop_variable = _is_loop_variable(story, statement)
     gradients = {event.operands[0].label for event in events if event.op == "torch.Tensor.grad.__get__" and event.operands}
     for event in events:
         given = [o.label for o in event.operands if o.label is not None]
         if event.span != place or event.error is not None or not event.results or event.results[0] in given:
             continue
         leaf = next((label for label in given if label in story.leaves), None)
-        if leaf is None or _is_leaf(story, event.results[0], event.step):
+        if leaf is None or not (is_loop_variable or leaf in gradients) or _is_leaf(story, event.results[0], event.step):
             continue
-        if _is_loop_variable(story, statement):
+        if is_loop_variable:
             if not story.uses(event.results[0]):
                 yield Rebinding(statement, event, leaf, event.results[0], None)
                 return
-        elif leaf in gradients and (trouble := _trouble(story, event, event.results[0])) is not None:
+        elif (trouble := _trouble(story, event, event.results[0])) is not None:
             yield Rebinding(statement, event, leaf, event.results[0], trouble)
             return
 

@@ -6,9 +6,9 @@ Built in one pass; afterwards each question folds only the effects of one tensor
 from __future__ import annotations
 
 import ast
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -44,8 +44,11 @@ class Story:
         self._effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
         self._folded: dict[str, tuple[int, Record | None]] = {}
         for event in trace.events:
+            step = event.step
             for effect in event.effects:
-                self._effects[".".join(effect.path.split(".")[:2])].append((event.step, effect))
+                path = effect.path
+                end = path.find(".", path.find(".") + 1)
+                self._effects[path if end < 0 else path[:end]].append((step, effect))
 
     @cached_property
     def program(self) -> Program:
@@ -87,8 +90,8 @@ class Story:
     def record(self, kind: str, label: str | None, step: int | None = None) -> Record | None:
         """What is known about ``kind``.``label`` (``"tensors"``, ``"t3"``) after ``step``; ``None`` when it did not exist yet."""
         key = f"{kind}.{label}"
-        effects = self._effects.get(key, ())
-        until = len(effects) if step is None else bisect_right(effects, step, key=lambda item: item[0])
+        effects: Sequence[tuple[Any, ...]] = self._effects.get(key, ())
+        until = len(effects) if step is None else bisect_left(effects, (step + 1,))
         index, value = self._folded.get(key, (0, None))
         if until < index:
             index, value = 0, None

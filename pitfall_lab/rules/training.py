@@ -92,11 +92,10 @@ class _Reader:
                 self.leaves[self.of[operand.label]].read = event.step
 
     def _effects(self, event: Event) -> None:
-        backward = self._backward(event)
         for effect in event.effects:
-            kind, label, *rest = effect.path.split(".")
-            if kind != "tensors":
+            if not effect.path.startswith("tensors."):
                 continue
+            _, label, *rest = effect.path.split(".")
             if not rest and isinstance(effect.value, dict):
                 self._born(label, effect.value)
             elif rest == ["storage"]:
@@ -104,7 +103,7 @@ class _Reader:
             elif rest == ["requires_grad"] and not effect.value and label in self.moments:
                 self._note("frozen", label, event)
             elif rest == ["grad"]:
-                self._grad(label, effect.value, event, backward)
+                self._grad(label, effect.value, event, self._backward(event))
 
     def _born(self, label: str, record: dict[str, Any]) -> None:
         storage = record.get("storage")

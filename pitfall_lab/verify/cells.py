@@ -47,15 +47,37 @@ def told(seen: Look | None) -> Any:
     if seen is None:
         return None
     if type(seen) is not tuple:
-        return [plain(item) for item in seen.tolist()]
+        return _plain(seen)
     size, ends = seen
-    return {"count": size, "shown": [[k, plain(item)] for k, item in zip(_ends(size).tolist(), ends.tolist(), strict=True)]}
+    return {"count": size, "shown": [[k, item] for k, item in zip(_places(size), _plain(ends), strict=True)]}
+
+
+def _plain(values: np.ndarray) -> list[Any]:
+    items = values.tolist()
+    if values.dtype.kind == "f" and -math.inf < sum(items) < math.inf:  # no NaN and no infinity among them
+        return [float(f"{item:.9g}") for item in items]
+    return [plain(item) for item in items]
+
+
+def alike(one: Look | None, other: Look | None) -> bool:
+    """Whether :func:`told` says the same of both; most that differ do so in their first number."""
+    if one is None or other is None:
+        return one is other
+    (size, first), (length, second) = (seen if type(seen) is tuple else (seen.size, seen) for seen in (one, other))
+    if size != length:
+        return False
+    return identical(first, second) or all(plain(a) == plain(b) for a, b in zip(first.tolist(), second.tolist(), strict=True))
+
+
+@cache
+def _places(size: int) -> tuple[int, ...]:
+    half = CELL_LIMIT // 2
+    return *range(half), *range(size - half, size)
 
 
 @cache
 def _ends(size: int) -> np.ndarray:
-    half = CELL_LIMIT // 2
-    return np.array([*range(half), *range(size - half, size)])
+    return np.array(_places(size))
 
 
 def identical(one: np.ndarray, other: np.ndarray) -> bool:

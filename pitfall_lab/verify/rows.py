@@ -6,7 +6,7 @@ a :class:`Saying` is the event with its labels left open. A row fills them in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pitfall_lab.observe.values import text
@@ -60,10 +60,9 @@ class Rows:
         if row[0] == NODE_RAN:
             return self._node_event(row, step)
         saying, names, deaths = self.sayings[row[0]], row[8], row[9]
-        effects = saying.told(row, step)
+        effects, results, operands, writes = saying.told(row, step)
         if row[10] is not None:
             effects = [*row[10], *effects]
-        results = tuple(saying.label(slot, row) for slot in saying.results)
         if names is not None:
             mine, lost = names
             if lost is not None:
@@ -73,10 +72,8 @@ class Rows:
         if deaths is not None:
             effects += [Effect(f"tensors.t{mark}.alive", False) for mark in deaths[0]]
             effects += [Effect(f"storages.S{mark}.alive", False) for mark in deaths[1]]
-        operands = tuple(o if slot is None else Operand(saying.label(slot, row), o.text, o.name) for slot, o in saying.operands)
         if row[12]:
             operands = _with_numbers(operands, saying.plain, row[12])
-        writes = tuple(saying.label(slot, row) for slot in saying.writes)
         span, scope = self.spans[row[1]], self.scopes[row[2]]
         return Event(step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), "agreed")
 
@@ -125,7 +122,7 @@ Slot = tuple[str, int, bool]
 class Saying:
     """An event with its labels left open."""
 
-    __slots__ = ("_count", "effects", "looks", "made", "op", "operands", "plain", "results", "roles", "writes")
+    __slots__ = ("_count", "_told", "effects", "looks", "made", "op", "operands", "plain", "results", "roles", "writes")
 
     def __init__(  # noqa: PLR0917 - an event's parts
         self, op: str, effects: list[Effect], operands: tuple[Operand, ...], results: list[str], labels: Labels,
@@ -142,6 +139,7 @@ class Saying:
         """
         self.op = op
         self._count = 0
+        self._told: Callable[[Row, int], Told] | None = None
         self.writes: list[Slot] = []
         if written is not None:
             effects = [effect for effect in effects if effect.path not in (f"storages.{written[0]}.cells", f"counters.{written[1]}")]
@@ -186,34 +184,62 @@ class Saying:
         self.effects.append(("storages", place, ".cells", _Changed(before.place, after.place)))
         self.effects.append(("counters", counts, "", _Open(labels.version(counter))))
 
-    def told(self, row: Row, step: int) -> list[Effect]:
-        """The effects with labels and numbers filled in; numbers that a write has left as they were are none."""
+    def told(self, row: Row, step: int) -> Told:
+        """The event's effects, results, operands and writes with labels and numbers filled in.
+
+        A trace has many events of a kind: the first one that is read turns the saying into a function.
+        """
+        if self._told is None:
+            self._told = self._function()
+        return self._told(row, step)
+
+    def _function(self) -> Callable[[Row, int], Told]:
+        others: list[Any] = []
         effects = []
         for table, slot, rest, value in self.effects:
-            filled = self._filled(value, row, step)
-            if filled is not _SAME:
-                effects.append(Effect(f"{table}.{self.label(slot, row)}{rest}", filled, "agreed"))
-        return effects
+            path = f'f"{table}.{_label(slot)}{rest}"'
+            if type(value) is _Changed:
+                effects.append(f"*changed({path}, row[{NUMBERS}][{value.before}], row[{NUMBERS}][{value.after}])")
+            else:
+                effects.append(f'Effect({path}, {_text(value, others)}, "agreed")')
+        results, writes = ("".join(f'f"{_label(slot)}", ' for slot in slots) for slots in (self.results, self.writes))
+        operands = "".join(
+            f"{_text(o, others)}, " if slot is None else f'Operand(f"{_label(slot)}", {o.text!r}, {o.name!r}), ' for slot, o in self.operands
+        )
+        source = f"lambda row, step: ([{', '.join(effects)}], ({results}), ({operands}), ({writes}))"
+        names = {"Effect": Effect, "Operand": Operand, "told": cells.told, "changed": _changed, "others": others}
+        function: Callable[[Row, int], Told] = eval(source, names)  # noqa: S307 - our own text
+        return function
 
-    @staticmethod
-    def label(slot: Slot, row: Row) -> str:
-        """The label that belongs at an open place."""
-        letter, number, is_new = slot
-        return f"{letter}{row[BIRTHS + 'tSCn'.index(letter)] + number if is_new else row[7][number]}"
 
-    def _filled(self, value: Any, row: Row, step: int) -> Any:
-        if type(value) is _Look:
-            return cells.told(row[NUMBERS][value.place])
-        if type(value) is _Changed:
-            before, after = (cells.told(row[NUMBERS][place]) for place in value)
-            return _SAME if after == before else after
-        if type(value) is _Open:
-            return step if value.what is None else row[7][value.what] if type(value.what) is int else self.label(value.what, row)
-        if type(value) is dict:
-            return {key: self._filled(item, row, step) for key, item in value.items()}
-        if type(value) is list:
-            return [self._filled(item, row, step) for item in value]
-        return value
+Told = tuple[list[Effect], tuple[str, ...], tuple[Operand, ...], tuple[str, ...]]
+
+
+def _label(slot: Slot) -> str:
+    """The label that belongs at an open place, as a part of an f-string over the ``row``."""
+    letter, number, is_new = slot
+    return f"{letter}{{row[{BIRTHS + 'tSCn'.index(letter)}] + {number}}}" if is_new else f"{letter}{{row[7][{number}]}}"
+
+
+def _text(value: Any, others: list[Any]) -> str:  # noqa: PLR0911 - one for each kind of value
+    """The expression that fills in a value; what is always the same and not written in a word goes to ``others``."""
+    if type(value) is _Look:
+        return f"told(row[{NUMBERS}][{value.place}])"
+    if type(value) is _Open:
+        return "step" if value.what is None else f"row[7][{value.what}]" if type(value.what) is int else f'f"{_label(value.what)}"'
+    if type(value) is dict:
+        return f"{{{', '.join(f'{key!r}: {_text(item, others)}' for key, item in value.items())}}}"
+    if type(value) is list:
+        return f"[{', '.join(_text(item, others) for item in value)}]"
+    if value is None or type(value) in (bool, int, str):
+        return repr(value)
+    others.append(value)
+    return f"others[{len(others) - 1}]"
+
+
+def _changed(path: str, before: cells.Look | None, after: cells.Look | None) -> tuple[Effect, ...]:
+    """The effect that tells the numbers of a storage that was written; none where they are as they were."""
+    return () if cells.alike(before, after) else (Effect(path, cells.told(after), "agreed"),)
 
 
 class _Open:
@@ -236,9 +262,6 @@ class _Changed(NamedTuple):
 
     before: int
     after: int
-
-
-_SAME = object()
 
 
 class Labels:
