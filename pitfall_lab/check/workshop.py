@@ -180,8 +180,11 @@ def _command(*flags: str) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of checked programs: windows and plots stay closed, text is UTF-8."""
-    return {**os.environ, "MPLBACKEND": "Agg", "QT_QPA_PLATFORM": "offscreen", "PYTHONIOENCODING": "utf-8", "BROWSER": "true"}
+    """The environment of checked programs: windows and plots stay closed, text is UTF-8; threads of torch's that wait let others work.
+
+    Recorded, a program calls torch so seldom that its threads would spend most of their time waiting, and several programs run at once.
+    """
+    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "MPLBACKEND": "Agg", "QT_QPA_PLATFORM": "offscreen", "PYTHONIOENCODING": "utf-8", "BROWSER": "true"}
 
 
 def _run_once(job: dict[str, Any]) -> dict[str, Any]:

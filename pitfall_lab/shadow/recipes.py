@@ -332,7 +332,7 @@ def _is_timeless(value: Any) -> bool:
         return all(map(_is_timeless, [value.func, *value.args, *value.keywords.values()]))
     if is_dataclass(value):
         return all(_is_timeless(getattr(value, field.name)) for field in fields(value))
-    return value is None or isinstance(value, (bool, int, float, complex, str, slice, np.ndarray, np.generic, np.vectorize, np.ufunc))
+    return value is None or isinstance(value, (bool, int, float, complex, str, slice, np.ndarray, np.generic, np.ufunc))
 
 
 def _edge_text(edge: tuple[bool, int | None, int]) -> str:

@@ -18,7 +18,20 @@ from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Written
-from pitfall_lab.shadow.ops.kit import NUMBERS, Keep, Operand, Rule, as_float, in_place, pointwise, promoted, records, sign_of, tensor_only
+from pitfall_lab.shadow.ops.kit import (
+    NUMBERS,
+    Keep,
+    Operand,
+    Rule,
+    as_float,
+    each,
+    in_place,
+    pointwise,
+    promoted,
+    records,
+    sign_of,
+    tensor_only,
+)
 from pitfall_lab.shadow.ops.mutate import cast
 from pitfall_lab.shadow.ops.pointwise import SELF, operand, unary
 from pitfall_lab.shadow.ops.registry import add, also, do, op
@@ -29,7 +42,7 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 def lgamma(x: Any) -> Any:
     """The logarithm of the gamma function's absolute value."""
-    return _each(_lgamma)(x)
+    return each(_lgamma)(x)
 
 
 def _lgamma(x: float) -> float:
@@ -84,10 +97,6 @@ def _erfinv(y: float) -> float:
     return x
 
 
-def _each(function: Callable[[float], float]) -> Callable[[Any], Any]:
-    return np.vectorize(function, otypes=[float])
-
-
 def bessel_i(order: int, x: Any) -> Any:
     """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision."""
     angle = (np.arange(64) + 0.5) * math.pi / 64
@@ -138,9 +147,9 @@ unary("digamma", "DigammaBackward0", _digamma, SELF, lambda g, s: g * polygamma_
 unary(
     "erfinv",
     "ErfinvBackward0",
-    _each(_erfinv),
+    each(_erfinv),
     SELF,
-    lambda g, s: g * 0.5 * _ROOT_PI * np.exp(_each(_erfinv)(s.self) ** 2),
+    lambda g, s: g * 0.5 * _ROOT_PI * np.exp(each(_erfinv)(s.self) ** 2),
     arg="(a * 0.3)",
 )
 unary("i0", "I0Backward0", lambda x: bessel_i(0, x), SELF, lambda g, s: g * bessel_i(1, s.self))

@@ -28,6 +28,7 @@ from pitfall_lab.shadow.ops.kit import (
     as_float,
     broadcast,
     check_history,
+    each,
     in_place,
     pointwise,
     promoted,
@@ -385,17 +386,18 @@ unary("floor", "FloorBackward0", np.floor, (), lambda g, s: np.zeros_like(g), fl
 unary("ceil", "CeilBackward0", np.ceil, (), lambda g, s: np.zeros_like(g), floats=False)
 unary("trunc", "TruncBackward0", np.trunc, (), lambda g, s: np.zeros_like(g), floats=False)
 unary("round", "RoundBackward0", np.round, (), lambda g, s: np.zeros_like(g), floats=False)
+erf_of = each(math.erf)
 unary(
     "erf",
     "ErfBackward0",
-    np.vectorize(math.erf, otypes=[float]),
+    erf_of,
     SELF,
     lambda g, s: g * (2 / math.sqrt(math.pi)) * np.exp(-s.self * s.self),
 )
 unary(
     "erfc",
     "ErfcBackward0",
-    np.vectorize(math.erfc, otypes=[float]),
+    each(math.erfc),
     SELF,
     lambda g, s: g * (-2 / math.sqrt(math.pi)) * np.exp(-s.self * s.self),
 )
@@ -494,20 +496,19 @@ def silu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
 
 @op("F.gelu", saves="self", samples=("F.gelu(a)", "F.gelu(a, approximate='tanh')"))
 def gelu(e: Engine, input: Any, approximate: str = "none") -> ShadowTensor:
-    erf = np.vectorize(math.erf, otypes=[float])
     root = math.sqrt(2 / math.pi)
 
     def forward(x: Any) -> Any:
         if approximate == "tanh":
             return 0.5 * x * (1 + np.tanh(root * (x + 0.044715 * x**3)))
-        return x * 0.5 * (1 + erf(x / math.sqrt(2)))
+        return x * 0.5 * (1 + erf_of(x / math.sqrt(2)))
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
         x = s.self
         if approximate == "tanh":
             t = np.tanh(root * (x + 0.044715 * x**3))
             return (g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x)),)
-        return (g * (0.5 * (1 + erf(x / math.sqrt(2))) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)),)
+        return (g * (0.5 * (1 + erf_of(x / math.sqrt(2))) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)),)
 
     return _activation(e, Rule("GeluBackward0", forward, SELF, vjp), None, input, inplace=False)
 
