@@ -5,11 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import root
 from pitfall_lab.trace import Event
+
+
+class Kept(NamedTuple):
+    """``target = value``, alone in its statement or one of several."""
+
+    statement: ast.Assign
+    target: ast.expr
+    value: ast.expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +40,42 @@ class Custom:
         """The parameters of forward that are no ``ctx``."""
         return [argument.arg for argument in self.forward.args.args[int(self.keeper is self.forward) :]]
 
-    def kept(self) -> dict[str, ast.Assign]:
+    def kept(self) -> dict[str, Kept]:
         """``ctx.x = x``, by attribute, where what a name stands for is kept, or a view of it."""
         found = {}
-        for node in ast.walk(self.keeper):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(root(node.value), ast.Name):
-                target = node.targets[0]
-                if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == self.ctx:
-                    found[target.attr] = node
+        for statement, target, value in _assigned(self.keeper):
+            if isinstance(root(value), ast.Name) and (name := _attribute(target, self.ctx)):
+                found[name] = Kept(statement, target, value)
         return found
+
+    def names(self) -> dict[str, str]:
+        """The names of backward that stand for an attribute of its first parameter: ``x = ctx.x``."""
+        ctx = self.backward.args.args[0].arg
+        pairs = ((target, _attribute(value, ctx)) for _, target, value in _assigned(self.backward))
+        return {target.id: name for target, name in pairs if isinstance(target, ast.Name) and name}
 
     def read(self, attribute: str) -> list[ast.Attribute]:
         """Where backward reads an attribute of its own first parameter."""
         ctx = self.backward.args.args[0].arg
         attributes = [node for node in ast.walk(self.backward) if isinstance(node, ast.Attribute) and node.attr == attribute]
         return [node for node in attributes if isinstance(node.value, ast.Name) and node.value.id == ctx]
+
+
+def _assigned(function: ast.FunctionDef) -> Iterator[tuple[ast.Assign, ast.expr, ast.expr]]:
+    """Each assignment with its target and its value; ``a, b = c, d`` is two."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+            if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
+                pairs = zip(target.elts, value.elts, strict=False) if len(target.elts) == len(value.elts) else ()
+                yield from ((node, one, other) for one, other in pairs)
+            else:
+                yield node, target, value
+
+
+def _attribute(node: ast.expr, name: str) -> str:
+    """``x`` of ``ctx.x``; empty for everything else."""
+    return node.attr if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name else ""
 
 
 def customs(program: Program) -> Iterator[Custom]:

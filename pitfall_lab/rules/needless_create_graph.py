@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.finding import Finding, Rule, Trap
+from pitfall_lab.rules.needless import Asked, asked, finding
 from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.syntax import is_true
 from pitfall_lab.rules.wording import at_line, capital
-from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that records its gradients although no later backward goes through any of them."""
-    if story.trace.outcome.kind != "finished" or story.program.tree is None:
-        return
-    asked: dict[Span | None, list[Event]] = defaultdict(list)
-    for backward in story.backwards():
-        if any(o.name == "create_graph" and o.text == "True" for o in backward.operands):
-            asked[story.span(backward.step)].append(backward)
-    if not asked:
-        return
-    recorded = _recorded(story)
-    for span, backwards in asked.items():
-        call = story.program.at(span)
-        flag = _flag(call)
-        if isinstance(call, ast.Call) and flag is not None and not any(_needed(story, each, recorded) for each in backwards):
-            yield _finding(story, backwards, call, flag)
+    for each in asked(story, "create_graph", lambda backward: _needed(story, backward)):
+        yield _finding(story, each)
 
 
-def _flag(call: ast.AST | None) -> ast.keyword | None:
-    """``create_graph=True`` in the text; a value that is computed may have its reasons."""
-    if not isinstance(call, ast.Call) or call_name(call) not in ("backward", "grad"):
-        return None
-    return next((k for k in call.keywords if k.arg == "create_graph" and is_true(k.value)), None)
-
-
+@lru_cache(maxsize=1)
 def _recorded(story: Story) -> dict[int, list[str]]:
     """The nodes that each backward made, by its step: what it recorded of its own computation."""
     found: dict[int, list[str]] = defaultdict(list)
@@ -49,9 +29,9 @@ def _recorded(story: Story) -> dict[int, list[str]]:
     return found
 
 
-def _needed(story: Story, backward: Event, recorded: dict[int, list[str]]) -> bool:
+def _needed(story: Story, backward: Event) -> bool:
     """Did anything go through what the backward recorded, or through its own graph once more? Unknown counts as needed."""
-    nodes = recorded.get(backward.step, [])
+    nodes = _recorded(story).get(backward.step, [])
     ran = story.nodes_run(backward)
     if not nodes or not ran:
         return True
@@ -62,15 +42,12 @@ def _needed(story: Story, backward: Event, recorded: dict[int, list[str]]) -> bo
     return start is None or any(at > last for at in runs)
 
 
-def _finding(story: Story, backwards: list[Event], call: ast.Call, flag: ast.keyword) -> Finding:
-    program, step = story.program, backwards[0].step
-    span = program.place(call)
-    here = at_line(story, span)
-    arguments = [program.segment(a) for a in [*call.args, *call.keywords] if a is not flag]
-    new = f"{program.segment(call.func)}({', '.join(arguments)})"
-    times = len(backwards)
-    return RULE.finding(
-        span, step,
+def _finding(story: Story, found: Asked) -> Finding:
+    here, times = at_line(story, story.program.place(found.call)), len(found.backwards)
+    return finding(
+        RULE,
+        story,
+        found,
         T(
             en=f"{capital(here.en)} records how its gradients are computed, but nothing asks for a gradient of these gradients.",
             zh=f"{here.zh}记录了梯度是怎样求出来的，但之后没有任何东西要对这些梯度再求梯度。",
@@ -82,14 +59,9 @@ def _finding(story: Story, backwards: list[Event], call: ast.Call, flag: ast.key
             zh=f"这一行共 {times} 次给出 `create_graph=True`。每一次，torch 都把往回走的每一步也记录下来，这要占用内存和时间；只要这"
             "些梯度还在，前向计算的图也一直保留。之后没有任何反向传播经过这份记录。",
         ),
-        related=[story.related("kept", step, T(en="the computation of the gradients is recorded here", zh="梯度的计算在这里被记录"))],
-        fixes=unique(
-            program.text,
-            [Fix(T(en="Compute plain gradients: drop `create_graph=True`", zh="只求梯度本身：去掉 `create_graph=True`"),
-                 program.replace((call, new)))],
-        ),
-        facts=[Fact("backwards", times, story.by(step))],
-    )  # fmt: skip
+        T(en="the computation of the gradients is recorded here", zh="梯度的计算在这里被记录"),
+        T(en="Compute plain gradients: drop `create_graph=True`", zh="只求梯度本身：去掉 `create_graph=True`"),
+    )
 
 
 RULE = Rule(

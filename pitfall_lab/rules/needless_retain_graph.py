@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import ast
-from collections import defaultdict
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.finding import Finding, Rule, Trap
+from pitfall_lab.rules.needless import Asked, asked, finding
 from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.syntax import is_true
 from pitfall_lab.rules.wording import at_line, capital
-from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that keeps its graphs although no later backward goes through any of them."""
-    if story.trace.outcome.kind != "finished" or story.program.tree is None:
-        return
-    kept: dict[Span | None, list[Event]] = defaultdict(list)
-    for backward in story.backwards():
-        if any(o.name == "retain_graph" and o.text == "True" for o in backward.operands):
-            kept[story.span(backward.step)].append(backward)
-    for span, backwards in kept.items():
-        call = story.program.at(span)
-        flag = _flag(call)
-        if isinstance(call, ast.Call) and flag is not None and not any(_used_again(story, each) for each in backwards):
-            yield _finding(story, backwards, call, flag)
-
-
-def _flag(call: ast.AST | None) -> ast.keyword | None:
-    """``retain_graph=True`` in the text; a value that is computed may have its reasons."""
-    if not isinstance(call, ast.Call) or call_name(call) not in ("backward", "grad"):
-        return None
-    if any(k.arg == "create_graph" for k in call.keywords):
-        return None
-    return next((k for k in call.keywords if k.arg == "retain_graph" and is_true(k.value)), None)
+    for each in asked(story, "retain_graph", lambda backward: _used_again(story, backward)):
+        if not any(k.arg == "create_graph" for k in each.call.keywords):
+            yield _finding(story, each)
 
 
 def _used_again(story: Story, backward: Event) -> bool:
@@ -53,16 +32,12 @@ def _used_again(story: Story, backward: Event) -> bool:
     return False
 
 
-def _finding(story: Story, backwards: list[Event], call: ast.Call, flag: ast.keyword) -> Finding:
-    program, step = story.program, backwards[0].step
-    span = program.place(call)
-    here = at_line(story, span)
-    arguments = [program.segment(a) for a in [*call.args, *call.keywords] if a is not flag]
-    new = f"{program.segment(call.func)}({', '.join(arguments)})"
-    title = T(en="Let torch free the graph: drop `retain_graph=True`", zh="让 torch 释放计算图：去掉 `retain_graph=True`")
-    times = len(backwards)
-    return RULE.finding(
-        span, step,
+def _finding(story: Story, found: Asked) -> Finding:
+    here, times = at_line(story, story.program.place(found.call)), len(found.backwards)
+    return finding(
+        RULE,
+        story,
+        found,
         T(
             en=f"{capital(here.en)} keeps what backward needs for going back a second time, but nothing goes back through it again.",
             zh=f"{here.zh}保留了第二次反向传播所需的一切，但之后再也没有反向传播经过它。",
@@ -74,10 +49,9 @@ def _finding(story: Story, backwards: list[Event], call: ast.Call, flag: ast.key
             zh=f"这一行共 {times} 次给出 `retain_graph=True`，却没有后来的反向传播用到留下的东西。只要损失还在，它就一直占用内存。更糟的是"
             "，如果因为失误真的发生了第二次反向传播，torch 也不会再提醒。",
         ),
-        related=[story.related("kept", step, T(en="the graph is kept here", zh="计算图在这里被保留"))],
-        fixes=unique(program.text, [Fix(title, program.replace((call, new)))]),
-        facts=[Fact("backwards", times, story.by(step))],
-    )  # fmt: skip
+        T(en="the graph is kept here", zh="计算图在这里被保留"),
+        T(en="Let torch free the graph: drop `retain_graph=True`", zh="让 torch 释放计算图：去掉 `retain_graph=True`"),
+    )
 
 
 RULE = Rule(

@@ -10,10 +10,11 @@ import ast
 from collections.abc import Iterator
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.functions import Custom, applied, customs, inside
+from pitfall_lab.rules.functions import Custom, Kept, applied, customs, inside
 from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import merge
+from pitfall_lab.rules.source import Program, merge
 from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import MODULES, root
 from pitfall_lab.rules.training import cells
 from pitfall_lab.rules.wording import at_line, called, capital, differ, flat, numbers, statement_text
 from pitfall_lab.rules.writing import changing_repairs
@@ -26,7 +27,7 @@ def find(story: Story) -> Iterator[Finding]:
         kept = custom.kept()
         for forward, node in applied(story, custom) if kept else ():
             for backward, use, label in _uses(story, custom, node, forward):
-                attribute = _attribute(story, custom, use, kept)
+                attribute = _attribute(story, custom, use, label, kept)
                 changed = _changed(story, label, forward.step, backward.step)
                 if attribute is not None and changed is not None:
                     yield _finding(story, custom, (forward, changed, backward), attribute, label)
@@ -59,12 +60,30 @@ def _run(story: Story, custom: Custom, last: Event) -> Iterator[Event]:
         yield event
 
 
-def _attribute(story: Story, custom: Custom, use: Event, kept: dict[str, ast.Assign]) -> str | None:
-    """Which of the kept attributes the call in backward was given: the one read in its expression, or the only one there is."""
+def _attribute(story: Story, custom: Custom, use: Event, label: str, kept: dict[str, Kept]) -> str | None:
+    """Which of the kept attributes the call in backward was given: the one in the tensor's place, or the only one there is."""
+    ctx, names = custom.backward.args.args[0].arg, custom.names()
+    place = next((i for i, operand in enumerate(use.operands) if operand.label == label), 0)
+    given = _operands(story.program.at(story.span(use.step)))
+    for node in given[place : place + 1]:
+        here = root(node)
+        name = names.get(here.id) if isinstance(here, ast.Name) else None
+        if isinstance(here, ast.Attribute) and isinstance(here.value, ast.Name) and here.value.id == ctx:
+            name = here.attr
+        if name in kept:
+            return name
     read = [name for name in kept if custom.read(name)]
-    node = story.program.at(story.span(use.step))
-    here = [name for name in read if node is not None and any(each in ast.walk(node) for each in custom.read(name))]
-    return next(iter(here if len(here) == 1 else read if len(read) == 1 else []), None)
+    return read[0] if len(read) == 1 else None
+
+
+def _operands(node: ast.AST | None) -> list[ast.expr]:
+    """What a call is given, the tensor of a method first."""
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if not isinstance(node, ast.Call):
+        return []
+    is_method = isinstance(node.func, ast.Attribute) and not (isinstance(node.func.value, ast.Name) and node.func.value.id in MODULES)
+    return [*([node.func.value] if is_method and isinstance(node.func, ast.Attribute) else []), *node.args]
 
 
 def _changed(story: Story, label: str, after: int, until: int) -> int | None:
@@ -78,7 +97,7 @@ def _changed(story: Story, label: str, after: int, until: int) -> int | None:
 def _finding(story: Story, custom: Custom, events: tuple[Event, int, Event], attribute: str, label: str) -> Finding:
     forward, changed, backward = events
     what = called(story, label, None, backward.step)
-    kept = story.program.place(custom.kept()[attribute])
+    kept = story.program.place(custom.kept()[attribute].statement)
     here, later, keeps = (at_line(story, span) for span in (story.span(changed), story.span(backward.step), kept))
     code = statement_text(story, story.span(changed))
     storage = (story.tensor(label, forward.step) or {}).get("storage")
@@ -114,13 +133,13 @@ def _finding(story: Story, custom: Custom, events: tuple[Event, int, Event], att
 
 def _fixes(story: Story, custom: Custom, attribute: str, changed: int) -> tuple[Fix, ...]:
     """Save it as torch wants it saved, and do not overwrite it. A copy in the attribute tells what gradients that must give."""
-    program, kept = story.program, custom.kept()
-    value = program.segment(kept[attribute].value)
-    reference = program.replace((kept[attribute].value, f"{value}.clone()"))
+    program, kept = story.program, custom.kept()[attribute]
+    value = program.segment(kept.value)
+    reference = program.replace((kept.value, f"{value}.clone()"))
     saves = any(isinstance(n, ast.Attribute) and n.attr == "save_for_backward" for n in ast.walk(custom.keeper))
     ctx = custom.backward.args.args[0].arg
     saved = program.replace(
-        (kept[attribute], f"{custom.ctx}.save_for_backward({value})"),
+        (kept.statement, _saving(program, custom, kept)),
         *((node, f"{ctx}.saved_tensors[0]") for node in custom.read(attribute)),
     )
     found = []
@@ -135,6 +154,17 @@ def _fixes(story: Story, custom: Custom, attribute: str, changed: int) -> tuple[
         elif fix is not None:
             found.append(Fix(fix.title, fix.edits, reference=reference))
     return unique(program.text, found)
+
+
+def _saving(program: Program, custom: Custom, kept: Kept) -> str:
+    """The statement with the one tensor saved, and what else it keeps as before."""
+    saves = f"{custom.ctx}.save_for_backward({program.segment(kept.value)})"
+    targets, values = kept.statement.targets[0], kept.statement.value
+    if not isinstance(targets, ast.Tuple | ast.List) or not isinstance(values, ast.Tuple | ast.List):
+        return saves
+    others = [(one, other) for one, other in zip(targets.elts, values.elts, strict=True) if other is not kept.value]
+    sides = (", ".join(program.segment(pair[side]) for pair in others) for side in (0, 1))
+    return f"{saves}\n{program.indent(kept.statement)}{' = '.join(sides)}"
 
 
 RULE = Rule(
