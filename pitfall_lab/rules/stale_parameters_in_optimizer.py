@@ -21,6 +21,8 @@ OPTIMIZERS = {
     "SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "RMSprop", "Rprop", "Adagrad", "Adadelta", "ASGD", "LBFGS",
     "Adafactor",
 }  # fmt: skip
+SETTERS = {"setattr", "__setattr__", "register_parameter", "register_module", "add_module"}
+"""Calls that give an attribute of an object, named in a text, a value."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -33,7 +35,7 @@ def find(story: Story) -> Iterator[Finding]:
         if any(m.kind in ("used", "frozen") for m in moments):
             continue
         born = (story.tensor(label) or {}).get("born")
-        named = (n for n in story.program.nodes if isinstance(n, ast.Assign) and _is_parameter(n) and _names(story, n, label))
+        named = (n for n in story.program.nodes if isinstance(n, ast.stmt) and _is_parameter(n) and _names(story, n, label))
         for statement in (*call_chain(story, story.line_event(born)), *named):  # `nn.Parameter(…)` is first seen where it is used
             pair = _replaced(story, statement, made, moments)
             if pair is not None and statement not in told:
@@ -41,12 +43,30 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, label, statement, pair, moments[0])
 
 
-def _is_parameter(statement: ast.Assign) -> bool:
-    return isinstance(statement.value, ast.Call) and call_name(statement.value) == "Parameter"
+def _bound(program: Program, statement: ast.stmt) -> tuple[list[str], ast.expr | None]:
+    """What a statement binds and to what: ``net.w`` for ``net.w = …`` and for ``setattr(net, "w", …)``, ``net.`` where that is computed."""
+    if isinstance(statement, ast.Assign):
+        return [program.segment(t) for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute, ast.Subscript))], statement.value
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or call_name(call) not in SETTERS or call.keywords:
+        return [], None
+    given = [*([call.func.value] if isinstance(call.func, ast.Attribute) else []), *call.args]
+    if len(given) != 3:
+        return [], None
+    owner, name, value = given
+    return [f"{program.segment(owner)}.{name.value if isinstance(name, ast.Constant) else ''}"], value
 
 
-def _names(story: Story, statement: ast.Assign, label: str) -> bool:
-    return story.name(label, None) in {story.program.segment(t) for t in statement.targets}
+def _is_parameter(statement: ast.stmt) -> bool:
+    """Does it bind an ``nn.Parameter(…)`` that it makes?"""
+    value = statement.value if isinstance(statement, ast.Assign | ast.Expr) else None
+    made = [value, *(value.args if isinstance(value, ast.Call) and call_name(value) in SETTERS else ())]
+    return any(isinstance(each, ast.Call) and call_name(each) == "Parameter" for each in made)
+
+
+def _names(story: Story, statement: ast.stmt, label: str) -> bool:
+    name = story.name(label, None) or ""
+    return any(name == target or (target.endswith(".") and name.startswith(target)) for target in _bound(story.program, statement)[0])
 
 
 def _optimizers(program: Program) -> list[ast.Assign]:
@@ -70,10 +90,10 @@ def _given(program: Program, optimizer: ast.Assign) -> set[str]:
 def _replaced(story: Story, statement: ast.stmt, made: list[ast.Assign], moments: list[Moment]) -> ast.Assign | None:
     """The optimizer that was made before ``statement`` from what ``statement`` replaces, and that is the last one made from it."""
     program = story.program
-    if not isinstance(statement, ast.Assign):
+    targets, _ = _bound(program, statement)
+    if not targets:
         return None
     loops = [a for a in program.ancestors(statement) if isinstance(a, Loop)]
-    targets = [program.segment(t) for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute, ast.Subscript))]
     holding = [
         each for each in made if any(t == name or t.startswith((f"{name}.", f"{name}[")) for t in targets for name in _given(program, each))
     ]
@@ -126,9 +146,11 @@ def _finding(story: Story, label: str, statement: ast.stmt, optimizer: ast.Assig
 
 
 def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tuple[Fix, ...]:
-    value = statement.value if isinstance(statement, ast.Assign) else None
-    if isinstance(statement, ast.Assign) and _is_parameter(statement) and isinstance(value, ast.Call) and value.args:
-        target, torch = program.segment(statement.targets[0]), torch_name(program)
+    targets, value = _bound(program, statement)
+    if _is_parameter(statement) and isinstance(value, ast.Call) and value.args:
+        target, torch = targets[0], torch_name(program)
+        if target.endswith("."):
+            return ()
         title = T(en=f"Write the new values into `{target}` itself", zh=f"把新值写进 `{target}` 本身")
         text = f"{target}.copy_({program.segment(value.args[0])})"
         changed = [program.replace((statement, text)), program.replace((statement, f"with {torch}.no_grad(): {text}"))]
