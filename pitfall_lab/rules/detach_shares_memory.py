@@ -17,7 +17,8 @@ def find(story: Story) -> Iterator[Finding]:
         return
     for kept in Aliases(story, "detach", "data").kept():
         source = story.tensor(kept.made.operands[0].label, kept.made.step) or {}
-        if kept.how != "altered" or source.get("grad_fn"):
+        by_reference = kept.how == "mixed" and story.said(kept.made.step) == "state_dict"  # another rule
+        if not by_reference and (kept.how != "altered" or source.get("grad_fn")):
             yield _finding(story, kept)
 
 
@@ -29,6 +30,10 @@ def _finding(story: Story, kept: Kept) -> Finding:
         "compared": T(
             en=f"{used.en} compares {source.en} with itself, and finds no difference",
             zh=f"{used.zh}把 {source.zh} 与它自己相比，自然没有差别",
+        ),
+        "mixed": T(
+            en=f"{used.en} mixes {source.en} with itself",
+            zh=f"{used.zh}把 {source.zh} 与它自己混合",
         ),
         "collected": T(
             en="every entry that was kept shows the last values",

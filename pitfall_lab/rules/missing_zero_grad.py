@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.training import Moment, cells, is_nothing, lives, same_update, stepper
 from pitfall_lab.rules.wording import at_line, called, capital, gradient_of, numbers, snippet
@@ -97,8 +98,15 @@ def _fixes(story: Story, added: Moment, second: Moment) -> tuple[Fix, ...]:
                  program.insert_before(backward, *lines), meaning="recompute")  # fmt: skip
     after = Fix(T(en=f"Clear the gradients after the update: `{shown}`", zh=f"在更新之后清零：`{shown}`"),
                 program.insert_after(update, *lines), meaning="recompute")  # fmt: skip
-    near = optimizer is not None and program.function(backward) is program.function(update) and backward in program.block(update)
-    return unique(program.text, [before, after] if near else [after])
+    together = program.function(backward) is program.function(update)
+    near = backward in program.block(update) if together else _sees(program, backward, update, optimizer)
+    return unique(program.text, [before, after] if optimizer is not None and near else [after])
+
+
+def _sees(program: Program, backward: ast.stmt, update: ast.stmt, optimizer: str | None) -> bool:
+    """Does the function of the backward, a closure perhaps, know the optimizer by the name that it has at the update?"""
+    around = program.function(update)
+    return bool(optimizer and optimizer.isidentifier()) and (around is None or around in program.ancestors(backward))
 
 
 def _gradients(story: Story, update: ast.stmt) -> list[str]:

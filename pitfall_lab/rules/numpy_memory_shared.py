@@ -81,6 +81,7 @@ def _finding(story: Story, kept: Kept) -> Finding:
     ends = T(en="a NumPy array", zh="一个 NumPy 数组") if kept.made.name in TO_ARRAY else T(en="a tensor", zh="一个张量")
     what = {
         "compared": T(en=f"{used.en} compares it with itself, and finds no difference", zh=f"{used.zh}把它与自己相比，自然没有差别"),
+        "mixed": T(en=f"{used.en} mixes it with itself", zh=f"{used.zh}把它与自己混合"),
         "collected": T(en="every entry that was kept shows the last values", zh="留下的每一项都显示最后的值"),
         "altered": T(en=f"{used.en} goes on with the changed numbers", zh=f"{used.zh}继续使用已被改变的数"),
     }[kept.how]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pitfall_lab.rules.finding import Fix
@@ -17,6 +17,8 @@ from pitfall_lab.rules.syntax import called, is_name, written_root
 from pitfall_lab.trace import Event
 
 COMPARING = ("sub", "eq", "ne", "allclose", "isclose", "equal", "mse_loss", "l1_loss", "dist", "__eq__", "__ne__", "subtract")
+MIXING = ("add_", "sub_", "lerp_")
+"""Writes that move a tensor towards another one, or away from it."""
 COMPARED_ARRAYS = {"allclose", "array_equal", "isclose", "array_equiv"}
 PAIR = 2
 COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}
@@ -27,11 +29,12 @@ class Kept:
     """``made`` gave ``label``, an alias of ``storage``; it was ``changed`` and then, at ``used``, taken for what it had been.
 
     - ``compared``: with the very memory that it is an alias of: the difference is nothing;
+    - ``mixed``: the alias was moved towards that memory, as an average is: it stays what it was made from;
     - ``collected``: again and again by one line, always from the same memory: all entries are the same;
     - ``altered``: the alias was written, and both it and the tensor it was made from are still read.
     """
 
-    how: Literal["compared", "collected", "altered"]
+    how: Literal["compared", "mixed", "collected", "altered"]
     made: Event
     label: str
     storage: str
@@ -71,15 +74,16 @@ class Aliases:
         by_label = defaultdict(list)
         for made in self.made:
             by_label[made[1]].append(made)
-        for event in story.calls(*COMPARING) if self.made else ():
+        for event in story.calls(*COMPARING, *MIXING) if self.made else ():
             labels = [o.label for o in event.operands if o.label is not None][:2]
             records = [story.tensor(label, event.step) or {} for label in labels]
             if len(labels) < 2 or any(records[0].get(k) != records[1].get(k) for k in ("storage", "offset", "shape", "stride")):
                 continue
             here = story.program.statement_at(story.span(event.step))
-            for each in dict.fromkeys(labels):
+            mixes = event.name in MIXING
+            for each in labels[:1] if mixes and labels[0] != labels[1] else () if mixes else dict.fromkeys(labels):
                 found = (self._stale(*made, event, here) for made in by_label[each])
-                yield from [kept for kept in found if kept is not None][:1]
+                yield from [replace(kept, how="mixed") if mixes else kept for kept in found if kept is not None][:1]
         yield from self._compared_arrays()
 
     def _stale(self, made: Event, label: str, storage: str, event: Event, here: ast.stmt | None) -> Kept | None:

@@ -159,9 +159,12 @@ def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tupl
         return ()
     text, name = program.segment(optimizer), program.segment(optimizer.targets[0])
     title = T(en=f"Make `{name}` after the parameters it is for", zh=f"在参数就绪之后再创建 `{name}`")
-    edits = merge(program.delete(optimizer), program.insert_after(statement, text))
+    # behind the loop in which the parts are replaced, where it is not the training loop itself
+    loop = next((each for each in program.ancestors(statement) if program.block(each) is program.block(optimizer)), None)
+    places = [place for place in (loop, statement) if isinstance(place, ast.stmt)]
+    moved = [merge(program.delete(optimizer), program.insert_after(place, text)) for place in places]
     again = program.insert_after(statement, text)
-    return unique(program.text, [Fix(title, edits, meaning="recompute") if edits else None, Fix(title, again, meaning="recompute")])
+    return unique(program.text, [Fix(title, edits, meaning="recompute") for edits in [*moved, again] if edits])
 
 
 RULE = Rule(

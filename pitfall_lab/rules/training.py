@@ -173,11 +173,13 @@ def is_nothing(story: Story, storage: str | None, step: int) -> bool:
 
 
 def stepper(story: Story, step: int) -> str | None:
-    """``opt`` where the event at ``step`` is a part of the program's ``opt.step()``; ``None`` for other updates."""
-    node = story.program.at(story.span(step)) if story.program.tree is not None else None
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
-        return story.program.segment(node.func.value)
-    return None
+    """``opt`` where the event at ``step`` is a part of the program's ``opt.step()`` or ``scaler.step(opt)``; ``None`` for other updates."""
+    program = story.program
+    node = program.at(story.span(step)) if program.tree is not None else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "step":
+        return None
+    name = program.segment(node.func.value)
+    return program.segment(node.args[0]) if node.args and f"{name}.scale(" in program.text else name
 
 
 def same_update(story: Story, one: Moment, other: Moment) -> bool:

@@ -1,37 +1,35 @@
-"""EMA weights swapped in for evaluation and out again."""
+"""EMA with AveragedModel and by hand with swapped weights for the evaluation."""
 import torch
 from torch import nn
-
-
+torch.manual_seed(0)
 class EMA:
     def __init__(self, model, decay):
         self.decay = decay
-        self.shadow = {n: p.detach().clone() for n, p in model.named_parameters()}
-
-    @torch.no_grad()
+        self.shadow = {k: v.detach().clone() for k, v in model.named_parameters()}
+        self.backup = {}
     def update(self, model):
-        for n, p in model.named_parameters():
-            self.shadow[n].lerp_(p, 1 - self.decay)
-
-    @torch.no_grad()
-    def swap(self, model):
-        for n, p in model.named_parameters():
-            kept = p.data.clone()
-            p.data.copy_(self.shadow[n])
-            self.shadow[n].copy_(kept)
-
-
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+        for k, v in model.named_parameters():
+            self.shadow[k] = self.decay * self.shadow[k] + (1 - self.decay) * v.data
+    def apply(self, model):
+        for k, v in model.named_parameters():
+            self.backup[k] = v.data
+            v.data = self.shadow[k]
+    def restore(self, model):
+        for k, v in model.named_parameters():
+            v.data = self.backup[k]
+        self.backup = {}
+model = nn.Linear(3, 1)
+ema, averaged = EMA(model, 0.9), torch.optim.swa_utils.AveragedModel(model)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
-ema = EMA(model, 0.9)
 x, y = torch.randn(8, 3), torch.randn(8, 1)
 for _ in range(3):
+    loss = nn.functional.mse_loss(model(x), y)
     opt.zero_grad()
-    nn.functional.mse_loss(model(x), y).backward()
+    loss.backward()
     opt.step()
     ema.update(model)
-    ema.swap(model)
+    averaged.update_parameters(model)
+    ema.apply(model)
     with torch.no_grad():
-        print(f"{nn.functional.mse_loss(model(x), y).item():.3f}")
-    ema.swap(model)
+        print(nn.functional.mse_loss(model(x), y).item(), averaged(x).mean().item())
+    ema.restore(model)
