@@ -92,12 +92,12 @@ def _finding(story: Story, found: Unscaled) -> Finding:
             en=f"{capital(here.en)} adds up the gradients of {found.count} batches before {stepped.en} uses them, and each is a mean of "
             f"its own: the step is {found.count} times as long as that of one large batch.",
             zh=f"{here.zh}累加了 {found.count} 个批次的梯度，之后{stepped.zh}才使用它们；而每个都是自己批次的平均值："
-            f"这一步是一个大批次的 {found.count} 倍长。",
+            f"这一步的长度是一个大批次的 {found.count} 倍。",
         ),
         T(
             en=f"The mean over {found.count} batches together is the sum of their means divided by {found.count}. Nobody divides here. "
             f"That is the same as a learning rate {found.count} times as large, and changes with `{k}`.",
-            zh=f"{found.count} 个批次合在一起的平均值，是各自平均值之和再除以 {found.count}。这里没有人去除。这等于把学习率放大到 "
+            zh=f"{found.count} 个批次合在一起的平均值，是各自平均值之和再除以 {found.count}。这里没有做这个除法。这等于把学习率放大到 "
             f"{found.count} 倍，并且会随 `{k}` 改变。",
         ),
         related=[

@@ -124,7 +124,7 @@ RULE = Rule(
         "Gradients are *added* into `.grad`, so one backward from the sum of two losses gives what two backwards would. "
         "`retain_graph=True` keeps the record; it is right when the gradients of the two are wanted separately, and a leak of memory "
         "when it is only there to silence the error.",
-        zh="程序计算时，torch 会记录是怎么算的（这份记录就是*计算图*），有些运算还会留下输入或结果，供返回时使用。`backward()` 用过之后立"
+        zh="程序计算时，torch 会记录是怎么算的（这份记录就是*计算图*），有些运算还会留下输入或结果，供往回走时使用。`backward()` 用过之后立"
         "即释放它们：普通训练中没人再需要，而它们占了内存的大部分。两个损失如果共用一段计算，也就共用它的记录。梯度是*累加*进 `.grad` "
         "的，所以对两个损失之和反向传播一次，结果与两次相同。`retain_graph=True` 会保留记录：需要分别得到两个梯度时是对的；只为消除报"
         "错而加，就是浪费内存。",
@@ -155,7 +155,7 @@ print(x.grad)
             "second.detach().requires_grad_().backward()",
             T(
                 en="The error is gone because nothing is left to go back through: the second loss no longer reaches `x`.",
-                zh="不再报错，是因为已经没有可以返回的计算：第二个损失再也到不了 `x`。",
+                zh="不再报错，是因为已经没有可以往回走的计算：第二个损失再也到不了 `x`。",
             ),
         ),
     ),

@@ -127,13 +127,13 @@ def _finding(story: Story, found: MixUp) -> Finding:
         message = T(
             en=f"{capital(here.en)} combines {full.en} with {small.en}, which has one number for each row, as if it had one for each "
             "column.",
-            zh=f"{here.zh}把 {full.zh} 与 {small.zh} 相运算：后者每行有一个数，却被当成每列有一个数。",
+            zh=f"{here.zh}把 {full.zh} 与 {small.zh} 一起运算：后者每行有一个数，却被当成每列有一个数。",
         )
         why = T(
             en=f"`{code}` takes axis {found.axis} away: from {shapes[0]} to {shapes[1]}. To combine the two, torch lines shapes up from "
             f"the right, so that these numbers meet the last axis of {full.en}: {happens.en}. `keepdim=True` leaves the axis there with "
             "length 1, and each number meets the row that it comes from.",
-            zh=f"`{code}` 去掉了第 {found.axis} 维：从 {shapes[0]} 变成 {shapes[1]}。两者相运算时，torch 从右边对齐形状，"
+            zh=f"`{code}` 去掉了第 {found.axis} 维：从 {shapes[0]} 变成 {shapes[1]}。两者一起运算时，torch 从右边对齐形状，"
             f"于是这些数遇到的是 {full.zh} 的最后一维：{happens.zh}。`keepdim=True` 会保留长度为 1 的这一维，"
             "每个数就会遇到它所来自的那一行。",
         )
@@ -186,11 +186,11 @@ RULE = Rule(
     code="PL402",
     name="bias-or-keepdim-mix-up",
     severity="warning",
-    title=T(en="Numbers of the rows were combined with the columns", zh="每行的数与各列相运算"),
+    title=T(en="Numbers of the rows were combined with the columns", zh="每行的数与各列一起运算"),
     what=T(
         en="A program took one number from each row, a sum or a mean, and combined the rows with it, but the numbers met the columns "
         "instead. Where there are as many rows as columns nobody notices. Keep the axis: `x / x.sum(dim=1, keepdim=True)`.",
-        zh="程序从每一行取出一个数（和或平均值），再与各行相运算，但这些数遇到的却是各列。行数与列数相等时，谁也不会发现。请保留这一维："
+        zh="程序从每一行取出一个数（和或平均值），再与各行一起运算，但这些数遇到的却是各列。行数与列数相等时，谁也不会发现。请保留这一维："
         "`x / x.sum(dim=1, keepdim=True)`。",
     ),
     why=T(
@@ -199,8 +199,8 @@ RULE = Rule(
         "divides column 0. With `keepdim=True` it has shape `(3, 1)`, a column, and the sum of row 0 divides row 0. Sums over the "
         "first axis need no `keepdim`. A bias follows the same rule: one number for each output lies along the last axis, shape "
         "`(outputs,)`; as `(outputs, 1)` it gives each *row* a number.",
-        zh="形状不同的张量相运算时，torch 会*广播*：从右边对齐形状，并拉伸长度为 1 的轴。形状为 `(3, 3)` 的张量，`x.sum(dim=1)` 的形状是 "
-        "`(3,)`：它沿最后一维排列，第 0 行的和去除第 0 列。加上 `keepdim=True`，形状就是 `(3, 1)`，即一列，第 0 行的和去除第 0 行。沿"
+        zh="形状不同的张量一起运算时，torch 会*广播*：从右边对齐形状，并拉伸长度为 1 的轴。形状为 `(3, 3)` 的张量，`x.sum(dim=1)` 的形状是 "
+        "`(3,)`：它沿最后一维排列，第 0 列被除以第 0 行的和。加上 `keepdim=True`，形状就是 `(3, 1)`，即一列，第 0 行被除以第 0 行的和。沿"
         "第一维求和不需要 `keepdim`。偏置也遵循同样的规则：每个输出一个数，沿最后一维排列，形状是 `(outputs,)`；写成 `(outputs, 1)` 则"
         "是给每一*行*一个数。",
     ),

@@ -87,7 +87,7 @@ RULE = Rule(
         "through the other: an optimizer's step, `+=`, `zero_()`. `clone()` makes new memory. For a copy without a history write both: "
         "`w.detach().clone()`.",
         zh="`detach()`（以及 `.data`）给出一个没有*计算图*（如何算出的记录）的新张量，它看着同一个*存储*，即存放数值的内存。所以它没有开销"
-        "，而通过两者之一的任何原地写入，另一个都能看到：优化器的一步、`+=`、`zero_()`。`clone()` 则产生新的内存。想要没有历史的副本，"
+        "，而通过两者之一的任何就地写入，另一个都能看到：优化器的一步、`+=`、`zero_()`。`clone()` 则产生新的内存。想要没有历史的副本，"
         "就两个都写：`w.detach().clone()`。",
     ),
     bad="""import torch

@@ -88,7 +88,7 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
         T(
             en=f"{capital(here.en)} combines {one.en}, which is on the device `{places[wrong]}`, with {other.en} on `{places[fixed]}`; no "
             "operation reaches across devices.",
-            zh=f"{here.zh}让设备 `{places[wrong]}` 上的 {one.zh} 与 `{places[fixed]}` 上的 {other.zh} 相运算，而任何运算都不能跨设备。",
+            zh=f"{here.zh}让设备 `{places[wrong]}` 上的 {one.zh} 与 `{places[fixed]}` 上的 {other.zh} 一起运算，而任何运算都不能跨设备。",
         ),
         T(
             en=f"The numbers of a tensor lie on one device, chosen when it was made, and torch never moves them unasked. "
@@ -147,7 +147,7 @@ def _finding(story: Story, found: Mismatch, failure: Failure) -> Finding:
         message = T(
             en=f"{capital(here.en)} combines {wrong.en} of type {found.has} with {other.en} of type {found.needs}; this operation converts "
             "neither.",
-            zh=f"{here.zh}让 {found.has} 类型的 {wrong.zh} 与 {found.needs} 类型的 {other.zh} 相运算，而这个运算对两者都不做转换。",
+            zh=f"{here.zh}让 {found.has} 类型的 {wrong.zh} 与 {found.needs} 类型的 {other.zh} 一起运算，而这个运算对两者都不做转换。",
         )
     elif found.needs == "int64":
         message = T(
@@ -216,7 +216,7 @@ RULE = Rule(
         "and `.to(device)` moves the data to the model.",
         zh="每个张量都有一个 *dtype*。Python 和 NumPy 用 `float64` 计算；层用 `float32` 创建；位置和类别编号是 `int64`。逐元素的算术会把混"
         "合的类型*提升*为较大的一种。矩阵乘积和层不会，因为不声不响地转换一个大矩阵代价很高；它们会报错。索引和 `cross_entropy` 要求整"
-        "数，因为没有第 1.5 个元素。位置也是如此：CPU 上的张量和 GPU 上的张量不能相运算，`.to(device)` 把数据移到模型所在之处。",
+        "数，因为没有第 1.5 个元素。位置也是如此：CPU 上的张量和 GPU 上的张量不能一起运算，`.to(device)` 把数据移到模型所在之处。",
     ),
     bad="""import numpy as np
 import torch

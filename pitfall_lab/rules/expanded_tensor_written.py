@@ -105,7 +105,7 @@ RULE = Rule(
         "element of the written-to tensor refers to a single memory location*), but writing one row of it, `fill_` or a mask are let "
         "through. `repeat` and `clone()` copy.",
         zh="`expand`、`expand_as`、`broadcast_to` 和 `meshgrid` 给出的是*视图*：同一块内存，用另一种规则走过。对于重复的轴，规则是走一步"
-        "跨过 0 个元素（*步幅*为 0），所以 `table[0, 1]` 和 `table[1, 1]` 是同一个数。读取没有问题，也不占内存。原地写入整个张量会被 "
+        "跨过 0 个元素（*步幅*为 0），所以 `table[0, 1]` 和 `table[1, 1]` 是同一个数。读取没有问题，也不占内存。就地写入整个张量会被 "
         "torch 拒绝（*more than one element of the written-to tensor refers to a single memory location*），但写入其中一行、`fill_` 或"
         "掩码却会放行。`repeat` 和 `clone()` 会复制。",
     ),

@@ -67,7 +67,7 @@ def _finding(story: Story, kept: Kept) -> Finding:
         T(
             en=f"`{code}` is the tensor that torch goes on using for this parameter. As long as it is there, each backward adds to it in "
             "place, and `zero_()` clears it in place; whoever keeps it sees that.",
-            zh=f"`{code}` 就是 torch 为这个参数一直使用的张量。只要它还在，每次反向传播都原地加到它上面，`zero_()` 也原地清零；"
+            zh=f"`{code}` 就是 torch 为这个参数一直使用的张量。只要它还在，每次反向传播都就地加到它上面，`zero_()` 也就地清零；"
             "留着它的人都会看到这些变化。",
         ),
         related=[

@@ -30,12 +30,12 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         step,
         T(
             en=f"{capital(here.en)} runs in a loop, but what it goes back through was computed once, on {built.en}, before the loop.",
-            zh=f"{here.zh}在循环里运行，但它要沿着返回的计算只在循环之前（{built.zh}）做过一次。",
+            zh=f"{here.zh}在循环里运行，但它往回走时要经过的计算只在循环之前（{built.zh}）做过一次。",
         ),
         T(
             en=f"The first round went back through the computation of {built.en} and used up its record. The second round has nothing "
             f"new to go back through: the result would not even have changed, because {built.en} did not run again.",
-            zh=f"第一轮沿着{built.zh}的计算返回，用完了它的记录。第二轮没有新的计算可以返回：结果甚至不会改变，因为{built.zh}没有再次运行。",
+            zh=f"第一轮沿着{built.zh}的计算往回走，用完了它的记录。第二轮没有新的计算可走：结果甚至不会改变，因为{built.zh}没有再次运行。",
         ),
         related=[
             story.related("made", reuse.born, T(en="the computation is done once, here", zh="这一步计算只在这里做了一次")),
@@ -82,7 +82,7 @@ RULE = Rule(
         "number that was computed, not a formula. `retain_graph=True` silences the error in the first rounds and then meets weights "
         "that have been changed since.",
         zh="torch 在计算运行时做记录；这份记录（*计算图*）只属于那一次运行，`backward()` 会用完它。循环之前算好的损失也永远保持旧的数值："
-        "它不会跟着权重变化，因为 `loss` 是算出来的一个数，不是公式。`retain_graph=True` 只是让报错推迟：权重更新之后，返回时会发现它"
+        "它不会跟着权重变化，因为 `loss` 是算出来的一个数，不是公式。`retain_graph=True` 只是让报错推迟：权重更新之后，往回走时会发现它"
         "们已经被改过。",
     ),
     bad="""import torch

@@ -65,14 +65,15 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         T(
             en=f"{capital(here.en)} wants to go back through the loop's earlier rounds too, because {name.en} carries their computation "
             "into this one.",
-            zh=f"{here.zh}还要沿着循环之前的各轮往回走，因为 {name.zh} 把它们的计算带进了这一轮。",
+            zh=f"{here.zh}还要沿着循环中之前各轮的计算往回走，因为 {name.zh} 把它们的计算带进了这一轮。",
         ),
         T(
             en=f"{capital(name.en)} was computed in an earlier round, and torch remembers how. Using it again makes that earlier "
             "computation a part of this round's. Its record was used up by the backward of its own round. To go back through one round "
             "only, cut it off where the next round begins: `detach()` gives the same numbers without their history.",
             zh=f"{name.zh} 是在前一轮算出来的，torch 记得是怎么算的。再次使用它，就把那一轮的计算也变成了这一轮的一部分，"
-            "而那份记录已经被它自己那一轮的反向传播用完了。如果只想返回一轮，就在下一轮开始时切断：`detach()` 给出同样的数值，但不带历史。",
+            "而那份记录已经被它自己那一轮的反向传播用完了。如果只想往回走一轮，就在下一轮开始时切断：`detach()` 给出"
+            "同样的数值，但不带历史。",
         ),
         related=related,
         fixes=_fixes(reuse, loop, labels),
@@ -129,7 +130,7 @@ RULE = Rule(
         en="A loop hands a result on to its next round, and with it the whole computation that led there. The next round's gradients "
         "then want to go back through the rounds before it, whose records are gone. Cut the value off with `detach()` where a round "
         "begins.",
-        zh="循环把一个结果传给下一轮，也把得到它的整个计算一起传了过去。于是下一轮求梯度时要沿着之前各轮返回，而它们的记录已经没有了。"
+        zh="循环把一个结果传给下一轮，也把得到它的整个计算一起传了过去。于是下一轮求梯度时要沿着之前各轮往回走，而它们的记录已经没有了。"
         "请在一轮开始时用 `detach()` 切断它。",
     ),
     why=T(
@@ -139,8 +140,8 @@ RULE = Rule(
         "time: the numbers of the state go on, its history does not. `retain_graph=True` lets the graph grow for ever: each round "
         "goes back through all rounds before it, slower and slower, and the weights that were updated in between make it fail anyway.",
         zh="张量记得的不只是数值，还有得到它的运算（它的*计算图*）。循环网络的隐藏状态、损失的滑动平均、用模型结果更新的目标，都会把这张"
-        "图从一轮带到下一轮；每一轮它都会变大。只沿固定的步数返回，叫作截断的时间反向传播：状态的数值继续传下去，历史则不传。"
-        "`retain_graph=True` 让图无限增长：每一轮都要沿着之前所有轮返回，越来越慢，而且期间更新过的权重仍会让它失败。",
+        "图从一轮带到下一轮；每一轮它都会变大。只往回走固定的步数，叫作截断的时间反向传播：状态的数值继续传下去，历史则不传。"
+        "`retain_graph=True` 让图无限增长：每一轮都要往回走过之前的所有轮，越来越慢，而且期间更新过的权重仍会让它失败。",
     ),
     bad="""import torch
 

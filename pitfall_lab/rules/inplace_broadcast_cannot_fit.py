@@ -61,7 +61,7 @@ def _finding(story: Story, event: Event, failure: Failure, shapes: tuple[Shape, 
         T(
             en=f"{capital(target.en)} has shape {into} and {other.en} has shape {added}. To combine them torch stretches both to {result}. "
             "An operation in place keeps the memory of its target, and that cannot grow.",
-            zh=f"{target.zh} 的形状是 {into}，{other.zh} 的形状是 {added}。为了相互运算，torch 把两者都拉伸到 {result}。原地运算沿用目标的"
+            zh=f"{target.zh} 的形状是 {into}，{other.zh} 的形状是 {added}。为了相互运算，torch 把两者都拉伸到 {result}。就地运算沿用目标的"
             "内存，而这块内存不能变大。",
         ),
         related=related,

@@ -53,7 +53,7 @@ def _finding(story: Story, event: Event, failure: Failure) -> Finding:
             en="A gradient says what happens when a number changes by a very small amount. Whole numbers cannot change by a small "
             "amount, so torch refuses. Python's `1` and `2` become a tensor of whole numbers; `1.0` and `2.0` become one of floating "
             "point numbers.",
-            zh="梯度说的是：一个数变化极小的一点时会发生什么。整数不能变化“极小的一点”，所以 torch 拒绝。Python 的 `1` 和 `2` 会变成整数"
+            zh="梯度说的是：一个数变化一点点时会发生什么。整数不能只变化“一点点”，所以 torch 拒绝。Python 的 `1` 和 `2` 会变成整数"
             "张量，`1.0` 和 `2.0` 才会变成浮点张量。",
         ),
         related=related,

@@ -372,7 +372,7 @@ print(loss)
             "loss = F.mse_loss(*torch.broadcast_tensors(prediction, target))",
             T(
                 en="This does by hand what torch warned about.",
-                zh="这是亲手做了 torch 警告过的事。",
+                zh="这等于亲手做了 torch 所警告的事。",
             ),
         ),
     ),

@@ -98,13 +98,13 @@ RULE = Rule(
     code="PL505",
     name="loss-made-to-require-grad",
     severity="warning",
-    title=T(en="A loss without a way back was told to require gradients", zh="让没有退路的损失要求梯度"),
+    title=T(en="A loss without a way back was told to require gradients", zh="让走不回参数的损失要求梯度"),
     what=T(
         en="Torch said that the loss cannot be traced back to any parameter, and the program silenced it with `loss.requires_grad = True`. "
         "Now backward runs and trains nothing: the loss itself is the only thing it reaches. Look for the line where the loss lost its "
         "way back, and mend that.",
         zh="torch 说从损失回不到任何参数，程序就用 `loss.requires_grad = True` 让它闭嘴。现在反向传播能运行了，却什么也没有训练：它只到达"
-        "损失自己。请找到损失失去退路的那一行，修好它。",
+        "损失自己。请找到切断这条路的那一行，修好它。",
     ),
     why=T(
         en="`backward()` walks the *graph*, the record of how the loss was computed, down to its *leaves*, the tensors it starts from. "

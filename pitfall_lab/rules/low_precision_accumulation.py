@@ -154,8 +154,8 @@ RULE = Rule(
         "16777216. Training in short types is fine because single results may be rough; *running* sums, losses of an epoch, moving "
         "averages, counts and weights that get tiny updates need a long type. `torch.sum` of a short tensor adds up in a longer type "
         "inside.",
-        zh="浮点数只保留固定个数的二进制位：`float32` 24 位，`float16` 11 位，`bfloat16` 8 位。所以在 2048 与 4096 之间，`float16` 只认得"
-        "每隔一个的整数，2048 + 1 仍是 2048；`bfloat16` 到 256 就如此，`float32` 要到 16777216。用短类型训练没有问题，因为单个结果可以"
+        zh="浮点数只保留固定个数的二进制位：`float32` 24 位，`float16` 11 位，`bfloat16` 8 位。所以在 2048 与 4096 之间，`float16` 只能"
+        "表示其中的偶数，2048 + 1 仍是 2048；`bfloat16` 到 256 就如此，`float32` 要到 16777216。用短类型训练没有问题，因为单个结果可以"
         "粗略一些；而*累计*的量（一个周期的损失、滑动平均、计数、每次只有微小更新的权重）需要长的类型。对短类型张量调用 `torch.sum` 时"
         "，内部是用更长的类型累加的。",
     ),

@@ -52,7 +52,7 @@ def _finding(story: Story, label: str, first: Moment, added: Moment, second: Mom
     gradient = gradient_of(called(story, label, None, added.step))
     here, before, after = (at_line(story, story.span(m.step)) for m in (added, first, second))
     old, new = cells(story, added.storage, added.step - 1), cells(story, first.grad and added.storage, added.step)
-    held = T(en=f"{gradient.en} still held", zh=f"{gradient.zh} 里还是")
+    held = T(en=f"{gradient.en} still held", zh=f"{gradient.zh} 里仍是")
     shown = (
         T(
             en=f" {capital(held.en)} {numbers(old)}; with the new gradient added it became {numbers(new)}.",

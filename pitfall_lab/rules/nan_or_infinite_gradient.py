@@ -215,7 +215,7 @@ RULE = Rule(
         "`torch.sqrt(x)` everywhere; on the way back the places not chosen get the gradient 0, and `sqrt` still multiplies it by "
         "`1 / (2 * sqrt(0))`, which is infinite: 0 · inf = NaN. Multiplying by a mask does the same. If the input is chosen before the "
         "operation, every slope is finite. `torch.autograd.set_detect_anomaly(True)` raises at the first NaN, slowly.",
-        zh="`backward()` 沿途把斜率相乘（*链式法则*）。`torch.where(x > 0, torch.sqrt(x), 0)` 会在所有位置计算 `torch.sqrt(x)`；返回时，"
+        zh="`backward()` 沿途把斜率相乘（*链式法则*）。`torch.where(x > 0, torch.sqrt(x), 0)` 会在所有位置计算 `torch.sqrt(x)`；往回走时，"
         "未被选中的位置得到梯度 0，而 `sqrt` 仍用 `1 / (2 * sqrt(0))` 去乘它，即无穷大：0 · inf = NaN。乘以掩码也一样。如果在运算之前就"
         "选好输入，所有斜率都是有限的。`torch.autograd.set_detect_anomaly(True)` 会在第一个 NaN 处报错，但很慢。",
     ),

@@ -51,7 +51,7 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
             "gradient would leave the change out. Take and change the part in the same mode: both recorded, when the change belongs to "
             "the computation, or both inside `no_grad()`, when it is an update.",
             zh=f"{there.zh}在 `no_grad()` 里，torch 没有记录这一部分是怎样来自 {whole.zh} 的。"
-            f"如果把{here.zh}的修改记录下来，{whole.zh} 里的数变了，却没有一条经过这次修改的返回之路；"
+            f"如果把{here.zh}的修改记录下来，{whole.zh} 里的数变了，却没有一条经过这次修改往回走的路；"
             "如果不记录，梯度就会漏掉这次修改。请在同一种模式下取出和修改：修改属于计算时，两者都记录；"
             "只是更新时，两者都放在 `no_grad()` 里。",
         ),

@@ -112,7 +112,7 @@ RULE = Rule(
         "leaves in place. `torch.randn(3, requires_grad=True) * 0.1` is a product: the leaf is the unnamed tensor inside, and `w` is one "
         "step after it. `.to(device)`, `.double()`, `.reshape(…)` behind a leaf do the same, and so does `nn.Parameter(x) * 0.1`. "
         "`w.is_leaf` tells. A module moved with `model.to(device)` keeps its parameters leaves.",
-        zh="计算的起点叫作*叶子*。`backward()` 把梯度放进叶子，优化器原地修改叶子。`torch.randn(3, requires_grad=True) * 0.1` 是一个乘积："
+        zh="计算的起点叫作*叶子*。`backward()` 把梯度放进叶子，优化器就地修改叶子。`torch.randn(3, requires_grad=True) * 0.1` 是一个乘积："
         "叶子是里面那个没有名字的张量，`w` 在它之后一步。在叶子后面加上 `.to(device)`、`.double()`、`.reshape(…)` 也一样，"
         "`nn.Parameter(x) * 0.1` 也是如此。`w.is_leaf` 会告诉你。用 `model.to(device)` 移动模块时，参数仍是叶子。",
     ),

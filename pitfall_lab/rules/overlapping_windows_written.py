@@ -118,7 +118,7 @@ RULE = Rule(
         "where one operand is the target shifted (*some elements of the input tensor and the written-to tensor refer to a single memory "
         "location*); whether windows overlap it does not work out.",
         zh="`unfold` 和 `as_strided` 给出的是*视图*：同一块内存，用另一种规则走过。每个位置都取长度为 3 的窗口时，两个轴的规则都是走一步"
-        "跨过一个元素，`windows[0, 1]` 和 `windows[1, 0]` 就是同一处。原地运算会访问它两次。torch 能认出重复的行并拒绝写入，也会拒绝 "
+        "跨过一个元素，`windows[0, 1]` 和 `windows[1, 0]` 就是同一处。就地运算会访问它两次。torch 能认出重复的行并拒绝写入，也会拒绝 "
         "`a[1:] += a[:-1]`（一个操作数就是错开的目标：*some elements of the input tensor and the written-to tensor refer to a single "
         "memory location*）；但它不会去推算窗口是否重叠。",
     ),

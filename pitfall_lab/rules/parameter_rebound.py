@@ -111,7 +111,7 @@ RULE = Rule(
         "itself has not changed, and the new tensor is not one: in the next round there is no gradient, or the model does not learn. "
         "Change the parameter in place, under `torch.no_grad()`: `w -= …`.",
         zh="程序算出了参数的下一个值，并写成 `w = w - …`，这只是把名字 `w` 给了一个新的张量。参数本身没有变，而新的张量不是参数：下一轮就"
-        "没有梯度，或者模型学不到东西。请在 `torch.no_grad()` 下原地修改参数：`w -= …`。",
+        "没有梯度，或者模型学不到东西。请在 `torch.no_grad()` 下就地修改参数：`w -= …`。",
     ),
     why=T(
         en="In Python `=` binds a name; it never changes the object that had the name before. A parameter is such an object: a *leaf*, "

@@ -50,7 +50,7 @@ def _finding(story: Story, event: Event, *, wanted: bool) -> Finding:
         ),
         T(
             en=f"Whether {name.en} takes part in the way back follows from what it was computed from on {there.en}. {instead.en}",
-            zh=f"{name.zh} 是否参与返回，取决于它在{there.zh}是由什么算出来的。{instead.zh}",
+            zh=f"往回走时是否经过 {name.zh}，取决于它在{there.zh}是由什么算出来的。{instead.zh}",
         ),
         related=[
             story.related("made", born, T(en=f"{name.en} is computed here", zh=f"{name.zh} 在这里算出")),

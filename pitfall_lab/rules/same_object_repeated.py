@@ -124,7 +124,7 @@ RULE = Rule(
         "writes `states[1]`. To share weights on purpose, give the layer a name first; then everyone can see it.",
         zh="Python 的列表存放的是引用。`[a] * 3` 就是 `[a, a, a]`：同一个对象占三个位置。对数来说没有关系，因为数不能被改变。模块却可以："
         "同一个模块出现三次的 `nn.Sequential` 只算一次参数，把三处的梯度加到同一个 `.grad`，训练的是只有三分之一权重的网络。张量也可以"
-        "：原地写入 `states[0]` 就是写入 `states[1]`。如果是有意共用权重，请先给这个层一个名字，这样人人都看得见。",
+        "：就地写入 `states[0]` 就是写入 `states[1]`。如果是有意共用权重，请先给这个层一个名字，这样人人都看得见。",
     ),
     bad="""import torch
 from torch import nn

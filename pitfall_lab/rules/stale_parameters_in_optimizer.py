@@ -185,7 +185,7 @@ RULE = Rule(
         "or `load_state_dict()`, keeps the tensor, and the optimizer with it.",
         zh="`model.parameters()` 给出此刻的参数张量，优化器把它们放进自己的列表。之后赋值 `model.head = nn.Linear(…)` 会让模型用上另外的张"
         "量，而列表不变。`backward()` 填的是新参数的 `.grad`，`step()` 走过的是旧参数，它们的 `.grad` 是 `None`，于是什么也不做。什么都不会"
-        "报错：模型的其余部分继续学习，而这一部分一直保持刚创建的样子。原地修改参数的做法，例如 `model.double()` 或 `load_state_dict()`，"
+        "报错：模型的其余部分继续学习，而这一部分一直保持刚创建的样子。就地修改参数的做法，例如 `model.double()` 或 `load_state_dict()`，"
         "会保留张量，优化器也就仍然有效。",
     ),
     bad="""import torch

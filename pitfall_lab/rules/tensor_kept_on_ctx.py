@@ -176,8 +176,8 @@ RULE = Rule(
         en="An operation of your own kept one of its tensors for the way back by writing it down as an attribute, and the tensor was "
         "overwritten before `backward()`. The gradient is computed from the new numbers. There is no error, because only tensors "
         "that are kept with `save_for_backward` are checked.",
-        zh="你自己写的运算把一个张量作为属性记下来，留给返回时使用，而这个张量在 `backward()` 之前被覆盖了。梯度由新的数算出。没有报错，因"
-        "为只"
+        zh="你自己写的运算把一个张量作为属性记下来，留给反向传播使用，而这个张量在 `backward()` 之前被覆盖了。梯度由新的数算出。没有报错，"
+        "因为只"
         "有用 `save_for_backward` 留下的张量才会被检查。",
     ),
     why=T(
