@@ -1,6 +1,6 @@
-"""What ``pitfall-lab check`` adds to the running time of a training script of 200 lines: ``python3 -m tests.bench.checking [runs]``.
+"""What ``pitfall-lab check`` adds to the running time of a training script of 200 lines: ``python3 -m tests.bench.checking [runs [FILE]]``.
 
-Prints the script's own time (``python training.py``), that of the check, and what the check spends it on.
+Prints the own time of the script, or of another FILE (``python training.py``), that of the check, and what the check spends it on.
 """
 
 from __future__ import annotations
@@ -36,28 +36,29 @@ def command(*words: str) -> tuple[float, float]:
 
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    script = Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else SCRIPT  # noqa: PLR2004
     own, check = [], []
     for _ in range(runs):  # in turn, so that both meet the same machine
-        own.append(command(str(SCRIPT)))
-        check.append(command("-m", "pitfall_lab", "check", str(SCRIPT)))
-    lines = len(SCRIPT.read_text(encoding="utf-8").splitlines())
-    print(f"{SCRIPT.name}, {lines} lines, median of {runs}{'processor':>21}")
+        own.append(command(str(script)))
+        check.append(command("-m", "pitfall_lab", "check", str(script)))
+    lines = len(script.read_text(encoding="utf-8").splitlines())
+    print(f"{script.name}, {lines} lines, median of {runs}{'processor':>21}")
     alone, checked = ([statistics.median(times) for times in zip(*rows, strict=True)] for rows in (own, check))
-    for title, (passed, busy) in ((f"python {SCRIPT.name}", alone), (f"pitfall-lab check {SCRIPT.name}", checked)):
+    for title, (passed, busy) in ((f"python {script.name}", alone), (f"pitfall-lab check {script.name}", checked)):
         print(f"  {title:<41}{passed:6.2f} s{busy:8.2f} s")
     print(f"  {'the check adds':<41}{checked[0] - alone[0]:6.2f} s{checked[1] - alone[1]:8.2f} s\n")
-    parts()
+    parts(script)
 
 
-def parts() -> None:
+def parts(script: Path) -> None:
     """Where the time of a check goes."""
-    subject = Subject(SCRIPT.read_text(encoding="utf-8"), SCRIPT.name, str(SCRIPT))
+    subject = Subject(script.read_text(encoding="utf-8"), script.name, str(script))
     kept: list[Trace] = []
     with Workshop() as shop:
         rows = [
             ("start the process that imports torch", lambda: shop.witness(Subject("import torch.optim", "start"))),
             ("run the script there, unobserved", lambda: shop.output(subject)),
-            ("run it recorded by both engines, and find", lambda: kept.append(shop.trace(subject))),
+            ("run it recorded by both engines, and find", lambda: kept.append(shop.trace(subject, whole=False))),
             ("look for unseen writes to large tensors", lambda: large_harm(shop, subject, kept[0])),
         ]
         for title, work in rows:
