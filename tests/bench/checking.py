@@ -36,7 +36,7 @@ def command(*words: str) -> tuple[float, float]:
 
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    script = Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else SCRIPT  # noqa: PLR2004
+    script = Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else SCRIPT
     own, check = [], []
     for _ in range(runs):  # in turn, so that both meet the same machine
         own.append(command(str(script)))
