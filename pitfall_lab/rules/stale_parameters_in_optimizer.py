@@ -54,7 +54,7 @@ def _bound(program: Program, statement: ast.stmt) -> tuple[list[str], ast.expr |
     if len(given) != 3:
         return [], None
     owner, name, value = given
-    return [f"{program.segment(owner)}.{name.value if isinstance(name, ast.Constant) else ''}"], value
+    return [f"{program.segment(owner)}.{name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ''}"], value
 
 
 def _is_parameter(statement: ast.stmt) -> bool:
@@ -160,8 +160,9 @@ def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tupl
     text, name = program.segment(optimizer), program.segment(optimizer.targets[0])
     title = T(en=f"Make `{name}` after the parameters it is for", zh=f"在参数就绪之后再创建 `{name}`")
     # behind the loop in which the parts are replaced, where it is not the training loop itself
-    loop = next((each for each in program.ancestors(statement) if program.block(each) is program.block(optimizer)), None)
-    places = [place for place in (loop, statement) if isinstance(place, ast.stmt)]
+    around = (each for each in program.ancestors(statement) if isinstance(each, ast.stmt))
+    loop = next((each for each in around if program.block(each) is program.block(optimizer)), None)
+    places = [place for place in (loop, statement) if place is not None]
     moved = [merge(program.delete(optimizer), program.insert_after(place, text)) for place in places]
     again = program.insert_after(statement, text)
     return unique(program.text, [Fix(title, edits, meaning="recompute") for edits in [*moved, again] if edits])

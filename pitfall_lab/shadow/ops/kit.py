@@ -588,7 +588,7 @@ def each(function: Callable[[float], float]) -> Callable[[Any], Any]:
     def apply(x: Any) -> Any:
         array = np.asarray(x)
         result = np.empty_like(array, np.float64)  # its strides in the same order
-        result.flat = np.fromiter(map(function, array.ravel().tolist()), np.float64, array.size)
+        result[...] = np.fromiter(map(function, array.ravel().tolist()), np.float64, array.size).reshape(array.shape)
         return result
 
     return apply
