@@ -16,6 +16,7 @@ from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called as call_name
 from pitfall_lab.rules.syntax import operand, torch_name
+from pitfall_lab.rules.training import lives
 from pitfall_lab.rules.wording import at_line, called, capital, expression, snippet
 from pitfall_lab.trace import Failure, T
 
@@ -37,6 +38,42 @@ def find(story: Story) -> Iterator[Finding]:
     for lost in flow.lost_terms():
         if lost.cuts[0].kind != "gradient":
             yield _silent(story, lost)
+    yield from _ended(story)
+
+
+def _ended(story: Story) -> Iterator[Finding]:
+    """One finding for each ``torch.tensor(result, requires_grad=True)`` that gradients ended at, where nobody looked at them."""
+    told = set()
+    for event in story.calls("tensor"):
+        source = event.operands[0].label if event.operands and event.results and event.error is None else None
+        moments = lives(story).get(event.results[0]) if source is not None else None
+        if not moments or source is None or not (story.tensor(source, event.step) or {}).get("requires_grad"):
+            continue
+        read = any(use.op in ("torch.Tensor.grad.__get__", "torch.autograd.grad") for use in story.uses(event.results[0]))
+        if not read and event.span not in told and all(m.kind == "added" for m in moments):
+            told.add(event.span)
+            yield _copied(story, Cut("copy", event, source), moments[0].step)
+
+
+def _copied(story: Story, cut: Cut, step: int) -> Finding:
+    here, back = at_line(story, story.span(cut.event.step)), at_line(story, story.span(step))
+    how, value = _how(story, cut), called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
+    return RULE.finding(
+        story.span(cut.event.step),
+        cut.event.step,
+        T(
+            en=f"{capital(here.en)} {how.en}, so the gradients of {back.en} end there: nothing that {value.en} was computed from gets one.",
+            zh=f"{here.zh}{how.zh}，{back.zh}的梯度因此到此为止：算出 {value.zh} 的那些参数什么也得不到。",
+        ),
+        _explanation(cut, value),
+        related=[
+            story.related("cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")),
+            story.related("backward", step, T(en="the gradient reaches the copy, and nobody reads it", zh="梯度只到达副本，没有人读取它")),
+        ],
+        fixes=[replace(fix, meaning="term") for fix in reconnections(story, [cut])],
+        facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
+        severity="warning",
+    )
 
 
 def _silent(story: Story, lost: Lost) -> Finding:
