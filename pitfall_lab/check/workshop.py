@@ -184,7 +184,8 @@ def _environment() -> dict[str, str]:
 
     Recorded, a program calls torch so seldom that its threads would spend most of their time waiting, and several programs run at once.
     """
-    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "MPLBACKEND": "Agg", "QT_QPA_PLATFORM": "offscreen", "PYTHONIOENCODING": "utf-8", "BROWSER": "true"}
+    closed = {"MPLBACKEND": "Agg", "QT_QPA_PLATFORM": "offscreen", "BROWSER": "true"}
+    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **closed, "PYTHONIOENCODING": "utf-8"}
 
 
 def _run_once(job: dict[str, Any]) -> dict[str, Any]:

@@ -204,7 +204,8 @@ class Saying:
                 effects.append(f'Effect({path}, {_text(value, others)}, "agreed")')
         results, writes = ("".join(f'f"{_label(slot)}", ' for slot in slots) for slots in (self.results, self.writes))
         operands = "".join(
-            f"{_text(o, others)}, " if slot is None else f'Operand(f"{_label(slot)}", {o.text!r}, {o.name!r}), ' for slot, o in self.operands
+            f"{_text(o, others)}, " if slot is None else f'Operand(f"{_label(slot)}", {o.text!r}, {o.name!r}), '
+            for slot, o in self.operands
         )
         source = f"lambda row, step: ([{', '.join(effects)}], ({results}), ({operands}), ({writes}))"
         names = {"Effect": Effect, "Operand": Operand, "told": cells.told, "changed": _changed, "others": others}
@@ -221,7 +222,7 @@ def _label(slot: Slot) -> str:
     return f"{letter}{{row[{BIRTHS + 'tSCn'.index(letter)}] + {number}}}" if is_new else f"{letter}{{row[7][{number}]}}"
 
 
-def _text(value: Any, others: list[Any]) -> str:  # noqa: PLR0911 - one for each kind of value
+def _text(value: Any, others: list[Any]) -> str:
     """The expression that fills in a value; what is always the same and not written in a word goes to ``others``."""
     if type(value) is _Look:
         return f"told(row[{NUMBERS}][{value.place}])"
