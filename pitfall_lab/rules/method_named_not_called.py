@@ -27,15 +27,11 @@ def find(story: Story) -> Iterator[Finding]:
     program = story.program
     for node in program.nodes if program.tree is not None else ():
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute) and node.value.attr in LOST:
-            ran = [step for other in program.block(node) if other is not node for step in _steps(story, other)]
-            before = [step for step in ran if story.span(step).line <= node.lineno]  # type: ignore[union-attr]
-            if ran:
-                yield _finding(story, node.value, min(before, default=min(ran)))
-
-
-def _steps(story: Story, statement: ast.stmt) -> Iterator[int]:
-    """The first thing that a statement was seen to do."""
-    yield from (event.step for event in story.within(statement)[:1])
+            block = program.block(node)
+            later = block[block.index(node) + 1 :]
+            ran = next((events[0].step for other in (*later, *block) if (events := story.within(other))), None)
+            if ran is not None:
+                yield _finding(story, node.value, ran)
 
 
 def _finding(story: Story, named: ast.Attribute, step: int) -> Finding:
@@ -53,6 +49,7 @@ def _finding(story: Story, named: ast.Attribute, step: int) -> Finding:
             "and drops.",
             zh=f"方法名后面有括号才会执行。单独的 `{text}` 是这个方法本身：这一行算出这个值，随即丢掉。",
         ),
+        related=[story.related("used", step, T(en="this ran without it", zh="这里在少了它的情况下执行"))],
         fixes=unique(program.text, [Fix(title, program.replace((named, f"{text}()")), meaning="later")]),
         facts=[Fact("named", text, story.by(step))],
     )  # fmt: skip
@@ -89,7 +86,7 @@ for _ in range(3):
     loss = (model(x) - y).square().mean()
     loss.backward  # PL609
     opt.step()
-    print(loss.item())
+    print(loss.item())  # used
 """,
     good="""import torch
 from torch import nn
