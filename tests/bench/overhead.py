@@ -3,7 +3,8 @@
 Forward and backward of four programs, in one run and in turns: without anything, under a function mode that does nothing (the
 floor for every recorder of this kind), under torch's own anomaly mode, recorded by pitfall_lab with and without numbers (both with
 both engines at work), and, forward alone, by TorchLens where it is installed. Then what it costs to read a metadata trace, the peak
-memory of the CNN, each way in a process of its own, and the cost of one operation in traces of 10 to 100,000. ``--short`` measures
+memory of the CNN, each way in a process of its own, and the cost of one operation in traces of 10 to 100,000 (torch 2.13 ends the
+process when it frees a chain of some 50,000 nodes that Python has looked at: pitfall_lab.verify.express.DEEP). ``--short`` measures
 less; it ends with 1 when a budget is clearly exceeded.
 """
 
