@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LIVE = (WIDGET, "application/javascript")
 STYLE = """
-.jp-OutputArea-prompt { flex: 0 0 var(--jp-cell-prompt-width); }
+@media (min-width: 601px) {
+  .jp-OutputArea-prompt { box-sizing: border-box; width: calc(var(--jp-cell-prompt-width) + 12px) !important; }
+  .pl-nav { padding-left: calc(var(--jp-cell-prompt-width) + 20px); }
+}
 .jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }
 .jp-RenderedHTMLCommon pre { margin-bottom: 1em; }
 @media (max-width: 600px) { .jp-OutputArea-output pre { white-space: pre; overflow-x: auto; } }
-.pl-nav { margin: 0 0 1.5em; padding: 0 var(--jp-notebook-padding, 10px) 0 calc(var(--jp-cell-prompt-width) + 15px);
-  font: 0.9rem system-ui, sans-serif; color: var(--jp-ui-font-color2); }
+.pl-nav { margin: 0 0 1em; font: 0.9rem system-ui, sans-serif; color: var(--jp-ui-font-color2); }
+.pl-nav a { color: var(--jp-content-link-color); }
 """
 """Outputs stand in one column whether they have a number or not, and lines break between words."""
 NAV = '<p class="pl-nav"><a href="index.html">All chapters</a> · without a kernel; in JupyterLab the pictures can be stepped through.</p>'
