@@ -69,6 +69,43 @@ def test_a_click_on_a_node_focuses_it_and_on_a_tick_goes_to_its_step(stage):
     assert stage.state("step") == 1
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_view_is_driven_by_mouse_and_by_keyboard(stage, theme):
+    root = stage.show(state_of(build.overwritten(), step=6, focus=""), theme=theme)
+    panels = {name: root.locator(f".pl-p-{name}") for name in views.names()}
+    graph, tick = panels["graph"].locator(".v-card"), panels["versions"].get_by_role("button", name="v1", exact=True)
+    pin, band = panels["versions"].get_by_role("button", name="n1.result v0"), panels["memory"].locator(".v-band")
+    graph.filter(has_text="SigmoidBackward0").click()
+    assert stage.state("focus") == "n1"
+    graph.filter(has_text="SumBackward0").press("Enter")
+    assert stage.state("focus") not in ("", "n1")
+    tick.click()
+    assert stage.state("step") == 2
+    pin.press("Enter")
+    assert stage.state("step") == 1
+    band.nth(1).press("Enter")
+    assert stage.state("focus") == "S2"
+    band.first.click()
+    assert stage.state("focus") == "S1"
+    cells = panels["storage"].locator(".v-cell")
+    cells.nth(3).click()
+    assert stage.state("focus") == "S2"
+    cells.first.focus()
+    stage.page.keyboard.press("ArrowRight")
+    assert cells.nth(1).evaluate("one => one === one.getRootNode().activeElement")
+    panels["code"].locator(".pl-line .pl-no").last.click()
+    last = stage.state("step")
+    step(stage, root, "Home")
+    assert stage.state("step") < last
+    stage.show(state_of(build.broadcasting(), step=0, focus=""), theme=theme)
+    case = root.locator(".pl-p-broadcast .v-case").last.get_by_role("button").first
+    case.press("Enter")
+    assert stage.state("step") > 0
+    step(stage, root, "Home")
+    case.click()
+    assert stage.state("step") > 0
+
+
 def test_dragging_over_the_versions_scrubs(stage):
     root = at(stage, build.overwritten(), 0)
     chart = root.locator(".v-bar svg").last
