@@ -25,7 +25,7 @@ def main() -> None:
         home.mkdir()
         folder.mkdir()
         with serve(home, folder) as server, visit(chromium, server) as lab:
-            lab.page.set_viewport_size({"width": 1280, "height": 2400})
+            lab.page.set_viewport_size({"width": 1280, "height": 2800})
             lab.open(server.write("tour.ipynb", "%load_ext pitfall_lab", CELL))
             lab.run_cell(0)
             lab.run_cell(1)
