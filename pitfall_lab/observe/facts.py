@@ -87,8 +87,13 @@ def is_opaque(tensor: torch.Tensor) -> bool:
     kind = type(tensor)
     if kind is not torch.Tensor and kind is not torch.nn.Parameter and hasattr(kind, "__torch_dispatch__"):
         return kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl and not isinstance(tensor, torch.nn.Parameter)
-    # A conjugated or negated view reads other numbers than lie in its memory.
-    return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg())
+    # A conjugated or negated view reads other numbers than lie in its memory; a tensor of torch's own zeros (the gradient of sgn) has none.
+    return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
+
+
+def is_immutable(tensor: torch.Tensor) -> bool:
+    """Whether these are zeros that torch has made without memory (the gradient of ``sgn``): nothing can be added to them in place."""
+    return tensor._is_zerotensor()
 
 
 def own_class(tensor: torch.Tensor) -> str:
@@ -122,6 +127,8 @@ def why_opaque(tensor: torch.Tensor) -> T | None:
         return T("a quantized tensor: its memory holds codes, not numbers", "量化张量，内存里是编码而不是数值")
     if tensor.is_conj() or tensor.is_neg():
         return T("a conjugated or negated view: its memory holds other numbers than it has", "共轭或取负的视图，内存里的数与它的值不同")
+    if is_immutable(tensor):
+        return T("a tensor of torch's own zeros, which has no memory and cannot be changed", "torch 自己的全零张量，没有内存，也不能改")
     kind = type(tensor).__name__
     return T(f"a tensor of class {kind}, which handles operations itself", f"{kind} 类的张量，自行处理运算")
 

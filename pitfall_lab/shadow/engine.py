@@ -206,9 +206,9 @@ class Engine:
         """Decline an error where torch may first find another one: an inference tensor that cannot be saved, a forbidden history."""
         if error.kind not in FORBIDDEN and self.grad_enabled and any(isinstance(x, ShadowTensor) and is_forbidden(x) for x in args):
             raise Unmodelled("whether torch looks first at the arguments or for views whose history is forbidden") from None
-        unordered = self.met_inference and error.kind == "shape" and not self.inference
+        unordered = self.met_inference and error.kind in {"shape", "dtype"} and not self.inference
         if unordered and any(isinstance(x, ShadowTensor) and x.inference for x in args):
-            raise Unmodelled("whether torch looks first at the shapes or for inference tensors that would be saved") from None
+            raise Unmodelled("whether torch looks first at shapes and types or for inference tensors that would be saved") from None
 
     def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any]) -> None:
         """Decline a result whose version depends on how torch has put the operation together."""

@@ -102,6 +102,8 @@ class Mirroring:
                 known, effects = self._adoption.adopt(observed, None)
             else:
                 effects = self._meeting.catch_up(observed)
+            if known.shadow is None:
+                self._records.strange_gradients[record.mark] = facts.opacity(observed)
         if record.shadow is not None:
             self._engine.set_grad(record.shadow, known.shadow if known is not None else None)
         return effects + self._describe.tensor(record, facts.read(real), "observed")

@@ -7,6 +7,7 @@ from typing import Any
 from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.recorder import BACKWARD, GRAD, Call
 from pitfall_lab.shadow import Device, DType, ShadowError, ShadowTensor, Unmodelled
+from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.world import World
 
 HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_accumulate_grad_hook"})
@@ -57,10 +58,19 @@ def predict(world: World, call: Call) -> str:
 def _strange_gradient(world: World, call: Call) -> str:
     """Why the gradient that is asked for has no model; assigning another one ends that."""
     strange = world.records.strange_gradients
+    if strange and call.name in BACKWARD:
+        return next(filter(None, map(_immovable, map(world.records.by_mark.get, strange))), "")
     record = world.records.find(call.args[0]) if strange and call.name in {GRAD, "torch.Tensor.grad.__set__"} else None
     if record is None or record.mark not in strange:
         return ""
     return strange[record.mark] if call.name == GRAD else strange.pop(record.mark) and ""
+
+
+def _immovable(record: TensorRecord | None) -> str:
+    """Why nothing can be added to the gradient of a tensor, if that is so."""
+    real = None if record is None else record()
+    gradient = None if real is None else facts.grad_of(real)
+    return facts.opacity(gradient) if gradient is not None and facts.is_immutable(gradient) else ""
 
 
 def _unsuitable(call: Call) -> str:
