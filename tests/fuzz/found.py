@@ -520,4 +520,20 @@ with torch.no_grad():
 t5 = torch.Tensor(t4)
 t5.add_(1)
 """,
+    "the gradient of sgn has no memory, and nothing can be added to it": """
+t1 = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+t1.sgn().sum().backward()
+t2 = t1.grad * 2
+(t1 * 2).sum().backward()
+t1.grad = None
+(t1 * 2).sum().backward()
+""",
+    "what inference mode has made is not counted alike everywhere": """
+t1 = torch.tensor([0.5, -1.0], requires_grad=True)
+with torch.inference_mode():
+    t2 = t1.max()
+    t3 = torch.tensor([0, 1])
+t4 = t2.cumsum(0)
+t5 = torch.dot(t1, t3)
+""",
 }
