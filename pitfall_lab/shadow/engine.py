@@ -101,6 +101,8 @@ def _operations() -> tuple[dict[str, Any], Any, Any]:
 
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 """Names that torch takes from those who know NumPy."""
+FACTORS = frozenset({"alpha", "beta"})
+"""Numbers that torch also takes as a tensor without dimensions: an LBFGS step is ``p.add_(d, alpha=t)``."""
 
 
 class Engine:
@@ -183,6 +185,8 @@ class Engine:
                 kwargs = kwargs or {}
                 if "axis" in kwargs or "keepdims" in kwargs:
                     kwargs = {NUMPY_NAMES.get(key, key): value for key, value in kwargs.items()}
+                if "alpha" in kwargs or "beta" in kwargs:
+                    kwargs = {key: _factor(value) if key in FACTORS else value for key, value in kwargs.items()}
                 result = run_into(self, entry, args, kwargs) if "out" in kwargs else entry.run(self, *args, **kwargs)
                 if isinstance(result, Suspended):
                     result.go_on()
@@ -373,3 +377,13 @@ class Engine:
     def set_grad(self, leaf: ShadowTensor, gradient: ShadowTensor | None) -> None:
         """Assign ``leaf.grad``."""
         leaf.gradient = gradient
+
+
+def _factor(value: Any) -> Any:
+    """The number in a tensor that is given for a number."""
+    if not isinstance(value, ShadowTensor):
+        return value
+    seen = value.window()
+    if value.ndim or value.requires_grad or seen is None:
+        raise Unmodelled("a factor that is a tensor, where it is no plain number or the number is not known")
+    return seen.item()

@@ -124,7 +124,7 @@ def radd(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return add_(e, self, other)
 
 
-@op(".add_", kind="inplace", samples=("h.add_(b)", "h.add_(1)", "h.add_(c, alpha=2)", "p.add_(1)", "n.add_(1)"))
+@op(".add_", kind="inplace", samples=("h.add_(b)", "h.add_(1)", "h.add_(c, alpha=2)", "h.add_(c, alpha=n[0, 1])", "p.add_(1)", "n.add_(1)"))
 def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     pair = self, operand(other)
     return in_place(e, _add_rule(alpha), pair, promoted(*pair))
