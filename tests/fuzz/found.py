@@ -536,4 +536,11 @@ with torch.inference_mode():
 t4 = t2.cumsum(0)
 t5 = torch.dot(t1, t3)
 """,
+    "where takes its mask first as a function, second as a method": """
+t1 = torch.tensor([0.5, -1.0])
+t2 = torch.tensor([1, 2])
+t3 = t1.where(t2, t1)
+t4 = torch.where(t1, t1, t1)
+t5 = t1.where(t1 > 0, t1)
+""",
 }

@@ -696,6 +696,8 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
         raise Unmodelled("where of truth values: function and method have their mask at different places")
     tensor_only(condition)
     if condition.dtype != BOOL:
+        if isinstance(input, ShadowTensor) and input.dtype != condition.dtype:
+            raise Unmodelled("where without a mask: whether it is the function or the method, which have it at different places")
         text = f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype.scalar_name}"
         raise runtime(text, "dtype") if condition.dtype != "uint8" else Unmodelled("where with a condition of bytes")
     x, y = operand(input), operand(other)
