@@ -43,11 +43,12 @@ class Unseen:
     def line_done(self, frame: FrameType, span: Span | None) -> None:
         """A line of the learner's has run: did it write memory that torch shares, or make a tensor unseen?"""
         self._memory.look_for_writes(span)
-        for record in list(self._records.by_mark.values()) if self._resets else ():
-            self._meeting.catch_up(record())
-        for record in list(self._records.by_mark.values()) if self._writes else ():
-            real = record()
-            if real is not None and record.storage is not None and record.kind != "array":
+        records = list(self._records.by_mark.values()) if self._resets or self._writes else ()
+        for record in records:
+            real = None if record.kind == "array" else record()
+            if real is not None and self._resets:
+                self._meeting.catch_up(real)
+            if real is not None and self._writes and record.storage is not None:
                 self._memory.catch_up(record.storage, real, span, announce=True)
         for _, text, op in self._expected if span is not None else ():
             for name, where in self._world.sources.targets_on(span, text):

@@ -543,4 +543,12 @@ t3 = t1.where(t2, t1)
 t4 = torch.where(t1, t1, t1)
 t5 = t1.where(t1 > 0, t1)
 """,
+    "a version is counted up beside an array": """
+t1 = torch.tensor([-0.75, 0.125, 0.75], requires_grad=True)
+t2 = torch.tensor([[1.0], [2.0], [0.0]])
+t3 = t1.square().sum()
+a1 = t2.numpy()
+torch.autograd.graph.increment_version(t1)
+t3.backward()
+""",
 }
