@@ -551,4 +551,13 @@ a1 = t2.numpy()
 torch.autograd.graph.increment_version(t1)
 t3.backward()
 """,
+    "what a rehearsal meets is met again by the pass itself": """
+t1 = torch.tensor([2.0, 0.0, 4.0], requires_grad=True)
+t2 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True) / 2
+t2.data = t1.data
+t2.retain_grad()
+t2.exp_()
+torch._foreach_add_([t2.data], 1.0)
+t2.sum().backward()
+""",
 }
