@@ -16,8 +16,8 @@ from pitfall_lab.rules.training import cells
 from pitfall_lab.rules.wording import called, capital, difference, flat, gradient_of, numbers, snippet
 from pitfall_lab.trace import T, Trace
 
-BYPASSES = ("numpy", ".data", "__array__", "dlpack", "fused", "BatchNorm", "batch_norm", "InstanceNorm", "instance_norm")
-"""Words without which no program changes memory behind torch's version counter."""
+UNHEARD = ("dlpack", "storage", "data_ptr")
+"""Words of ways to memory that no trace tells of."""
 MOST_FIXES = 2
 """So many verified fixes a finding is given: the smallest ones."""
 MOST_TRIALS = 12
@@ -31,7 +31,8 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
     Numbers of large tensors are not modelled, so a write into one that no version counts would go unnoticed. Torch tells, by a run
     with saved tensors cloned, whether there was one; only then the more costly trace is made.
     """
-    if not shop.was_large or find(trace) or trace.outcome.kind != "finished" or not any(word in subject.source for word in BYPASSES):
+    possible = shop.was_opened or any(word in subject.source for word in UNHEARD)
+    if not (shop.was_large and possible) or find(trace) or trace.outcome.kind != "finished":
         return trace
     try:
         if keeps_what_was_right(shop.witness(subject, meant=True), shop.witness(subject), "same"):

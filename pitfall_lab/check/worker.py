@@ -199,7 +199,8 @@ def perform(job: Job) -> None:
             tree=forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else None,
         )
         gc.disable()  # the program has ended, and so will this process
-        answer = json.dumps({"large": is_large(trace)}) + "\n" + (trace if job["whole"] else travelling(trace)).to_json()
+        seen = {"large": is_large(trace), "opened": is_opened(trace)}
+        answer = json.dumps(seen) + "\n" + (trace if job["whole"] else travelling(trace)).to_json()
     elif job["kind"] == "run":
         answer = _alone(job, namespace)
     else:
@@ -214,6 +215,10 @@ def perform(job: Job) -> None:
         with contextlib.suppress(Exception):  # the program may have put anything in their place
             stream.flush()
     os._exit(0)
+
+
+WAYS_AROUND = frozenset({"numpy", "__array__", "from_numpy", "as_tensor", "asarray", "frombuffer", "data"})
+"""Calls after which somebody can write a tensor's memory without torch."""
 
 
 def travelling(trace: Trace) -> Trace:
@@ -233,6 +238,19 @@ def is_large(trace: Trace) -> bool:
         for effect in event.effects:
             if effect.path.startswith("storages.") and isinstance(effect.value, dict) and int(effect.value.get("size") or 0) > VALUE_LIMIT:
                 return True
+    return False
+
+
+def is_opened(trace: Trace) -> bool:
+    """Was there a way to write memory behind torch's version counters?
+
+    That is memory in other hands, a fused optimizer, or running statistics that a normalisation in eval mode kept for backward.
+    """
+    for event in trace.events:
+        if event.name in WAYS_AROUND or event.name.startswith("_fused_"):
+            return True
+        if event.name in ("batch_norm", "instance_norm") and not event.writes and any(e.path.startswith("nodes.") for e in event.effects):
+            return True
     return False
 
 

@@ -58,13 +58,14 @@ class Workshop:
 
     ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit).
     ``printed`` is what the last run printed, its first 1 MiB; ``was_large`` says whether the last traced run had tensors whose numbers were
-    not modelled.
+    not modelled, ``was_opened`` whether there was a way to write memory that no version counts.
     """
 
     timeout: float = TIMEOUT
     memory: int | None = None
     printed: str = field(default="", init=False)
     was_large: bool = field(default=False, init=False)
+    was_opened: bool = field(default=False, init=False)
     _worker: subprocess.Popen[str] | None = field(default=None, init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
     _jobs: int = field(default=0, init=False)
@@ -93,7 +94,8 @@ class Workshop:
         Unless the ``whole`` trace is wanted, one in which no rule finds anything comes without its events: that saves much of the time.
         """
         head, _, trace = self._run("trace", subject, value_limit=value_limit, whole=whole).partition("\n")
-        self.was_large = json.loads(head)["large"]
+        seen = json.loads(head)
+        self.was_large, self.was_opened = seen["large"], seen["opened"]
         return Trace.from_json(trace)
 
     def warm(self) -> None:
