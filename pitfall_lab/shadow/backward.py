@@ -85,6 +85,8 @@ class Pass:
     keep_graph: bool = False
     as_meant: bool = False
     """A rehearsal with the saved values as they were when saved: nothing is checked, freed or accumulated."""
+    altered: bool = False
+    """Whether hooks of the program's handed on other gradients: what they would have made of those of a rehearsal nobody knows."""
     captured: dict[int, Gradient | None] = field(default_factory=dict)
     leaves: dict[int, tuple[ShadowTensor, Gradient]] = field(default_factory=dict)
     nodes: dict[int, Node] = field(default_factory=dict)
@@ -205,8 +207,7 @@ class Pass:
             return error
         return None
 
-    @staticmethod
-    def take(incoming: list[Gradient | None], answer: Answer) -> None:
+    def take(self, incoming: list[Gradient | None], answer: Answer) -> None:
         """Go on with what the hooks have made of the gradients. Unchanged ones stay the same objects, in the same memory."""
         for index, gradient in enumerate(incoming):
             seen = None if answer is None or index >= len(answer) else answer[index]
@@ -214,6 +215,7 @@ class Pass:
                 incoming[index] = None if gradient is None else Gradient(None, gradient.shape)
             elif gradient is None or not is_still(gradient, seen):
                 incoming[index] = came_out(seen, ())
+                self.altered |= gradient is not None or seen is not None
 
     def run_without_numbers(self) -> None:
         """The same for an engine that follows no numbers, when all nodes run: which gradients there are is known from the graph alone."""

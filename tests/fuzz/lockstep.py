@@ -250,7 +250,8 @@ def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -
             if told is None and same(value, right):
                 continue
             if told is None:
-                missed = no_excuse(trace, line)
+                # What a hook of the program's would have made of the meant gradients nobody knows: then no harm is told.
+                missed = no_excuse(trace, line) and "register_hook" not in text
                 counts["harms in mirrored backwards"] += not missed
                 return [f"line {line}: {name}.grad is {value}, meant was {right}, and no harm was told"] if missed else []
             counts["silent harms compared"] += 1

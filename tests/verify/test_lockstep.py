@@ -107,6 +107,13 @@ def test_an_array_and_its_tensor_lie_on_one_storage_but_only_the_tensor_has_a_co
     assert tensor["counter"] is not None
 
 
+@pytest.mark.parametrize(("hook", "told"), [("lambda g: None", [([5.0, 1.0, 1.0], [1.0, 1.0, 1.0])]), ("lambda g: g * 2", [])])
+def test_no_meant_gradient_is_told_where_a_hook_of_the_program_has_changed_one(hook: str, told: list):
+    trace = trace_program(NUMPY.replace("loss.backward", f"loss.register_hook({hook})\nloss.backward"))
+    assert [(harm.torch, harm.meant) for harm in trace.harms] == told
+    assert trace.disagreements == ()
+
+
 def test_a_write_by_torch_into_memory_that_an_array_shares_is_no_write_by_numpy():
     trace = trace_program("import torch\nt = torch.tensor([0.5, 0.25])\na = t.numpy()\nt.mul_(2)\nu = t + 1\n")
     assert [(e.kind, e.name) for e in trace.events if e.writes] == [("call", "mul_")]

@@ -165,7 +165,7 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
     before = {id(leaf): leaf.gradient.values() for leaf in leaves if leaf.gradient is not None}
 
     def finish() -> None:
-        if rehearsal is not None:
+        if rehearsal is not None and not the_pass.altered:
             e.harms += compare(before, rehearsal[0], the_pass, rehearsal[1])
 
     return execute(the_pass, finish)
@@ -193,7 +193,7 @@ def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_
 
     def finish() -> tuple[Any, ...]:
         results = tuple(_captured(e, the_pass, k, x, unused_ok, materialize_grads) for k, x in enumerate(wanted))
-        if rehearsal is not None:
+        if rehearsal is not None and not the_pass.altered:
             _harms(e, the_pass, rehearsal, wanted)
         return results
 
