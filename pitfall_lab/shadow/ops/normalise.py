@@ -174,20 +174,16 @@ def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias:
     column, grouped = (1, -1, *(1,) * (input.ndim - 2)), (count, num_groups, -1)
     axes = (0, *range(2, input.ndim))
 
-    def spread(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def forward(x: np.ndarray, w: Any, b: Any) -> tuple[Any, ...] | None:
         rows = x.reshape(grouped)
         mean, rstd = _spread(rows, (2,), eps)
-        return ((rows - mean) * rstd).reshape(x.shape), mean[..., 0], rstd[..., 0]
-
-    def forward(x: np.ndarray, w: Any, b: Any) -> tuple[Any, ...] | None:
-        normal, mean, rstd = spread(x)
-        if not _is_settled(x.reshape(grouped), rstd[..., None]):
+        if not _is_settled(rows, rstd):
             return None
-        scaled = normal if w is None else normal * w.reshape(column)
-        return scaled if b is None else scaled + b.reshape(column), mean, rstd
+        scaled = ((rows - mean) * rstd).reshape(x.shape) * (1 if w is None else w.reshape(column))
+        return scaled if b is None else scaled + b.reshape(column), mean[..., 0], rstd[..., 0]
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:
-        normal = spread(s.input)[0]
+        normal = ((s.input.reshape(grouped) - s.result1[..., None]) * s.result2[..., None]).reshape(g.shape)
         scaled = (g if s.weight is None else g * s.weight.reshape(column)).reshape(grouped)
         flow = _through_statistics(scaled, normal.reshape(grouped), s.result2[..., None], (2,)).reshape(g.shape)
         return laid_out(flow, last), (g * normal).sum(axis=axes), g.sum(axis=axes)
