@@ -356,17 +356,17 @@ def _copysign_rule(other: Any) -> Rule:
 def _fmod_rule(other: Any) -> Rule:
     if not isinstance(other, ShadowTensor):
         return Rule("FmodBackward0", lambda x: np.fmod(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
-    return Rule("FmodBackward1", np.fmod, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, np.trunc)))
+    return Rule("FmodBackward1", np.fmod, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, lambda a, b: np.trunc(a / b))))
 
 
 def _remainder_rule(other: Any) -> Rule:
     if not isinstance(other, ShadowTensor):
         return Rule("RemainderBackward0", lambda x: np.remainder(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
-    return Rule("RemainderBackward1", np.remainder, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, np.floor)))
+    return Rule("RemainderBackward1", np.remainder, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, np.floor_divide)))
 
 
-def _minus(g: Any, s: Any, rounded: Callable[[Any], Any]) -> Any:
-    return None if s.other is None else -g * rounded(s.self / s.other)
+def _minus(g: Any, s: Any, divided: Callable[[Any, Any], Any]) -> Any:
+    return None if s.other is None else -g * divided(s.self, s.other)
 
 
 def _xlogy(x: Any, y: Any) -> Any:
