@@ -244,6 +244,8 @@ class Engine:
         """The record since :meth:`begin`."""
         graph = self.graph
         writes = tuple(dict.fromkeys(self.writes)) if self.writes else ()
+        if writes and self.asks:  # who asks has marked all memory that there was: what a call does to memory of its own is no write
+            writes = tuple([storage for storage in writes if storage.mark])
         return Applied(result, tuple(graph.created), writes, tuple(graph.stale), tuple(self.ran), tuple(self.harms))
 
     # -- making and changing memory

@@ -34,9 +34,9 @@ CURVES = {"d", "back", "label"}
 
 # The recorder's own subjects (threads, hooks, state left behind) and programs whose pictures are too long to be read.
 LEFT_OUT = {
-    "arithmetic", "classes_and_main", "creation", "finalizers", "func_transforms", "gan", "generators", "long_chain", "matmul", "modules",
-    "reductions", "rng", "state_left_behind", "system_exit", "threads", "train_adam", "train_sgd", "unary", "unary_inplace",
-    "warnings_nonleaf_grad",
+    "arithmetic", "checkpoint_reentrant", "classes_and_main", "creation", "finalizers", "func_transforms", "gan", "generators",
+    "long_chain", "matmul", "modules", "reductions", "rng", "state_left_behind", "system_exit", "threads", "train_adam", "train_sgd",
+    "unary", "unary_inplace", "warnings_nonleaf_grad",
 }  # fmt: skip
 
 
