@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(sarif(every, args.language), ensure_ascii=False, indent=2))
     elif asked == "github":
         print(github(every, args.language), end="")
-    elif len(every) > 1:
+    elif len(every) > 1 and not args.diff:  # a patch ends with its last line
         findings = [finding for checked in every for finding in checked.findings]
         print(total(len(every), findings, sum(checked.problem is not None for checked in every), args.language), end="")
     return _exit_code(every, would_change=args.diff)

@@ -15,11 +15,14 @@ from pitfall_lab.rules.wording import at_line
 from pitfall_lab.trace import Event, Span, T
 
 
+COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+
+
 def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
     """The statements being executed at ``event``, innermost first: its own, then the calls that led there, as far as the text tells."""
     if event is None:
         return
-    program, scope = story.program, list(event.scope)
+    program, scope = story.program, _functions(event)
     statement = program.statement_at(event.span)
     if event.span is not None and event.span.source != 0:
         scope = scope[: _own(story, event)]
@@ -38,12 +41,12 @@ def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
 
 def entry(story: Story, event: Event) -> ast.AST | None:
     """The program's own expression that led to an event in another file: a call, or the import that ran the file; ``None`` when unknown."""
-    program, own = story.program, _own(story, event)
-    caller = event.scope[:own]
-    for name in event.scope[own:]:
+    program, own, scope = story.program, _own(story, event), tuple(_functions(event))
+    caller = scope[:own]
+    for name in scope[own:]:
         if (site := _call_site(story, name, caller, event)) is not None:
             return site
-    if event.scope[own:]:
+    if scope[own:]:
         return _between(story, caller, event)
     module = Path(story.trace.sources[event.span.source].name).stem if event.span is not None else ""
     imports = (n for n in program.nodes if isinstance(n, ast.Import | ast.ImportFrom))
@@ -53,7 +56,13 @@ def entry(story: Story, event: Event) -> ast.AST | None:
 def _own(story: Story, event: Event) -> int:
     """How many of the functions around ``event``, from outside, are written in the program itself."""
     written = {n.name for n in story.program.nodes if isinstance(n, Function)}
-    return next((i for i, name in enumerate(event.scope) if name.rsplit(".", 1)[-1] not in written), len(event.scope))
+    scope = _functions(event)
+    return next((i for i, name in enumerate(scope) if name.rsplit(".", 1)[-1] not in written), len(scope))
+
+
+def _functions(event: Event) -> list[str]:
+    """The functions around ``event``. A comprehension has a frame of its own (up to Python 3.11) and is a part of the one it stands in."""
+    return [name for name in event.scope if not name.endswith(COMPREHENSIONS)]
 
 
 def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
