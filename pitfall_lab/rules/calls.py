@@ -14,7 +14,6 @@ from pitfall_lab.rules.syntax import called
 from pitfall_lab.rules.wording import at_line
 from pitfall_lab.trace import Event, Span, T
 
-
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 

@@ -234,9 +234,11 @@ def test_the_command_prints_one_sarif_log_for_all_files(tmp_path: Path, capsys: 
 def test_a_diff_shows_what_a_fix_would_change_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.py"
     path.write_text(BAD)
-    assert main(["check", str(path), "--diff"]) == 1
+    (right := tmp_path / "y.py").write_text("import torch\n")
+    assert main(["check", str(path), str(right), "--diff"]) == 1
     found = capsys.readouterr()
     assert "-h.mul_(10)  # ten\n+h = h * 10  # ten\n" in found.out
+    assert "Checked" not in found.out  # it is a patch to its last line
     assert "Would make 1 fix" in found.err
     assert path.read_text() == BAD
 
