@@ -199,7 +199,7 @@ def perform(job: Job) -> None:
             tree=forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else None,
         )
         gc.disable()  # the program has ended, and so will this process
-        seen = {"large": is_large(trace), "opened": is_opened(trace)}
+        seen = {"large": is_large(trace), "opened": is_opened(trace, job["source"])}
         answer = json.dumps(seen) + "\n" + (trace if job["whole"] else travelling(trace)).to_json()
     elif job["kind"] == "run":
         answer = _alone(job, namespace)
@@ -217,8 +217,11 @@ def perform(job: Job) -> None:
     os._exit(0)
 
 
-WAYS_AROUND = frozenset({"numpy", "__array__", "from_numpy", "as_tensor", "asarray", "frombuffer", "data"})
-"""Calls after which somebody can write a tensor's memory without torch."""
+WAYS_AROUND = {
+    "data": ".data", "numpy": "numpy", "__array__": "numpy", "from_numpy": "numpy", "as_tensor": "numpy", "asarray": "numpy",
+    "frombuffer": "frombuffer",
+}  # fmt: skip
+"""Calls after which somebody can write a tensor's memory without torch, each with a word that stands in the source of who means to."""
 
 
 def travelling(trace: Trace) -> Trace:
@@ -241,13 +244,14 @@ def is_large(trace: Trace) -> bool:
     return False
 
 
-def is_opened(trace: Trace) -> bool:
-    """Was there a way to write memory behind torch's version counters?
+def is_opened(trace: Trace, source: str) -> bool:
+    """Did the program open a way to write memory behind torch's version counters?
 
-    That is memory in other hands, a fused optimizer, or running statistics that a normalisation in eval mode kept for backward.
+    That is memory in other hands, a fused optimizer, or running statistics that a normalisation in eval mode kept for backward. Library
+    code does these things too; that is not the program's doing, and it does them right.
     """
     for event in trace.events:
-        if event.name in WAYS_AROUND or event.name.startswith("_fused_"):
+        if WAYS_AROUND.get(event.name, "\0") in source or (event.name.startswith("_fused_") and "fused" in source):
             return True
         if event.name in ("batch_norm", "instance_norm") and not event.writes and any(e.path.startswith("nodes.") for e in event.effects):
             return True
