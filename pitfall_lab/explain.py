@@ -31,24 +31,36 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.rule:
         raise Refusal("Name a rule, as in `pitfall-lab explain PL101`; `pitfall-lab explain --list` shows them all.")
-    print(page(known(arguments.rule), arguments.language), end="")
+    print(_about_comments(arguments.rule, arguments.language) or page(known(arguments.rule), arguments.language), end="")
     return 0
+
+
+def _about_comments(word: str, language: Language) -> str:
+    """The page of the one finding that is about a comment and not about the program; empty for every other word."""
+    from pitfall_lab.check.ignores import UNUSED_NAME, UNUSED_TITLE, UNUSED_WHY
+    from pitfall_lab.check.settings import UNUSED
+
+    asked = word.upper() == UNUSED or word.lower() == UNUSED_NAME
+    return f"# {UNUSED} {UNUSED_NAME}\n\n{UNUSED_TITLE.say(language)}\n\n{UNUSED_WHY.say(language)}\n" if asked else ""
 
 
 def listing(language: Language) -> str:
     """All rules, one on a line: code, severity, name, title."""
+    from pitfall_lab.check.ignores import UNUSED_NAME, UNUSED_TITLE
+    from pitfall_lab.check.settings import UNUSED
     from pitfall_lab.check.text import SEVERITIES, columns
     from pitfall_lab.rules import RULES
 
     words = {severity: text.say(language) for severity, text in SEVERITIES.items()}
     widest, longest = max(map(columns, words.values())), max(len(rule.name) for rule in RULES)
-    rows = []
-    for rule in RULES:
-        word = words[rule.severity]
-        rows.append(f"{rule.code}  {word}{' ' * (widest - columns(word))}  {rule.name:<{longest}}  {rule.title.say(language)}\n")
-    return "".join(rows)
+    every = [(UNUSED, words["info"], UNUSED_NAME, UNUSED_TITLE), *((r.code, words[r.severity], r.name, r.title) for r in RULES)]
+    return "".join(
+        f"{code}  {word}{' ' * (widest - columns(word))}  {name:<{longest}}  {title.say(language)}\n" for code, word, name, title in every
+    )
 
 
+NEAR = 0.75
+"""One character of a code may be wrong; PL999 is not near PL609."""
 LOOKALIKES = str.maketrans("OIL", "011")
 """Letters that are typed for digits in a code."""
 
@@ -62,7 +74,7 @@ def known(word: str) -> Rule:
     except KeyError:
         words = [name for each in RULES for name in (each.code, each.name)]
         digits = word[:2].upper() + word[2:].upper().translate(LOOKALIKES)
-        near = difflib.get_close_matches(digits, words, 1) or difflib.get_close_matches(word.lower(), words, 1)
+        near = difflib.get_close_matches(digits, words, 1, NEAR) or difflib.get_close_matches(word.lower(), words, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise Refusal(f"There is no rule {word!r}.{hint} `pitfall-lab explain --list` shows them all.") from None
 

@@ -15,6 +15,13 @@ from pitfall_lab.trace import Span, T
 
 _COMMENT = re.compile(r"#\s*pitfall:\s*ignore(?:\s*\[([^\]]*)\])?(?=\s|$|#|[.,;:])")
 
+UNUSED_NAME = "unused-ignore"
+UNUSED_TITLE = T(en="A `# pitfall: ignore` comment ignores nothing", zh="`# pitfall: ignore` 注释什么也没有忽略")
+UNUSED_WHY = T(
+    en="A comment that ignores nothing can hide the next real finding on its line; it can go.",
+    zh="什么也不忽略的注释会掩盖这一行下一个真正的发现；可以删掉它。",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
@@ -106,8 +113,4 @@ def _unused(comment: Ignore) -> Finding:
         )
     else:
         message = T(en="Nothing was found here: this comment ignores nothing.", zh="这里什么也没有发现：这条注释什么也没有忽略。")
-    explanation = T(
-        en="A comment that ignores nothing can hide the next real finding on its line; it can go.",
-        zh="什么也不忽略的注释会掩盖这一行下一个真正的发现；可以删掉它。",
-    )
-    return Finding(UNUSED, "unused-ignore", "info", comment.span, None, False, message, explanation)
+    return Finding(UNUSED, UNUSED_NAME, "info", comment.span, None, False, message, UNUSED_WHY)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 import textwrap
 import unicodedata
@@ -127,8 +128,8 @@ def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
         if fix.verified
         else T(en="not tried", zh="未试过")
     )
-    title = style.say(T(en="Fix", zh="修复"))
-    rows = [f"  {style.paint('bold', f'{title} {number}')}: {style.say(fix.title)} ({style.say(tried)})"]
+    title = style.paint("bold", style.say(T(en=f"Fix {number}", zh=f"修复 {number}")))
+    rows = ["  " + style.say(T(en=f"{title}: {fix.title.en} ({tried.en})", zh=f"{title}：{fix.title.zh}（{tried.zh}）"))]
     before, after = split_lines(source), split_lines(apply(source, fix.edits))
     for line in list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]:
         kind = {"+": "plus", "-": "minus", "@": "dim"}.get(line[:1], "")
@@ -161,7 +162,7 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
     else:
         nothing = T(en="nothing found", zh="没有发现问题")
     verdict = listed or nothing.say(language)
-    lines = [f"{shown(name)}: {style.paint('bold', verdict)} ({engines})"]
+    lines = [f"{shown(name)}: {style.paint('bold', verdict)}" + T(en=f" ({engines})", zh=f"（{engines}）").say(language)]
     notes = [note.en if language == "en" else note.zh for note in trace.notes[:3]]
     if trace.disagreements:
         how = "from pitfall_lab.verify import disagreement_report, trace_program; print(disagreement_report(trace_program(source)))"
@@ -176,7 +177,7 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
 def counted(findings: Sequence[Finding], language: Language) -> str:
     """``1 error, 2 warnings``; empty when there is nothing."""
     counts = {kind: sum(f.severity == kind for f in findings) for kind in SEVERITIES}
-    return ", ".join(
+    return T(en=", ", zh="，").say(language).join(
         f"{count} {'' if language == 'en' else '个'}{SEVERITIES[kind].say(language)}{'s' if language == 'en' and count > 1 else ''}"
         for kind, count in counts.items()
         if count
@@ -196,12 +197,17 @@ def wrapped(text: str, indent: str) -> list[str]:
     if columns(text) == len(text):
         return textwrap.wrap(shown(text), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     rows, row = [], ""
-    for character in shown(text):
-        if columns(row) >= WIDTH - len(indent) - 2 and character not in "，。；：、）`":
-            rows.append(indent + row)
+    for word in _UNBROKEN.findall(shown(text)):
+        if columns(row + word) > WIDTH - len(indent) and word not in CLOSING:
+            rows.append(indent + row.rstrip())
             row = ""
-        row += character
+        row += word if row else word.lstrip()
     return [*rows, indent + row]
+
+
+CLOSING = tuple("，。；：、）”！？")
+_UNBROKEN = re.compile(r"[!-~]{1,40}|.", re.DOTALL)
+"""A word or a short piece of code, or one character of a script that has no spaces."""
 
 
 def shown(text: str) -> str:

@@ -209,17 +209,17 @@ class Recorder(TorchFunctionMode):
                         result = run(private_copy(func), args, kwargs)
                 finally:
                     self._opened.pop()
-                self._tell(self._listener.composed, call, result)
+                self.tell(self._listener.composed, call, result)
                 return result
             result = self._inside(func, run, call, args, kwargs) if verdict is Verdict.INSIDE else run(func, args, kwargs)
         except BaseException as error:
             if verdict is not Verdict.OPEN:
                 stopped = type(error).__name__ == ENOUGH_RECOMPUTED
-                self._tell(self._listener.cut_short if stopped else self._listener.failed, call, error)
+                self.tell(self._listener.cut_short if stopped else self._listener.failed, call, error)
             # The traceback keeps this frame: it must not keep the call's tensors alive as well.
             call = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
             raise
-        self._tell(self._listener.after, call, result)
+        self.tell(self._listener.after, call, result)
         return result
 
     def within(self, frame: FrameType | None) -> None:
@@ -323,7 +323,8 @@ class Recorder(TorchFunctionMode):
         except Exception as error:
             self.stop(_reason(error))
 
-    def _tell(self, tell: Callable[..., None], *told: Any) -> None:
+    def tell(self, tell: Callable[..., None], *told: Any) -> None:
+        """Call ``tell`` out of the recorder's own sight; an error of its ends the recording, not the program."""
         with _unseen():
             self._guarded(tell, *told)
 

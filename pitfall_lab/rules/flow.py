@@ -13,7 +13,7 @@ from pitfall_lab.rules.calls import call_chain
 from pitfall_lab.rules.source import Program
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import assigned, called, reads, root
-from pitfall_lab.trace import Event, Span
+from pitfall_lab.trace import Event, OptimizerStep, Span
 
 Kind = Literal["number", "copy", "integer", "no_grad", "detach", "gradient"]
 """Became a Python number · was copied as plain data · became whole numbers or truth values · was computed while recording was off ·
@@ -48,6 +48,16 @@ class Lost:
     term: str
     at: int
     cuts: list[Cut]
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """The ``parameters`` that ``update`` was to change stood behind ``cut`` when ``backward``, the last one before it, ran."""
+
+    update: OptimizerStep
+    backward: Event
+    cut: Cut
+    parameters: tuple[str, ...]
 
 
 class Flow:
@@ -87,8 +97,11 @@ class Flow:
             found += [(event, place, assigned(program, place) | _appended(program, place)) for place in call_chain(self.story, event)]
         return found
 
-    def cuts(self, label: str | None, step: int) -> list[Cut]:
-        """Where the inputs of ``label``, as it was at ``step``, lost their way back; the ones seldom meant first, then the nearest."""
+    def cuts(self, label: str | None, step: int, *, along_the_graph: bool = False) -> list[Cut]:
+        """Where the inputs of ``label``, as it was at ``step``, lost their way back; the ones seldom meant first, then the nearest.
+
+        ``along_the_graph`` walks also through what still has a way back, up to the leaves: a cut of one branch of several.
+        """
         found: dict[tuple[Kind, int], Cut] = {}
         pending: deque[tuple[str | None, int]] = deque([(label, step)])
         seen: set[str | None] = set()
@@ -98,6 +111,10 @@ class Flow:
             if here in seen:
                 continue
             seen.add(here)
+            record = self.story.tensor(here, at) or {}
+            connected = along_the_graph and bool(record.get("requires_grad"))
+            if connected and record.get("is_leaf"):
+                continue
             for event in self._makers(here, at):
                 walked += 1
                 for source, through, user in self._sources(event, here):
@@ -105,7 +122,7 @@ class Flow:
                     kind = self._kind(through, here) if user is None else "number"
                     if through.name == "grad":
                         found.setdefault(("gradient", through.step), Cut("gradient", through, source))
-                    elif not before.get("requires_grad"):
+                    elif not before.get("requires_grad") or (connected and user is None):
                         pending.append((source, through.step - 1))
                     elif kind is not None:
                         found.setdefault((kind, through.step), Cut(kind, through, source, user))
@@ -128,6 +145,42 @@ class Flow:
                 trained = self._leaves(start, backward.step)
                 if cuts and self._leaves(cuts[0].tensor, cuts[0].event.step) & trained:
                     yield Lost(backward, term, at, cuts)
+
+    def unreached(self) -> Iterator[Unreached]:
+        """Parameters that an optimizer holds and passes over, because the loss before its step was computed past them.
+
+        Each place once; a stretch without a record is one place.
+        """
+        story, told = self.story, set[object]()
+        for update in story.trace.optimizer_steps:
+            passed_over = self._passed_over(update.holds)
+            before = [b for b in story.backwards() if b.step < update.step and b.error is None] if passed_over else []
+            for backward in before[-1:]:
+                start = backward.operands[0].label if backward.operands else None
+                missed: dict[object, tuple[Cut, set[str]]] = {}
+                for cut in self.cuts(start, backward.step, along_the_graph=True):
+                    place = (update.span, cut.kind) if cut.kind == "no_grad" else story.span(cut.event.step)
+                    if cut.kind != "gradient":
+                        given = (cut.tensor, *(o.label for o in cut.event.operands))
+                        missed.setdefault(place, (cut, set()))[1].update(*(self._leaves(g, cut.event.step) for g in given))
+                reached = self._leaves(start, backward.step)
+                for where, (cut, leaves) in missed.items():
+                    if leaves & passed_over and not leaves & passed_over & reached and where not in told:
+                        told.add(where)
+                        yield Unreached(update, backward, cut, tuple(label for label in update.holds if label in leaves & passed_over))
+
+    def _passed_over(self, held: tuple[str, ...]) -> set[str]:
+        """Those of the parameters that nothing has changed since the first backward."""
+        story = self.story
+        first = next((b.step for b in story.backwards() if b.error is None), None)
+        if first is None:
+            return set()
+        leaves = ((label, story.tensor(label) or {}) for label in held)
+        return {
+            label for label, record in leaves
+            if record.get("is_leaf") and record.get("requires_grad")
+            and not story.writes(str(record.get("storage")), first, len(story.events))
+        }  # fmt: skip
 
     def _plain_terms(self, start: str | None, step: int) -> Iterator[tuple[str, int]]:
         """What is added up to the single number ``start`` and does not require a gradient, with the step of the sum."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.flow import FACTORIES, Cut, Flow, Lost
+from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.flow import FACTORIES, Cut, Flow, Lost, Unreached
 from pitfall_lab.rules.rebinding import rebindings
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.reuse import indented
@@ -39,6 +39,8 @@ def find(story: Story) -> Iterator[Finding]:
         if lost.cuts[0].kind != "gradient":
             yield _silent(story, lost)
     yield from _ended(story)
+    told = {lost.cuts[0].event.step for lost in flow.lost_terms()}
+    yield from (_unreached(story, found) for found in flow.unreached() if found.cut.event.step not in told)
 
 
 def _ended(story: Story) -> Iterator[Finding]:
@@ -102,6 +104,68 @@ def _silent(story: Story, lost: Lost) -> Finding:
     )  # fmt: skip
 
 
+def _unreached(story: Story, found: Unreached) -> Finding:
+    """The finding where an optimizer holds parameters that its loss was computed past."""
+    cut, step, update = found.cut, found.backward.step, found.update
+    here, back, there = (at_line(story, span) for span in (story.span(cut.event.step), story.span(step), update.span))
+    how, value = _how(story, cut), called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
+    story_of_the_cut = _explanation(cut, value, trained=cut.tensor in story.leaves)
+    first, others = called(story, found.parameters[0], None, step), len(found.parameters) - 1
+    more = T(en=f" and {others} more", zh=f" 等 {others + 1} 个参数") if others else T(en="", zh="")
+    return RULE.finding(
+        story.span(cut.event.step),
+        cut.event.step,
+        T(
+            en=f"{capital(here.en)} {how.en}, so the loss on {back.en} cannot reach {first.en}{more.en}: the optimizer's step on "
+            f"{there.en} never changes them." if others else f"{capital(here.en)} {how.en}, so the loss on {back.en} cannot reach "
+            f"{first.en}: the optimizer's step on {there.en} never changes it.",
+            zh=f"{here.zh}{how.zh}，{back.zh}的损失因此到不了 {first.zh}{more.zh}：{there.zh}的优化器从未更新它。",
+        ),
+        T(
+            en=f"{story_of_the_cut.en} An optimizer passes over parameters that have no gradient, without a word. What is meant "
+            "to stay as it is need not be given to the optimizer.",
+            zh=f"{story_of_the_cut.zh}对没有梯度的参数，优化器会一声不响地跳过。本来就不想训练的参数，不必交给优化器。",
+        ),
+        related=[
+            story.related("cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")),
+            story.related("backward", step, T(en="the way back starts here and ends there", zh="从这里往回走，到那里为止")),
+            Related("step", update.span, None, T(en="the optimizer finds no gradient and does nothing", zh="优化器找不到梯度，什么也不做")),
+        ],
+        fixes=(*reconnections(story, [cut]), *_cut_elsewhere(story, found)),
+        facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
+        severity="warning",
+    )
+
+
+def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
+    """Let the value keep its history, and detach it where another loss uses it: ``fake = G(z)`` and ``D(fake.detach())``."""
+    program, cut = story.program, found.cut
+    node = program.at(story.span(cut.event.step))
+    statement = program.statement(node) if node is not None else None
+    if not isinstance(node, ast.expr) or not isinstance(statement, ast.Assign) or cut.kind != "detach" or _bare(node) is node:
+        return ()
+    names = {program.segment(target) for target in statement.targets if isinstance(target, ast.Name)}
+    wanted = set(story.behind((story.tensor(found.backward.operands[0].label, found.backward.step) or {}).get("grad_fn")))
+    elsewhere: set[ast.stmt] = set()
+    for use in story.uses(cut.event.results[0] if cut.event.results else None):
+        nodes = {(story.tensor(result, use.step) or {}).get("grad_fn") for result in use.results} - {None}
+        if nodes and not nodes & wanted:
+            elsewhere |= set(call_chain(story, use))
+    function = program.function(statement)
+    reads = [
+        n for n in program.nodes
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in names and program.function(n) is function
+        and program.statement(n) in elsewhere
+    ]  # fmt: skip
+    if not reads:
+        return ()
+    shown = reads[0].id
+    title = T(en=f"Keep the history and detach `{shown}` for the other loss only", zh=f"保留历史，只在另一个损失里 detach `{shown}`")
+    kept = program.segment(_bare(node))
+    edits = program.replace((node, kept), *[(n, f"{n.id}.detach()") for n in reads])
+    return unique(program.text, [Fix(title, edits, meaning="connect")])
+
+
 def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Finding:
     cut = cuts[0]
     span = story.span(cut.event.step)
@@ -150,7 +214,8 @@ def _how(story: Story, cut: Cut) -> T:
     return T(en=text.en + shown.en, zh=text.zh + shown.zh)
 
 
-def _explanation(cut: Cut, lost: T) -> T:
+def _explanation(cut: Cut, lost: T, *, trained: bool = False) -> T:
+    """What such a cut does to ``lost``, the tensor that it was made at; ``trained``: to a parameter itself."""
     texts = {
         "number": T(
             en="A Python number knows nothing of where it came from. What is computed from it starts anew, as if it had been typed in.",
@@ -177,6 +242,12 @@ def _explanation(cut: Cut, lost: T) -> T:
         ),
     }
     text = texts[cut.kind]
+    if trained:
+        return T(
+            en=f"{text.en} {capital(lost.en)} is to be trained; what is computed from it here does not know that, nor does anything "
+            "after it.",
+            zh=f"{text.zh}{lost.zh} 是要训练的，但在这里由它算出的结果并不知道这一点，之后的一切也都如此。",
+        )
     return T(
         en=f"{text.en} {capital(lost.en)} still had a way back to what is trained; its result does not, and everything after it inherits "
         "that.",
@@ -303,11 +374,12 @@ RULE = Rule(
         "`backward()` walks it from the loss to the parameters. Some calls answer with numbers only. `item()`, `tolist()`, `float()` and "
         "`numpy()` leave torch; `torch.tensor(x)` makes a new starting point; `detach()` and `.data` drop the history on purpose; "
         "`argmax`, comparisons and integer casts have no derivative; and inside `torch.no_grad()` nothing is recorded. If such a call "
-        "stands between all parameters and the loss, torch says that the loss *does not require grad*.",
+        "stands between all parameters and the loss, torch says that the loss *does not require grad*. If it stands before some of them "
+        "only, torch says nothing, and the optimizer passes over them in silence.",
         zh="程序计算时，每个结果都记得自己来自什么运算和哪些输入：这就是*计算图*，`backward()` 沿着它从损失走回参数。有些调用只给出数值："
         "`item()`、`tolist()`、`float()` 和 `numpy()` 离开了 torch；`torch.tensor(x)` 创建新的起点；`detach()` 和 `.data` 有意丢掉历史；"
         "`argmax`、比较和转换成整数没有导数；在 `torch.no_grad()` 里什么也不记录。如果这样的调用挡在所有参数与损失之间，torch 就会说损失 "
-        "*does not require grad*（不需要梯度）。",
+        "*does not require grad*（不需要梯度）。如果它只挡住了其中一部分参数，torch 什么也不说，优化器则一声不响地跳过它们。",
     ),
     bad="""import torch
 

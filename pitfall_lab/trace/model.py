@@ -34,7 +34,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-SCHEMA = 1
+SCHEMA = 2
 CELL_LIMIT = 12
 
 By = Literal["observed", "modelled", "agreed"]
@@ -214,6 +214,20 @@ class Disagreement:
 
 
 @dataclass(frozen=True, slots=True)
+class OptimizerStep:
+    """An ``optimizer`` (the name of its class) was told to step after ``step`` events; ``holds`` are the tensors it had been given.
+
+    The calls that change a parameter are events like any other. This says what no call does: that a parameter without a gradient was
+    passed over. Only the first few steps of each optimizer are noted.
+    """
+
+    step: int
+    optimizer: str
+    span: Span | None = None
+    holds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something the reader of a trace must know: what was left out, where observation stopped, and why."""
 
@@ -256,6 +270,7 @@ class Trace(_Later):
     disagreements: tuple[Disagreement, ...] = ()
     notes: tuple[Note, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    optimizer_steps: tuple[OptimizerStep, ...] = ()
     schema: int = SCHEMA
 
     @property

@@ -17,7 +17,7 @@ from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Applied, Engine, ShadowError
-from pitfall_lab.trace import By, Effect, Event, Failure, Forecast, Note, Span, Trace
+from pitfall_lab.trace import By, Effect, Event, Failure, Forecast, Note, OptimizerStep, Span, Trace
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description
@@ -235,6 +235,13 @@ class Lockstep:
             listening.finish(failed=True)
         en, zh = f"Observation stopped here, because {reason}.", f"从这里起停止观察,原因:{reason}。"
         self._writer.notes.append(Note("stopped", en, zh, max(len(self._writer.events) - 1, 0)))
+
+    def stepping(self, optimizer: Any, span: Span | None) -> None:
+        """Note what an optimizer holds that is about to step."""
+        held = (self.label(parameter) for group in optimizer.param_groups for parameter in group["params"])
+        self._writer.optimizer_steps.append(
+            OptimizerStep(len(self._writer.events), type(optimizer).__name__, span, tuple(label for label in held if label is not None))
+        )
 
     def label(self, real: Any) -> str | None:
         """What the trace calls a live tensor, or None."""

@@ -16,6 +16,7 @@ from typing import Any, Self
 import torch
 
 from pitfall_lab.observe import Recorder
+from pitfall_lab.observe.optimizing import StepWatch
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.trace import Failure, Note, Outcome, Source, Span, Trace
 from pitfall_lab.verify.lockstep import Lockstep
@@ -41,11 +42,13 @@ class Session:
         self.sources = SourceMap(filename, name, text)
         self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES)
         self._recorder = Recorder(self._lockstep, self.sources)
+        self._steps = StepWatch(self._stepping, self.sources)
         self._text = text
 
     def __enter__(self) -> Self:
         self._lockstep.expect_unseen(self._text)
         self._recorder.within(sys._getframe(1))
+        self._steps.start()
         self._recorder.start()
         return self
 
@@ -53,6 +56,7 @@ class Session:
         self._lockstep.lines.stop()
         self._recorder.leave()
         self._recorder.within(None)
+        self._steps.stop()
 
     def finish(self, error: BaseException | None = None) -> Trace:
         """Return the trace; ``error`` is what ended the program, if something did."""
@@ -68,6 +72,9 @@ class Session:
     def unparsable(text: str, error: BaseException) -> Trace:
         """The trace of a cell that never ran."""
         return _unparsable(text, "cell", error)
+
+    def _stepping(self, optimizer: torch.optim.Optimizer, span: Span | None) -> None:
+        self._recorder.tell(self._lockstep.stepping, optimizer, span)
 
     def _outcome(self, error: BaseException) -> Failure:
         last = self._lockstep.last_failure

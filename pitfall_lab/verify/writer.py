@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from pitfall_lab.observe.recorder import Enough
-from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, Outcome, Source, Trace
+from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, OptimizerStep, Outcome, Source, Trace
 from pitfall_lab.trace.replay import advance
 from pitfall_lab.verify.cells import Look, told
 from pitfall_lab.verify.rows import BIRTHS, DEATHS, Row, Rows
@@ -41,6 +41,7 @@ class Writer:
         self._renamed: dict[int, list[str]] = {}
         self.notes: list[Note] = []
         self.disagreements: list[Disagreement] = []
+        self.optimizer_steps: list[OptimizerStep] = []
         self.checked = self.agreed = self.mirrored = 0
         self.disagreed_steps: set[int] = set()
         self._last: dict[str, Any] = {}
@@ -195,7 +196,7 @@ class Writer:
         outcome = Outcome("raised", failure) if failure is not None else Outcome()
         by_recipe = len(self.row_steps)  # both engines agreed on each of them
         agreement = Agreement(self.checked + by_recipe, self.agreed + by_recipe, self.mirrored, len(self.disagreed_steps))
-        facts = sources, outcome, agreement, tuple(self.disagreements), tuple(self.notes), environment
+        facts = sources, outcome, agreement, tuple(self.disagreements), tuple(self.notes), environment, tuple(self.optimizer_steps)
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:

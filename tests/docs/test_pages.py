@@ -72,10 +72,17 @@ def test_a_page_is_printed_in_chinese() -> None:
 
 def test_all_rules_are_listed() -> None:
     lines = explain("--list").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == [rule.code for rule in RULES]
+    assert [line.split()[0] for line in lines] == ["PL001", *(rule.code for rule in RULES)]
 
 
-@pytest.mark.parametrize(("word", "hint"), [("PL1O1", "Did you mean PL101?"), ("saved-tensor", "Did you mean"), ("nonsense", "--list")])
+def test_the_finding_about_comments_is_explained_too() -> None:
+    assert explain("pl001").stdout.startswith("# PL001 unused-ignore\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("PL1O1", "Did you mean PL101?"), ("saved-tensor", "Did you mean"), ("nonsense", "--list"), ("PL999", "'PL999'. `pitfall-lab")],
+)
 def test_an_unknown_rule_is_one_sentence_with_the_nearest_one(word: str, hint: str) -> None:
     done = explain(word)
     assert (done.returncode, done.stdout) == (2, "")

@@ -1,0 +1,59 @@
+"""What an optimizer holds when it steps. No call of torch's tells: a parameter without a gradient is passed over in silence."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from pitfall_lab.observe.spans import SourceMap
+from pitfall_lab.trace import Span
+
+STEPS = 3
+"""The first steps show what an optimizer holds; a program may make a million."""
+
+
+class StepWatch:
+    """Calls ``tell(optimizer, span)`` before the first few steps of each optimizer in this thread. ``tell`` raises nothing."""
+
+    def __init__(self, tell: Callable[[torch.optim.Optimizer, Span | None], None], sources: SourceMap) -> None:
+        self._tell = tell
+        self._sources = sources
+        self._thread = threading.get_ident()
+        self._seen: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._handle: Any = None
+
+    def start(self) -> None:
+        """Ask torch to be told."""
+
+        def about_to_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+            self._step(optimizer)
+
+        about_to_step._torchdynamo_disable = True  # type: ignore[attr-defined] # a compiled step is not broken in two by it
+        self._handle = register_optimizer_step_pre_hook(about_to_step)
+
+    def stop(self) -> None:
+        """Ask for nothing any more."""
+        if self._handle is not None:
+            self._handle.remove()
+
+    def _step(self, optimizer: torch.optim.Optimizer) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        known, steps = self._seen.get(id(optimizer), (None, 0))
+        if known is None or known() is not optimizer:  # the id of one that is gone may be given to another
+            known, steps = weakref.ref(optimizer), 0
+        if steps < STEPS:
+            self._seen[id(optimizer)] = known, steps + 1
+            self._tell(optimizer, self._place())
+
+    def _place(self) -> Span | None:
+        frame = sys._getframe(2)
+        while frame is not None and not self._sources.is_user(frame.f_code.co_filename):
+            frame = frame.f_back  # type: ignore[assignment]
+        return self._sources.span(frame) if frame is not None else None

@@ -1,0 +1,66 @@
+"""The trace knows which tensors an optimizer held when it stepped, also where no call of torch's tells."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+
+from pitfall_lab.trace import Trace
+from pitfall_lab.verify.program import trace_program
+
+START = "import torch\nfrom torch import nn\na, b = nn.Linear(2, 2), nn.Linear(2, 1)\n"
+
+
+def names(trace: Trace, held: tuple[str, ...]) -> set[str]:
+    state = {e.path: e.value for event in trace.events for e in event.effects if e.path.endswith(".name")}
+    return {str(state.get(f"tensors.{label}.name")) for label in held}
+
+
+def test_a_step_without_any_gradient_is_told_with_what_it_holds():
+    trace = trace_program(START + "b(a(torch.ones(1, 2)).detach()).sum().backward()\ntorch.optim.SGD(a.parameters(), lr=1.0).step()\n")
+    (step,) = trace.optimizer_steps
+    assert (step.optimizer, step.span.line if step.span else None) == ("SGD", 5)
+    assert names(trace, step.holds) == {"a.weight", "a.bias"}
+    assert step.step == len(trace.events), "nothing was called in it"
+
+
+def test_only_the_first_steps_of_each_optimizer_are_told():
+    two = "one, two = torch.optim.Adam(a.parameters()), torch.optim.SGD(b.parameters(), lr=0.1)\n"
+    trace = trace_program(START + two + "for _ in range(10):\n    one.step()\n    two.step()\n")
+    assert [step.optimizer for step in trace.optimizer_steps] == ["Adam", "SGD"] * 3
+
+
+def test_torch_is_left_as_it_was_and_other_threads_are_not_listened_to():
+    before = dict(torch_optimizer._global_optimizer_pre_hooks)
+    elsewhere = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
+
+    def step_elsewhere() -> None:
+        thread = threading.Thread(target=elsewhere.step)
+        thread.start()
+        thread.join()
+
+    trace = trace_program("step_elsewhere()\nraise ValueError('the program ends badly')\n", namespace={"step_elsewhere": step_elsewhere})
+    assert trace.optimizer_steps == ()
+    assert dict(torch_optimizer._global_optimizer_pre_hooks) == before
+
+
+def test_a_compiled_step_is_one_graph_as_without_us():
+    program = START + (
+        "graphs = []\ndef backend(module, inputs):\n    graphs.append(module)\n    return module.forward\n"
+        "optimizer = torch.optim.SGD(a.parameters(), lr=0.5)\na(torch.ones(1, 2)).sum().backward()\n"
+        "step = torch.compile(lambda: optimizer.step(), backend=backend)\nstep()\n"
+    )
+    alone: dict[str, object] = {}
+    exec(compile(program, "<alone>", "exec"), alone)
+    torch._dynamo.reset()
+    watched: dict[str, object] = {"__name__": "__main__"}
+    trace = trace_program(program, namespace=watched)
+    assert trace.outcome.kind == "finished"
+    assert [len(found["graphs"]) for found in (alone, watched)] == [1, 1]  # type: ignore[arg-type]
+
+
+def test_the_steps_travel_with_the_trace():
+    trace = trace_program(START + "torch.optim.SGD(a.parameters(), lr=1.0).step()\n")
+    assert Trace.from_json(trace.to_json()).optimizer_steps == trace.optimizer_steps != ()
