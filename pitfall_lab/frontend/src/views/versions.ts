@@ -37,7 +37,7 @@ interface Track {
 const LEFT = 132;
 const COLUMN = 44;
 const ROW = 66;
-const PAD = 36;
+const PAD = 44;
 const TOP = 30;
 const LABEL = 15;
 const PINS = 12;
