@@ -39,6 +39,7 @@ NO_FIX = {
     "cut_numpy_helper",
     "cut_threshold",
     "exec_of_text",
+    "hard_choice_of_a_gate",
     "loss_of_argmax",
     "too_large_for_bias",
     "unused_parameter",
