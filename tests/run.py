@@ -37,19 +37,18 @@ def main(words: list[str]) -> int:
     python = provision()
     os.environ["PATH"] = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
     os.environ["PITFALL_LAB_CHROMIUM"] = browser(python)
-    # Two workers and two cores: torch's own threads would only wait for each other.
+    # Every core has a worker: torch's own threads would only wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if first is None:
         return step("tests", [python, "-m", "pytest", *words])
     # Each step runs even when an earlier one failed: one red run should tell everything.
-    codes = [
-        first.code(),
-        step("style", [python, "-m", "ruff", "check", "."]),
-        step("tests", [python, "-m", "pytest", "-n", str(os.cpu_count() or 2), "--dist", "loadfile", "--ignore=tests/browser"]),
-    ]
-    # The browser tests have one server and one Chromium, which leave half a core free.
-    types = Beside("types", [python, "-m", "mypy"])
-    codes += [step("browser tests", [python, "-m", "pytest", "tests/browser"]), types.code()]
+    codes = [first.code(), step("style", [python, "-m", "ruff", "check", "."])]
+    # The browser tests have one server and one Chromium, which wait for each other half of the time, as do many tests for a process
+    # that they started: one worker more than cores uses that time.
+    beside = [Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), Beside("types", [python, "-m", "mypy"])]
+    workers = str((os.cpu_count() or 2) + 1)
+    codes.append(step("tests", [python, "-m", "pytest", "-n", workers, "--dist", "loadfile", "--ignore=tests/browser"]))
+    codes += [each.code() for each in beside]
     print("\nall passed" if not any(codes) else "\nFAILED", flush=True)
     return int(any(codes))
 

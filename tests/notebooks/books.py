@@ -70,7 +70,8 @@ def run(book: Any, folder: Path) -> Any:
         "OMP_NUM_THREADS": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
-    client = NotebookClient(book, timeout=180, resources={"metadata": {"path": str(folder)}})
+    # A kernel that is asked to end warns about its own future while it does so. Here that is an error: it would stay, and be waited for.
+    client = NotebookClient(book, timeout=180, shutdown_kernel="immediate", resources={"metadata": {"path": str(folder)}})
     client.execute(env=environment)
     del book.cells[0]
     return book
