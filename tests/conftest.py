@@ -33,6 +33,14 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _kept_workers() -> Iterator[None]:
+    from tests.workers import kept
+
+    with kept():
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort whole files; the order within a file stays."""
     items.sort(key=lambda item: _place(item.path.relative_to(ROOT).as_posix()) if ROOT in item.path.parents else len(LONGEST))
