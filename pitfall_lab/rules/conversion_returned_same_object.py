@@ -1,4 +1,4 @@
-"""PL705: a conversion that had nothing to convert gave back the tensor itself, and a write into the result changed the original."""
+"""PL705: a conversion that had nothing to convert gave back the tensor itself, and a write through one name changed the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONVERTING = ("to", "float", "double", "half", "bfloat16", "long", "int", "bool"
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each conversion that returned its own argument, when its result was written and both names are read later."""
+    """One finding for each conversion that returned its own argument, when it was written through one name and both are read later."""
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
     told = set()
@@ -32,8 +32,8 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, event, *found)
 
 
-def _written(story: Story, event: Event) -> tuple[str, str, int] | None:
-    """Both names, and the first write through the new one, when the text shows that both are still used after it."""
+def _written(story: Story, event: Event) -> tuple[str, str, str, int] | None:
+    """Both names, the one of them that is first written through, and where, when the text shows that both are still used after it."""
     program, label = story.program, event.results[0]
     statement = program.statement_at(story.span(event.step))
     if not isinstance(statement, ast.Assign) or not is_name(statement.targets[0]):
@@ -48,7 +48,7 @@ def _written(story: Story, event: Event) -> tuple[str, str, int] | None:
     for step in story.writes(str(storage), event.step, len(story.events)) if new != old else ():
         written = program.statement_at(story.span(step))
         target = written_root(written) if written is not None else None
-        if target is None or written is None or program.segment(target) != new:
+        if target is None or written is None or program.segment(target) not in (new, old):
             continue
         if program.function(written) is not program.function(statement):
             continue
@@ -56,7 +56,7 @@ def _written(story: Story, event: Event) -> tuple[str, str, int] | None:
             return None
         later = [use.step for use in story.uses(label) if use.step > step]
         if later and all(_read_after(story, written, name) for name in (new, old)):
-            return new, old, step
+            return new, old, program.segment(target), step
     return None
 
 
@@ -89,18 +89,18 @@ def _read_after(story: Story, written: ast.stmt, name: str) -> bool:
     return first is not None and isinstance(first.ctx, ast.Load)
 
 
-def _finding(story: Story, event: Event, new: str, old: str, written: int) -> Finding:
+def _finding(story: Story, event: Event, new: str, old: str, through: str, written: int) -> Finding:
     span, program = story.span(event.step), story.program
     here, there = at_line(story, span), at_line(story, story.span(written))
     node = program.at(span)
     code, write = statement_text(story, span), statement_text(story, story.span(written))
     fix = appended(program, node, ".clone()") if isinstance(node, ast.expr) else None
-    record = story.tensor(event.results[0], event.step) or {}
+    record, other = story.tensor(event.results[0], event.step) or {}, old if through == new else new
     return RULE.finding(
         span, event.step,
         T(
-            en=f"{capital(here.en)} has nothing to convert and gives back `{old}` itself, so {there.en} changes `{old}` too.",
-            zh=f"{here.zh}没有什么可转换的，给回的就是 `{old}` 本身，所以{there.zh}把 `{old}` 也改变了。",
+            en=f"{capital(here.en)} has nothing to convert and gives back `{old}` itself, so {there.en} changes `{other}` too.",
+            zh=f"{here.zh}没有什么可转换的，给回的就是 `{old}` 本身，所以{there.zh}把 `{other}` 也改变了。",
         ),
         T(
             en=f"`{old}` is already of type {record.get('dtype')} and in place, so `{code}` returns the same object, and `{new}` and "

@@ -174,13 +174,12 @@ def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedW
 
 
 def _read_later(story: Story, found: SharedWrite) -> bool:
-    """Does the program look at the tensor again: in a call, or by its name?"""
-    step = found.event.step
-    if any(use.step > step and use.step != found.event.step for use in story.uses(found.label)):
+    """Does the program look at the memory again: in a call, or by the name of a tensor on it?"""
+    step, span = found.event.step, story.span(found.event.step)
+    around = [label for label, _ in story.tensors_on((story.tensor(found.label, step) or {}).get("storage"))]
+    if any(use.step > step for label in around for use in story.uses(label)):
         return True
-    name, span = story.name(found.label, step), story.span(step)
-    if name is None or span is None:
-        return False
-    return any(
-        isinstance(n, ast.Name | ast.Attribute) and n.lineno > span.line and story.program.segment(n) == name for n in story.program.nodes
+    names = {story.name(label, step) for label in around} - {None}
+    return span is not None and any(
+        isinstance(n, ast.Name | ast.Attribute) and n.lineno > span.line and story.program.segment(n) in names for n in story.program.nodes
     )

@@ -33,6 +33,11 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, event, born, changed[0])
 
 
+def refine(story: Story, general: Finding) -> Finding | None:
+    """This rule's finding about a place of which a general one says that a tensor was kept without copying it."""
+    return next((finding for finding in find(story) if finding.span == general.span), None)
+
+
 def _finding(story: Story, load: Event, born: int, changed: int) -> Finding:
     what = called(story, load.operands[0].label, None, load.step)
     kept, here = at_line(story, story.span(born)), at_line(story, story.span(load.step))
@@ -152,6 +157,8 @@ again.backward()
 print(again.item() == lowest)
 """,
     find=find,
+    refines=("PL702",),
+    refine=refine,
     traps=(
         Trap(
             "best, lowest = model.state_dict(), loss.item()",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import combinations, permutations
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
@@ -30,17 +31,59 @@ def find(story: Story) -> Iterator[Finding]:
             continue
         shapes = story.shape(event.operands[0].label, event.step), story.shape(event.results[0], event.step)
         before, after = shapes
-        if before is None or after is None or not _exchanged(before, after) or _is_constant(story, event):
+        turn = _turned(before, after) if before is not None and after is not None else None
+        if before is None or after is None or turn is None or _is_constant(story, event):
             continue
         met = _meets(story, event)
         if met is not None:
-            yield _finding(story, event, before, after, met)
+            yield _finding(story, event, before, after, met, turn)
 
 
-def _exchanged(before: Shape, after: Shape) -> bool:
-    """Are the lengths the same, in another order? Axes of length 1 may stand anywhere."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An exchange of axes that gives the lengths that were asked for: first ``cut`` (which splits axes or is as before), then ``order``.
+
+    Axes that are joined afterwards stand side by side then.
+    """
+
+    cut: Shape
+    order: Shape
+
+
+def _turned(before: Shape, after: Shape) -> Turn | None:
+    """The exchange of axes that was meant, where the new lengths are the old ones in another order.
+
+    One of the shapes may have axes of the other one joined: ``(N, T, heads * d)`` to ``(N, heads, T, d)``, ``(2, N, H)`` to ``(N, 2 * H)``.
+    Axes of length 1 may stand anywhere.
+    """
     one, other = _long(before), _long(after)
-    return one != other and sorted(one) == sorted(other) and 0 not in one and len(before) <= LONGEST
+    if 0 in one or len(before) > LONGEST or len(after) > LONGEST or _joined(one, other) or _joined(other, one):
+        return None  # neighbours joined or split: nothing is exchanged
+    if len(one) == len(other):
+        orders = _orders(before, after) if sorted(one) == sorted(other) else []
+        return Turn(before, orders[0]) if orders else None
+    if len(one) > len(other):
+        orders = [order for order in _by_turns(one) if _joined(tuple(one[i] for i in order), other)]
+        return Turn(one, orders[0]) if orders else None
+    orders = [order for order in _by_turns(other) if _joined(tuple(other[i] for i in order), one)]
+    if not orders:
+        return None
+    cut = tuple(other[i] for i in orders[0])
+    return Turn(cut, tuple(orders[0].index(axis) for axis in range(len(other))))
+
+
+def _joined(shape: Shape, fewer: Shape) -> bool:
+    """Does joining neighbouring axes of ``shape`` give ``fewer``, or are they the same?"""
+    ends, joined = [1], [1]
+    for lengths, found in ((shape, ends), (fewer, joined)):
+        for length in lengths:
+            found.append(found[-1] * length)
+    return ends[-1] == joined[-1] and set(joined) <= set(ends)
+
+
+def _by_turns(shape: Shape) -> list[Shape]:
+    """The orders of the axes, those that exchange the fewest pairs first: an axis moved to the end, and not two that swap places."""
+    return sorted(permutations(range(len(shape))), key=lambda order: sum(one > other for one, other in combinations(order, 2)))
 
 
 def _long(shape: Shape) -> Shape:
@@ -76,7 +119,7 @@ def _orders(before: Shape, after: Shape) -> list[Shape]:
     return sorted(found, key=lambda order: (turned(order), sum(place != axis for place, axis in enumerate(order))))
 
 
-def _finding(story: Story, event: Event, before: Shape, after: Shape, met: Event) -> Finding:
+def _finding(story: Story, event: Event, before: Shape, after: Shape, met: Event, turn: Turn) -> Finding:
     span, source = story.span(event.step), event.operands[0].label
     name = called(story, source, None, event.step, (story.tensor(source, event.step) or {}).get("born"))
     here, code = at_line(story, span), snippet(story, span)
@@ -98,28 +141,34 @@ def _finding(story: Story, event: Event, before: Shape, after: Shape, met: Event
             story.related("made", event.step, T(en="the numbers are dealt out anew here", zh="各数在这里被重新分配")),
             story.related("used", met.step, T(en="here the mixed rows meet other numbers", zh="混在一起的行在这里与别的数相遇")),
         ],
-        fixes=_fixes(story, event, before, after),
+        fixes=_fixes(story, event, before, after, turn),
         facts=[Fact("before", list(before), story.by(event.step)), Fact("after", list(after), story.by(event.step))],
     )  # fmt: skip
 
 
-def _fixes(story: Story, event: Event, before: Shape, after: Shape) -> tuple[Fix, ...]:
+def _fixes(story: Story, event: Event, before: Shape, after: Shape, turn: Turn) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(event.step)) if program.tree else None
     if not isinstance(node, ast.Call) or call_name(node) != event.name or (tensor := receiver(node)) is None:
         return ()
-    fixes = []
-    for order in _orders(before, after)[:1]:
-        moved = [axis for axis, place in enumerate(order) if axis != place]
-        how = f"transpose({moved[0]}, {moved[1]})" if len(moved) == 2 else f"permute({', '.join(map(str, order))})"
-        new = f"{operand(program, tensor)}.{'t()' if len(order) == 2 else how}"
-        if tuple(before[axis] for axis in order) != after:
-            new += f".reshape({', '.join(map(str, after))})"
-        title = T(en=f"Exchange the axes: `{new}`", zh=f"交换轴：`{new}`")
-        fixes.append(Fix(title, program.replace((node, new)), meaning="shape"))
-        if any(use.name == "view" for label in event.results for use in story.uses(label)):  # which needs the numbers in their new order
-            title = T(en=f"{title.en}, laid out anew", zh=f"{title.zh}，并重新排列")
-            fixes.append(Fix(title, program.replace((node, f"{new}.contiguous()")), meaning="shape"))
+    moved = [axis for axis, place in enumerate(turn.order) if axis != place]
+    how = f"transpose({moved[0]}, {moved[1]})" if len(moved) == 2 else f"permute({', '.join(map(str, turn.order))})"
+    said = [program.segment(arg) for arg in node.args if not isinstance(arg, ast.Starred)]  # the program's own words for the lengths
+    lengths = said if len(said) == len(after) == len(node.args) else list(map(str, after))
+    new = operand(program, tensor)
+    if turn.cut != before:
+        cut = list(map(str, turn.cut))
+        if tuple(turn.cut[axis] for axis in turn.order) == after:
+            cut = [lengths[turn.order.index(axis)] for axis in range(len(cut))]
+        new += f".reshape({', '.join(cut)})"
+    new += ".t()" if len(turn.order) == 2 else f".{how}"
+    if tuple(turn.cut[axis] for axis in turn.order) != after:
+        new += f".reshape({', '.join(lengths)})"
+    title = T(en=f"Exchange the axes: `{new}`", zh=f"交换轴：`{new}`")
+    fixes = [Fix(title, program.replace((node, new)), meaning="shape")]
+    if any(use.name == "view" for label in event.results for use in story.uses(label)):  # which needs the numbers in their new order
+        title = T(en=f"{title.en}, laid out anew", zh=f"{title.zh}，并重新排列")
+        fixes.append(Fix(title, program.replace((node, f"{new}.contiguous()")), meaning="shape"))
     return unique(program.text, fixes)
 
 
@@ -139,10 +188,12 @@ RULE = Rule(
         en="The elements of a tensor have an order: the last axis runs fastest. `view` and `reshape` keep this order and only choose "
         "other lengths; that is right for joining axes, `(N, 2, 3)` to `(N, 6)`, or splitting one. Exchanging two axes changes the order. "
         "`transpose(i, j)` does it by exchanging two *strides*, the numbers of elements that a step along an axis skips, and copies "
-        "nothing. Images `(H, W, C)` to `(C, H, W)` and sequences `(N, T, F)` to `(T, N, F)` need `permute` and `transpose`.",
+        "nothing. Images `(H, W, C)` to `(C, H, W)` and sequences `(N, T, F)` to `(T, N, F)` need `permute` and `transpose`; attention's "
+        "heads are split off where they stand, `(N, T, heads, d)`, and then exchanged with `T`.",
         zh="张量的元素有一个次序：最后一维走得最快。`view` 和 `reshape` 保持这个次序，只选择别的长度；用来合并轴（`(N, 2, 3)` 变 `(N, "
         "6)`）或拆分轴是对的。交换两个轴则会改变次序。`transpose(i, j)` 通过交换两个*步幅*（沿一个轴走一步跨过的元素个数）来做到，不复"
-        "制任何东西。图像 `(H, W, C)` 变 `(C, H, W)`、序列 `(N, T, F)` 变 `(T, N, F)` 需要 `permute` 和 `transpose`。",
+        "制任何东西。图像 `(H, W, C)` 变 `(C, H, W)`、序列 `(N, T, F)` 变 `(T, N, F)` 需要 `permute` 和 `transpose`；注意力的多个头要先在原位拆出 `(N, T, heads, d)`，"
+        "再与 `T` 交换。",
     ),
     bad="""import torch
 
