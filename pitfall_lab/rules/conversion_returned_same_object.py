@@ -32,7 +32,7 @@ def find(story: Story) -> Iterator[Finding]:
                 yield _finding(story, event, *found)
 
 
-def _written(story: Story, event: Event) -> tuple[str, str, str, int] | None:
+def _written(story: Story, event: Event) -> tuple[tuple[str, str, str], int] | None:
     """Both names, the one of them that is first written through, and where, when the text shows that both are still used after it."""
     program, label = story.program, event.results[0]
     statement = program.statement_at(story.span(event.step))
@@ -56,7 +56,7 @@ def _written(story: Story, event: Event) -> tuple[str, str, str, int] | None:
             return None
         later = [use.step for use in story.uses(label) if use.step > step]
         if later and all(_read_after(story, written, name) for name in (new, old)):
-            return new, old, program.segment(target), step
+            return (new, old, program.segment(target)), step
     return None
 
 
@@ -89,7 +89,8 @@ def _read_after(story: Story, written: ast.stmt, name: str) -> bool:
     return first is not None and isinstance(first.ctx, ast.Load)
 
 
-def _finding(story: Story, event: Event, new: str, old: str, through: str, written: int) -> Finding:
+def _finding(story: Story, event: Event, names: tuple[str, str, str], written: int) -> Finding:
+    new, old, through = names
     span, program = story.span(event.step), story.program
     here, there = at_line(story, span), at_line(story, story.span(written))
     node = program.at(span)

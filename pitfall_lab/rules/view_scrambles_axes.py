@@ -36,7 +36,7 @@ def find(story: Story) -> Iterator[Finding]:
             continue
         met = _meets(story, event)
         if met is not None:
-            yield _finding(story, event, before, after, met, turn)
+            yield _finding(story, event, met, turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,9 @@ def _orders(before: Shape, after: Shape) -> list[Shape]:
     return sorted(found, key=lambda order: (turned(order), sum(place != axis for place, axis in enumerate(order))))
 
 
-def _finding(story: Story, event: Event, before: Shape, after: Shape, met: Event, turn: Turn) -> Finding:
+def _finding(story: Story, event: Event, met: Event, turn: Turn) -> Finding:
     span, source = story.span(event.step), event.operands[0].label
+    before, after = story.shape(source, event.step) or (), story.shape(event.results[0], event.step) or ()
     name = called(story, source, None, event.step, (story.tensor(source, event.step) or {}).get("born"))
     here, code = at_line(story, span), snippet(story, span)
     return RULE.finding(
@@ -192,8 +193,8 @@ RULE = Rule(
         "heads are split off where they stand, `(N, T, heads, d)`, and then exchanged with `T`.",
         zh="张量的元素有一个次序：最后一维走得最快。`view` 和 `reshape` 保持这个次序，只选择别的长度；用来合并轴（`(N, 2, 3)` 变 `(N, "
         "6)`）或拆分轴是对的。交换两个轴则会改变次序。`transpose(i, j)` 通过交换两个*步幅*（沿一个轴走一步跨过的元素个数）来做到，不复"
-        "制任何东西。图像 `(H, W, C)` 变 `(C, H, W)`、序列 `(N, T, F)` 变 `(T, N, F)` 需要 `permute` 和 `transpose`；注意力的多个头要先在原位拆出 `(N, T, heads, d)`，"
-        "再与 `T` 交换。",
+        "制任何东西。图像 `(H, W, C)` 变 `(C, H, W)`、序列 `(N, T, F)` 变 `(T, N, F)` 需要 `permute` 和 `transpose`；"
+        "注意力的多个头要先在原位拆出 `(N, T, heads, d)`，再与 `T` 交换。",
     ),
     bad="""import torch
 
