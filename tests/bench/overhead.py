@@ -292,10 +292,11 @@ def main() -> int:
         return 0
     exceeded = []
     threads = torch.get_num_threads()
-    print(f"torch {torch.__version__}, {threads} threads, CPU, forward and backward, median of {asked.rounds} rounds in turns")
+    rounds = 1 if asked.short else asked.rounds
+    print(f"torch {torch.__version__}, {threads} threads, CPU, forward and backward, median of {rounds} rounds in turns")
     print(f"{'':42}{'eager':>10}{'do-nothing':>12}{'anomaly':>10}{'metadata':>10}{'values':>10}{'TorchLens':>15}")
     for name, program in PROGRAMS.items():
-        middle = compare(name, 3 if asked.short else asked.rounds)
+        middle = compare(name, rounds)
         lens = None if asked.short else torchlens_elsewhere(name)
         ratios = {way: middle[way] / middle["eager"] for way in WAYS}
         added, batches = middle["metadata"] - middle["eager"], BATCHES.get(name, 1)
@@ -321,7 +322,7 @@ def main() -> int:
         if way == "metadata" and other / usual > MEMORY_BUDGET:
             exceeded.append(f"memory: {other / usual:.2f} x eager")
     print("\nOne operation in a metadata trace, forward and backward")
-    for length in LENGTHS[:4] if asked.short else LENGTHS:
+    for length in LENGTHS[:3] if asked.short else LENGTHS:
         eager, mine = microseconds(length)
         print(f"{length:8} operations{eager:9.1f} us eager{mine:9.1f} us recorded{mine / eager:8.2f} x")
     for line in exceeded:

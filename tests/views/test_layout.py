@@ -1,5 +1,6 @@
 """Boxes never overlap, edges point down, and the same graph is drawn the same way, with graphviz and without."""
 
+import os
 import shutil
 import time
 from itertools import pairwise
@@ -13,6 +14,11 @@ from pitfall_lab.views.graph import layout as layout_module
 from pitfall_lab.views.graph.layout import lay_out
 from pitfall_lab.views.graph.ways import label_place, spread
 from tests.views import build
+
+
+def processor() -> float:
+    """Seconds of processor time that this process and its children have had: others may keep the machine busy."""
+    return sum(os.times()[:4])
 
 
 @st.composite
@@ -89,13 +95,13 @@ def test_without_the_dot_program_the_own_layout_answers(monkeypatch):
 
 def test_a_dot_that_hangs_or_breaks_is_not_waited_for(monkeypatch, tmp_path):
     slow = tmp_path / "dot"
-    slow.write_text("#!/bin/sh\nsleep 20\n")
+    slow.write_text("#!/bin/sh\nsleep 60\n")
     slow.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda _: str(slow))
     monkeypatch.setattr(layout_module, "DOT_SECONDS", 0.3)
     started = time.monotonic()
     assert graph.project(build.overwritten())["by"] == "own"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
     slow.write_text("#!/bin/sh\necho nonsense; exit 0\n")
     assert graph.project(build.overwritten())["by"] == "own"
 
@@ -128,16 +134,16 @@ def test_the_scene_is_ready_in_time(count, seconds):
     from pitfall_lab import views
 
     trace = build.chain(count, wide=True)
-    started = time.monotonic()
+    started = processor()
     scene = views.scene(trace)
-    assert time.monotonic() - started < seconds
+    assert processor() - started < seconds
     assert bool(scene["graph"].get("ladder")) == (count > 80)
 
 
 def test_own_layers_of_five_hundred_boxes_take_less_than_two_seconds():
     scene = None
-    started = time.monotonic()
+    started = processor()
     scene = graph.project(build.chain(480, wide=True), dot=False)
-    assert time.monotonic() - started < 2
+    assert processor() - started < 2
     tops = [card["y"] for card in sorted(scene["nodes"], key=lambda c: c["y"])]
     assert all(a <= b for a, b in pairwise(tops))
