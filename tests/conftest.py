@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parent
-LONGEST = ("notebooks", "verify/test_claims_agree.py", "fuzz", "docs", "bench", "classroom", "frontend", "check", "rules")
+LONGEST = (
+    "notebooks", "docs/test_readme.py", "rules", "docs/test_pages.py", "classroom/test_class.py", "classroom/test_room.py", "check", "fuzz",
+    "frontend", "docs", "classroom", "bench", "test_packaging.py", "observer", "lessons", "views",
+    "shadow/test_variants.py", "verify", "shadow/test_entries.py", "shadow/test_alone.py", "shadow/test_types.py",
+)  # fmt: skip
+RULES = ("tests/rules/", "tests/docs/test_pages.py")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -51,7 +56,7 @@ def _place(path: str) -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Hand out whole files in the order above, but the notebooks one by one: together they take longer than any file."""
+    """Hand out whole files in the order above, but the notebooks one by one, and together what runs the rules' programs: each runs once."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -59,7 +64,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     class ByFileOrNotebook(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             notebook = re.search(r"/test_execution\.py::.*\[(.+)\.ipynb", nodeid)
-            return notebook[1] if notebook else str(super()._split_scope(nodeid))
+            if notebook:
+                return notebook[1]
+            return "rules" if nodeid.startswith(RULES) else str(super()._split_scope(nodeid))
 
     # By default xdist sorts what it hands out by the number of tests; a notebook has few and takes long.
     config.option.loadscopereorder = False

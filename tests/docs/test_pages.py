@@ -15,6 +15,7 @@ from pitfall_lab import pages
 from pitfall_lab.check import Workshop
 from pitfall_lab.rules import RULES, Rule
 from pitfall_lab.trace import LANGUAGES, Language
+from tests.workers import Remembering
 
 ROOT = Path(pages.__file__).parent.parent
 REMEDY = "run `python -m pitfall_lab.pages`"
@@ -22,7 +23,7 @@ REMEDY = "run `python -m pitfall_lab.pages`"
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Workshop]:
-    with Workshop() as workshop:
+    with Remembering() as workshop:
         yield workshop
 
 
