@@ -62,8 +62,15 @@ def read(tensor: torch.Tensor) -> Facts:
     return Facts(
         tuple(tensor.shape), *first, tensor.stride(), tensor.storage_offset(), storage._cdata,
         storage.data_ptr() if device.type == "cpu" else 0, storage.nbytes(), tensor.element_size(),
-        None if inference else tensor._version, tensor._is_view(), inference, not storage.resizable(),
+        None if inference else _version(tensor), tensor._is_view(), inference, not storage.resizable(),
     )  # fmt: skip
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    try:
+        return tensor._version
+    except RuntimeError:  # it was made in inference mode, and has got the memory of an ordinary one since
+        return None
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool | None:
@@ -75,7 +82,7 @@ def _is_leaf(tensor: torch.Tensor) -> bool | None:
 
 def is_at_version(tensor: torch.Tensor, version: int) -> bool:
     """Whether the tensor's counter still stands at ``version`` (inference tensors have none and stand still)."""
-    return tensor.is_inference() or tensor._version == version
+    return tensor.is_inference() or _version(tensor) == version
 
 
 def is_opaque(tensor: torch.Tensor) -> bool:

@@ -214,7 +214,7 @@ class Pass:
             if answer is None:
                 incoming[index] = None if gradient is None else Gradient(None, gradient.shape)
             elif gradient is None or not is_still(gradient, seen):
-                incoming[index] = came_out(seen, ())
+                incoming[index] = swapped(gradient, came_out(seen, ()))
                 self.altered |= gradient is not None or seen is not None
 
     def run_without_numbers(self) -> None:
@@ -376,6 +376,8 @@ class Pass:
             return Gradient(None, shape)
         if array.dtype != dtype.numpy:
             array = (array.real if array.dtype.kind == "c" and dtype.category < 3 else array).astype(dtype.numpy)
+            if all(g is None or g.array is None or g.array.dtype != dtype.numpy for g in incoming):
+                times, seen_through = 0, False  # torch casts it too, into memory of its own
         owner = memory(array)
         for g in incoming:
             if g is not None and g.array is not None and memory(g.array) is owner:
@@ -393,7 +395,7 @@ class Pass:
         for index, hook in registered:
             gradient = incoming[index] if 0 <= index < len(incoming) else None
             if gradient is not None and hook is not None:
-                incoming[index] = hook(gradient)
+                incoming[index] = swapped(gradient, hook(gradient))
         if self.as_meant:
             return
         for index, reference in node.retains:
@@ -448,6 +450,15 @@ def check_sizes(node: Node, shapes: Iterable[Shape | None], metas: Iterable[Meta
         if meta is not None and shape is not None and not reducible(shape, meta[0]):
             text = f"Function {node.name} returned an invalid gradient at index {k} - got {list(shape)} but expected shape "
             raise runtime(f"{text}compatible with {list(meta[0])}", "shape", node=node)
+
+
+def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
+    """What a hook has made of a gradient: the node that waits for it lets go of the old one, and holds the new one."""
+    if new is not old:
+        for gradient, by in ((old, -1), (new, 1)):
+            if gradient is not None:
+                gradient.hold(by)
+    return new
 
 
 def is_still(gradient: Gradient, seen: Seen | None) -> bool:

@@ -181,8 +181,8 @@ class Engine:
         self.begin()
         try:
             with np.errstate(all="ignore"):
-                check_operands(self, entry, name, args)
                 kwargs = kwargs or {}
+                check_operands(self, entry, name, [*args, *kwargs.values()])
                 if "axis" in kwargs or "keepdims" in kwargs:
                     kwargs = {NUMPY_NAMES.get(key, key): value for key, value in kwargs.items()}
                 if "alpha" in kwargs or "beta" in kwargs:

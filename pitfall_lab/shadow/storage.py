@@ -238,6 +238,13 @@ class ShadowTensor:
         """The elements as an array over the storage's own memory (writing to it writes there), or None."""
         return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
 
+    def become(self, other: ShadowTensor) -> None:
+        """Look at other memory, with another history: the same object, for all that hold it (``p.data = …``, ``out=``)."""
+        if self.dtype != other.dtype:
+            self.accumulator = None  # the next operation makes one for the new type (a new shape alone does not count)
+        for name in ("storage", "offset", "shape", "stride", "dtype", "device", "counter", "view", "node", "output_nr", "flag", "inference", "kind"):
+            setattr(self, name, getattr(other, name))
+
     def lay_out(self, stride: Shape, offset: int, size: int) -> None:
         """Move the elements within their own memory: where torch was seen to have them."""
         values = self.values()

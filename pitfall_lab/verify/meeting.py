@@ -83,8 +83,11 @@ class Meeting:
     def replace(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
         """The object now looks at other memory (``p.data = …``, ``set_``, ``module.to``): give it another shadow."""
         shadow, storage, effects = self._adoption.shadow_of(real, seen)
-        if record.shadow is not None and record.shadow.counter is not None:
-            shadow.counter = record.shadow.counter
-            shadow.counter.version = seen.version or 0
+        if record.shadow is not None:
+            if record.shadow.counter is not None:
+                shadow.counter = record.shadow.counter
+                shadow.counter.version = seen.version or 0
+            record.shadow.become(shadow)  # it stays the object that nodes have saved, that views have for their base
+            shadow = record.shadow
         self._records.rebind(record, shadow, storage)
         return effects + self._describe.tensor(record, seen, "observed")

@@ -333,7 +333,7 @@ VIEWS = (
     "{x}.unbind({d})[0]", "{x}.split(1, {d})[0]", "{x}.chunk(2, {d})[-1]", "{x}.squeeze()", "{x}.squeeze({d})", "{x}.unsqueeze({d})", "{x}.transpose(0, {d})", "{x}.narrow({d}, 0, 1)", "{x}.select({d}, 0)",
     "{x}.unfold(0, 2, 1)", "{x}.diagonal()", "{x}.as_strided((2,), (1,))", "{x}.as_strided((2, 2), (1, 1))", "{x}.permute(*reversed(range({x}.ndim)))", "{x}.view({x}.shape)", "{x}.expand({x}.shape)", "{x}.view_as({y})",
     "{x}.expand_as({y})", "{x}.swapaxes(0, {d})", "{x}.movedim(0, {d})", "{x}.reshape({x}.shape[::-1])", "{x}.view(1, -1)", "{x}.view(-1, 1).expand(-1, 2)", "torch.broadcast_to({x}, (2, *{x}.shape))", "list({x})[0]",
-    "{x}.tensor_split(2, {d})[0]", "next(iter({x}))", "{x}.contiguous()", "{x}.unflatten({d}, (1, -1))", "torch.Tensor({x})", "{x}.real", "{x}.ravel()", "{x}.hsplit(1)[0]", "{x}.view(torch.int32)", "{x}.adjoint()",
+    "{x}.tensor_split(2, {d})[0]", "next(iter({x}))", "{x}.contiguous()", "{x}.unflatten({d}, (1, -1))", "{x}.real", "{x}.ravel()", "{x}.hsplit(1)[0]", "{x}.view(torch.int32)", "{x}.adjoint()",
 )  # fmt: skip
 PURE = (
     "{x} + {y}", "{x} * {y}", "{x} - {y}", "{x} / {y}", "{x} * {k}", "{k} - {x}", "{x} ** 2", "{x}.exp()", "torch.sigmoid({x})", "{x}.tanh()", "torch.relu({x})", "{x}.sin()", "{x}.sum()", "{x}.sum({d})",

@@ -250,8 +250,8 @@ def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -
             if told is None and same(value, right):
                 continue
             if told is None:
-                # What a hook of the program's would have made of the meant gradients nobody knows: then no harm is told.
-                missed = no_excuse(trace, line) and "register_hook" not in text
+                # What a hook that hands on another gradient would have made of the meant ones nobody knows: then no harm is told.
+                missed = no_excuse(trace, line) and not re.search(r"register_hook\(lambda g: g\b", text)
                 counts["harms in mirrored backwards"] += not missed
                 return [f"line {line}: {name}.grad is {value}, meant was {right}, and no harm was told"] if missed else []
             counts["silent harms compared"] += 1

@@ -81,16 +81,19 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def _fused(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTensor, mask: ShadowTensor | None, is_causal: bool, factor: float) -> ShadowTensor:
-    def weights(q: np.ndarray, k: np.ndarray, m: Any) -> np.ndarray:
-        return _softmax(_masked(q.astype(np.float64) @ np.swapaxes(k, -1, -2) * factor, m, is_causal))
+    def scores(q: np.ndarray, k: np.ndarray, m: Any) -> np.ndarray:
+        return _masked(q.astype(np.float64) @ np.swapaxes(k, -1, -2) * factor, m, is_causal)
 
     def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray, m: Any) -> tuple[np.ndarray, np.ndarray]:
-        return weights(q, k, m) @ v, np.zeros(0, q.dtype)
+        found = scores(q, k, m)
+        top = found.max(-1, keepdims=True)
+        return _softmax(found) @ v, top + np.log(np.exp(found - top).sum(-1, keepdims=True))
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
-        w = weights(s.query, s.key, s.attn_mask)
-        to_scores = g @ np.swapaxes(s.value, -1, -2)
-        to_scores = w * (to_scores - (to_scores * w).sum(-1, keepdims=True)) * factor
+        # The weights are computed anew from the operands as they are now, but divided by the sums of the forward.
+        found = scores(s.query, s.key, s.attn_mask)
+        w = np.where(np.isneginf(found), 0, np.exp(found - s.logsumexp))
+        to_scores = w * (g @ np.swapaxes(s.value, -1, -2) - (g * s.output).sum(-1, keepdims=True)) * factor
         # the kernel writes all three as (B, L, heads, E), which its views turn round
         flows = to_scores @ s.key, np.swapaxes(to_scores, -1, -2) @ s.query, np.swapaxes(w, -1, -2) @ g
         return tuple(np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 1, 2), g.dtype), 1, 2) for x in flows)

@@ -399,7 +399,7 @@ def _with_number(
     def run(e: Engine, input: Any, other: Any) -> ShadowTensor:
         tensor_only(input)
         pair = input, operand(other)
-        return pointwise(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], kind(pair), kind(pair))
+        return pointwise(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], kind(pair), kind(pair), iterated=pair)
 
     def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
         tensor_only(self)

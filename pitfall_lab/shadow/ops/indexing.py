@@ -415,8 +415,8 @@ def _check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
         raise runtime(text, "shape")
 
 
-def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> None:
-    """``target[index tensors] = value``: IndexPutBackward0."""
+def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any, *, assigned: bool = True) -> None:
+    """``target[index tensors] = value``: IndexPutBackward0. Only where it is ``assigned`` are a value's leading ones dropped."""
     # Torch's order: first Python's number becomes a tensor, then what autograd forbids, then the overlap, then the shapes.
     if not isinstance(value, ShadowTensor):
         value = private(e, number_as(value, target.dtype), target.dtype)
@@ -431,7 +431,7 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     outside = _out_of_range(target, rest)
     if outside is not None and any(t is not None and target.shape[d] == 0 for d, t in enumerate(rest)):
         raise outside[1]  # that there is nothing to look up is seen before the value is
-    first = _leading_ones(value)
+    first = _leading_ones(value) if assigned else 0
     source = views.view_(e, value, value.shape[first:]) if first else value
     _check_broadcasts(source, shape)
     if outside is not None:
@@ -502,6 +502,11 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
 
     from pitfall_lab.shadow.ops.kit import Keep, pure
 
+    if not before:
+        if index.numel != 1:
+            raise Unmodelled("index_select of a number, more or less than once")
+        rule = Rule("IndexSelectBackward0", lambda x, k: x, (Keep("index", 1),), lambda g, s: (Written(g.copy()),), edges=1)
+        return pure(e, rule, (input, index), (), input.dtype)
     shape = (*before[:at], index.numel, *before[at + 1 :])
     rule = Rule("IndexSelectBackward0", lambda x, k: x[(*places, k.reshape(-1))], (Keep("index", 1),), vjp, edges=1)
     result = pure(e, rule, (input, index), shape, input.dtype)

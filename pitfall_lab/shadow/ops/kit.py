@@ -326,6 +326,8 @@ def pure(
         node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
         keep_inputs(e, node, rule, operands)
     found = arrays(e, operands, compute_in) if math.prod(shape) <= e.value_limit else None
+    if found is not None and overflows_on_the_way(found, shape, dtype):
+        found = None
     values = None if found is None else rule.forward(*found)
     first, *others = values if hidden and values is not None else (values, *(None for _ in hidden))
     result = new(e, shape, dtype, first, stride)
@@ -334,6 +336,26 @@ def pure(
         node.keep(*(Saved(k.name, result, is_output=True) for k in rule.keeps if k.what == "result"))
         node.keep(*(Saved(name, private(e, x, dtype), own=True) for name, x in zip(hidden, others, strict=True)))
     return result
+
+
+LARGE = 1e18
+"""Larger numbers have squares that overflow in float32."""
+
+
+def overflows_on_the_way(found: Sequence[Any], shape: Shape, dtype: DType) -> bool:
+    """Whether several numbers become one, so large that torch's kernel, which adds in float32, may meet an infinity on its way.
+
+    A kernel that scales first or adds in float64 meets none: which of them it is, and so the result, is no rule of torch's.
+    """
+    if dtype != "float32":
+        return False
+    count = math.prod(shape)
+    for x in found:
+        if isinstance(x, np.ndarray) and x.size > count and x.dtype == np.float32:
+            size = np.abs(x)
+            if not size.max() <= LARGE and bool((size[np.isfinite(size)] > LARGE).any()):
+                return True
+    return False
 
 
 def own(node: Node, *results: ShadowTensor) -> None:
@@ -354,9 +376,19 @@ def _paired(e: Engine, operands: Sequence[Operand]) -> list[Operand]:
 
 
 def pointwise(
-    e: Engine, rule: Rule, operands: Sequence[Operand], dtype: DType, compute_in: DType | None = None, like: ShadowTensor | None = None
+    e: Engine,
+    rule: Rule,
+    operands: Sequence[Operand],
+    dtype: DType,
+    compute_in: DType | None = None,
+    like: ShadowTensor | None = None,
+    iterated: Sequence[Operand] | None = None,
 ) -> ShadowTensor:
-    """:func:`pure` with broadcasting and TensorIterator's layout; ``like`` is an operand whose layout ``empty_like`` gives the result."""
+    """:func:`pure` with broadcasting and TensorIterator's layout.
+
+    ``like`` is an operand whose layout ``empty_like`` gives the result; ``iterated`` are the operands as torch's iterator has them, where
+    they have another order there, or the rule has a number of them built in.
+    """
     if e.policy.equal_counts_pair_up:
         operands = _paired(e, operands)
     tensors = [x for x in operands if isinstance(x, ShadowTensor)]
@@ -366,7 +398,9 @@ def pointwise(
     aligned = len(shape) > 1 or all(len(t.shape) == len(shape) for t in tensors)
     if like is not None and like.shape == shape:
         return pure(e, rule, operands, shape, dtype, compute_in, preserved(like))
-    stride = layout(shape, tensors, alone=len(tensors) == len(operands)) if aligned else None
+    order = operands if iterated is None else iterated
+    ordered = [x for x in order if isinstance(x, ShadowTensor)]
+    stride = layout(shape, ordered, alone=len(ordered) == len(order)) if aligned else None
     return pure(e, rule, operands, shape, dtype, compute_in, stride)
 
 
@@ -542,7 +576,7 @@ def open_window(e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, of
     base = tensor
     if tensor.view is not None:
         base = tensor.view.base
-        creation = tensor.view.creation if creation == "default" else creation
+        creation = tensor.view.creation if creation == "default" or tensor.view.creation == "inference" else creation
     result.view = ViewOf(base, creation, result.version)
     return result
 

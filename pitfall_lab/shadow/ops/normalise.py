@@ -17,7 +17,7 @@ from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, new, no_derivative, own, private, pure, records, tensor_only
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import ShadowTensor, Shape
+from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
 
 def _spread(x: np.ndarray, axes: tuple[int, ...], eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -57,6 +57,9 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []", "shape"
         )
     if input.shape[input.ndim - len(shape) :] != shape or any(x.shape != shape or x.dtype != input.dtype for x in given):
+        fits = all(x.shape == shape and x.dtype == given[0].dtype != input.dtype for x in given) and input.shape[input.ndim - len(shape) :] == shape
+        if fits and input.dtype not in ("float16", "bfloat16"):
+            raise runtime("mixed dtype (CPU): all inputs must share same datatype.", "dtype")
         raise Unmodelled("layer_norm of operands that do not fit")
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     rows = tuple(range(input.ndim - len(shape)))
@@ -81,6 +84,8 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
     tensor_only(input, *running, *given)
     if input.ndim < 2 or any(x.shape != (input.shape[1],) or x.dtype != input.dtype for x in (*running, *given)) or momentum is None:
         raise Unmodelled("batch_norm of operands that do not fit")
+    if any(not is_contiguous(x.shape, x.stride) for x in given):
+        raise Unmodelled("batch_norm with weights that do not lie side by side, as torch's kernels take it that they do")
     if not input.numel:
         raise Unmodelled("batch_norm of nothing")  # which is a copy, or an addition
     if len(running) == 1 or (not training and not running):

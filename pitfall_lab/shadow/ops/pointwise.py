@@ -711,7 +711,7 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
     rule = Rule(
         "WhereBackward0", forward, (Keep("condition", 2),), lambda g, s: (np.where(s.condition, g, 0), np.where(s.condition, 0, g)), edges=2
     )
-    return pointwise(e, rule, (x, y, condition), dtype)
+    return pointwise(e, rule, (x, y, condition), dtype, iterated=(condition, x, y))
 
 
 def _masked_fill(value: Any) -> Rule:

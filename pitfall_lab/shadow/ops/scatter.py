@@ -60,7 +60,7 @@ def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool
     if len(indices) > self.ndim:
         text = f"too many indices for tensor of dimension {self.ndim} (got {len(indices)})"
         raise ShadowError("IndexError", text, "shape", tensor=self)
-    indexing.put(e, self, list(indices), values)
+    indexing.put(e, self, list(indices), values, assigned=False)
     return self
 
 

@@ -668,9 +668,12 @@ def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTenso
     tensor_only(input)
     if not input.ndim:
         raise runtime("chunk expects at least a 1-dimensional tensor", "shape")
-    length = input.shape[wrap_dim(dim, input.ndim)]
-    if chunks <= 0 or length == 0:
+    at = wrap_dim(dim, input.ndim)
+    length = input.shape[at]
+    if chunks <= 0:
         raise Unmodelled("chunk into no pieces")
+    if length == 0:  # pieces of size 0 would be innumerable, so their sizes are told
+        return _pieces(e, "SplitWithSizesBackward0", input, at, [0] * chunks)
     return split(e, input, -(-length // chunks), dim)
 
 
