@@ -442,9 +442,18 @@ def done(templates: tuple[str, ...], wide: int = 8) -> Maker:
             x = w.tensor(lambda t: t.requires_grad and not t._is_view())
             if w.names[x]._is_view():  # torch crashes on a hook of a view that was made under no_grad
                 return
-        w.write(filled(w, template, x))
+        text = filled(w, template, x)
+        if ".data = " in text and w.vocabulary == "core" and crosses_inference(w, text):
+            return
+        w.write(text)
 
     return run
+
+
+def crosses_inference(w: Writer, text: str) -> bool:
+    """Whether inference mode is on, or one of the tensors that a statement names was made in it."""
+    named = [w.names.get(word) for word in re.findall(r"\w+", text)]
+    return torch.is_inference_mode_enabled() or any(isinstance(t, torch.Tensor) and t.is_inference() for t in named)
 
 
 def backward(w: Writer) -> None:

@@ -57,9 +57,11 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []", "shape"
         )
     if input.shape[input.ndim - len(shape) :] != shape or any(x.shape != shape or x.dtype != input.dtype for x in given):
-        fits = all(x.shape == shape and x.dtype == given[0].dtype != input.dtype for x in given) and input.shape[input.ndim - len(shape) :] == shape
-        if fits and input.dtype not in ("float16", "bfloat16"):
-            raise runtime("mixed dtype (CPU): all inputs must share same datatype.", "dtype")
+        if input.shape[input.ndim - len(shape) :] == shape and all(x.shape == shape for x in given) and given[0].dtype != input.dtype:
+            if any(x.dtype != "float32" for x in given):
+                raise runtime("mixed dtype (CPU): expect parameter to have scalar type of Float", "dtype")
+            if input.dtype not in ("float16", "bfloat16"):
+                raise runtime("mixed dtype (CPU): all inputs must share same datatype.", "dtype")
         raise Unmodelled("layer_norm of operands that do not fit")
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     rows = tuple(range(input.ndim - len(shape)))
