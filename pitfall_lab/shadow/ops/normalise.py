@@ -63,6 +63,8 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
             if input.dtype not in ("float16", "bfloat16"):
                 raise runtime("mixed dtype (CPU): all inputs must share same datatype.", "dtype")
         raise Unmodelled("layer_norm of operands that do not fit")
+    if input.dtype.category < 2:
+        raise ShadowError("NotImplementedError", f'"LayerNormKernelImpl" not implemented for \'{input.dtype.scalar_name}\'', "dtype")
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     rows = tuple(range(input.ndim - len(shape)))
 

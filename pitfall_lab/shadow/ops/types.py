@@ -17,7 +17,6 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 WHOLE = {
     "GeluKernelImpl": "F.gelu",
-    "LayerNormKernelImpl": "F.layer_norm",
     "elu_cpu": "F.elu F.elu_",
     "frac_cpu": "torch.frac .frac_",
     "hypot_cpu": "torch.hypot .hypot_",
@@ -35,7 +34,6 @@ WHOLE = {
 """For each kernel that refuses whole numbers its operations: ``F.`` stands for torch.nn.functional, a dot for methods."""
 TRUTH = {
     "GeluKernelImpl": "F.gelu",
-    "LayerNormKernelImpl": "F.layer_norm",
     "abs_cpu": "torch.abs .abs_ torch.absolute F.softsign",
     "addcmul_cpu_out": "torch.addcmul .addcmul_",
     "ceil_vml_cpu": "torch.ceil .ceil_",
@@ -124,8 +122,6 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
     if not tensors or tensors[0].dtype.category not in entry.refuses:
         return
     kernel = entry.refuses[tensors[0].dtype.category]
-    if kernel == "LayerNormKernelImpl" and any(x.dtype != tensors[0].dtype for x in tensors):
-        return  # which has words of its own
     if not kernel or any(x.dtype != tensors[0].dtype for x in tensors):
         raise Unmodelled(f"{entry.names[0]} of type {tensors[0].dtype[:]}")
     raise ShadowError("NotImplementedError", f'"{kernel}" not implemented for \'{tensors[0].dtype.scalar_name}\'', "dtype")
