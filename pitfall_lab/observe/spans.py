@@ -106,7 +106,10 @@ class SourceMap:
 
     def _find(self, frame: FrameType) -> Span | None:
         code = frame.f_code
-        _, positions = self._positions.setdefault(id(code), (code, list(code.co_positions())))
+        known = self._positions.get(id(code))
+        if known is None:
+            known = self._positions[id(code)] = code, list(code.co_positions())
+        positions = known[1]
         at = frame.f_lasti // 2
         line, end_line, start, end = positions[at] if at < len(positions) else (frame.f_lineno, None, None, None)
         source = self._source(code.co_filename)

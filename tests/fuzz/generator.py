@@ -47,9 +47,14 @@ Maker = Callable[["Writer"], None]
 
 def steps(length: int = MOST_STATEMENTS) -> st.SearchStrategy[list[Step]]:
     """Programs before they are written down. Kind 0 writes nothing: what a shrunk step ends as."""
-    digits = st.tuples(*[st.integers(0, HIGHEST)] * DIGITS)
-    step = st.tuples(st.integers(0, len(kinds()) - 1), digits)
+    step = st.binary(min_size=2 * DIGITS + 2, max_size=2 * DIGITS + 2).map(as_step)
     return st.one_of(st.lists(step, min_size=6, max_size=length), st.lists(step, min_size=18, max_size=length))
+
+
+def as_step(drawn: bytes) -> Step:
+    """A step from the bytes of its numbers, two each: one draw, where a draw for each number takes as long as running the program."""
+    kind, *digits = (int.from_bytes(drawn[k : k + 2]) for k in range(0, len(drawn), 2))
+    return kind % len(kinds()), tuple(digit % (HIGHEST + 1) for digit in digits)
 
 
 # ------------------------------------------------------------------ writing
@@ -200,7 +205,7 @@ def written(program: list[Step], *, alone: bool = False, vocabulary: str = "core
     writer = Writer(alone, vocabulary)
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore")
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         try:
             for kind, digits in program:
                 if writer.statements < MOST_STATEMENTS:

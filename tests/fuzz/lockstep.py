@@ -70,7 +70,7 @@ def check(text: str) -> Result:
 @contextlib.contextmanager
 def quiet(printed: io.StringIO) -> Any:
     """Catch what a program prints, and leave torch as it was."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
         warnings.simplefilter("ignore")
         try:

@@ -46,7 +46,7 @@ def check(text: str) -> Result:
     """Run a program on both engines, statement by statement."""
     result = Result(counts=Counter(programs=1))
     pair = Pair(result.counts)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         try:

@@ -548,9 +548,11 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
     from pitfall_lab.shadow.ops.kit import Keep, pure
 
     tensor_only(input, mask)
+    if mask.dtype != BOOL:
+        raise runtime("masked_select: expected BoolTensor for mask", "dtype")
     shape = broadcast(mask.shape, input.shape)
     seen = mask.window()
-    if seen is None or mask.dtype != BOOL:
+    if seen is None:
         raise Unmodelled("a mask with unknown values")
     count = int(np.broadcast_to(seen, shape).sum())
 
