@@ -413,6 +413,8 @@ class Pass:
 
     def accumulate(self, leaf: ShadowTensor, gradient: Gradient) -> None:
         """The first gradient becomes ``.grad``; later ones are added to it in place."""
+        if leaf.node is not None and not self.as_meant:
+            raise runtime(errors.NO_LEAF, "other", tensor=leaf)
         if not leaf.requires_grad:
             return  # it has been detached in place since
         self.leaves[id(leaf)] = (leaf, gradient)

@@ -89,6 +89,7 @@ DETACHED = (
     "This is not supported, please use out-of-place `.detach()` instead"
 )
 LEAF = "a leaf Variable that requires grad is being used in an in-place operation."
+NO_LEAF = "leaf variable has been moved into the graph interior"
 VIEW_OF_LEAF = "a view of a leaf Variable that requires grad is being used in an in-place operation."
 MULTI = (
     " This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified "

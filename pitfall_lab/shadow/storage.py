@@ -242,7 +242,8 @@ class ShadowTensor:
         """Look at other memory, with another history: the same object, for all that hold it (``p.data = …``, ``out=``)."""
         if self.dtype != other.dtype:
             self.accumulator = None  # the next operation makes one for the new type (a new shape alone does not count)
-        for name in ("storage", "offset", "shape", "stride", "dtype", "device", "counter", "view", "node", "output_nr", "flag", "inference"):
+        place = "storage", "offset", "shape", "stride", "dtype", "device", "counter"
+        for name in (*place, "view", "node", "output_nr", "flag", "inference"):
             setattr(self, name, getattr(other, name))
 
     def lay_out(self, stride: Shape, offset: int, size: int) -> None:

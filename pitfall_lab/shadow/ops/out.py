@@ -10,6 +10,7 @@ from typing import Any
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.ops.kit import overlaps_itself
 from pitfall_lab.shadow.ops.registry import ENTRIES, Op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -88,7 +89,7 @@ def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], i
         raise Unmodelled("out= of an operation that made no new memory")
     if target.shape != result.shape and (target.storage.size or target.offset):
         raise Unmodelled("out= that is resized")
-    if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):
+    if overlaps_itself(target):
         raise Unmodelled("out= that holds several elements at one address")
     for x in operands:
         if isinstance(x, ShadowTensor) and x.storage is target.storage and not (x is target and in_place):
