@@ -460,6 +460,8 @@ def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
         for gradient, by in ((old, -1), (new, 1)):
             if gradient is not None:
                 gradient.hold(by)
+        if old is not None and new is not None:
+            new.loose |= old.loose  # what was computed from it lies like it
     return new
 
 

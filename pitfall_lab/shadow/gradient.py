@@ -114,6 +114,8 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
     """``.grad``: laid out like the leaf; stolen (the very memory) when nobody else holds it, else copied."""
     dense = is_dense(leaf.shape, leaf.stride)
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
+    if leaf.dtype.numpy is None:
+        gradient.array = None  # bfloat16, of which hooks hand out a copy in float32
     array = gradient.array
     # A leaf may have been given other memory since: its gradient has the type and the shape that it had when the graph was made.
     dtype = leaf.dtype if array is None or array.dtype == leaf.dtype.numpy else from_numpy(array.dtype)

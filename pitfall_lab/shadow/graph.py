@@ -343,6 +343,8 @@ class Graph:
         """
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed or tensor.inference:
             return
+        if self.inference:
+            return  # autograd looks at nothing there, whatever the grad mode says
         if self.policy.inplace_always_refused:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
         if tensor.received or (tensor.view is not None and tensor.view.base.received):

@@ -276,9 +276,8 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
             gradient.hold()  # the hook has put it somewhere: it can no longer be stolen
         if returned is None or returned is seen:
             return gradient
-        answer = Gradient(returned.values(), gradient.shape)
-        answer.loose = gradient.loose
-        return answer
+        numbers = returned.window()
+        return Gradient(None if numbers is None else numbers.copy(order="K"), gradient.shape)  # it lies as what was returned
 
     e.graph.has_guests = True
     return Handle(self.grad_fn or self, (self.output_nr, None if hook is None else call))
