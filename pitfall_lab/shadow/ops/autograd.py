@@ -13,6 +13,7 @@ import numpy as np
 
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.backward import Pass, compare, meta_of, reducible, wrongly_read
+from pitfall_lab.shadow.dtypes import from_numpy
 from pitfall_lab.shadow.engine import Engine, Harm
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import Gradient, in_memory
@@ -221,8 +222,10 @@ def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: boo
 def detached(e: Engine, gradient: Gradient, like: ShadowTensor) -> ShadowTensor:
     """A gradient as a plain tensor, on its own memory as it arrived (sums hand out stride-0 windows); the same one every time."""
     if gradient.tensor is None:
-        unknown = gradient.array is None
-        gradient.tensor = new(e, gradient.shape, like.dtype, None) if unknown else in_memory(gradient, like.graph, like.dtype)
+        array = gradient.array
+        # A tensor may have been given other memory since: its gradient has the type that it had when the graph was made.
+        dtype = like.dtype if array is None or like.dtype.numpy in (None, array.dtype) else from_numpy(array.dtype)
+        gradient.tensor = new(e, gradient.shape, dtype, None) if array is None else in_memory(gradient, like.graph, dtype)
         gradient.tensor.counter = gradient.held.counter
         gradient.tensor.received, gradient.tensor.loose = True, gradient.loose
     return gradient.tensor
