@@ -70,10 +70,11 @@ def test_json_is_one_object_and_the_programs_prints_are_not_in_it(tmp_path: Path
     assert "printed by the program" not in done.stderr
 
 
-def test_what_a_program_prints_is_shown_where_that_is_wanted(tmp_path: Path) -> None:
-    done = command(write(tmp_path, BAD), "--show-output", "--json")
-    assert json.loads(done.stdout)["findings"]
-    assert done.stderr.count("printed by the program") == 1
+def test_what_a_program_prints_is_shown_where_that_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", write(tmp_path, BAD), "--show-output", "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["findings"]
+    assert printed.err.count("printed by the program") == 1
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -99,16 +100,16 @@ def test_a_report_shows_place_story_and_a_tried_fix(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_a_report_in_chinese(tmp_path: Path) -> None:
-    done = command(write(tmp_path, BAD), "--language", "zh")
-    assert "错误 PL101" in done.stdout
-    assert "第 5 行覆盖了 `h`" in done.stdout
+def test_a_report_in_chinese(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", write(tmp_path, BAD), "--language", "zh"])
+    said = capsys.readouterr().out
+    assert "错误 PL101" in said
+    assert "第 5 行覆盖了 `h`" in said
 
 
-def test_a_right_program_exits_with_zero(tmp_path: Path) -> None:
-    done = command(write(tmp_path, "import torch\nprint(torch.ones(2).sum())\n"))
-    assert done.returncode == 0
-    assert "nothing found" in done.stdout
+def test_a_right_program_exits_with_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", write(tmp_path, "import torch\nprint(torch.ones(2).sum())\n")]) == 0
+    assert "nothing found" in capsys.readouterr().out
 
 
 def test_a_clean_exit_is_an_ordinary_end(tmp_path: Path) -> None:
