@@ -44,19 +44,21 @@ def main(words: list[str]) -> int:
     # Each step runs even when an earlier one failed: one red run should tell everything.
     codes = [first.code(), step("style", [python, "-m", "ruff", "check", "."])]
     # The browser tests have one server and one Chromium, which wait for each other half of the time, as do many tests for a process
-    # that they started: one worker more than cores uses that time.
+    # that they started: one worker more than cores uses that time, and lets the browser go first.
     beside = [Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), Beside("types", [python, "-m", "mypy"])]
     workers = str((os.cpu_count() or 2) + 1)
-    codes.append(step("tests", [python, "-m", "pytest", "-n", workers, "--dist", "loadfile", "--ignore=tests/browser"]))
+    codes.append(step("tests", [python, "-m", "pytest", "-n", workers, "--dist", "loadfile", "--ignore=tests/browser"], nice=5))
     codes += [each.code() for each in beside]
     print("\nall passed" if not any(codes) else "\nFAILED", flush=True)
     return int(any(codes))
 
 
-def step(title: str, command: list[str | Path]) -> int:
-    """Run one command from the root with a heading and its time."""
+def step(title: str, command: list[str | Path], *, nice: int = 0) -> int:
+    """Run one command from the root with a heading and its time; ``nice`` lets others go first, where the system knows that."""
     print(f"\n== {title}: {' '.join(map(str, command[1:]))}", flush=True)
     started = time.monotonic()
+    if nice and shutil.which("nice"):
+        command = ["nice", "-n", str(nice), *command]
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     print(f"== {title}: {'passed' if code == 0 else f'FAILED ({code})'} in {time.monotonic() - started:.0f} s", flush=True)
     return code

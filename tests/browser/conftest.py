@@ -22,7 +22,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
 
 # Notebook 7 comes with nbgrader, one of the test dependencies.
 collect_ignore = [] if importlib.util.find_spec("notebook") else ["test_notebook7.py"]
@@ -34,6 +34,9 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--force-color-profile=srgb",
 ]  # fmt: skip
+# Other tests run beside these: what is waited for comes, later.
+PATIENCE = 90_000
+expect.set_options(timeout=30_000)
 # What JupyterLab 4.6 itself writes into the console on every start, with no extension installed.
 NOT_OURS = (
     "Failed to load resource: the server responded with a status of 404 (Not Found)",  # workspaces and sessions that do not exist yet
@@ -236,7 +239,7 @@ def visit(browser: Browser, server: Server) -> Iterator[Lab]:
     for kept in ("settings", "workspaces"):
         shutil.rmtree(server.home / kept, ignore_errors=True)
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, locale="en-US")
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     lab = Lab(page, server)
 
