@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pitfall_lab.trace import SCHEMA
+
 PACKAGE = Path(__file__).resolve().parents[2] / "pitfall_lab"
 FRONTEND = PACKAGE / "frontend"
 COMMON = ["build.mjs", "package-lock.json", "package.json", "tsconfig.json"]
@@ -36,6 +38,10 @@ def stamp(sources: list[str]) -> str:
 @pytest.mark.parametrize("part", SOURCES)
 def test_the_committed_build_is_fresh(part: str):
     assert STAMPS[part] == stamp(SOURCES[part]), "run `npm run build` in pitfall_lab/frontend"
+
+
+def test_the_widget_reads_the_traces_that_are_written_now():
+    assert f"export const SCHEMA = {SCHEMA};" in (FRONTEND / "src" / "core" / "load.ts").read_text(encoding="utf-8")
 
 
 def unpacked() -> bytes:
