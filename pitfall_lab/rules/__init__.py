@@ -55,7 +55,11 @@ def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
 
     Fixes are candidates here: none is verified before it was applied and re-run (:func:`pitfall_lab.check.check`).
     """
-    story = Story(trace, cells)
+    return found_in(Story(trace, cells))
+
+
+def found_in(story: Story) -> list[Finding]:
+    """The same for a trace that was arranged before."""
     seen: set[tuple[object, ...]] = set()
     findings = []
     for candidate in RULES:

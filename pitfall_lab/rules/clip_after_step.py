@@ -39,8 +39,9 @@ def _clips(story: Story, clip: Moment) -> bool:
 
 def _effective(story: Story, clip: Moment) -> bool:
     """Did the clipping change anything? With an infinite limit it only measures. Unknown numbers are no answer."""
+    before = cells(story, clip.storage, clip.step - 1)
     if any(e.path == f"storages.{clip.storage}.cells" and e.value is not None for e in clip.event.effects):
-        return cells(story, clip.storage, clip.step - 1) is not None
+        return before is not None
     factors = [
         c for o in clip.event.operands[-1:] if (c := cells(story, (story.tensor(o.label) or {}).get("storage"), clip.step)) is not None
     ]

@@ -43,6 +43,8 @@ class Story:
         self.events = trace.events
         self._effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
         self._folded: dict[str, tuple[int, Record | None]] = {}
+        self.asked = False
+        """Whether somebody has asked for numbers that the trace does not know."""
         for event in trace.events:
             step = event.step
             for effect in event.effects:
@@ -102,6 +104,7 @@ class Story:
             elif value is not None:
                 value = {**value, fields[0]: effect.value}
         self._folded[key] = (until, value)  # questions mostly go forward in time: the next one goes on from here
+        self.asked = self.asked or (kind == "storages" and value is not None and value.get("cells") is None)
         return value
 
     def tensor(self, label: str | None, step: int | None = None) -> Record | None:
@@ -143,6 +146,7 @@ class Story:
                 values.append((at, effect.value))
             elif not fields and isinstance(effect.value, dict) and field in effect.value:
                 values.append((at, effect.value[field]))
+        self.asked = self.asked or (field == "cells" and any(value is None for _, value in values))
         return values
 
     @cached_property

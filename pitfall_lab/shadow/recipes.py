@@ -25,7 +25,10 @@ from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, Vi
 
 
 class Form:
-    """All that the course of an operation can depend on in an operand, but for its numbers and its history. One object for each kind."""
+    """All that the course of an operation can depend on in an operand, but for its numbers, its history and where in its memory it begins.
+
+    One object for each kind.
+    """
 
     __slots__ = ("is_flagged", "requires_grad")
 
@@ -55,7 +58,7 @@ class Forms:
         else:
             family = (view.creation, view.base.requires_grad, view.base.is_leaf)
         key = (
-            x.shape, x.stride, x.offset, x.dtype, x.device, x.flag, x.node is None, x.number, x.kind, storage.size, storage.dtype,
+            x.shape, x.stride, x.dtype, x.device, x.flag, x.node is None, x.number, x.kind, storage.size, storage.dtype,
             storage.data is None, family,
         )  # fmt: skip
         form = self._known.get(key)
@@ -117,6 +120,8 @@ class Window:
         self.counts_with = next((j for j, o in enumerate(operands) if o.counter is x.counter), None)
         if x.storage.mark and self.on is None:
             raise Underivable
+        if self.on is not None and x.dtype != operands[self.on].dtype:
+            raise Underivable  # it begins elsewhere, counted in its own elements, and not everywhere can it begin
         self.size = x.storage.size
         self.storage = -1 if self.on is not None else _number(parts.storages, x.storage)
         self.version = x.counter.version

@@ -20,7 +20,7 @@ from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.recorder import Call, Place, Site
 from pitfall_lab.shadow import Applied, Device, DType, Node, ShadowError, ShadowTensor, Unmodelled
 from pitfall_lab.shadow.dtypes import FLOAT32
-from pitfall_lab.shadow.recipes import Window
+from pitfall_lab.shadow.recipes import PLAIN, Window
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.cells import Look, equal, look
 from pitfall_lab.verify.kinds import Kinds
@@ -115,7 +115,8 @@ class Express:
         result = applied.result
         results = tuple(result) if isinstance(result, (tuple, list)) else (result,) if plan.results else ()
         nodes = tuple([node for node in applied.nodes if node.leaf is None])
-        return plan, operands, results, nodes, place, args, kwargs, (), Done(applied, None, tuple(self.kinds.plain), before)
+        plain = (self.kinds.plain[0], results[0].offset) if plan.opens and results else tuple(self.kinds.plain)
+        return plan, operands, results, nodes, place, args, kwargs, (), Done(applied, None, plain, before)
 
     def _shadow_of(self, value: Any) -> Any:
         """An argument as the shadow takes it."""
@@ -139,9 +140,11 @@ class Express:
         for node, kind in zip(nodes, plan.kinds, strict=True):
             if (node.name, len(node.saved), len(node.next)) != kind:
                 return False
-        return all(self._is_like(x, expected, operands, nodes) for x, expected in zip(shadows, plan.results, strict=True))
+        return all(self._is_like(x, expected, operands, nodes, opens=plan.opens) for x, expected in zip(shadows, plan.results, strict=True))
 
-    def _is_like(self, x: ShadowTensor, expected: Expected | int, operands: list[TensorRecord], nodes: tuple[Node, ...]) -> bool:
+    def _is_like(
+        self, x: ShadowTensor, expected: Expected | int, operands: list[TensorRecord], nodes: tuple[Node, ...], *, opens: bool
+    ) -> bool:
         if type(expected) is int:
             return x is operands[expected].shadow
         window: Window = expected.window  # type: ignore[union-attr]
@@ -155,8 +158,10 @@ class Express:
             is_counted = not counter.mark and counter.version == window.version
         else:
             is_counted = counter is operands[window.counts_with].shadow.counter  # type: ignore[union-attr]
-        on = None if window.on is None else operands[window.on].shadow.storage  # type: ignore[union-attr]
-        return is_counted and (not x.storage.mark if on is None else x.storage is on)
+        if window.on is None:
+            return is_counted and x.offset == window.offset and not x.storage.mark
+        on = operands[window.on].shadow
+        return is_counted and x.storage is on.storage and (opens or x.offset == on.offset + window.offset)  # type: ignore[union-attr]
 
     def _plan_of_others(self, key: Any, func: Any, operands: list[TensorRecord], place: Place) -> Plan | None:
         """A plan that was made in an earlier recording; or one for ``x.grad = None`` where library code does it."""
@@ -184,6 +189,8 @@ class Express:
         """Compare with torch and write the row. False, with nothing noted, if something differs."""
         plan, operands, shadows, nodes, place, _, _, insides, done = ahead
         if not plan.results:
+            if plan.saying.reason:
+                return self._is_plain(ahead, result)
             return self._is_cleared(ahead) if done is None else self._is_same_plain(ahead, result)
         if plan.inside_at:
             insides = tuple(nodes[node].saved[number] for node, number in plan.inside_at)
@@ -192,7 +199,7 @@ class Express:
         reals = (result,) if type(result) in _TENSORS else result
         if type(reals) not in (tuple, list) or len(reals) != len(plan.results):
             return False
-        impls = self._compare_all(reals, plan.results, operands)
+        impls = self._compare_all(reals, shadows, plan.results, operands)
         if impls is None:
             return False
         if done is not None and not self._numbers.agree(reals, shadows, plan, operands):
@@ -227,7 +234,7 @@ class Express:
             numbers = self._note_write(operands[0], done, step)
         elif plan.looks:
             numbers = self._numbers.looks(plan, shadows)
-        self._write(plan, place, births, marks, entered[0] if len(entered) == 1 else None, step, numbers, done)
+        self._write(plan, place, births, marks, entered[0] if len(entered) == 1 else None, step, numbers, _plain(ahead))
         return True
 
     def _is_as_expected(self, ahead: Ahead, real: Any) -> bool:  # noqa: C901, PLR0912, PLR0915 - one call instead of six
@@ -300,11 +307,12 @@ class Express:
             names = naming.claim(target, site.span, record, step, None if caller is site else frame)
         deaths = records.bury() if records.died or records.left else None
         if site.scope is not scope or self.kinds.met:
-            self._write_row(plan, site, scope, (t, storages, counters, nodes_before), marks, names, deaths, None, None)
+            self._write_row(plan, site, scope, (t, storages, counters, nodes_before), marks, names, deaths, None, _plain(ahead))
             return True
         self._writer.row_steps.append(step)
+        plain = _plain(ahead)
         events.append(
-            (plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, marks, names, deaths, None, None, None)
+            (plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, marks, names, deaths, None, None, plain)
         )
         return True
 
@@ -335,7 +343,18 @@ class Express:
             return False
         records = self._records
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
-        self._write(plan, place, births, plan.marks(operands), None, len(self._writer.events), None, done)
+        self._write(plan, place, births, plan.marks(operands), None, len(self._writer.events), None, _plain(ahead))
+        return True
+
+    def _is_plain(self, ahead: Ahead, result: Any) -> bool:
+        """The same for something plain that the shadow has no model of (``loss.item()`` where no numbers are followed)."""
+        plan, operands, _, _, place, _, _, _, _ = ahead
+        if result is not None and type(result) not in PLAIN:
+            return False
+        records = self._records
+        births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
+        self._writer.rows_observed += 1
+        self._write(plan, place, births, plan.marks(operands), None, len(self._writer.events), None, _plain(ahead))
         return True
 
     def _clearing(self, record: TensorRecord) -> Plan | None:
@@ -366,7 +385,7 @@ class Express:
 
     def _write(  # noqa: PLR0917 - the same
         self, plan: Plan, place: Place, births: tuple[int, int, int, int], marks: Any, result: TensorRecord | None, step: int,
-        numbers: Any = None, done: Done | None = None,
+        numbers: Any = None, plain: tuple[Any, ...] | None = None,
     ) -> None:  # fmt: skip
         """Write the row. ``result`` is the one that may get a name."""
         records, naming = self._records, self._naming
@@ -380,7 +399,7 @@ class Express:
             else:
                 names = naming.claim(site.target, site.span, result, step, None if caller is site else frame)
         deaths = records.bury() if records.died or records.left else None
-        self._write_row(plan, site, scope, births, marks, names, deaths, numbers, None if done is None else done.plain)
+        self._write_row(plan, site, scope, births, marks, names, deaths, numbers, plain)
 
     def _write_row(  # noqa: PLR0917 - the same
         self, plan: Plan, site: Site, scope: tuple[str, ...], births: tuple[int, int, int, int], marks: Any, names: Any, deaths: Any,
@@ -429,11 +448,13 @@ class Express:
 
     # ------------------------------------------------------------------ the comparison
 
-    def _compare_all(self, reals: Any, results: tuple[Expected | int, ...], operands: list[TensorRecord]) -> list[int] | None:
+    def _compare_all(
+        self, reals: Any, shadows: tuple[ShadowTensor, ...], results: tuple[Expected | int, ...], operands: list[TensorRecord]
+    ) -> list[int] | None:
         """Compare the results: None if one differs; else the numbers of the storages that are new."""
         impls: list[int] = []
-        for real, expected in zip(reals, results, strict=True):
-            impl = self._compare(real, expected, operands)
+        for real, shadow, expected in zip(reals, shadows, results, strict=True):
+            impl = self._compare(real, shadow.offset, expected, operands)
             if impl is None:
                 for taken in impls:
                     facts.let_go(taken)
@@ -442,7 +463,7 @@ class Express:
                 impls.append(impl)
         return impls
 
-    def _compare(self, real: Any, expected: Expected | int, operands: list[TensorRecord]) -> int | None:
+    def _compare(self, real: Any, offset: int, expected: Expected | int, operands: list[TensorRecord]) -> int | None:
         """Compare one result: None if it differs; else the storage's number if its memory is new, or 0."""
         if type(expected) is int:
             return 0 if operands[expected]() is real else None
@@ -472,7 +493,7 @@ class Express:
         if (
             self._records.by_impl.get(storage._cdata) is not parent.storage
             or real._version != version
-            or self._records.offset_of(real, parent.storage) != shadow.offset + window.offset  # type: ignore[union-attr,arg-type]
+            or self._records.offset_of(real, parent.storage) != offset  # type: ignore[arg-type]
             or real._is_view() is (window.base is None)
             or id(real) in self._by_id
         ):
@@ -520,6 +541,14 @@ class Express:
         record = records.enter_as(records.tensor_count + expected.t, real, shadow, "tensor", len(self._writer.events), storage)
         record.form, record.epoch = expected.form, self.kinds.epoch
         return record
+
+
+def _plain(ahead: Ahead) -> tuple[Any, ...] | None:
+    """The plain numbers among the arguments that another call of the kind may have others of."""
+    plan, _, _, _, _, args, kwargs, _, done = ahead
+    if not plan.saying.plain:
+        return None
+    return done.plain if done is not None else tuple([value for value in (*args, *kwargs.values()) if type(value) is float])
 
 
 __all__ = ["Express"]

@@ -22,6 +22,17 @@ ITEMS = 8
 _is_grad_enabled, _is_inference, _default_dtype = torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype
 _saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _is_autocast, _is_deterministic = torch._C._is_any_autocast_enabled, torch._C._get_deterministic_algorithms
+GETITEM = torch.Tensor.__getitem__
+_PLACED = frozenset({
+    getattr(home, name) for home in (torch, torch.Tensor) for name in ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter")
+    if hasattr(home, name)
+})  # fmt: skip
+"""What they do depends on where in the memory their operand begins."""
+_SCALING = frozenset(
+    getattr(torch.Tensor, name + end) for name in ("add", "sub", "mul", "div", "addcmul", "addcdiv", "lerp") for end in ("", "_")
+)
+"""What they make is of the same kind whatever the number is that they are given."""
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _PLAIN = frozenset({int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)})
 
 
@@ -32,8 +43,8 @@ class Kinds:
         self._may_meet, self._adoption, self._forms = may_meet, adoption, forms
         self._writer, self._by_id = world.writer, world.records.by_id
         self._follows_values = world.limit >= 0
-        self.plain: list[float] = []
-        """The plain numbers among the arguments of the last call, where another call of its kind may have others."""
+        self.plain: list[Any] = []
+        """The plain numbers among the arguments of the last call, where another call of its kind may have others; or the index of a window."""
         self.met: dict[int, list[Effect]] = {}
         """The tensors that were met for the first time, by their id, on behalf of the call that is about to run."""
         self.epoch = 0
@@ -44,7 +55,12 @@ class Kinds:
     def of(self, func: Any, args: Any, kwargs: Any, operands: list[TensorRecord], frame: FrameType | None) -> Any:
         """What calls have in common that follow one plan; finds the operands. None if the call cannot have one."""
         key: list[Any] = [func, self.grad]
-        plain: list[float] | None = [] if self._follows_values else None
+        if func is GETITEM and not kwargs:
+            window = _window(args)
+            if window is not None:
+                self.plain = [args[1]]
+                return (*key, window) if self._gather(args[:1], key, operands, frame) else None
+        plain: list[Any] | None = [] if self._follows_values or func in _SCALING else None
         if not self._gather(args, key, operands, frame, plain) or (
             kwargs and not self._gather_named(kwargs, key, operands, frame, plain)
         ):
@@ -55,6 +71,10 @@ class Kinds:
             if not is_open:
                 key += [value or repr(value) for value in plain]  # 0.0 equals -0.0
             self.plain = plain if is_open else []
+        else:
+            self.plain = []
+        if func in _PLACED:
+            key += [record.shadow.offset for record in operands]  # type: ignore[union-attr]
         return tuple(key)
 
     def _gather(  # noqa: C901, PLR0912 - runs before every call
@@ -91,7 +111,7 @@ class Kinds:
                 if operands:
                     for place, other in enumerate(operands):
                         if other.storage is record.storage:
-                            add(place if other is record else -1 - place)
+                            add(place if other is record else (place, shadow.offset - other.shadow.offset))  # type: ignore[union-attr]
                 operands.append(record)
             elif kind is float:
                 add(kind)
@@ -150,3 +170,35 @@ class Kinds:
             and _default_dtype() is torch.float32
             and not (_is_autocast() or _is_deterministic() or regions.tracing())
         )
+
+
+def _window(args: Any) -> tuple[Any, ...] | None:
+    """What indices of numbers, slices, None and ``...`` have in common that open windows of one kind; None for others."""
+    shape = args[0].shape if type(args[0]) in _TENSORS else ()
+    index = args[1]
+    items = index if type(index) is tuple else (index,)
+    key: list[Any] = [type(index) is tuple]
+    dim, dims = 0, len(shape)
+    for item in items:
+        kind = type(item)
+        if kind is int:
+            if dim >= dims or not -shape[dim] <= item < shape[dim]:
+                return None
+            key.append(int)
+        elif kind is slice:
+            first, end, by = item.start, item.stop, item.step
+            if dim >= dims or not all(x is None or type(x) is int for x in (first, end, by)) or (by is not None and by < 1):
+                return None
+            start, stop, step = item.indices(shape[dim])
+            key.append((max(0, -((start - stop) // step)), step, not first, max(start, stop) == shape[dim]))
+        elif item is None:
+            key.append(None)
+            continue
+        elif item is Ellipsis and item not in key:
+            key.append(item)
+            dim = dims - sum(type(other) in (int, slice) for other in items) + dim
+            continue
+        else:
+            return None
+        dim += 1
+    return tuple(key) if len(key) > 1 + key.count(None) + key.count(Ellipsis) else None

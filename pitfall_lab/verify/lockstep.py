@@ -34,7 +34,7 @@ from pitfall_lab.verify.passing import Passing
 from pitfall_lab.verify.prediction import HOOKS, predict
 from pitfall_lab.verify.unseen import Unseen
 from pitfall_lab.verify.world import World
-from pitfall_lab.verify.writer import METADATA_LIMIT, TooLong
+from pitfall_lab.verify.writer import EVENT_LIMIT, METADATA_LIMIT, TooLong
 
 DEEPCOPY = "torch.Tensor.__deepcopy__"
 #: Python functions of torch's that are one step for the learner even when the shadow has no entry for them.
@@ -53,11 +53,10 @@ class Lockstep:
     last_failure: tuple[str, str, Failure] | None = None
     """The type, the text and the facts of the last error that a call raised."""
 
-    def __init__(self, sources: SourceMap, value_limit: int = 4096) -> None:
+    def __init__(self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None) -> None:
         self.lines = LineWatch(sources, self.line_done)
         self._world = world = World(sources, self.lines, value_limit, Engine(value_limit=value_limit))
-        if value_limit < 0:
-            world.writer.limit = METADATA_LIMIT
+        world.writer.limit = limit or (METADATA_LIMIT if value_limit < 0 else EVENT_LIMIT)
         self._engine, self._writer, self._records = world.engine, world.writer, world.records
         self._describe = describe = Description(world)
         self._memory = Memory(world, describe)
@@ -124,7 +123,7 @@ class Lockstep:
             lane.planning.study(call)
         reason = predict(self._world, call)
         if lane is not None:
-            lane.planning.modelled(call.memory.get("applied"))
+            lane.planning.modelled(call.memory.get("applied"), reason)
         if reason and call.composite and not _is_one_step(call.name):
             self._pending += effects
             self._writer.drop(step)
@@ -171,6 +170,8 @@ class Lockstep:
         else:
             results, more = self._mirroring.mirror(call, result)
             reason = call.memory["reason"]
+            if self.lane is not None:
+                self.lane.planning.observe(call, result, [*results, *more], self._naming.operands(call))
         effects += more
         self._count(call, agrees=ok)
         effects += self._naming.name_results(call, results, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -10,9 +11,9 @@ from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.shadow import Applied
 from pitfall_lab.shadow.ops import ENTRIES
-from pitfall_lab.shadow.recipes import Recipe, Underivable
+from pitfall_lab.shadow.recipes import PLAIN, Recipe, Underivable
 from pitfall_lab.trace import Effect, Operand
-from pitfall_lab.verify.kinds import Kinds
+from pitfall_lab.verify.kinds import GETITEM, Kinds
 from pitfall_lab.verify.plans import MOST_SHARED, Expected, Plan, Shared, keeper
 from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.rows import Births, Labels, Saying, Unsayable
@@ -40,6 +41,7 @@ class Planning:
         self._candidate: Recipe | None = None
         self._open: list[float] = []
         self._is_other = False
+        self._reason = ""
 
     def stop(self) -> None:
         """The call that is being studied is not what it seemed."""
@@ -66,12 +68,14 @@ class Planning:
         self._key, self._operands, self._open, self._is_other = whole, operands, self._kinds.plain, entry.kind == "other"
         self._versions = [record.shadow.version for record in operands]  # type: ignore[union-attr]
 
-    def modelled(self, applied: Applied | None) -> None:
-        """The shadow has done the call that is being studied (or could not); its results have no labels yet."""
+    def modelled(self, applied: Applied | None, reason: str) -> None:
+        """The shadow has done the call that is being studied (or could not, for a ``reason``); its results have no labels yet."""
         if self._key is None:
             return
         if applied is None:
-            self._key = None
+            self._reason = reason
+            if not reason or self._follows_values:  # with numbers it may know the next time what it did not know this time
+                self._key = None
             return
         if self._follows_values and any(saved.drawn for node in applied.nodes for saved in node.saved):
             self._key = None  # torch's numbers have to be fetched from its node
@@ -93,10 +97,7 @@ class Planning:
             return
         reals = list(values.tensors(result))
         births, after = self._births, Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)
-        olds: dict[str, tuple[int, str]] = {}
-        for place, record in enumerate(self._operands):
-            for letter, label in self._labels_of(record):
-                olds.setdefault(label, (place, letter))
+        olds = self._olds()
         try:
             results = [record.label for real in reals if (record := records.find(real)) is not None]
             written = None
@@ -104,8 +105,11 @@ class Planning:
                 target = self._operands[0]
                 written = target.storage.label, f"C{target.shadow.counter.mark}"  # type: ignore[union-attr]
             uncounted = [self._operands[place].storage.label for place in recipe.uncounted]  # type: ignore[union-attr]
-            saying = Saying(call.name, effects, operands, results, Labels(births, after, olds), written, uncounted, self._open)
-            plan = self._plan(recipe, saying, applied, reals, births, after)
+            opens = call.func is GETITEM and bool(self._open)
+            offsets = [record.shadow.offset for record in self._operands]  # type: ignore[union-attr]
+            labels = Labels(births, after, olds, offsets, is_open=opens)
+            saying = Saying(call.name, effects, operands, results, labels, written, uncounted, self._open)
+            plan = self._plan(recipe, saying, applied, reals, births, after, opens=opens)
             shared = self._shared
             if recipe.is_timeless and self._forms is shared.forms and len(shared.plans) <= MOST_SHARED:
                 shared.add(key, plan)
@@ -114,6 +118,24 @@ class Planning:
             pass
         finally:
             self._operands = []
+
+    def observe(self, call: Call, result: Any, effects: list[Effect], operands: tuple[Operand, ...]) -> None:
+        """Torch alone has done the call that was studied: if all that came of it is something plain, make a plan of that."""
+        key, self._key, records = self._key, None, self._records
+        if key is None or effects or not (result is None or type(result) in PLAIN):
+            return
+        births = Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)
+        with contextlib.suppress(Unsayable):
+            saying = Saying(call.name, [], operands, [], Labels(births, births, self._olds()), numbers=self._open, reason=self._reason)
+            self.plans[key] = Plan.observing(saying).among(self._writer.rows)
+
+    def _olds(self) -> dict[str, tuple[int, str]]:
+        """What the labels of the operands are of."""
+        olds: dict[str, tuple[int, str]] = {}
+        for place, record in enumerate(self._operands):
+            for letter, label in self._labels_of(record):
+                olds.setdefault(label, (place, letter))
+        return olds
 
     def _labels_of(self, record: TensorRecord) -> list[tuple[str, str]]:
         shadow, storage = record.shadow, record.storage
@@ -132,7 +154,7 @@ class Planning:
         return found
 
     def _plan(  # noqa: PLR0917 - what both engines made of the call
-        self, recipe: Recipe, saying: Saying, applied: Applied, reals: list[Any], births: Births, after: Births
+        self, recipe: Recipe, saying: Saying, applied: Applied, reals: list[Any], births: Births, after: Births, *, opens: bool
     ) -> Plan:
         shadows = [] if recipe.is_plain else list(applied.result) if isinstance(applied.result, (tuple, list)) else [applied.result]
         if len(reals) != len(recipe.results):
@@ -164,7 +186,7 @@ class Planning:
         made = tuple(b - a for a, b in zip(births, after, strict=True))
         if not all(node.mark for node in applied.nodes) or made[3] != len(applied.nodes):
             raise Underivable
-        plan = Plan(recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), made)
+        plan = Plan(recipe, saying, tuple(expected), tuple(node.mark - births.n for node in own), tuple(leaves), made, opens=opens)
         plan.insides = [max(x.counter.mark - births.C, 0) for x in recipe.insides]  # type: ignore[union-attr]
         if plan.follow is None:
             plan.inside_at = [keeper(x, own) for x in recipe.insides]

@@ -49,18 +49,20 @@ class Plan:
     ``writes``: the memory of the first operand; ``uncounted`` are the operands whose memory is written besides.
     ``simple`` is the result of a recipe that makes one tensor with memory of its own and at most one node.
     ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
-    graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells.
+    graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells. ``opens``: the results are
+    windows that may begin anywhere in the memory of the operand.
     """
 
     __slots__ = (
-        "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "marks", "nodes", "number", "op", "results",
-        "saying", "simple", "uncounted", "writes",
+        "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "marks", "nodes", "number", "op", "opens",
+        "results", "saying", "simple", "uncounted", "writes",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - its parts
-        self, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: Any, leaves: Any, made: Any
+        self, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: Any, leaves: Any, made: Any, *, opens: bool = False
     ) -> None:
-        self.follow = recipe.follow
+        self.follow = None if opens else recipe.follow
+        self.opens = opens
         self.number, self.op, self.saying = -1, saying.op, saying
         self.marks = marks_of(saying.roles)
         self.results = results
@@ -79,10 +81,19 @@ class Plan:
     @classmethod
     def clearing(cls, saying: Saying) -> Plan:
         """The plan for ``x.grad = None``, which makes nothing."""
+        return cls._empty(saying, _clear)
+
+    @classmethod
+    def observing(cls, saying: Saying) -> Plan:
+        """The plan for a call without a model that returns something plain and does nothing."""
+        return cls._empty(saying, _look_on)
+
+    @classmethod
+    def _empty(cls, saying: Saying, follow: Any) -> Plan:
         plan = cls.__new__(cls)
-        plan.number, plan.op, plan.saying, plan.follow = -1, saying.op, saying, _clear  # type: ignore[assignment]
+        plan.number, plan.op, plan.saying, plan.follow, plan.opens = -1, saying.op, saying, follow, False
         plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
-        plan.marks, plan.simple = marks_of(()), None
+        plan.marks, plan.simple = marks_of(saying.roles), None
         plan.kinds, plan.inside_at, plan.looks, plan.writes, plan.uncounted = (), [], (), False, ()
         return plan
 
@@ -97,6 +108,11 @@ class Plan:
 def _clear(_: Any, operands: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], tuple[()]]:
     operands[0].gradient = None
     return (), (), ()
+
+
+def _look_on(_: Any, __: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], tuple[()]]:
+    return (), (), ()
+
 
 class Shared:
     """What the recordings of one process share, because it is about kinds of calls only: the forms of tensors, and plans.
@@ -144,7 +160,7 @@ def forget_plans() -> None:
 
 _ROLES = {
     "t": "o[{}].mark", "S": "o[{}].storage.mark", "C": "o[{}].shadow.counter.mark", "v": "o[{}].shadow.counter.version",
-    "n": "o[{}].shadow.node.mark", "a": "o[{}].shadow.accumulator().mark", "b": "o[{}].shadow.view.base.mark",
+    "o": "o[{}].shadow.offset", "n": "o[{}].shadow.node.mark", "a": "o[{}].shadow.accumulator().mark", "b": "o[{}].shadow.view.base.mark",
 }  # fmt: skip
 
 

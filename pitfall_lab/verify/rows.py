@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pitfall_lab.observe.values import text
-from pitfall_lab.trace import Effect, Event, Operand, Span
+from pitfall_lab.trace import By, Effect, Event, Operand, Span
 from pitfall_lab.verify import cells
 
 LABELLED = frozenset({"storage", "counter", "grad_fn", "base", "grad", "tensor", "output"})
@@ -33,9 +33,9 @@ The place of its saying, of its span and of its scope among the :class:`Rows`; h
 labelled before; the numbers of its operands, one for each of the saying's roles; None, or the names that the result has now and the mark of
 the tensor that lost its name with those it keeps; None, or the marks of the tensors and of the storages that have gone since; None, or the
 effects that tell of operands which were met for the first time; None, or the numbers of each storage that the saying leaves open (of one
-that was written, those from before stand first); None, or the plain numbers among the arguments.
+that was written, those from before stand first); None, or the plain numbers among the arguments, or the index of a window and where it begins.
 """
-BIRTHS, DEATHS, NUMBERS = 3, 9, 11
+BIRTHS, DEATHS, NUMBERS, PLAIN = 3, 9, 11, 12
 """Where they are in a row."""
 NODE_RAN = -1
 """In the place of a saying: the row tells of a node that a backward ran. The step of the backward, the place of its span, the mark and
@@ -72,10 +72,11 @@ class Rows:
         if deaths is not None:
             effects += [Effect(f"tensors.t{mark}.alive", False) for mark in deaths[0]]
             effects += [Effect(f"storages.S{mark}.alive", False) for mark in deaths[1]]
-        if row[12]:
-            operands = _with_numbers(operands, saying.plain, row[12])
+        if row[PLAIN]:
+            operands = _with_numbers(operands, saying.plain, row[PLAIN])
         span, scope = self.spans[row[1]], self.scopes[row[2]]
-        return Event(step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), "agreed")
+        by: By = "observed" if saying.reason else "agreed"
+        return Event(step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), by, saying.reason)
 
     def _node_event(self, row: Any, step: int) -> Event:
         _, parent, place, mark, name, shape, gradient, freed = row
@@ -88,7 +89,7 @@ class Rows:
         return Event(step, "node", name, self.spans[place], parent=parent, effects=tuple(effects), by="modelled")
 
 
-def _places_of(numbers: Sequence[float], operands: tuple[Operand, ...]) -> tuple[int, ...]:
+def _places_of(numbers: Sequence[Any], operands: tuple[Operand, ...]) -> tuple[int, ...]:
     """Where among the operands the plain numbers stand, in their order."""
     texts = [None if operand.label else operand.text for operand in operands]
     places: list[int] = []
@@ -100,9 +101,9 @@ def _places_of(numbers: Sequence[float], operands: tuple[Operand, ...]) -> tuple
     return tuple(places)
 
 
-def _with_numbers(operands: tuple[Operand, ...], places: tuple[int, ...], numbers: tuple[float, ...]) -> tuple[Operand, ...]:
+def _with_numbers(operands: tuple[Operand, ...], places: tuple[int, ...], numbers: tuple[Any, ...]) -> tuple[Operand, ...]:
     given = list(operands)
-    for place, number in zip(places, numbers, strict=True):
+    for place, number in zip(places, numbers, strict=False):  # behind an index stands where its window begins
         given[place] = Operand(None, text(number), given[place].name)
     return tuple(given)
 
@@ -122,22 +123,22 @@ Slot = tuple[str, int, bool]
 class Saying:
     """An event with its labels left open."""
 
-    __slots__ = ("_count", "_told", "effects", "looks", "made", "op", "operands", "plain", "results", "roles", "writes")
+    __slots__ = ("_count", "_told", "effects", "looks", "made", "op", "operands", "plain", "reason", "results", "roles", "writes")
 
     def __init__(  # noqa: PLR0917 - an event's parts
         self, op: str, effects: list[Effect], operands: tuple[Operand, ...], results: list[str], labels: Labels,
-        written: tuple[str, str] | None = None, uncounted: Sequence[str] = (), numbers: Sequence[float] = (),
+        written: tuple[str, str] | None = None, uncounted: Sequence[str] = (), numbers: Sequence[Any] = (), reason: str = "",
     ) -> None:  # fmt: skip
         """Leave the labels of an event open, and its numbers.
 
         ``written`` are the labels of the storage that the call writes and of the counter that counts it; ``uncounted`` those of the
         storages that it writes without being counted; ``numbers`` the plain numbers among the operands that another call of the kind may
-        have others of.
+        have others of, or an index; ``reason`` says why the call was only observed.
 
         Raises:
             Unsayable: it speaks of others.
         """
-        self.op = op
+        self.op, self.reason = op, reason
         self._count = 0
         self._told: Callable[[Row, int], Told] | None = None
         self.writes: list[Slot] = []
@@ -228,6 +229,8 @@ def _text(value: Any, others: list[Any]) -> str:
         return f"told(row[{NUMBERS}][{value.place}])"
     if type(value) is _Open:
         return "step" if value.what is None else f"row[7][{value.what}]" if type(value.what) is int else f'f"{_label(value.what)}"'
+    if type(value) is _Beginning:
+        return f"row[{PLAIN}][1]" if value.role is None else f"row[7][{value.role}] + {value.further}"
     if type(value) is dict:
         return f"{{{', '.join(f'{key!r}: {_text(item, others)}' for key, item in value.items())}}}"
     if type(value) is list:
@@ -252,6 +255,13 @@ class _Open:
         self.what = what
 
 
+class _Beginning(NamedTuple):
+    """Where a window begins: so many elements ``further`` than the operand in this role; None where only the row knows."""
+
+    role: int | None
+    further: int
+
+
 class _Look(NamedTuple):
     """A place in a value for the numbers of a storage: which of the row's."""
 
@@ -271,8 +281,11 @@ class Labels:
     ``roles`` collects what of which operand is spoken of: ``(operand, letter)``, with ``"v"`` for the version of its counter.
     """
 
-    def __init__(self, births: Births, after: Births, olds: dict[str, tuple[int, str]]) -> None:
-        self._births, self._after, self._olds = births, after, olds
+    def __init__(
+        self, births: Births, after: Births, olds: dict[str, tuple[int, str]], offsets: Sequence[int] = (), *, is_open: bool = False
+    ) -> None:
+        """``offsets`` say where the operands begin in their memory; ``is_open``: a window of another call may begin anywhere."""
+        self._births, self._after, self._olds, self._offsets, self._is_open = births, after, olds, offsets, is_open
         self.made = tuple(b - a for a, b in zip(births, after, strict=True))
         self.roles: list[tuple[int, str]] = []
 
@@ -299,6 +312,15 @@ class Labels:
         operand, _ = self._old(counter)
         return self.role((operand, "v"))
 
+    def beginning(self, storage: str, offset: int) -> _Beginning | int:
+        """Where a tensor begins in its memory."""
+        if self.slot(storage)[2]:
+            return offset
+        if self._is_open:
+            return _Beginning(None, 0)
+        operand, _ = self._old(storage)
+        return _Beginning(self.role((operand, "o")), offset - self._offsets[operand])
+
     def _old(self, label: str) -> tuple[int, str]:
         if label not in self._olds:
             raise Unsayable(label)
@@ -315,7 +337,10 @@ def _opened(value: Any, labels: Labels, field: str) -> Any:
     if field == "saved":
         return [_opened_saved(saved, labels) for saved in value]
     if type(value) is dict:
-        return {key: _opened(item, labels, key) for key, item in value.items()}
+        opened = {key: _opened(item, labels, key) for key, item in value.items()}
+        if "offset" in value:
+            opened["offset"] = labels.beginning(value["storage"], value["offset"])
+        return opened
     return value
 
 

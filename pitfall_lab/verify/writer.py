@@ -42,7 +42,7 @@ class Writer:
         self.notes: list[Note] = []
         self.disagreements: list[Disagreement] = []
         self.optimizer_steps: list[OptimizerStep] = []
-        self.checked = self.agreed = self.mirrored = 0
+        self.checked = self.agreed = self.mirrored = self.rows_observed = 0
         self.disagreed_steps: set[int] = set()
         self._last: dict[str, Any] = {}
         self._looks: dict[str, Look] = {}
@@ -194,8 +194,9 @@ class Writer:
                 return tuple([_written_out(event, step, rows) for step, event in enumerate(written)])
 
         outcome = Outcome("raised", failure) if failure is not None else Outcome()
-        by_recipe = len(self.row_steps)  # both engines agreed on each of them
-        agreement = Agreement(self.checked + by_recipe, self.agreed + by_recipe, self.mirrored, len(self.disagreed_steps))
+        by_recipe = len(self.row_steps) - self.rows_observed  # both engines agreed on each of them
+        mirrored = self.mirrored + self.rows_observed
+        agreement = Agreement(self.checked + by_recipe, self.agreed + by_recipe, mirrored, len(self.disagreed_steps))
         facts = sources, outcome, agreement, tuple(self.disagreements), tuple(self.notes), environment, tuple(self.optimizer_steps)
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
