@@ -10,6 +10,7 @@ import torch
 
 TEXT_LIMIT = 48
 MOST_LEVELS = 6
+_WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 _PLAIN = (bool, int, float, complex, str, type(None), type(Ellipsis))
 
 
@@ -45,6 +46,23 @@ def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[
     if value is torch.strided:
         return None
     raise Unconvertible(f"an argument of type {kind.__name__}")
+
+
+def index_of(value: Any) -> Any:
+    """An index with plain numbers where tensors stand in its slices: torch asks them for theirs as well, and nothing else comes of them.
+
+    >>> index_of((slice(torch.tensor(1), None), 0))
+    (slice(1, None, None), 0)
+    """
+    if type(value) is tuple:
+        return tuple([index_of(item) if type(item) is slice else item for item in value])
+    if type(value) is not slice or not any(type(part) is torch.Tensor for part in (value.start, value.stop, value.step)):
+        return value
+    return slice(*(int(part) if _is_whole(part) else part for part in (value.start, value.stop, value.step)))
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is torch.Tensor and value.ndim == 0 and value.dtype in _WHOLE and value.device.type == "cpu"
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -23,7 +23,7 @@ from pitfall_lab.shadow.dtypes import FLOAT32
 from pitfall_lab.shadow.recipes import PLAIN, Window
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.cells import Look, equal, look
-from pitfall_lab.verify.kinds import Kinds
+from pitfall_lab.verify.kinds import MODE, Kinds
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.naming import Naming
 from pitfall_lab.verify.numbers import Numbers
@@ -33,6 +33,7 @@ from pitfall_lab.verify.records import StorageRecord, TensorRecord
 from pitfall_lab.verify.rows import Saying
 from pitfall_lab.verify.world import World
 
+_is_grad_enabled = torch.is_grad_enabled
 _next_sequence = torch._C._autograd._get_sequence_nr
 DEEP = 4_000
 """After so many nodes without a backward torch's are no longer looked at in the lane. Looking at a node gives it a Python object for life,
@@ -81,15 +82,24 @@ class Express:
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:
         """Let the shadow do the call by its plan; None if it has none."""
-        if not self.kinds.are_usual() or not self._is_free():
+        kinds = self.kinds
+        if not kinds.are_usual() or not self._is_free():
             return None
+        grad = kinds.grad
+        turned = _is_grad_enabled() is not grad
+        if turned:  # the program has entered or left ``no_grad``: there are plans of both sides
+            if not self._writer.remembers("mode"):
+                return None
+            kinds.grad = not grad
         operands: list[TensorRecord] = []
-        whole = self.kinds.of(func, args, kwargs, operands, place[2])
-        if whole is None:
-            return None
-        plan = self._plans.get(whole) or self._plan_of_others(whole, func, operands, place)
+        whole = kinds.of(func, args, kwargs, operands, place[2])
+        plan = None if whole is None else self._plans.get(whole) or self._plan_of_others(whole, func, operands, place)
         if plan is None:
+            kinds.grad = grad
             return None
+        if turned:
+            self._world.engine.grad_enabled = not grad
+            kinds.met = {MODE: self._writer.changes("mode", {"grad": not grad, "inference": False}, "observed"), **kinds.met}
         if plan.follow is None:
             return self._done(plan, operands, place, args, kwargs)
         shadows: Any = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
@@ -104,7 +114,7 @@ class Express:
             data = operands[0].shadow.storage.data  # type: ignore[union-attr]
             before = None if data is None else look(data)
         try:
-            given = [self._shadow_of(value) for value in args]
+            given = [self._shadow_of(value) for value in (args if not plan.opens else (args[0], self.kinds.plain[0]))]
             named = {name: self._shadow_of(value) for name, value in kwargs.items()} if kwargs else None
             applied = engine.call(plan.op, given, named)
         except Unmodelled:

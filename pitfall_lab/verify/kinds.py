@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from types import FrameType
 from typing import Any
 
 import torch
 
-from pitfall_lab.observe import regions
+from pitfall_lab.observe import regions, values
+from pitfall_lab.observe.names import name_of
+from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.recipes import Form, Forms
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.adoption import Adoption
@@ -17,11 +20,12 @@ from pitfall_lab.verify.numbers import holds
 from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.world import World
 
-ITEMS = 8
+ITEMS = 64
 """Longer lists among the arguments are not looked through."""
-_is_grad_enabled, _is_inference, _default_dtype = torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype
+_is_inference, _default_dtype = torch.is_inference_mode_enabled, torch.get_default_dtype
 _saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _is_autocast, _is_deterministic = torch._C._is_any_autocast_enabled, torch._C._get_deterministic_algorithms
+MODE = -1
 GETITEM = torch.Tensor.__getitem__
 _PLACED = frozenset({
     getattr(home, name) for home in (torch, torch.Tensor) for name in ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter")
@@ -46,7 +50,7 @@ class Kinds:
         self.plain: list[Any] = []
         """The plain numbers among the arguments of the last call, where another call of its kind may have others; or the index of a window."""
         self.met: dict[int, list[Effect]] = {}
-        """The tensors that were met for the first time, by their id, on behalf of the call that is about to run."""
+        """What was noted on behalf of the call that is about to run: tensors that were met for the first time, by their id, and the MODE."""
         self.epoch = 0
         """Raised by whatever may change a tensor's form: forms of an earlier epoch are looked at again."""
         self.grad, self.inference = True, False
@@ -56,9 +60,10 @@ class Kinds:
         """What calls have in common that follow one plan; finds the operands. None if the call cannot have one."""
         key: list[Any] = [func, self.grad]
         if func is GETITEM and not kwargs:
-            window = _window(args)
+            index = values.index_of(args[1])
+            window = _window(args[0], index)
             if window is not None:
-                self.plain = [args[1]]
+                self.plain = [index]
                 return (*key, window) if self._gather(args[:1], key, operands, frame) else None
         plain: list[Any] | None = [] if self._follows_values or func in _SCALING else None
         if not self._gather(args, key, operands, frame, plain) or (
@@ -111,7 +116,9 @@ class Kinds:
                 if operands:
                     for place, other in enumerate(operands):
                         if other.storage is record.storage:
-                            add(place if other is record else (place, shadow.offset - other.shadow.offset))  # type: ignore[union-attr]
+                            add(place if other is record else -1 - place)
+                            if _writes(key[0]):
+                                add(shadow.offset - other.shadow.offset)  # type: ignore[union-attr]
                 operands.append(record)
             elif kind is float:
                 add(kind)
@@ -164,18 +171,23 @@ class Kinds:
     def are_usual(self) -> bool:
         """Whether the program's settings are those that plans are made under."""
         return (
-            _is_grad_enabled() is self.grad
-            and _is_inference() is self.inference is False
+            _is_inference() is self.inference is False
             and _saved_tensor_hooks(True) is None
             and _default_dtype() is torch.float32
             and not (_is_autocast() or _is_deterministic() or regions.tracing())
         )
 
 
-def _window(args: Any) -> tuple[Any, ...] | None:
+@cache
+def _writes(func: Any) -> bool:
+    """Whether a function writes its first operand: it matters then how others lie in the same memory."""
+    entry = ENTRIES.get(name_of(func))
+    return entry is None or entry.kind == "inplace"
+
+
+def _window(real: Any, index: Any) -> tuple[Any, ...] | None:
     """What indices of numbers, slices, None and ``...`` have in common that open windows of one kind; None for others."""
-    shape = args[0].shape if type(args[0]) in _TENSORS else ()
-    index = args[1]
+    shape = real.shape if type(real) in _TENSORS else ()
     items = index if type(index) is tuple else (index,)
     key: list[Any] = [type(index) is tuple]
     dim, dims = 0, len(shape)

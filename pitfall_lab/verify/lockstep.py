@@ -23,6 +23,7 @@ from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.express import DEEP, Express
 from pitfall_lab.verify.forecasts import Forecasts
+from pitfall_lab.verify.kinds import MODE
 from pitfall_lab.verify.listening import Listening
 from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.memory import Memory
@@ -37,6 +38,7 @@ from pitfall_lab.verify.world import World
 from pitfall_lab.verify.writer import EVENT_LIMIT, METADATA_LIMIT, TooLong
 
 DEEPCOPY = "torch.Tensor.__deepcopy__"
+INDEXING = frozenset({"torch.Tensor.__getitem__", "torch.Tensor.__setitem__"})
 #: Python functions of torch's that are one step for the learner even when the shadow has no entry for them.
 ATOMIC = HOOKS | {"torch.Tensor.__array__", DEEPCOPY}
 #: A loss that calls a function of the learner's.
@@ -142,8 +144,10 @@ class Lockstep:
         """Meet the operands of a call; returns what has happened to them since they were last seen."""
         if call.name == DEEPCOPY:
             call.args = call.args[:1]  # what has been copied already is no operand
-        effects: list[Effect] = []
+        elif call.name in INDEXING:
+            call.args = tuple(map(values.index_of, call.args))
         met = self.lane.kinds.met if self.lane is not None else {}
+        effects = met.pop(MODE, [])
         for real in values.tensors((call.args, call.kwargs)):
             effects += met.pop(id(real)) if id(real) in met else self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
         met.clear()
