@@ -16,7 +16,7 @@ from typing import Any
 
 from pitfall_lab.check.examine import Checked, check_file, document, examine
 from pitfall_lab.check.scripts import parsed
-from pitfall_lab.check.trials import Trial, keeps_what_was_right, large_harm, tried
+from pitfall_lab.check.trials import Trial, keeps_what_was_right, recorded, tried
 from pitfall_lab.check.workshop import TIMEOUT, Subject, Unchecked, Workshop
 from pitfall_lab.rules import Finding
 
@@ -32,8 +32,8 @@ __all__ = [
     "document",
     "examine",
     "keeps_what_was_right",
-    "large_harm",
     "prelude",
+    "recorded",
     "tried",
 ]
 
@@ -59,7 +59,7 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
     parsed(source, name)
     with Workshop(timeout) as shop:
         subject = Subject(source, name)
-        return tried(shop, subject, large_harm(shop, subject, shop.trace(subject, whole=False)))
+        return tried(shop, subject, recorded(shop, subject))
 
 
 def prelude(source: str, names: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from pitfall_lab.check import scripts
 from pitfall_lab.check.ignores import without_ignored
 from pitfall_lab.check.scripts import Script
 from pitfall_lab.check.settings import Settings, near
-from pitfall_lab.check.trials import large_harm, tried
+from pitfall_lab.check.trials import recorded, tried
 from pitfall_lab.check.workshop import TIMEOUT, Subject, Unchecked, Workshop
 from pitfall_lab.rules import Finding, find
 from pitfall_lab.trace import Failure, Language, Trace
@@ -86,11 +86,10 @@ def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[
         return settings.wants(code, script.path)
 
     try:
-        trace = shop.trace(subject, whole=False)
+        trace = recorded(shop, subject)
     except Unchecked as problem:
         return Checked(script.name, script, problem=problem, printed=shop.printed)
     printed = shop.printed
-    trace = large_harm(shop, subject, trace)
     everything = find(trace, tuple(cell.first for cell in script.cells))
     asked = [finding for finding in everything if wanted(finding.rule)]
     kept, notes = without_ignored(asked, script.text, wanted=wanted, complete=trace.outcome.kind == "finished")

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, Subject, Unchecked, Workshop
+from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, NO_NUMBERS, Subject, Unchecked, Workshop
 from pitfall_lab.rules import Fact, Finding, Fix, find
 from pitfall_lab.rules.source import apply
 from pitfall_lab.rules.story import Story
@@ -16,13 +16,23 @@ from pitfall_lab.rules.training import cells
 from pitfall_lab.rules.wording import called, capital, difference, flat, gradient_of, numbers, snippet
 from pitfall_lab.trace import T, Trace
 
-UNHEARD = ("dlpack", "storage", "data_ptr")
-"""Words of ways to memory that no trace tells of."""
 MOST_FIXES = 2
 """So many verified fixes a finding is given: the smallest ones."""
 MOST_TRIALS = 12
 TRIAL_SECONDS = 60.0
 """So long repairs are tried for all findings of one program, together; the first finding always gets its trials begun."""
+
+
+def recorded(shop: Workshop, subject: Subject) -> Trace:
+    """Record a program: without numbers, which costs least, and with them where they are needed. Raises :class:`Unchecked`.
+
+    Numbers are needed for whatever is found, to say what it did; where a rule asks for them before it says something; where a gradient
+    became NaN; and where memory may have been written that no version counts. Most programs are right and need none.
+    """
+    trace = shop.trace(subject, value_limit=NO_NUMBERS, whole=False)
+    if not shop.asks:
+        return trace
+    return large_harm(shop, subject, shop.trace(subject, whole=False))
 
 
 def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
@@ -31,8 +41,7 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
     Numbers of large tensors are not modelled, so a write into one that no version counts would go unnoticed. Torch tells, by a run
     with saved tensors cloned, whether there was one; only then the more costly trace is made.
     """
-    possible = shop.was_opened or any(word in subject.source for word in UNHEARD)
-    if not (shop.was_large and possible) or find(trace) or trace.outcome.kind != "finished":
+    if not (shop.was_large and shop.was_opened) or find(trace) or trace.outcome.kind != "finished":
         return trace
     try:
         if keeps_what_was_right(shop.witness(subject, meant=True), shop.witness(subject), "same"):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab.check.scripts import forgiving
-from pitfall_lab.check.workshop import VALUE_LIMIT
+from pitfall_lab.check.workshop import EVENT_LIMIT, VALUE_LIMIT
 from pitfall_lab.trace import Trace
 
 Job = dict[str, Any]
@@ -196,11 +196,14 @@ def perform(job: Job) -> None:
             namespace=namespace,
             filename=job["path"],
             value_limit=job["value_limit"],
+            values=job["value_limit"] >= 0,
             tree=forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else None,
+            limit=EVENT_LIMIT,
+            gradients=job["value_limit"] < 0,
         )
         gc.disable()  # the program has ended, and so will this process
-        seen = {"large": is_large(trace), "opened": is_opened(trace, job["source"])}
-        answer = json.dumps(seen) + "\n" + (trace if job["whole"] else travelling(trace)).to_json()
+        seen, trace = look_at(trace, job)
+        answer = json.dumps(seen) + "\n" + trace.to_json()
     elif job["kind"] == "run":
         answer = _alone(job, namespace)
     else:
@@ -222,17 +225,45 @@ WAYS_AROUND = {
     "frombuffer": "frombuffer",
 }  # fmt: skip
 """Calls after which somebody can write a tensor's memory without torch, each with a word that stands in the source of who means to."""
+UNHEARD = ("dlpack", "storage", "data_ptr")
+"""Words of ways to memory that no trace tells of."""
+PACKING = ("saved_tensors", "save_on_cpu")
+"""Words of ways to what was saved."""
 
 
-def travelling(trace: Trace) -> Trace:
-    """What the checker needs of ``trace``: all of it when something is found, else how it ended, without the events.
+def look_at(trace: Trace, job: Job) -> tuple[dict[str, bool], Trace]:
+    """What the checker wants to know of a trace, and what it needs of it: all when something is found, else how it ended, without the events.
 
     Most programs that are run here, and most repaired ones, have no finding; writing and reading a long trace takes as long as a
-    short training run.
+    short training run. ``asks`` says of a trace without numbers that they are needed: for what was found, because a rule has asked for
+    some, or because something may have happened that only numbers show.
     """
-    from pitfall_lab.rules import find
+    text = own_text(job)
+    opened, spoiled = is_opened(trace, text), any(note.kind == "limit" for note in trace.notes)
+    asks = opened or spoiled or trace.outcome.kind != "finished" or any(word in text for word in PACKING)
+    seen = {"large": is_large(trace), "opened": opened, "asks": asks}
+    if not job["whole"] and trace.outcome.kind == "finished":
+        from pitfall_lab.rules import found_in
+        from pitfall_lab.rules.story import Story
 
-    return trace if trace.outcome.kind != "finished" or find(trace) else replace(trace, events=())
+        story = Story(trace)
+        found = bool(found_in(story))
+        seen["asks"] |= found or story.asked
+        if not found:
+            trace = replace(trace, events=())
+    return seen, trace
+
+
+def own_text(job: Job) -> str:
+    """The program's source, with that of the modules that lie beside it and that it has imported."""
+    texts, installed = [job["source"]], (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parent.parent))
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        beside = isinstance(file, str) and file.startswith(job["folder"] + os.sep) and file.endswith(".py")
+        if beside and not file.startswith(installed):
+            with contextlib.suppress(OSError, ValueError):
+                texts.append(Path(file).read_text(encoding="utf-8"))
+    return "\n".join(texts)
 
 
 def is_large(trace: Trace) -> bool:
@@ -250,6 +281,8 @@ def is_opened(trace: Trace, source: str) -> bool:
     That is memory in other hands, a fused optimizer, or running statistics that a normalisation in eval mode kept for backward. Library
     code does these things too; that is not the program's doing, and it does them right.
     """
+    if any(word in source for word in UNHEARD):
+        return True
     for event in trace.events:
         if WAYS_AROUND.get(event.name, "\0") in source or (event.name.startswith("_fused_") and "fused" in source):
             return True

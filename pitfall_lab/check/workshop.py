@@ -20,6 +20,10 @@ from pitfall_lab.trace import Trace
 TIMEOUT = 60.0
 VALUE_LIMIT, LARGE_VALUE_LIMIT = 4096, 1 << 22
 """So many elements a tensor may have for its numbers to be modelled; the second one where a wrong gradient has to be found."""
+NO_NUMBERS = -1
+"""No tensor's numbers are modelled."""
+EVENT_LIMIT = 20_000
+"""So many events are recorded; what a program does after that is not looked at."""
 START_SECONDS = 120.0
 
 
@@ -58,7 +62,8 @@ class Workshop:
 
     ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit).
     ``printed`` is what the last run printed, its first 1 MiB; ``was_large`` says whether the last traced run had tensors whose numbers were
-    not modelled, ``was_opened`` whether there was a way to write memory that no version counts.
+    not modelled, ``was_opened`` whether there was a way to write memory that no version counts, ``asks`` whether only numbers can tell
+    what there is to find.
     """
 
     timeout: float = TIMEOUT
@@ -66,6 +71,7 @@ class Workshop:
     printed: str = field(default="", init=False)
     was_large: bool = field(default=False, init=False)
     was_opened: bool = field(default=False, init=False)
+    asks: bool = field(default=False, init=False)
     _worker: subprocess.Popen[str] | None = field(default=None, init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
     _jobs: int = field(default=0, init=False)
@@ -95,7 +101,7 @@ class Workshop:
         """
         head, _, trace = self._run("trace", subject, value_limit=value_limit, whole=whole).partition("\n")
         seen = json.loads(head)
-        self.was_large, self.was_opened = seen["large"], seen["opened"]
+        self.was_large, self.was_opened, self.asks = seen["large"], seen["opened"], seen["asks"]
         return Trace.from_json(trace)
 
     def warm(self) -> None:

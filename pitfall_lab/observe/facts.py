@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -256,6 +257,12 @@ def default_dtype() -> str:
 def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor's ``.grad`` without the warning that asking a non-leaf gives."""
     return tensor.grad if _is_leaf(tensor) or tensor.retains_grad else None
+
+
+def are_finite(found: Iterable[torch.Tensor]) -> bool:
+    """Whether no number in dense tensors of floating point numbers is NaN or infinite. Of others nothing is said."""
+    dense = [x.detach() for x in found if x.layout is torch.strided and x.is_floating_point() and x.numel() and x.device.type != "meta"]
+    return not dense or all(math.isfinite(size.item()) for size in torch._foreach_norm(dense, math.inf))
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -25,10 +25,10 @@ def find(story: Story) -> Iterator[Finding]:
         for index, clip in enumerate(moments):
             place = story.span(clip.step)
             following = moments[index + 1].kind if index + 1 < len(moments) else "cleared"
-            if clip.kind != "changed" or place in told or following != "cleared" or not _clips(story, clip) or not _effective(story, clip):
+            if clip.kind != "changed" or place in told or following != "cleared" or not _clips(story, clip):
                 continue
             before = [m for m in moments[:index] if m.kind != "changed"]
-            if len(before) > 1 and before[-1].kind == "used" and before[-2].kind == "added":
+            if len(before) > 1 and before[-1].kind == "used" and before[-2].kind == "added" and _effective(story, clip):
                 told.add(place)
                 yield _finding(story, label, before[-2], before[-1], clip)
 

@@ -231,7 +231,7 @@ class OptimizerStep:
 class Note:
     """Something the reader of a trace must know: what was left out, where observation stopped, and why."""
 
-    kind: Literal["limit", "numbers", "stopped", "unseen"]
+    kind: Literal["limit", "stopped", "unseen"]
     en: str
     zh: str
     step: int | None = None

@@ -55,7 +55,7 @@ class Lockstep:
     last_failure: tuple[str, str, Failure] | None = None
     """The type, the text and the facts of the last error that a call raised."""
 
-    def __init__(self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None) -> None:
+    def __init__(self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None, *, looks_at_gradients: bool = False) -> None:
         self.lines = LineWatch(sources, self.line_done)
         self._world = world = World(sources, self.lines, value_limit, Engine(value_limit=value_limit))
         world.writer.limit = limit or (METADATA_LIMIT if value_limit < 0 else EVENT_LIMIT)
@@ -72,6 +72,7 @@ class Lockstep:
         self._mirroring = Mirroring(world, describe, adoption, self._meeting)
         self._outcomes, self._forecasts, self._naming = Outcomes(world, describe), Forecasts(world, describe), Naming(world, describe)
         self._engine.asks = True
+        self._looks_at_gradients = looks_at_gradients
         self._inside: list[Listening] = []
         self._parents: list[int] = []
         self._pending: list[Effect] = []
@@ -182,6 +183,8 @@ class Lockstep:
         writes = self._memory.written(step, applied, call.memory.get("wrote", ()))
         forecasts = self._forecast(call, step, applied)
         self._put(call, effects, "agreed" if ok else "observed", reason, results=tuple(results), writes=writes, forecasts=forecasts)
+        if self._looks_at_gradients and call.name in BACKWARD:
+            self._look_at_gradients(step)
         if applied is not None and applied.ran:
             self._outcomes.nodes_ran(step, call.span, applied.ran)
             # A harm is two numbers that differ; where the engine does not know them it has nothing to say.
@@ -320,6 +323,15 @@ class Lockstep:
         """The nodes that a failing backward ran."""
         applied: Applied | None = call.memory.get("applied")
         return tuple(self._engine.ran) if applied is None else applied.ran
+
+    def _look_at_gradients(self, step: int) -> None:
+        """Say once that a gradient has become NaN or infinite."""
+        leaves = (record() for record in self._records.by_mark.values() if record.shadow is not None and record.shadow.flag)
+        if not facts.are_finite(grad for real in leaves if real is not None and (grad := facts.grad_of(real)) is not None):
+            self._looks_at_gradients = False
+            en = "A gradient became NaN or infinite here; only a recording with numbers tells where that came from."
+            zh = "这里有梯度变成了 NaN 或无穷大；只有带数值的记录才能说明它从何而来。"
+            self._writer.notes.append(Note("limit", en, zh, step))
 
     def _put(self, call: Call, effects: list[Effect], by: By, reason: str, **ending: Any) -> None:
         """Write the call's event; ``ending`` is what only calls that returned, or only calls that failed, have."""

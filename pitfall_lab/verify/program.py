@@ -33,15 +33,16 @@ class Session:
     ``filename`` is the code file name of the program's frames (or several that it may be), ``name`` what the trace calls it,
     ``text`` its source. Tensors with more than ``value_limit`` elements are followed without their numbers. With ``values=False`` no
     numbers are followed at all (metadata mode): shapes, strides, types, versions, aliasing, the graph, saved tensors and errors
-    are, and recording costs a fraction. ``limit`` is the number of events after which the recording ends.
+    are, and recording costs a fraction. ``limit`` is the number of events after which the recording ends. With ``gradients``
+    torch's are looked at after each backward, and a note says at the first one that is NaN or infinite.
     """
 
     def __init__(
         self, filename: str | tuple[str, ...], name: str, text: str, value_limit: int = VALUE_LIMIT, *, values: bool = True,
-        limit: int | None = None,
+        limit: int | None = None, gradients: bool = False,
     ) -> None:  # fmt: skip
         self.sources = SourceMap(filename, name, text)
-        self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit)
+        self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit, looks_at_gradients=gradients)
         self._recorder = Recorder(self._lockstep, self.sources)
         self._steps = StepWatch(self._stepping, self.sources)
         self._text = text
@@ -118,12 +119,13 @@ def trace_program(
     values: bool = True,
     tree: ast.Module | None = None,
     limit: int | None = None,
+    gradients: bool = False,
 ) -> Trace:
     """Run ``source`` on real torch and the shadow, and return what happened.
 
     The program runs in this process, in ``namespace`` (a fresh one by default) and, when ``argv`` is given, with these arguments
     after the program's name. Its own errors do not come out of here: they are the trace's outcome. KeyboardInterrupt does.
-    ``values=False`` records without numbers, and ``limit`` events at most (see :class:`Session`). ``tree`` is run instead of what ``source`` says, on its lines.
+    ``values=False`` records without numbers; for ``limit`` and ``gradients`` see :class:`Session`. ``tree`` is run instead of what ``source`` says, on its lines.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
@@ -137,7 +139,7 @@ def trace_program(
     try:
         if argv:
             sys.argv = [name, *argv]
-        return _run(code, scope, Session(filename, name, source, value_limit, values=values, limit=limit))
+        return _run(code, scope, Session(filename, name, source, value_limit, values=values, limit=limit, gradients=gradients))
     finally:
         sys.argv = arguments
         if known is None:

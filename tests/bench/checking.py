@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pitfall_lab.check import Subject, Workshop, large_harm
+from pitfall_lab.check import Subject, Workshop, recorded
 from pitfall_lab.trace import Trace
 
 SCRIPT = Path(__file__).resolve().parent / "training.py"
@@ -58,8 +58,7 @@ def parts(script: Path) -> None:
         rows = [
             ("start the process that imports torch", lambda: shop.witness(Subject("import torch.optim", "start"))),
             ("run the script there, unobserved", lambda: shop.output(subject)),
-            ("run it recorded by both engines, and find", lambda: kept.append(shop.trace(subject, whole=False))),
-            ("look for unseen writes to large tensors", lambda: large_harm(shop, subject, kept[0])),
+            ("run it recorded by both engines, and find", lambda: kept.append(recorded(shop, subject))),
         ]
         for title, work in rows:
             print(f"  {title:<41}{timed(work):6.2f} s")

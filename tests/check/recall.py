@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pitfall_lab.check import Subject, Unchecked, Workshop
+from pitfall_lab.check import Subject, Unchecked, Workshop, recorded
 from pitfall_lab.rules import RULES, Finding, Rule, find
 from pitfall_lab.rules.marks import expected, plain
 
@@ -85,7 +85,7 @@ def tally(shop: Workshop, programs: Iterator[Program]) -> tuple[int, Tally]:
     counted, every = Tally(), list(programs)
     for program in every:
         try:
-            counted.count(program, find(shop.trace(Subject(program.text, program.name, program.path))))
+            counted.count(program, find(recorded(shop, Subject(program.text, program.name, program.path))))
         except Unchecked as problem:
             counted.unrun.append(str(problem))
     return len(every), counted

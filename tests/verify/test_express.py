@@ -131,6 +131,44 @@ def test_most_calls_of_a_loop_take_the_express_lane() -> None:
     assert trace.agreement.agreed == trace.agreement.checked == len(calls)
 
 
+WINDOWS = """\
+import torch
+x = torch.arange(60.0).reshape(3, 20).requires_grad_()
+starts = torch.tensor([2, 5, 7, 11])
+state = torch.zeros(3)
+for t, first in enumerate(starts):
+    piece = torch.stack([x[:, t], x[0:3, first + 1], x[..., t - 4]])
+    part = x[:, first:first + 4]
+    rest = x[t % 3:, None, t:t + 3]
+    both = (part * part).sum() + rest.sum() + piece.sum()
+    both.backward()
+    with torch.no_grad():
+        state.add_(x.grad[:, t], alpha=0.5)
+        state.mul_(1.0 - 0.1 * t).add_(x.detach()[:, t:t + 1].squeeze())
+        scaled = state / (1.0 + t)
+    print(both.item(), scaled.sum().item(), x.detach()[t % 3, -1].item())
+"""
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_windows_of_a_loop_and_turns_of_no_grad_take_the_express_lane(values: bool) -> None:
+    """Wherever a window begins, whatever number an update is scaled by, and on both sides of ``no_grad``."""
+    recorded(WINDOWS, lane=True, values=values)
+    fast, rows = recorded(WINDOWS, lane=True, values=values)
+    slow, _ = recorded(WINDOWS, lane=False, values=values)
+    for mine, theirs in zip(fast.events, slow.events, strict=True):
+        assert mine == theirs
+    assert fast == slow
+    calls = [event for event in fast.events if event.kind == "call" and event.op != "torch.Tensor.backward"]
+    assert rows > len(calls) * 0.8
+    assert {event.by for event in calls if event.op == "torch.Tensor.item"} == {"agreed" if values else "observed"}
+    begins = {
+        effect.value["offset"] for event in calls for effect in event.effects
+        if event.op == "torch.Tensor.__getitem__" and isinstance(effect.value, dict) and "offset" in effect.value
+    }
+    assert len(begins) > 10
+
+
 MODEL = """\
 import torch
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Linear(8, 3))
