@@ -232,7 +232,7 @@ PACKING = ("saved_tensors", "save_on_cpu")
 
 
 def look_at(trace: Trace, job: Job) -> tuple[dict[str, bool], Trace]:
-    """What the checker wants to know of a trace, and what it needs of it: all when something is found, else how it ended, without the events.
+    """What the checker wants to know of a trace, and what it needs of it: all when something is found, else how it ended, no events.
 
     Most programs that are run here, and most repaired ones, have no finding; writing and reading a long trace takes as long as a
     short training run. ``asks`` says of a trace without numbers that they are needed: for what was found, because a rule has asked for
@@ -258,9 +258,8 @@ def own_text(job: Job) -> str:
     """The program's source, with that of the modules that lie beside it and that it has imported."""
     texts, installed = [job["source"]], (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parent.parent))
     for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        beside = isinstance(file, str) and file.startswith(job["folder"] + os.sep) and file.endswith(".py")
-        if beside and not file.startswith(installed):
+        file = str(getattr(module, "__file__", None))
+        if file.startswith(job["folder"] + os.sep) and file.endswith(".py") and not file.startswith(installed):
             with contextlib.suppress(OSError, ValueError):
                 texts.append(Path(file).read_text(encoding="utf-8"))
     return "\n".join(texts)

@@ -226,8 +226,8 @@ class Recipe:
     """How to do a call again. ``results`` are windows, or the place of an operand that was handed back.
 
     ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the
-    tensors that remain inside the graph; ``insides`` are those of the first call. It is None where there are numbers, and where memory
-    is written (``writes``: of the first operand, which is handed back). ``uncounted`` are the operands whose memory is written as well, and
+    tensors that remain inside the graph; ``insides`` are those of the first call. It is None where there are numbers. ``writes``: the
+    memory of the first operand is written, which is handed back. ``uncounted`` are the operands whose memory is written as well, and
     no counter moves (the statistics of a batch norm): without numbers there is nothing to do for that. ``is_plain``: what is returned is no
     tensor. ``is_timeless``: it holds nothing of the engine that it was derived from, so that it will do for others.
     """
@@ -264,7 +264,7 @@ class Recipe:
         windows = {name: window for name, _, window in parts.tensors}
         self.results = [windows[name] if name in windows else int(name[2:-1]) for name in names]
         self.insides = [x for name, x, _ in parts.tensors if name not in names]
-        self.follow: Follow | None = None if has_numbers or self.writes else self._compiled(parts, names)
+        self.follow: Follow | None = None if has_numbers else _count_write if self.writes else self._compiled(parts, names)
 
     def _compiled(self, parts: Parts, results: list[str]) -> Follow:
         """The recipe as one straight function: it is followed at every call, and a loop over its parts takes longer than the parts."""
@@ -303,6 +303,14 @@ class Recipe:
         exec("def follow(graph, o):\n" + "".join(f"    {line}\n" for line in lines), constants)  # noqa: S102 - our own text
         follow: Follow = constants["follow"]
         return follow
+
+
+def _count_write(graph: Graph, operands: Sequence[ShadowTensor]) -> tuple[tuple[ShadowTensor, ...], tuple[()], tuple[()]]:
+    """Write the first operand, of whose numbers nothing is known."""
+    target = operands[0]
+    target.storage.about_to_change()
+    graph.bump(target.counter)
+    return (target,), (), ()
 
 
 def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:

@@ -21,6 +21,7 @@ from pitfall_lab.observe.recorder import Call, Place, Site
 from pitfall_lab.shadow import Applied, Device, DType, Node, ShadowError, ShadowTensor, Unmodelled
 from pitfall_lab.shadow.dtypes import FLOAT32
 from pitfall_lab.shadow.recipes import PLAIN, Window
+from pitfall_lab.shadow.storage import Counter
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.cells import Look, equal, look
 from pitfall_lab.verify.kinds import MODE, Kinds
@@ -100,7 +101,7 @@ class Express:
         if turned:
             self._world.engine.grad_enabled = not grad
             kinds.met = {MODE: self._writer.changes("mode", {"grad": not grad, "inference": False}, "observed"), **kinds.met}
-        if plan.follow is None:
+        if plan.follow is None or (plan.writes and _is_watched(operands[0].shadow.counter)):  # type: ignore[union-attr,arg-type]
             return self._done(plan, operands, place, args, kwargs)
         shadows: Any = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
         results, nodes, insides = plan.follow(self._graph, shadows)
@@ -202,6 +203,8 @@ class Express:
             if plan.saying.reason:
                 return self._is_plain(ahead, result)
             return self._is_cleared(ahead) if done is None else self._is_same_plain(ahead, result)
+        if plan.writes and done is None:
+            return self._is_written(ahead, result)
         if plan.inside_at:
             insides = tuple(nodes[node].saved[number] for node, number in plan.inside_at)
         if plan.leaves:
@@ -324,6 +327,24 @@ class Express:
         events.append(
             (plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, marks, names, deaths, None, None, plain)
         )
+        return True
+
+    def _is_written(self, ahead: Ahead, real: Any) -> bool:
+        """The same for a write where no numbers are followed."""
+        plan, operands, (shadow,), _, place, _, _, _, _ = ahead
+        record, counter = operands[0], shadow.counter
+        if (
+            record() is not real
+            or real._version != counter.version  # type: ignore[union-attr]
+            or real.shape != shadow.shape
+            or real.requires_grad is not shadow.requires_grad
+            or real.untyped_storage()._cdata != record.storage.impls[0]  # type: ignore[union-attr]
+        ):
+            return False
+        records, step = self._records, len(self._writer.events)
+        births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
+        marks = plan.marks(operands)
+        self._write(plan, place, births, marks, record, step, self._note_write(record, None, step), _plain(ahead))
         return True
 
     def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
@@ -449,7 +470,8 @@ class Express:
         self.kinds.met.clear()
         call.memory.update(step=step, effects=met, parent=None, reason="")
         if done is None:
-            call.memory["applied"] = Applied(result, nodes)
+            written = (shadows[0].storage,) if plan.writes else ()
+            call.memory["applied"] = Applied(result, nodes, written)
         elif done.applied is not None:
             call.memory["applied"] = done.applied
         else:
@@ -551,6 +573,11 @@ class Express:
         record = records.enter_as(records.tensor_count + expected.t, real, shadow, "tensor", len(self._writer.events), storage)
         record.form, record.epoch = expected.form, self.kinds.epoch
         return record
+
+
+def _is_watched(counter: Counter) -> bool:
+    """Whether a node may still compare the counter with the version that it saved at."""
+    return counter.saved is not None and any((saved := known()) is not None and not saved.freed for known in counter.saved)
 
 
 def _plain(ahead: Ahead) -> tuple[Any, ...] | None:

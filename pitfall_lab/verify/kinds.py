@@ -48,9 +48,9 @@ class Kinds:
         self._writer, self._by_id = world.writer, world.records.by_id
         self._follows_values = world.limit >= 0
         self.plain: list[Any] = []
-        """The plain numbers among the arguments of the last call, where another call of its kind may have others; or the index of a window."""
+        """The plain numbers among the last call's arguments, where another call of its kind may have others; or the index of a window."""
         self.met: dict[int, list[Effect]] = {}
-        """What was noted on behalf of the call that is about to run: tensors that were met for the first time, by their id, and the MODE."""
+        """What was noted for the call that is about to run: tensors that were met for the first time, by their id, and the MODE."""
         self.epoch = 0
         """Raised by whatever may change a tensor's form: forms of an earlier epoch are looked at again."""
         self.grad, self.inference = True, False

@@ -49,8 +49,8 @@ class Plan:
     ``writes``: the memory of the first operand; ``uncounted`` are the operands whose memory is written besides.
     ``simple`` is the result of a recipe that makes one tensor with memory of its own and at most one node.
     ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
-    graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells. ``opens``: the results are
-    windows that may begin anywhere in the memory of the operand.
+    graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells. ``opens``: the results
+    are windows that may begin anywhere in the memory of the operand.
     """
 
     __slots__ = (
@@ -59,8 +59,9 @@ class Plan:
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - its parts
-        self, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: Any, leaves: Any, made: Any, *, opens: bool = False
-    ) -> None:
+        self, recipe: Recipe, saying: Saying, results: tuple[Expected | int, ...], nodes: Any, leaves: Any, made: Any,
+        *, opens: bool = False,
+    ) -> None:  # fmt: skip
         self.follow = None if opens else recipe.follow
         self.opens = opens
         self.number, self.op, self.saying = -1, saying.op, saying

@@ -125,7 +125,8 @@ def trace_program(
 
     The program runs in this process, in ``namespace`` (a fresh one by default) and, when ``argv`` is given, with these arguments
     after the program's name. Its own errors do not come out of here: they are the trace's outcome. KeyboardInterrupt does.
-    ``values=False`` records without numbers; for ``limit`` and ``gradients`` see :class:`Session`. ``tree`` is run instead of what ``source`` says, on its lines.
+    ``values=False`` records without numbers; for ``limit`` and ``gradients`` see :class:`Session`. ``tree`` is run instead of what
+    ``source`` says, on its lines.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:

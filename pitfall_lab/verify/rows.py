@@ -33,7 +33,8 @@ The place of its saying, of its span and of its scope among the :class:`Rows`; h
 labelled before; the numbers of its operands, one for each of the saying's roles; None, or the names that the result has now and the mark of
 the tensor that lost its name with those it keeps; None, or the marks of the tensors and of the storages that have gone since; None, or the
 effects that tell of operands which were met for the first time; None, or the numbers of each storage that the saying leaves open (of one
-that was written, those from before stand first); None, or the plain numbers among the arguments, or the index of a window and where it begins.
+that was written, those from before stand first); None, or the plain numbers among the arguments, or the index of a window and
+where it begins.
 """
 BIRTHS, DEATHS, NUMBERS, PLAIN = 3, 9, 11, 12
 """Where they are in a row."""

@@ -312,9 +312,8 @@ def test_a_failure_of_ours_ends_the_recording_and_not_the_program(monkeypatch):
     assert "division by zero" in trace.notes[0].en
 
 
-def test_a_trace_ends_at_its_limit_and_says_so(monkeypatch):
-    monkeypatch.setattr("pitfall_lab.verify.writer.EVENT_LIMIT", 5)
-    trace = trace_program("import torch\nx = torch.ones(1)\nfor _ in range(20):\n    x = x + 1\nassert x.item() == 21\n")
+def test_a_trace_ends_at_its_limit_and_says_so():
+    trace = trace_program("import torch\nx = torch.ones(1)\nfor _ in range(20):\n    x = x + 1\nassert x.item() == 21\n", limit=5)
     assert trace.outcome.kind == "finished"
     assert len(trace.events) == 5
     [note] = trace.notes
