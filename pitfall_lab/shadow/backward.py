@@ -184,7 +184,8 @@ class Pass:
 
     def has_hooks(self, node: Node) -> bool:
         """Whether code of the program's may see, and change, what the node receives."""
-        return self.engine.suspicious or bool(node.hooks if node.leaf is None else node.leaf.hooks)
+        hooks = node.hooks if node.leaf is None else node.leaf.hooks or ()
+        return self.engine.suspicious or any(index != AFTER for index, _ in hooks)
 
     def is_foreign(self, node: Node) -> bool:
         """Whether only torch knows what comes out of the node (or, for a leaf, what is done when it has its gradient)."""
@@ -339,6 +340,8 @@ class Pass:
         arrays = [None if g is None else g.array for g in incoming]
         limit = self.engine.value_limit
         unknown = any(g is not None and g.array is None for g in incoming) or any(m is not None and math.prod(m[0]) > limit for m in metas)
+        if not as_meant and any(s.tensor is not None and s.tensor.shape != s.shape for s in node.saved):
+            raise Unmodelled("a saved tensor has got memory of another shape: what a kernel does with it, it was not written for")
         saved = None if unknown or node.vjp is None or node.mirrored else unpack(node, as_meant=as_meant)
         if saved is None or node.vjp is None:
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]

@@ -445,9 +445,15 @@ def _copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp
         results = inner.vjp(flat[places], s)
         first = results[0].array if isinstance(results[0], Written) else results[0]
         flat[places] = 0 if first is None else first
-        return (Written(flat[everywhere], 2), *results[1:])
+        return (Written(_laid_out(flat[everywhere], stride), 2), *results[1:])
 
     return vjp
+
+
+def _laid_out(array: np.ndarray, stride: Shape) -> np.ndarray:
+    """The array in memory of its own, in the order of these strides."""
+    order = sorted(range(array.ndim), key=lambda d: -stride[d])
+    return array if order == list(range(array.ndim)) else array.transpose(order).copy().transpose(np.argsort(order)).copy(order="K")
 
 
 def _extent(shape: Shape, stride: Shape, places: np.ndarray) -> int:
