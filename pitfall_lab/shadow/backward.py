@@ -185,7 +185,9 @@ class Pass:
     def has_hooks(self, node: Node) -> bool:
         """Whether code of the program's may see, and change, what the node receives."""
         hooks = node.hooks if node.leaf is None else node.leaf.hooks or ()
-        return self.engine.suspicious or any(index != AFTER for index, _ in hooks)
+        if node.leaf is not None and any(root is node for (root, _), _ in self.roots):
+            hooks = tuple(hook for hook in hooks if hook[0] != AFTER)  # where a backward begins nothing comes before what it ends with
+        return self.engine.suspicious or bool(hooks)
 
     def is_foreign(self, node: Node) -> bool:
         """Whether only torch knows what comes out of the node (or, for a leaf, what is done when it has its gradient)."""
@@ -340,8 +342,8 @@ class Pass:
         arrays = [None if g is None else g.array for g in incoming]
         limit = self.engine.value_limit
         unknown = any(g is not None and g.array is None for g in incoming) or any(m is not None and math.prod(m[0]) > limit for m in metas)
-        if not as_meant and any(s.tensor is not None and s.tensor.shape != s.shape for s in node.saved):
-            raise Unmodelled("a saved tensor has got memory of another shape: what a kernel does with it, it was not written for")
+        if not as_meant and any(s.tensor is not None and (s.tensor.shape, s.tensor.dtype) != (s.shape, s.dtype) for s in node.saved):
+            raise Unmodelled("a saved tensor has got memory of another shape or type: no kernel was written for what it does then")
         saved = None if unknown or node.vjp is None or node.mirrored else unpack(node, as_meant=as_meant)
         if saved is None or node.vjp is None:
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]

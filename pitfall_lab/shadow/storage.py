@@ -289,4 +289,7 @@ def window(storage: Storage, offset: int, shape: Shape, stride: Shape, dtype: DT
     item = twin.itemsize
     if 0 in shape:
         return np.empty(shape, twin)
-    return np.ndarray(shape, twin, data, offset * item, tuple([s * item for s in stride]))
+    try:
+        return np.ndarray(shape, twin, data, offset * item, tuple([s * item for s in stride]))
+    except ValueError:  # it reads its base as another type, or beyond what is known of it
+        return None

@@ -448,17 +448,18 @@ def done(templates: tuple[str, ...], wide: int = 8) -> Maker:
             if w.names[x]._is_view():  # torch crashes on a hook of a view that was made under no_grad
                 return
         text = filled(w, template, x)
-        if ".data = " in text and w.vocabulary == "core" and crosses_inference(w, text):
-            return
-        w.write(text)
+        if ".data = " not in text or w.vocabulary != "core" or keeps_its_kind(w, text):
+            w.write(text)
 
     return run
 
 
-def crosses_inference(w: Writer, text: str) -> bool:
-    """Whether inference mode is on, or one of the tensors that a statement names was made in it."""
-    named = [w.names.get(word) for word in re.findall(r"\w+", text)]
-    return torch.is_inference_mode_enabled() or any(isinstance(t, torch.Tensor) and t.is_inference() for t in named)
+def keeps_its_kind(w: Writer, text: str) -> bool:
+    """Whether ``x.data = …`` gives memory of the same shape and type, and none from inference mode: nobody writes anything else."""
+    if torch.is_inference_mode_enabled():
+        return False
+    named = [t for word in re.findall(r"\w+", text) if isinstance(t := w.names.get(word), torch.Tensor)]
+    return all(t.shape == named[0].shape and t.dtype == named[0].dtype and not t.is_inference() for t in named)
 
 
 def backward(w: Writer) -> None:

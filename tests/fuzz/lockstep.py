@@ -25,6 +25,9 @@ from pitfall_lab.verify import trace_program
 from pitfall_lab.verify.cells import cells, equal
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
+MADE_BY = re.compile(r", which is output \d+ of \w+,")
+"""Which node torch names as the maker of a changed tensor depends, for a view, on whether the node it had before is still alive: the
+recorder keeps nodes until their tensors die, a program by itself does not."""
 
 
 @dataclass
@@ -148,8 +151,8 @@ def noticed(trace: Trace, printed: str, names: dict[str, Any], plain: Plain) -> 
 
 
 def anonymous(text: str) -> str:
-    """A text without addresses."""
-    return ADDRESS.sub("0x", text)
+    """A text without addresses, and without the maker of a changed tensor."""
+    return MADE_BY.sub("", ADDRESS.sub("0x", text))
 
 
 def first_difference(one: str, other: str) -> str:
