@@ -47,7 +47,7 @@ class Meeting:
         seen, shadow = facts.read(real), record.shadow
         if seen.shape != shadow.shape or seen.dtype != shadow.dtype or self._records.storage_of(seen) is not record.storage:
             return self.replace(record, real, seen)
-        if not announce and shadow.numel and seen.stride != shadow.stride:  # a call without a model (``t_``, ``transpose_``) has turned it round
+        if not announce and shadow.numel and seen.stride != shadow.stride:  # a call without a model has turned it round
             return self.replace(record, real, seen)
         was = (shadow.node, shadow.flag, shadow.grad, shadow._version)
         if seen.version is not None and shadow.counter is not None and seen.version != shadow.counter.version:

@@ -28,7 +28,7 @@ from pitfall_lab.shadow import Node, ShadowError, ShadowTensor
 from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.shadow.facade import engine
 from pitfall_lab.verify.cells import equal
-from tests.fuzz.lockstep import Result, anonymous
+from tests.fuzz.lockstep import ADDRESS, Result
 from tests.shadow.twins import saved_names, short, state
 
 UNKNOWN = re.compile(r"the shadow engine has no|unexpected keyword argument|has no attribute")
@@ -70,6 +70,8 @@ class Pair:
         self.scale = 0.0
         self.coarsest = "float64"
         """The least precise type among the tensors that the statement names: what goes through it is rounded like it."""
+        self.half = False
+        """Whether gradients of half precision flowed in the last backward: what they reach is rounded like them."""
         self.torch: dict[str, Any] = {"__name__": "__main__"}
         self.shadow: dict[str, Any] = {"__name__": "__main__", "__builtins__": {**vars(builtins), "__import__": shadow_import}}
         self.nodes: tuple[dict[Any, int], dict[Any, int]] = ({}, {})
@@ -115,6 +117,7 @@ class Pair:
         # What adds up in a gradient may cancel: its rounding is relative to what flowed in the backward.
         flowed = [np.abs(run.gradient[np.isfinite(run.gradient)]).max(initial=0) for run in engine().ran if run.gradient is not None and run.gradient.dtype.kind == "f"]
         self.scale = max(before, self.largest(statement), float(max(flowed, default=0)))
+        self.half = any(run.gradient is not None and run.gradient.dtype == np.float16 for run in engine().ran)
         self.compare(text)
 
     # -- comparing
@@ -187,7 +190,8 @@ class Pair:
             return
         finite = np.abs(theirs[np.isfinite(theirs)])
         scale = max(scale, float(finite.max(initial=0)))
-        coarse = theirs.dtype.name if shadow is None or theirs.dtype != np.float64 else self.coarsest
+        through = self.coarsest if theirs.dtype == np.float64 else "float16" if self.half and what.endswith(".grad") else None
+        coarse = theirs.dtype.name if shadow is None or through is None else through
         if not equal(theirs, mine, coarse, scale):
             raise Difference(f"{what}\n torch  {theirs.tolist()}\n shadow {mine.tolist()}")
         if shadow is not None:
@@ -276,7 +280,7 @@ def is_unknown(error: Exception) -> bool:
 
 def said(error: Exception | None) -> tuple[str, str]:
     """The type and the first sentence of an error."""
-    return type(error).__name__, anonymous(str(error).split("\n")[0].split(" Hint:")[0])
+    return type(error).__name__, ADDRESS.sub("0x", str(error).split("\n")[0].split(" Hint:")[0])
 
 
 def attempted(function: Any) -> Any:

@@ -84,7 +84,9 @@ def _fused(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTenso
     def scores(q: np.ndarray, k: np.ndarray, m: Any) -> np.ndarray:
         return _masked(q.astype(np.float64) @ np.swapaxes(k, -1, -2) * factor, m, is_causal)
 
-    def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray, m: Any) -> tuple[np.ndarray, np.ndarray]:
+    def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray, m: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        if not all(np.isfinite(x).all() for x in (q, k, v)):
+            return None  # what the kernel makes of NaN and infinity depends on the blocks in which it goes
         found = scores(q, k, m)
         top = found.max(-1, keepdims=True)
         return _softmax(found) @ v, top + np.log(np.exp(found - top).sum(-1, keepdims=True))

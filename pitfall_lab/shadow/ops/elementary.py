@@ -302,7 +302,16 @@ def _pair(first: int | None = 1, second: int | None = 0) -> tuple[Keep, ...]:
 
 
 BOTH = (Keep("other", 1), Keep("self", 0))
-binary("atan2", Rule("Atan2Backward0", np.arctan2, BOTH, lambda g, s: (g * s.other / (s.self**2 + s.other**2), -g * s.self / (s.self**2 + s.other**2))),
+
+
+def _atan2_vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Nothing flows where both are zero."""
+    square = s.self**2 + s.other**2
+    reciprocal = np.where(square == 0, 0, 1 / square).astype(square.dtype)
+    return g * s.other * reciprocal, -g * s.self * reciprocal
+
+
+binary("atan2", Rule("Atan2Backward0", np.arctan2, BOTH, _atan2_vjp),
        ("torch.atan2(a, b)", "a.atan2(c)"), floats=True)  # fmt: skip
 also("torch.atan2", "torch.arctan2", "torch.Tensor.arctan2")
 also("torch.Tensor.atan2_", "torch.Tensor.arctan2_")
