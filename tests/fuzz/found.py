@@ -560,4 +560,143 @@ t2.exp_()
 torch._foreach_add_([t2.data], 1.0)
 t2.sum().backward()
 """,
+    "a gradient that torch casts lies in memory of its own": """
+t1 = torch.tensor([0.125, 0.75, 0.25], requires_grad=True)
+t2 = t1.double()
+t3 = torch.outer(t2, t1)
+t3.mean().backward()
+""",
+    "a node holds what its hook has made": """
+t1 = torch.tensor([4.0, -1.0, 3.0], requires_grad=True)
+t2 = t1 + t1
+t3 = t2.ravel()
+t2.register_hook(lambda g: g.clamp(-1, 1))
+t3.sum().backward()
+""",
+    "what a hook returns lies as it was returned": """
+t2 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t4 = t2.topk(1)[0]
+t5 = t2.swapaxes(0, 1)
+t6 = t5.min(0).values
+t2.register_hook(lambda g: g * 2)
+(t4.exp() + t6).sum().backward()
+""",
+    "a leaf is resized by out=": """
+t6 = torch.tensor([[1.5, 2.0, 0.5], [0.75, 3.0, 1.25]], requires_grad=True)
+t8 = t6 * 1
+t13 = t8[0]
+with torch.no_grad():
+    torch.mul(t13, 2, out=t6)
+t8.backward(torch.ones_like(t8))
+""",
+    "attention divides by the sums of the forward": """
+import numpy as np
+def waves(*shape):
+    return torch.tensor(np.sin(np.arange(1, np.prod(shape) + 1) * 1.7).astype(np.float32).reshape(shape))
+t1 = waves(2, 2, 3, 4).requires_grad_()
+t2 = F.scaled_dot_product_attention(t1, t1, t1, is_causal=True)
+t1.detach().numpy().reshape(-1)[:1] = 0.5
+(t2.exp() + t2).sum().backward()
+""",
+    "a view made in inference mode remains one in its views": """
+t1 = torch.tensor([0.125, 0.75, 0.25], requires_grad=True)
+t2 = list(t1)[0]
+with torch.inference_mode():
+    t3 = t1.expand(2, *t1.shape)
+t4 = list(t3)[0]
+torch.autograd.graph.increment_version(t2)
+t4.grad_fn
+""",
+    "grad mode inside of inference mode": """
+t1 = torch.tensor([4.0, -1.0, 3.0], requires_grad=True)
+t2 = t1.expand(2, 3)
+with torch.inference_mode():
+    with torch.enable_grad():
+        t1.copy_(t1)
+        t1.view(-1).add_(1)
+""",
+    "pieces of nothing": """
+t1 = torch.tensor([], dtype=torch.float32, requires_grad=True)
+t2 = t1.chunk(2, 0)[-1]
+t2.mul_(2)
+""",
+    "a number is selected by index": """
+t1 = torch.tensor(-0.5, requires_grad=True)
+t2 = t1.index_select(0, torch.tensor([0]))
+t2.backward()
+""",
+    "where lays out its result as its mask": """
+t1 = torch.tensor([[1.5, -2.0, 1.0], [0.5, 1.0, 2.0]], requires_grad=True)
+t2 = t1.t().round()
+t3 = torch.tensor([[True, False], [False, True], [True, True]])
+t4 = torch.where(t3, t2, 0.0)
+""",
+    "a remainder beside a number": """
+t1 = torch.ones(2, 4, 4, 6).contiguous(memory_format=torch.channels_last)
+t2 = F.adaptive_avg_pool2d(t1, 1)
+t3 = t2 % 2
+""",
+    "index_put_ drops no leading ones": """
+t1 = torch.tensor([0.0, 4.0, -1.0], requires_grad=True)
+t2 = t1.chunk(2, 0)[-1]
+t3 = torch.tensor([[1.5, 2.0, 0.5], [0.75, 3.0, 1.25]], requires_grad=True) * 1
+t3.index_put_((torch.tensor([1, 0]),), t2)
+""",
+    "layer_norm of several types": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]])
+t2 = F.layer_norm(t1 == t1, (3,), t1[0])
+t3 = F.layer_norm(t1, (3,), t1[0].double())
+t4 = F.layer_norm(t1.argmax(), ())
+""",
+    "a norm that overflows on its way": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t2 = (t1 / 0).nan_to_num(1.0, 2.0)
+t3 = t2 / 2
+t4 = t3.norm()
+t5 = F.margin_ranking_loss(t1, t2, torch.sign(t2))
+""",
+    "a leaf that became a result": """
+t1 = torch.tensor([1.5, 2.0, 0.5], requires_grad=True)
+t2 = t1 * 2
+t1.requires_grad_(False)
+t1.mul_(torch.ones(3, requires_grad=True))
+t2.sum().backward()
+""",
+    "a hook after accumulation where the backward begins": """
+t1 = torch.tensor([0.75, 0.25, 1.25], requires_grad=True)
+t1.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', None))
+t1.backward(gradient=t1.detach())
+""",
+    "CopySlices lays its gradient out as the base": """
+t1 = torch.ones(2, 4, 4, 6).contiguous(memory_format=torch.channels_last).requires_grad_()
+t2 = t1.clone()
+t2[:, 1].sigmoid_()
+t2.sum().backward()
+""",
+    "a view is turned round in place": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True) * 1
+t2 = t1.expand(2, 2, 3)
+t2.transpose_(0, 1)
+t3 = t2 * 2
+""",
+    "other memory of another type": """
+t1 = torch.tensor([-2.0, 1.0, 2.0], requires_grad=True)
+t2 = t1.view(3)
+t2.data = t1.detach().half()
+t3 = torch.autograd.grad(t2.sum(), t2)[0]
+""",
+    "the direction of nothing": """
+t1 = torch.tensor([1.0, 2.0, 0.0], requires_grad=True)
+t1.atan2(t1).sum().backward()
+""",
+    "windows that overlap, as a result": """
+t1 = torch.tensor([2.0, 0.5, 1.0])
+t2 = t1.unfold(0, 2, 1)
+torch.mul(t2, 2, out=t2)
+t3 = t1.half() / 2j
+""",
+    "a mask of another type": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t2 = t1.masked_select(torch.tensor([1, 2]))
+""",
 }

@@ -248,9 +248,10 @@ def retain_grad(e: Engine, self: Any) -> None:
     tensor_only(self)
     if not self.requires_grad:
         raise runtime("can't retain_grad on Tensor that has requires_grad=False", tensor=self)
+    if self.node is None or self.retains_grad:
+        return  # of a view torch asks here for the node that it has, not for the one that it ought to have
     node = self.grad_fn
-    if node is None or self.retains_grad:
-        return
+    assert node is not None
     self.retains_grad = True
     node.retains += ((self.output_nr, ref(self)),)
 
