@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pitfall_lab.check import Subject, Trial, Workshop, check, keeps_what_was_right, prelude, tried
+from pitfall_lab.check import Subject, Trial, Workshop, check, keeps_what_was_right, prelude, recorded, tried
 from pitfall_lab.rules import Edit, Finding, Fix, find
 from pitfall_lab.trace import T
 
@@ -135,6 +136,48 @@ h = torch.sigmoid(x)
 mask(h)
 h[1:].sum().backward()
 """
+
+
+RIGHT = """
+import torch
+w = torch.nn.Parameter(torch.ones(3))
+opt = torch.optim.Adam([w], lr=0.1)
+for step in range(3):
+    opt.zero_grad()
+    loss = (w * w).sum()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+"""
+NUMBERS = {
+    "nothing": (RIGHT, False),
+    "a finding": (RIGHT.replace("    opt.zero_grad()\n", ""), True),
+    "an error": (RIGHT + "\nw += 1\n", True),
+    "a gradient that is NaN": (RIGHT.replace("(w * w).sum()", "((w - w) ** 0.5).sum()"), True),
+    "a way around the counter": (RIGHT.replace("    loss.backward", "    w.data.mul_(2)\n    loss.backward"), True),
+    "a way that no trace tells of": (RIGHT.replace("    loss.backward", "    w.data_ptr()\n    loss.backward"), True),
+    "saved tensors packed": (RIGHT.replace("    loss =", "    torch.autograd.graph.saved_tensors_hooks\n    loss ="), True),
+    "a rule that asks": (RIGHT + "\ncounts = torch.zeros(3, dtype=torch.int64)\ncounts.copy_(w.detach())\n", True),
+}
+
+
+@pytest.mark.parametrize("reason", NUMBERS)
+def test_numbers_are_recorded_where_something_asks_for_them(reason: str, shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, wanted = NUMBERS[reason]
+    limits = []
+    trace = shop.trace
+    monkeypatch.setattr(shop, "trace", lambda *given, **named: limits.append(named.get("value_limit")) or trace(*given, **named))
+    recorded(shop, Subject(source, "program.py"))
+    assert limits[0] == -1
+    assert (len(limits) > 1) == wanted
+
+
+def test_a_module_beside_the_program_may_go_around_the_counter_too(shop: Workshop, tmp_path: Path) -> None:
+    (tmp_path / "clipping_of_mine.py").write_text("def clip(p):\n    p.data.clamp_(-0.5, 0.5)\n", encoding="utf-8")
+    source = RIGHT.replace("import torch", "import torch\nfrom clipping_of_mine import clip").replace("    loss.b", "    clip(w)\n    loss.b")
+    path = tmp_path / "program.py"
+    path.write_text(source, encoding="utf-8")
+    assert [f.rule for f in find(recorded(shop, Subject(source, "program.py", str(path))))] == ["PL301"]
 
 
 def test_a_write_that_a_later_line_relies_on_must_still_reach_it(shop: Workshop) -> None:
