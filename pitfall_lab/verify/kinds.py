@@ -27,11 +27,11 @@ _saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _is_autocast, _is_deterministic = torch._C._is_any_autocast_enabled, torch._C._get_deterministic_algorithms
 MODE = -1
 GETITEM = torch.Tensor.__getitem__
-_PLACED = frozenset({
+_SPECIAL = frozenset({GETITEM, *(
     getattr(home, name) for home in (torch, torch.Tensor) for name in ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter")
     if hasattr(home, name)
-})  # fmt: skip
-"""What they do depends on where in the memory their operand begins."""
+)})  # fmt: skip
+"""The functions that open a window anywhere; what those besides ``x[...]`` do depends on where in the memory their operand begins."""
 _SCALING = frozenset(
     getattr(torch.Tensor, name + end) for name in ("add", "sub", "mul", "div", "addcmul", "addcdiv", "lerp") for end in ("", "_")
 )
@@ -59,13 +59,14 @@ class Kinds:
     def of(self, func: Any, args: Any, kwargs: Any, operands: list[TensorRecord], frame: FrameType | None) -> Any:
         """What calls have in common that follow one plan; finds the operands. None if the call cannot have one."""
         key: list[Any] = [func, self.grad]
-        if func is GETITEM and not kwargs:
+        special = func in _SPECIAL
+        if special and func is GETITEM and not kwargs:
             index = values.index_of(args[1])
             window = _window(args[0], index)
             if window is not None:
                 self.plain = [index]
                 return (*key, window) if self._gather(args[:1], key, operands, frame) else None
-        plain: list[Any] | None = [] if self._follows_values or func in _SCALING else None
+        plain: list[Any] | None = [] if self._follows_values or (not self.grad and func in _SCALING) else None
         if not self._gather(args, key, operands, frame, plain) or (
             kwargs and not self._gather_named(kwargs, key, operands, frame, plain)
         ):
@@ -78,7 +79,7 @@ class Kinds:
             self.plain = plain if is_open else []
         else:
             self.plain = []
-        if func in _PLACED:
+        if special and func is not GETITEM:
             key += [record.shadow.offset for record in operands]  # type: ignore[union-attr]
         return tuple(key)
 

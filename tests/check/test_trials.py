@@ -174,7 +174,7 @@ def test_numbers_are_recorded_where_something_asks_for_them(reason: str, shop: W
 
 def test_a_module_beside_the_program_may_go_around_the_counter_too(shop: Workshop, tmp_path: Path) -> None:
     (tmp_path / "clipping_of_mine.py").write_text("def clip(p):\n    p.data.clamp_(-0.5, 0.5)\n", encoding="utf-8")
-    source = RIGHT.replace("import torch", "import torch\nfrom clipping_of_mine import clip").replace("    loss.b", "    clip(w)\n    loss.b")
+    source = "from clipping_of_mine import clip\n" + RIGHT.replace("    loss.backward", "    clip(w)\n    loss.backward")
     path = tmp_path / "program.py"
     path.write_text(source, encoding="utf-8")
     assert [f.rule for f in find(recorded(shop, Subject(source, "program.py", str(path))))] == ["PL301"]
