@@ -145,8 +145,8 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
     agreement, language = trace.agreement, style.language
     engines = T(
         en=f"torch and the shadow engine agreed on {agreement.agreed} of {agreement.checked} calls compared; "
-        f"{agreement.mirrored} had no model",
-        zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一致；{agreement.mirrored} 次没有模型",
+        f"{agreement.mirrored} were only observed",
+        zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一致；另有 {agreement.mirrored} 次只是观察",
     ).say(language)
     listed = counted(findings, language)
     failure = trace.outcome.failure

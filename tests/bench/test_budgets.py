@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import io
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +62,21 @@ def test_an_operation_costs_the_same_in_a_long_trace() -> None:
     short = min(recorded(1_000, values=False) for _ in range(5)) / 1_000
     long = min(recorded(20_000, values=False) for _ in range(2)) / 20_000
     assert long < 2 * short, f"{short * 1e6:.1f} us an operation in a trace of 1,000, {long * 1e6:.1f} us in one of 20,000"
+
+
+def test_nearly_every_call_of_a_training_script_takes_the_express_lane() -> None:
+    """What the budget of a check rests on: it records without numbers first, and each call of the full lane costs ten others."""
+    script = Path(overhead.__file__).with_name("training.py")
+    text = script.read_text(encoding="utf-8")
+    session = Session(str(script), script.name, text, values=False, gradients=True)
+    forget_plans()
+    with contextlib.redirect_stdout(io.StringIO()), session:
+        exec(compile(text, str(script), "exec"), {"__name__": "__main__"})
+    trace = session.finish()
+    calls = sum(event.kind == "call" for event in trace.events)
+    assert calls > 10_000
+    assert len(session._lockstep._writer.row_steps) > 0.95 * calls
+    assert trace.disagreements == trace.notes == ()
 
 
 def test_every_call_but_backward_takes_the_express_lane() -> None:
