@@ -45,8 +45,9 @@ REFUSALS = {rule.code for rule in RULES if rule.severity == "error"}
 #: Some programs say otherwise: a call raises though the rule is one of warnings; Python or an optimizer refuses, not a call; nobody does.
 REFUSED = {"expanded_in_place", "keepdim_does_not_fit", "overlapping_shift"}
 REFUSED_ELSEWHERE = {
-    "meta_learning_copies", "optimizer_of_a_result", "optimizer_of_converted_weights", "penalty_cut_off", "penalty_without_record",
-    "penalty_without_recording", "rebound_in_a_list", "rebound_in_a_module", "rebound_loop_variable",
+    "encoder_without_a_record", "generator_on_detached_samples", "hard_choice_of_a_gate", "meta_learning_copies", "optimizer_of_a_result",
+    "optimizer_of_converted_weights", "penalty_cut_off", "penalty_without_record", "penalty_without_recording", "rebound_in_a_list",
+    "rebound_in_a_module", "rebound_loop_variable",
 }  # fmt: skip
 
 
