@@ -18,7 +18,7 @@ from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import Gradient, Held, as_tensor, fresh, is_permuted, memory, plus, sum_to
-from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, Vjp, Written, unpack
+from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, Vjp, Written, full_name, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -332,7 +332,7 @@ class Pass:
             return
         for index, gradient in enumerate(outgoing):
             if gradient is not None and gradient.array is not None and np.isnan(gradient.array).any():
-                raise runtime(f"Function '{node.name}' returned nan values in its {index}th output.", node=node)
+                raise runtime(f"Function '{full_name(node.name)}' returned nan values in its {index}th output.", node=node)
 
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``)."""
@@ -455,7 +455,7 @@ def check_sizes(node: Node, shapes: Iterable[Shape | None], metas: Iterable[Meta
     """Refuse a gradient of a shape that is not its tensor's: only one that was given other memory (``h.data = …``) can get it."""
     for k, (shape, meta) in enumerate(zip(shapes, metas, strict=False)):
         if meta is not None and shape is not None and not reducible(shape, meta[0]):
-            text = f"Function {node.name} returned an invalid gradient at index {k} - got {list(shape)} but expected shape "
+            text = f"Function {full_name(node.name)} returned an invalid gradient at index {k} - got {list(shape)} but expected shape "
             raise runtime(f"{text}compatible with {list(meta[0])}", "shape", node=node)
 
 
@@ -491,6 +491,7 @@ def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient
     if same is not None and is_still(same, seen):
         return same
     gradient = Gradient(seen.array, seen.shape, tensor=seen.tensor)
+    gradient.loose = True  # the numbers are known, but not who else has them in his hands
     if seen.tensor is not None and seen.tensor.counter is not None:
         gradient.array = seen.tensor.window()
         gradient.held.counter, gradient.held.storage = seen.tensor.counter, seen.tensor.storage

@@ -98,14 +98,22 @@ class Node:
         return f"<{self.name}>"
 
 
+_IN_NAMESPACE = ("CopySlices", "CopyBackwards", "AccumulateGrad", "CloneBackward")
+
+
+def full_name(name: str) -> str:
+    """How torch calls a node of a class that is not generated."""
+    return f"torch::autograd::{name}" if name in _IN_NAMESPACE else name
+
+
 def message_name(name: str) -> str:
     """How error messages name a node.
 
     >>> message_name("ExpBackward0"), message_name("MaxBackward1"), message_name("CopySlices")
     ('Exp', 'Max1', 'torch::autograd::CopySlices')
     """
-    if name in ("CopySlices", "CopyBackwards", "AccumulateGrad", "CloneBackward"):
-        return f"torch::autograd::{name}"
+    if name in _IN_NAMESPACE:
+        return full_name(name)
     head, found, tail = name.rpartition("Backward")
     return head + tail.removeprefix("0") if found and (not tail or tail.isdigit()) else name
 
@@ -473,4 +481,4 @@ def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
     return index
 
 
-__all__ = ["FIRST", "Edge", "Graph", "Meta", "Node", "Saved", "Vjp", "Written", "message_name", "positions", "unpack"]
+__all__ = ["FIRST", "Edge", "Graph", "Meta", "Node", "Saved", "Vjp", "Written", "full_name", "message_name", "positions", "unpack"]

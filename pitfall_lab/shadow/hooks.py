@@ -100,6 +100,7 @@ class Suspended:
             same = gradient.shape == array.shape and element_strides(gradient.array) == element_strides(array)
             if same and np.allclose(gradient.array, array, rtol=1e-5, atol=1e-8, equal_nan=True):
                 gradient.tensor = in_memory(gradient, self._engine.graph, dtype)
+                gradient.tensor.loose = gradient.loose
                 return gradient.tensor
         return None
 

@@ -124,6 +124,8 @@ class Comparison:
 
     def bind(self, step: int, real: Any, shadow: ShadowTensor) -> list[Effect]:
         """Let ``shadow`` stand for a tensor that is no call's result, and describe it."""
+        if shadow.loose:
+            _take_layout(real, shadow)
         _, effects = self._bind(step, real, shadow)
         record = self._records.find(real)
         if record is None:

@@ -88,8 +88,7 @@ def _random_fill(name: str, node: str, kernel: str | None, draw: Any) -> None:
             raise ShadowError("NotImplementedError", f'"{kernel}" not implemented for \'{self.dtype.scalar_name}\'', "dtype")
         values = None if e.random is None or named else draw(e.random, self.shape, *parameters)
         rule = Rule(node, lambda a: values if values is not None else a, (), lambda g, s: (np.zeros_like(g),))
-        check_overlap(self) if not (self.requires_grad and e.grad_enabled) else None
-        result = in_place(e, rule, (self,), elementwise=False, overwrites=True)
+        result = in_place(e, rule, (self,), elementwise=False, overwrites=True, separate=True)
         if values is None:
             result.storage.data = None
         return result
@@ -116,7 +115,7 @@ def _init(name: str, value: Any = None) -> None:
         try:
             if value is not None or name == "constant_":
                 return fill_(e, tensor, value if value is not None else (*parameters, *named.values())[0])
-            result = in_place(e, Rule("", lambda a: a), (tensor,), elementwise=False)
+            result = in_place(e, Rule("", lambda a: a), (tensor,), elementwise=False, separate=True)
         finally:
             e.grad_enabled = before
         result.storage.data = None if e.random is None else (e.random.standard_normal(result.storage.size) * 0.1).astype(result.dtype.numpy)

@@ -124,6 +124,8 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
     kernel = entry.refuses[tensors[0].dtype.category]
     if not kernel or any(x.dtype != tensors[0].dtype for x in tensors):
         raise Unmodelled(f"{entry.names[0]} of type {tensors[0].dtype[:]}")
+    if any(x.shape != tensors[0].shape for x in tensors):
+        raise Unmodelled("whether torch looks first at shapes or for a kernel")
     raise ShadowError("NotImplementedError", f'"{kernel}" not implemented for \'{tensors[0].dtype.scalar_name}\'', "dtype")
 
 
