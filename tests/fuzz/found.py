@@ -699,4 +699,37 @@ t3 = t1.half() / 2j
 t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
 t2 = t1.masked_select(torch.tensor([1, 2]))
 """,
+    "a leaf's step ends near zero": """
+t1 = torch.tensor([-0.5, 0.5, -0.75], requires_grad=True)
+t2 = t1.square().sum() * 5
+t2.backward()
+opt1 = torch.optim.SGD([t1], lr=0.1, fused=True)
+opt1.step()
+""",
+    "random numbers for expanded memory": """
+t1 = torch.tensor([0.5, -1.0], requires_grad=True) * 1
+t1.view(-1, 1).expand(-1, 2).bernoulli_(0.5)
+t2 = torch.any(t1.detach() > 0, 0)
+t2.lerp_(t1 > 0, 0.5)
+""",
+    "a base is turned round without grad": """
+t1 = torch.tensor([[1.5, 2.0, 0.5], [0.75, 3.0, 1.25]], requires_grad=True)
+t2 = t1 ** 0.5
+with torch.no_grad():
+    t2.transpose_(0, -1)
+t2[5:] = 2
+t2.adjoint().backward(gradient=t1.detach())
+""",
+    "an index that fits nothing, into numbers that are not followed": """
+t1 = torch.tensor([[-2.0, 1.0], [2.0, 0.0]], dtype=torch.bfloat16)
+t2 = t1.scatter(0, torch.tensor([[0, 1, 0]]), t1[:1])
+t3 = t1.gather(1, torch.tensor([[0, 5]]))
+""",
+    "retain_grad asks for the node that a view has": """
+t1 = torch.tensor([1.5, 2.0, 0.5], requires_grad=True)
+with torch.no_grad():
+    t2 = t1.view(3)
+    t2.tanh_()
+t2.retain_grad()
+""",
 }

@@ -124,7 +124,8 @@ class Pair:
 
     def largest(self, statement: ast.stmt) -> float:
         """The largest number in the tensors that a statement names: rounding errors are relative to it."""
-        values = [self.torch.get(node.id) for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        named = [self.torch.get(node.id) for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        values = [tensor for value in named for tensor in held_by(value)]
         types = {t.dtype for t in values if isinstance(t, torch.Tensor)}
         self.coarsest = next((name for name in ("bfloat16", "float16", "float32") if getattr(torch, name) in types), "float64")
         floats = [t.detach() for t in values if isinstance(t, torch.Tensor) and t.is_floating_point()]
@@ -251,6 +252,11 @@ def kept(node: Any, side: int) -> list[str]:
     if node.name == "CopySlices":
         return []
     return sorted({f"{re.sub('[0-9]+$', '', s.name) if s.name.startswith('indices') else s.name}{state(node, s)}" for s in node.saved})
+
+
+def held_by(value: Any) -> list[Any]:
+    """A value; of an optimizer, the parameters that its steps may bring close to zero."""
+    return [p for group in value.param_groups for p in group["params"]] if isinstance(value, torch.optim.Optimizer) else [value]
 
 
 def parts(name: str, theirs: Any, mine: Any) -> list[tuple[str, Any, Any]]:

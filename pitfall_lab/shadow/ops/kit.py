@@ -328,8 +328,11 @@ def pure(
     if rule.node and dtype.category >= 2 and records(e, *operands):
         node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
         keep_inputs(e, node, rule, operands)
-    found = arrays(e, operands, compute_in) if math.prod(shape) <= e.value_limit else None
-    if found is not None and overflows_on_the_way(found, shape, dtype):
+    followed = math.prod(shape) <= e.value_limit
+    found = arrays(e, operands, compute_in) if followed else None
+    if found is None and followed:
+        try_with_zeros(rule, operands)
+    elif found is not None and overflows_on_the_way(found, shape, dtype):
         found = None
     values = None if found is None else rule.forward(*found)
     first, *others = values if hidden and values is not None else (values, *(None for _ in hidden))
@@ -339,6 +342,25 @@ def pure(
         node.keep(*(Saved(k.name, result, is_output=True) for k in rule.keeps if k.what == "result"))
         node.keep(*(Saved(name, private(e, x, dtype), own=True) for name, x in zip(hidden, others, strict=True)))
     return result
+
+
+def try_with_zeros(rule: Rule, operands: Sequence[Operand | None]) -> None:
+    """Where only the numbers of bfloat16 are missing, see with zeros whether the operands fit at all; else say nothing."""
+    if not any(isinstance(x, ShadowTensor) and x.dtype == "bfloat16" for x in operands):
+        return
+    found: list[Any] = []
+    for x in operands:
+        if not isinstance(x, ShadowTensor):
+            found.append(None if x is None else np.asarray(x))
+            continue
+        seen = np.zeros(x.shape, np.float32) if x.dtype == "bfloat16" else x.window()
+        if seen is None:
+            return
+        found.append(seen)
+    try:
+        rule.forward(*found)
+    except Exception as problem:
+        raise Unmodelled(f"operands that do not fit: {problem}") from problem
 
 
 LARGE = 1e18

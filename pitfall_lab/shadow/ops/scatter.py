@@ -250,6 +250,7 @@ def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: b
         check_overlap(self)
         check_no_overlap(self, index, src)
         return in_place(e, rule, operands, elementwise=False)
+    _check_index_fits(self, wrap_dim(dim, self.ndim), index, src)
     return pure(e, rule, operands, self.shape, self.dtype)
 
 
