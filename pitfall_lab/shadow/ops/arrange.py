@@ -184,7 +184,7 @@ def repeat_interleave(e: Engine, input: Any, repeats: Any = None, dim: Any = Non
     at = wrap_dim(dim or 0, x.ndim)
     if isinstance(repeats, ShadowTensor):
         found = arrays(e, (repeats,))
-        if found is None or repeats.ndim != 1 or repeats.shape[0] != x.shape[at]:
+        if found is None or repeats.dtype not in ("int64", "int32") or repeats.ndim != 1 or repeats.shape[0] != x.shape[at]:
             raise Unmodelled("numbers of repeats that are not modelled")
         places = np.repeat(np.arange(x.shape[at]), found[0])
         return do(e, "index_select", x, at, new(e, places.shape, INT64, places))

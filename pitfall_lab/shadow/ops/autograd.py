@@ -177,6 +177,8 @@ def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_
          only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False) -> Any:  # fmt: skip
     if is_grads_batched:
         raise Unmodelled("is_grads_batched: the backward runs under vmap")
+    if e.suspicious:
+        raise Unmodelled("hooks on nodes, of which nothing tells, may put other gradients in the place of these")
     if materialize_grads and allow_unused is not None and not allow_unused:
         text = "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         raise errors.ShadowError("ValueError", text)

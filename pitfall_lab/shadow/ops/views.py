@@ -124,7 +124,7 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 
 def _view_dtype(e: Engine, self: ShadowTensor, dtype: DType) -> ShadowTensor:
     """The same bytes read as another type: memory and counter shared, history not."""
-    if dtype.itemsize != self.dtype.itemsize or self.requires_grad or (self.inference and not e.inference):
+    if dtype.itemsize != self.dtype.itemsize or (self.requires_grad and dtype.category >= 2) or (self.inference and not e.inference):
         raise Unmodelled("view of another type with history or another width")
     result = alias(e, self, self.counter)
     result.dtype = dtype
