@@ -216,7 +216,7 @@ class Lockstep:
         ran = self._ran(call) if right and call.name in BACKWARD else ()
         for real in values.tensors((call.args, call.kwargs)):
             effects += self._meeting.catch_up(real)
-        if call.name in BACKWARD and not right:
+        if call.name in BACKWARD:  # leaves that were reached before it failed have got theirs
             effects += self._mirroring.take_gradients()
         agreed = right and not call.memory["reason"]
         self._put(call, effects, "agreed" if agreed else "observed", call.memory["reason"], error=failure)
