@@ -350,7 +350,12 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
     if whole:
         assign(e, self, value)
         return
-    target, rest = basic(e, self, index, items)
+    try:
+        target, rest = basic(e, self, index, items)
+    except ShadowError as error:
+        if isinstance(value, complex) and not self.dtype.is_complex:
+            raise Unmodelled("a place that does not exist, and a number that does not fit: torch looks first at the number") from error
+        raise
     if rest:
         put(e, target, rest, value)
     else:

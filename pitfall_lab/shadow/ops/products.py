@@ -133,6 +133,8 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
         turned = [views.permute(e, x, *order) for x, order in ((a, first), (b, second))]
         right, left = (views.flatten(e, x) for x in reversed(turned))  # arguments are computed from the right
         return views.reshape(e, matmul.dot(e, left, right))
+    if rows == columns == 1:
+        raise Unmodelled("tensordot of which one number comes: mm, or dot")
     left = views.reshape(e, views.permute(e, a, *kept, *first), rows, inner)
     right = views.reshape(e, views.permute(e, b, *second, *other), inner, columns)
     return views.reshape(e, matmul.mm(e, left, right), *(a.shape[d] for d in kept), *(b.shape[d] for d in other))
