@@ -17,57 +17,14 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.gradient import Gradient, Held, as_tensor, fresh, is_permuted, memory, plus, sum_to
+from pitfall_lab.shadow.gradient import Gradient, Held, as_tensor, fresh, is_permuted, memory, plus, sum_to, swapped
 from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, Vjp, Written, full_name, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
+from pitfall_lab.shadow.ready import ReadyQueue
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
-
-
-class ReadyQueue:
-    """The nodes that have all their gradients; the one made last comes out first.
-
-    Leaves all carry the same number, and which of them comes first shows in which of two leaves gets the gradient itself, and which a copy:
-    so this is the heap of the C++ library that torch is built with (``std::push_heap`` and ``std::pop_heap`` of libstdc++).
-    """
-
-    def __init__(self) -> None:
-        self._heap: list[Node] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._heap)
-
-    def push(self, node: Node) -> None:
-        """Add a node."""
-        self._heap.append(node)
-        self._rise(len(self._heap) - 1, node)
-
-    def _rise(self, place: int, node: Node) -> None:
-        heap = self._heap
-        while place and heap[(place - 1) // 2].sequence < node.sequence:
-            heap[place] = heap[(place - 1) // 2]
-            place = (place - 1) // 2
-        heap[place] = node
-
-    def pop(self) -> Node:
-        """Take the next node out."""
-        heap = self._heap
-        first, last = heap[0], heap.pop()
-        size = len(heap)
-        if size:
-            place = 0
-            while 2 * place + 2 < size:
-                child = 2 * place + 2
-                child -= heap[child].sequence < heap[child - 1].sequence
-                heap[place] = heap[child]
-                place = child
-            if 2 * place + 1 < size:
-                heap[place] = heap[2 * place + 1]
-                place = 2 * place + 1
-            self._rise(place, last)
-        return first
 
 
 @dataclass
@@ -457,17 +414,6 @@ def check_sizes(node: Node, shapes: Iterable[Shape | None], metas: Iterable[Meta
         if meta is not None and shape is not None and not reducible(shape, meta[0]):
             text = f"Function {full_name(node.name)} returned an invalid gradient at index {k} - got {list(shape)} but expected shape "
             raise runtime(f"{text}compatible with {list(meta[0])}", "shape", node=node)
-
-
-def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
-    """What a hook has made of a gradient: the node that waits for it lets go of the old one, and holds the new one."""
-    if new is not old:
-        for gradient, by in ((old, -1), (new, 1)):
-            if gradient is not None:
-                gradient.hold(by)
-        if old is not None and new is not None:
-            new.loose |= old.loose  # what was computed from it lies like it
-    return new
 
 
 def is_still(gradient: Gradient, seen: Seen | None) -> bool:

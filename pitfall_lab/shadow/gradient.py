@@ -71,6 +71,17 @@ class Gradient:
         return total
 
 
+def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
+    """What a hook has made of a gradient: the node that waits for it lets go of the old one, and holds the new one."""
+    if new is not old:
+        for gradient, by in ((old, -1), (new, 1)):
+            if gradient is not None:
+                gradient.hold(by)
+        if old is not None and new is not None:
+            new.loose |= old.loose  # what was computed from it lies like it
+    return new
+
+
 def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``a + b``, laid out like ``a``; of two contiguous arrays it has plain strides, also where a dimension of size 1 had others."""
     if all(is_contiguous(x.shape, element_strides(x)) for x in (a, b)):

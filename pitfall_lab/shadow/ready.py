@@ -1,0 +1,55 @@
+"""Which node of a backward pass runs next.
+
+Source in torch: ``ReadyQueue`` in ``torch/csrc/autograd/engine.h``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pitfall_lab.shadow.graph import Node
+
+
+class ReadyQueue:
+    """The nodes that have all their gradients; the one made last comes out first.
+
+    Leaves all carry the same number, and which of them comes first shows in which of two leaves gets the gradient itself, and which a copy:
+    so this is the heap of the C++ library that torch is built with (``std::push_heap`` and ``std::pop_heap`` of libstdc++).
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[Node] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def push(self, node: Node) -> None:
+        """Add a node."""
+        self._heap.append(node)
+        self._rise(len(self._heap) - 1, node)
+
+    def _rise(self, place: int, node: Node) -> None:
+        heap = self._heap
+        while place and heap[(place - 1) // 2].sequence < node.sequence:
+            heap[place] = heap[(place - 1) // 2]
+            place = (place - 1) // 2
+        heap[place] = node
+
+    def pop(self) -> Node:
+        """Take the next node out."""
+        heap = self._heap
+        first, last = heap[0], heap.pop()
+        size = len(heap)
+        if size:
+            place = 0
+            while 2 * place + 2 < size:
+                child = 2 * place + 2
+                child -= heap[child].sequence < heap[child - 1].sequence
+                heap[place] = heap[child]
+                place = child
+            if 2 * place + 1 < size:
+                heap[place] = heap[2 * place + 1]
+                place = 2 * place + 1
+            self._rise(place, last)
+        return first
