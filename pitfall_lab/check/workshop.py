@@ -22,7 +22,7 @@ VALUE_LIMIT, LARGE_VALUE_LIMIT = 4096, 1 << 22
 """So many elements a tensor may have for its numbers to be modelled; the second one where a wrong gradient has to be found."""
 NO_NUMBERS = -1
 """No tensor's numbers are modelled."""
-EVENT_LIMIT = 25_000
+EVENT_LIMIT = 20_000
 """So many events are recorded; what a program does after that is not looked at."""
 START_SECONDS = 120.0
 
