@@ -221,12 +221,11 @@ def perform(job: Job) -> None:
 
 
 WAYS_AROUND = {
-    "data": ".data", "numpy": "numpy", "__array__": "numpy", "from_numpy": "numpy", "as_tensor": "numpy", "asarray": "numpy",
-    "frombuffer": "frombuffer",
+    "data": ".data", "numpy": "numpy", "__array__": "numpy", "as_tensor": "numpy", "asarray": "numpy",
 }  # fmt: skip
 """Calls after which somebody can write a tensor's memory without torch, each with a word that stands in the source of who means to."""
-UNHEARD = ("dlpack", "storage", "data_ptr")
-"""Words of ways to memory that no trace tells of."""
+UNHEARD = ("from_numpy", "frombuffer", "dlpack", "storage", "data_ptr", "version_counter")
+"""Words of ways to memory that pass no torch function, so that a trace need not tell of them."""
 PACKING = ("saved_tensors", "save_on_cpu")
 """Words of ways to what was saved."""
 
