@@ -62,6 +62,11 @@ def runtime(message: str, kind: str = "other", **facts: object) -> ShadowError:
     return ShadowError("RuntimeError", message, kind, **facts)  # type: ignore[arg-type]
 
 
+def no_kernel(kernel: str, scalar_name: str) -> ShadowError:
+    """Torch's refusal where a kernel was compiled for other types: ``"abs_cpu" not implemented for 'Bool'``."""
+    return ShadowError("NotImplementedError", f"\"{kernel}\" not implemented for '{scalar_name}'", "dtype")
+
+
 MODIFIED = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: [{type} {shape}]{origin} "
     "is at version {found}; expected version {expected} instead. {hint}"

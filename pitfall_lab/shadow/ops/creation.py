@@ -12,7 +12,7 @@ import numpy as np
 
 from pitfall_lab.shadow.dtypes import INT64, DType, default_float, from_numpy, of_number, promote
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.ops.kit import NUMBERS, as_shape, copied, new, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.views import alias
@@ -137,7 +137,7 @@ def eye(e: Engine, n: int, m: int | None = None, *, dtype: Any = None, requires_
 
 def _check_random(kernel: str, dtype: DType, shape: Shape) -> None:
     if dtype.category < 2 and not (kernel == "normal_kernel_cpu" and 0 in shape):  # which is not even called
-        raise ShadowError("NotImplementedError", f'"{kernel}" not implemented for \'{dtype.scalar_name}\'', "dtype")
+        raise no_kernel(kernel, dtype.scalar_name)
 
 
 def _random(name: str, kernel: str, draw: Callable[[np.random.Generator, Shape], np.ndarray]) -> None:
@@ -300,8 +300,6 @@ def memory_of(array: np.ndarray) -> np.ndarray:
 
 
 def _value_error(text: str) -> Exception:
-    from pitfall_lab.shadow.errors import ShadowError
-
     return ShadowError("ValueError", text, "other")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, DType
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel
 from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
@@ -278,7 +278,7 @@ def binary(name: str, rule: Rule, samples: tuple[str, ...], *, floats: bool = Fa
         check(e, *pair)
         kind = as_float(promoted(*pair)) if floats else promoted(*pair)
         if name.endswith("_shift") and kind.category != 1:
-            raise ShadowError("NotImplementedError", f'"{name[8]}shift_cpu" not implemented for \'{kind.scalar_name}\'', "dtype")
+            raise no_kernel(f"{name[8]}shift_cpu", kind.scalar_name)
         if kind.is_complex or (name == "nextafter" and kind == "float16"):
             raise Unmodelled(f"{name} of complex numbers or in half precision")
         return pointwise(e, rule, pair, dtype or kind, kind)

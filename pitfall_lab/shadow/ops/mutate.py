@@ -13,7 +13,7 @@ import numpy as np
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.ops.kit import NUMBERS, Rule, as_shape, broadcast, check_overlap, in_place, preserved, pure, tensor_only
 from pitfall_lab.shadow.ops.memory_format import follows, strides
 from pitfall_lab.shadow.ops.registry import add, op
@@ -85,7 +85,7 @@ def _random_fill(name: str, node: str, kernel: str | None, draw: Any) -> None:
         if kernel is None and self.dtype.category < 2:
             raise Unmodelled(f"{name} of whole numbers")
         if kernel and self.dtype.category < 2:
-            raise ShadowError("NotImplementedError", f'"{kernel}" not implemented for \'{self.dtype.scalar_name}\'', "dtype")
+            raise no_kernel(kernel, self.dtype.scalar_name)
         values = None if e.random is None or named else draw(e.random, self.shape, *parameters)
         rule = Rule(node, lambda a: values if values is not None else a, (), lambda g, s: (np.zeros_like(g),))
         result = in_place(e, rule, (self,), elementwise=False, overwrites=True, separate=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.graph import Saved
 from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, new, no_derivative, own, private, pure, records, tensor_only
@@ -64,7 +64,7 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
                 raise runtime("mixed dtype (CPU): all inputs must share same datatype.", "dtype")
         raise Unmodelled("layer_norm of operands that do not fit")
     if input.dtype.category < 2:
-        raise ShadowError("NotImplementedError", f'"LayerNormKernelImpl" not implemented for \'{input.dtype.scalar_name}\'', "dtype")
+        raise no_kernel("LayerNormKernelImpl", input.dtype.scalar_name)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     rows = tuple(range(input.ndim - len(shape)))
 

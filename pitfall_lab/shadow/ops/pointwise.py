@@ -18,7 +18,7 @@ import numpy as np
 
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType, can_cast
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
@@ -344,7 +344,7 @@ def _real(tensor: ShadowTensor, name: str) -> None:
     if name == "neg" and tensor.dtype == BOOL:
         raise runtime(f"Negation, the `-` operator, on a bool tensor is not supported. {INVERT}", "dtype")
     if name == "abs" and tensor.dtype == BOOL:
-        raise ShadowError("NotImplementedError", "\"abs_cpu\" not implemented for 'Bool'", "dtype")
+        raise no_kernel("abs_cpu", "Bool")
     if name == "square" and tensor.dtype == BOOL:
         raise Unmodelled("square of bool")
     if tensor.dtype.is_complex and (name not in ("neg", "exp") or tensor.requires_grad):
@@ -827,7 +827,7 @@ def _refuse_bits(name: str, dtype: DType) -> None:
     """Floats have no bits to speak of."""
     if name == "bitwise_not":
         raise ShadowError("TypeError", "~ (operator.invert) is only implemented on integer and Boolean-type tensors", "dtype")
-    raise ShadowError("NotImplementedError", f'"{name}_cpu" not implemented for \'{dtype.scalar_name}\'', "dtype")
+    raise no_kernel(f"{name}_cpu", dtype.scalar_name)
 
 
 def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: str) -> Callable[..., ShadowTensor]:

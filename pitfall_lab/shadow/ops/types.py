@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled
+from pitfall_lab.shadow.errors import Unmodelled, no_kernel
 from pitfall_lab.shadow.ops.registry import ENTRIES, Op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -126,7 +126,7 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
         raise Unmodelled(f"{entry.names[0]} of type {tensors[0].dtype[:]}")
     if any(x.shape != tensors[0].shape for x in tensors):
         raise Unmodelled("whether torch looks first at shapes or for a kernel")
-    raise ShadowError("NotImplementedError", f'"{kernel}" not implemented for \'{tensors[0].dtype.scalar_name}\'', "dtype")
+    raise no_kernel(kernel, tensors[0].dtype.scalar_name)
 
 
 def apply() -> None:
