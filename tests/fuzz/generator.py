@@ -83,6 +83,11 @@ class Writer:
     counts: dict[str, int] = field(default_factory=dict)
     statements: int = 0
 
+    @property
+    def rare(self) -> bool:
+        """Whether the program may hold what nobody writes."""
+        return self.vocabulary == "all"
+
     # -- choosing
 
     def digit(self, below: int) -> int:
@@ -254,7 +259,8 @@ def fits_with(one: Any, other: Any) -> bool:
 # ------------------------------------------------------------------ numbers, shapes and indices
 
 SHAPES = ((3,), (2, 3), (), (3, 1), (1, 3), (2, 2), (3, 2), (4,), (1,), (2, 3, 2), (0,), (2, 0), (1, 1), (6,), (4, 4))
-DTYPES = ("float32", "float64", "int64", "bool", "float16", "int32", "uint8", "bfloat16", "complex64")
+DTYPES = ("float32", "float64", "int64", "bool", "float16", "int32", "uint8", "bfloat16")
+RARE_DTYPES = (*DTYPES, "complex64")
 POOL = (0.5, -1.0, 2.0, 1.5, 0.25, -0.75, 3.0, 0.0, -2.0, 1.25, 0.125, -0.5, 4.0, 1.0, -1.5, 0.75)
 
 
@@ -275,7 +281,8 @@ def literal(w: Writer, shape: tuple[int, ...], dtype: str = "float32", *, grad: 
 
 def number(w: Writer) -> str:
     """A plain number."""
-    return w.one_of("2", "0.5", "-1", "1", "0", "3.0", "-0.25", "True", "1e-3", "float('inf')", "2j") if w.chance(30) else w.one_of("2", "0.5", "-1.5")
+    odd = ("2", "0.5", "-1", "1", "0", "3.0", "-0.25", "True", "1e-3", "float('inf')", *["2j"] * w.rare)
+    return w.one_of(*odd) if w.chance(30) else w.one_of("2", "0.5", "-1.5")
 
 
 def dim(w: Writer, t: torch.Tensor) -> str:
@@ -312,7 +319,7 @@ def nothing(w: Writer) -> None:
 def create(w: Writer) -> None:
     """A new tensor."""
     shape, way = SHAPES[w.digit(len(SHAPES))], w.digit(12)
-    dtype = DTYPES[w.digit(len(DTYPES))] if w.chance(25) else "float32"
+    dtype = w.one_of(*(RARE_DTYPES if w.rare else DTYPES)) if w.chance(25) else "float32"
     grad = not w.chance(45) and dtype in {"float32", "float64", "float16", "bfloat16"}
     flag = ", requires_grad=True" if grad else ""
     if way < 6:
@@ -338,8 +345,9 @@ VIEWS = (
     "{x}.unbind({d})[0]", "{x}.split(1, {d})[0]", "{x}.chunk(2, {d})[-1]", "{x}.squeeze()", "{x}.squeeze({d})", "{x}.unsqueeze({d})", "{x}.transpose(0, {d})", "{x}.narrow({d}, 0, 1)", "{x}.select({d}, 0)",
     "{x}.unfold(0, 2, 1)", "{x}.diagonal()", "{x}.as_strided((2,), (1,))", "{x}.as_strided((2, 2), (1, 1))", "{x}.permute(*reversed(range({x}.ndim)))", "{x}.view({x}.shape)", "{x}.expand({x}.shape)", "{x}.view_as({y})",
     "{x}.expand_as({y})", "{x}.swapaxes(0, {d})", "{x}.movedim(0, {d})", "{x}.reshape({x}.shape[::-1])", "{x}.view(1, -1)", "{x}.view(-1, 1).expand(-1, 2)", "torch.broadcast_to({x}, (2, *{x}.shape))", "list({x})[0]",
-    "{x}.tensor_split(2, {d})[0]", "next(iter({x}))", "{x}.contiguous()", "{x}.unflatten({d}, (1, -1))", "{x}.real", "{x}.ravel()", "{x}.hsplit(1)[0]", "{x}.view(torch.int32)", "{x}.adjoint()",
+    "{x}.tensor_split(2, {d})[0]", "next(iter({x}))", "{x}.contiguous()", "{x}.unflatten({d}, (1, -1))", "{x}.real", "{x}.ravel()", "{x}.hsplit(1)[0]", "{x}.adjoint()",
 )  # fmt: skip
+RARE_VIEWS = (*VIEWS, "{x}.view(torch.int32)")
 PURE = (
     "{x} + {y}", "{x} * {y}", "{x} - {y}", "{x} / {y}", "{x} * {k}", "{k} - {x}", "{x} ** 2", "{x}.exp()", "torch.sigmoid({x})", "{x}.tanh()", "torch.relu({x})", "{x}.sin()", "{x}.sum()", "{x}.sum({d})",
     "{x}.mean({d})", "{x}.mean()", "{x}.sum({d}, keepdim=True)", "{x}.max()", "{x}.max({d})[0]", "{x}.min({d}).values", "{x}.clone()", "{x} @ {y}", "{x}.clamp(-1, 1)", "{x}.clamp(min={y})", "torch.cat([{x}, {y}])",
@@ -415,11 +423,11 @@ def filled(w: Writer, template: str, x: str | None = None) -> str:
     return PLACES.sub(fill, template)
 
 
-def bound(letter: str, templates: tuple[str, ...], wide: int = 8) -> Maker:
+def bound(letter: str, templates: tuple[str, ...], rare: tuple[str, ...] = (), wide: int = 8) -> Maker:
     """Steps that bind the value of a template to a new name (now and then to an old one)."""
 
     def run(w: Writer) -> None:
-        template = templates[w.digit(len(templates))]
+        template = w.one_of(*(rare if rare and w.rare else templates))
         x = w.tensor() if w.chance(wide) else None
         if "as_strided" in template:  # only where all of it is the program's: what lies behind a tensor is nobody's
             large = w.kinds_of(torch.Tensor, lambda t: t.numel() > 2 and t.is_contiguous())
@@ -448,7 +456,7 @@ def done(templates: tuple[str, ...], wide: int = 8) -> Maker:
             if w.names[x]._is_view():  # torch crashes on a hook of a view that was made under no_grad
                 return
         text = filled(w, template, x)
-        if ".data = " not in text or w.vocabulary != "core" or keeps_its_kind(w, text):
+        if ".data = " not in text or w.rare or keeps_its_kind(w, text):
             w.write(text)
 
     return run
@@ -719,7 +727,9 @@ def compound(w: Writer) -> None:
 
 
 def resized(w: Writer) -> None:
-    """Tensors whose window or memory is exchanged."""
+    """Tensors whose window or memory is exchanged: nothing that people write."""
+    if not w.rare:
+        return
     plain = w.kinds_of(torch.Tensor, lambda t: not t.requires_grad and not t._is_view())
     # No growing (an array on the old memory would point to nothing: NumPy writes would crash), and no set_ on a view of a tensor with
     # a history (torch hangs when its is_leaf is read).
@@ -727,8 +737,7 @@ def resized(w: Writer) -> None:
         return
     x = plain[w.digit(len(plain))]
     sized = [f"{x}.resize_({min(w.names[x].numel(), 2)})", f"{x}.resize_({x}.shape)", f"{x}.resize_(0)"]
-    # Where a tensor is set on memory that an array or a view looks at, which of them a later write is laid to depends on addresses.
-    given = [] if w.vocabulary == "core" else [f"{x}.set_({plain[w.digit(len(plain))]})", f"{x}.set_()", f"{x}.set_({x}.clone())"]
+    given = [f"{x}.set_({plain[w.digit(len(plain))]})", f"{x}.set_()", f"{x}.set_({x}.clone())"]
     w.write(w.one_of(*sized, *given))
 
 
@@ -742,7 +751,7 @@ def unmodelled(w: Writer) -> None:
 def kinds() -> tuple[Maker, ...]:
     """All kinds of steps, as often as they shall be drawn; the first writes nothing."""
     weights: tuple[tuple[Maker, int], ...] = (
-        (create, 7), (bound("t", VIEWS), 13), (bound("t", PURE), 18), (done(WRITES), 18), (sample, 20), (backward, 8), (gradients, 3), (done(LEAVES), 4), (mode, 5), (done(SILENT), 3), (arrays, 3),
+        (create, 7), (bound("t", VIEWS, RARE_VIEWS), 13), (bound("t", PURE), 18), (done(WRITES), 18), (sample, 20), (backward, 8), (gradients, 3), (done(LEAVES), 4), (mode, 5), (done(SILENT), 3), (arrays, 3),
         (done(LOOKS), 3), (forward, 5), (net, 2), (optimizer, 4), (compound, 4), (resized, 1), (unmodelled, 1),
     )  # fmt: skip
     return (nothing, *(kind for kind, weight in weights for _ in range(weight)))
