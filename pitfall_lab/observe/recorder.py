@@ -63,7 +63,7 @@ class Call:
 class Site:
     """A place in a program that calls torch: what is known of it need not be found out again."""
 
-    __slots__ = ("code", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
+    __slots__ = ("again", "code", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
 
     def __init__(self, frame: FrameType, sources: SourceMap) -> None:
         code = frame.f_code
@@ -78,6 +78,8 @@ class Site:
         #: Room for the listener: its numbers for this site and for the functions that were around it last.
         self.number = self.scope_number = -1
         self.scope: tuple[str, ...] | None = None
+        #: More room for the listener: what the call here was like.
+        self.again: Any = None
         # ``run(func, args, kwargs)`` that Python takes for the caller's own line. A warning is attributed to the innermost Python frame:
         # file, line and the "already shown" registry of its globals. Without this, all warnings would come from here and the filters
         # of the learner would act differently.

@@ -140,7 +140,7 @@ class Window:
             storage = f"o[{self.on}].storage"
         elif storage not in known:
             known.add(storage)
-            yield _new(storage, Storage(self.size, self.dtype, self.device), dtype=f"{name}_dtype", device=f"{name}_device", links="[]")
+            yield _new(storage, Storage(self.size, self.dtype, self.device), dtype=f"{name}_dtype", device=f"{name}_device")
         if self.counts_with is not None:
             counter = f"o[{self.counts_with}].counter"
         elif counter not in known:

@@ -74,7 +74,7 @@ class Storage:
         self.mark = 0
         self.shared = False
         self.saved: WeakSet[Saved] | None = None
-        self.links: list[tuple[Storage, np.ndarray, np.ndarray]] = []
+        self.links: tuple[tuple[Storage, np.ndarray, np.ndarray], ...] = ()
 
     def watch(self, saved: Saved) -> None:
         """Let ``saved`` keep the old numbers before they are overwritten."""

@@ -10,7 +10,7 @@ from pitfall_lab.observe.facts import Facts
 from pitfall_lab.shadow import Node, Saved, ShadowError, ShadowTensor
 from pitfall_lab.trace import By, Effect
 from pitfall_lab.verify.cells import cells
-from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
+from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts, dead
 from pitfall_lab.verify.world import World
 
 
@@ -124,7 +124,7 @@ class Description:
     def deaths(self) -> list[Effect]:
         """Say of what died since the last call that it is gone."""
         self._writer.forget_gone()
-        tensors, storages = self._records.bury()
+        tensors, storages = dead(self._records.bury())
         effects = []
         for mark in tensors:
             if self._writer.told(f"tensors.t{mark}"):

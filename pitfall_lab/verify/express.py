@@ -36,6 +36,7 @@ from pitfall_lab.verify.world import World
 
 _is_grad_enabled = torch.is_grad_enabled
 _next_sequence = torch._C._autograd._get_sequence_nr
+_new = object.__new__
 DEEP = 4_000
 """After so many nodes without a backward torch's are no longer looked at in the lane. Looking at a node gives it a Python object for life,
 and torch (2.13) frees a chain of nodes that have one recursively: some 50,000 of them end the process."""
@@ -74,6 +75,7 @@ class Express:
         self.planning = Planning(world, self.kinds, shared)
         self._plans = self.planning.plans
         self._numbers = Numbers(world.records, memory)
+        self._gone = world.records.gone
         self._scopes: dict[tuple[str, ...], int] = {}
         self._clearings: dict[bool, Plan] = {}
         self.deep = DEEP
@@ -81,7 +83,7 @@ class Express:
 
     # ------------------------------------------------------------------ calls with a plan
 
-    def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:
+    def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:  # noqa: C901 - runs before every call
         """Let the shadow do the call by its plan; None if it has none."""
         kinds = self.kinds
         if not kinds.are_usual() or not self._is_free():
@@ -92,7 +94,14 @@ class Express:
             if not self._writer.remembers("mode"):
                 return None
             kinds.grad = not grad
-        operands: list[TensorRecord] = []
+        site, operands = place[0], []
+        again = site.again
+        if again is not None and again[0] is func and again[1] is grad and not (turned or kwargs):
+            if kinds.are_again(again[2], args, operands):
+                plan = again[3]
+                results, nodes, insides = plan.follow(self._graph, [record.shadow for record in operands])  # type: ignore[misc]
+                return plan, operands, results, nodes, place, args, kwargs, insides, None
+            operands = []
         whole = kinds.of(func, args, kwargs, operands, place[2])
         plan = None if whole is None else self._plans.get(whole) or self._plan_of_others(whole, func, operands, place)
         if plan is None:
@@ -105,6 +114,10 @@ class Express:
             return self._done(plan, operands, place, args, kwargs)
         shadows: Any = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
         results, nodes, insides = plan.follow(self._graph, shadows)
+        if again is None and plan.simple is not None and not (kwargs or turned or kinds.plain or self._follows_values):
+            wanted = kinds.wanted_again(args, operands)
+            if wanted is not None:
+                site.again = func, grad, wanted, plan
         return plan, operands, results, nodes, place, args, kwargs, insides, None
 
     def _done(self, plan: Plan, operands: list[TensorRecord], place: Place, args: Any, kwargs: Any) -> Ahead | None:
@@ -187,9 +200,11 @@ class Express:
 
     def after(self, ahead: Ahead, result: Any) -> None:
         """Compare with torch and write the row; where something differs, the full lane takes over."""
-        if (ahead[8] is not None and not self._conforms(ahead)) or not (
-            self._agrees(ahead, result) if ahead[0].simple is None else self._is_as_expected(ahead, result)
-        ):
+        if ahead[0].simple is not None:
+            agrees = self._is_as_expected(ahead, result)
+        else:
+            agrees = (ahead[8] is None or self._conforms(ahead)) and self._agrees(ahead, result)
+        if not agrees:
             self._long_way.after(self._as_call(ahead), result)
 
     def failed(self, ahead: Ahead, error: BaseException) -> None:
@@ -300,10 +315,13 @@ class Express:
             records.node_count = nodes_before + plan.made[3]
         records.tensor_count = shadow.mark = mark = t + 1
         records.counter_count = shadow.counter.mark = counters + 1  # type: ignore[union-attr]
-        records.storage_count = shadow.storage.mark = place = storages + 1
-        memory = StorageRecord(place, shadow.storage, None, nbytes, dtype_name, itemsize, (impl,), {mark})
+        storage = shadow.storage
+        records.storage_count = storage.mark = place = storages + 1
+        memory = _new(StorageRecord)
+        memory.mark, memory.shadow, memory.pointer, memory.nbytes, memory.dtype = place, storage, None, nbytes, dtype_name
+        memory.itemsize, memory.impls, memory.members, memory.shared = itemsize, (impl,), {mark}, False
         records.storages[place] = records.by_impl[impl] = memory
-        record = TensorRecord(real, records.gone)
+        record = TensorRecord(real, self._gone)
         record.key, record.mark, record.shadow, record.kind, record.born, record.storage = key, mark, shadow, "tensor", step, memory
         record.searches, record.form, record.epoch = 0, form, self.kinds.epoch
         self._by_id[key] = records.by_mark[mark] = record
@@ -323,7 +341,7 @@ class Express:
             self._write_row(plan, site, scope, (t, storages, counters, nodes_before), marks, names, deaths, None, _plain(ahead))
             return True
         self._writer.row_steps.append(step)
-        plain = _plain(ahead)
+        plain = _plain(ahead) if plan.saying.plain else None
         events.append(
             (plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, marks, names, deaths, None, None, plain)
         )

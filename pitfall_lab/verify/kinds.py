@@ -37,6 +37,7 @@ _SCALING = frozenset(
 )
 """What they make is of the same kind whatever the number is that they are given."""
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+_CONSTANT = frozenset({int, float, bool, str, type(None)})
 _PLAIN = frozenset({int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)})
 
 
@@ -82,6 +83,42 @@ class Kinds:
         if special and func is not GETITEM:
             key += [record.shadow.offset for record in operands]  # type: ignore[union-attr]
         return tuple(key)
+
+    def are_again(self, wanted: tuple[Any, ...], args: Any, operands: list[TensorRecord]) -> bool:
+        """Whether arguments are what is ``wanted``: the very same numbers, and tensors of the same forms. It finds the operands.
+
+        Most lines of a program call the same again, and need not be asked for their kind.
+        """
+        if len(args) != len(wanted):
+            return False
+        for value, form in zip(args, wanted, strict=True):
+            if type(form) is not Form:
+                if value is not form:
+                    return False
+                continue
+            record = self._by_id.get(id(value))
+            if (
+                record is None
+                or record.form is not form
+                or record.epoch != self.epoch
+                or record.shadow.counter.version != value._version  # type: ignore[union-attr]
+                or form.requires_grad is not value.requires_grad
+                or type(value) not in _TENSORS
+                or (operands and operands[0].storage is record.storage)
+            ):
+                return False
+            operands.append(record)
+        return True
+
+    def wanted_again(self, args: Any, operands: list[TensorRecord]) -> tuple[Any, ...] | None:
+        """What :meth:`are_again` will want; None where it takes more to tell the kind."""
+        if len(operands) not in (1, 2) or any(record.form.is_flagged for record in operands):
+            return None
+        if len(operands) == 2 and operands[0].storage is operands[1].storage:
+            return None
+        forms = {id(record()): record.form for record in operands}
+        wanted = tuple([forms.get(id(value), value) for value in args])
+        return wanted if all(type(value) is Form or type(value) in _CONSTANT for value in wanted) else None
 
     def _gather(  # noqa: C901, PLR0912 - runs before every call
         self, args: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float] | None = None

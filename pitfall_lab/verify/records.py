@@ -18,6 +18,7 @@ from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.shadow import Counter, Node, ShadowTensor, Storage
 
+_is_gone, _let_go = facts.is_gone, facts.let_go
 LOOKS = 16
 """How many of the storages that lost their last tensor are asked after each call whether they are gone."""
 
@@ -56,6 +57,16 @@ class StorageRecord:
         """Whether any StorageImpl on this memory still exists."""
         impls = self.impls
         return not facts.is_gone(impls[0]) if len(impls) == 1 else not impls or not all(map(facts.is_gone, impls))
+
+
+Deaths = tuple[int, int] | tuple[tuple[int, ...], tuple[int, ...]]
+"""The marks of the tensors and of the storages that have gone; where it is one of each, as a rule, without tuples of their own."""
+
+
+def dead(deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The marks of the tensors and of the storages that have gone."""
+    tensors, storages = deaths
+    return ((tensors,), (storages,)) if type(tensors) is int else (tensors, storages)  # type: ignore[return-value]
 
 
 class TensorRecord(ref):  # type: ignore[type-arg]
@@ -240,8 +251,9 @@ class Records:
         """An object has died."""
         if self.by_id.get(record.key) is record:
             del self.by_id[record.key]
-            # A leaf's AccumulateGrad is known by the leaf's address (`facts.node_key`), which the next tensor may get.
-            self.nodes.forget(("leaf", record.key))
+            if record.shadow is None or record.shadow.accumulator is not None:
+                # A leaf's AccumulateGrad is known by the leaf's address (`facts.node_key`), which the next tensor may get.
+                self.nodes.forget(("leaf", record.key))
         if self.by_mark.pop(record.mark, None) is not None:
             self.died.append(record)
 
@@ -312,7 +324,7 @@ class Records:
             record.impls += (facts.weak_storage(real),)
             self.by_impl[seen.storage] = record
 
-    def bury(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def bury(self) -> Deaths:
         """Return the marks of tensors and storages that died since the last call, and forget them.
 
         A graph may keep memory that no tensor of the program names any more. Such storages are asked again after every call, the
@@ -321,7 +333,7 @@ class Records:
         died = self.died
         if len(died) == 1 and not self.left and self._goes_with(died[0]):
             record = died.pop()
-            return (record.mark,), (record.storage.mark,)  # type: ignore[union-attr]
+            return record.mark, record.storage.mark  # type: ignore[union-attr]
         self.died = []
         gone = []
         for record in died:
@@ -347,15 +359,14 @@ class Records:
     def _goes_with(self, record: TensorRecord) -> bool:
         """The usual case, when a name is bound to something else: memory that has gone with its only tensor. It is forgotten."""
         place = record.storage
-        if place is None or len(place.members) != 1 or len(place.impls) != 1 or place.pointer is not None or place.shared:
+        if place is None or place.pointer is not None or place.shared or len(place.members) != 1 or len(place.impls) != 1:
             return False
         impl, = place.impls
-        if record.mark not in place.members or not facts.is_gone(impl):
+        if not _is_gone(impl) or record.mark not in place.members:
             return False
         place.members.clear()
-        del self.storages[place.mark]
-        del self.by_impl[impl]
-        facts.let_go(impl)
+        del self.storages[place.mark], self.by_impl[impl]
+        _let_go(impl)
         return True
 
     def _drop(self, record: StorageRecord) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pitfall_lab.observe.values import text
 from pitfall_lab.trace import By, Effect, Event, Operand, Span
 from pitfall_lab.verify import cells
+from pitfall_lab.verify.records import dead
 
 LABELLED = frozenset({"storage", "counter", "grad_fn", "base", "grad", "tensor", "output"})
 """The fields of the state whose values are labels."""
@@ -71,8 +72,9 @@ class Rows:
             if mine is not None:
                 effects += _named(results[0], mine)
         if deaths is not None:
-            effects += [Effect(f"tensors.t{mark}.alive", False) for mark in deaths[0]]
-            effects += [Effect(f"storages.S{mark}.alive", False) for mark in deaths[1]]
+            tensors, storages = dead(deaths)
+            effects += [Effect(f"tensors.t{mark}.alive", False) for mark in tensors]
+            effects += [Effect(f"storages.S{mark}.alive", False) for mark in storages]
         if row[PLAIN]:
             operands = _with_numbers(operands, saying.plain, row[PLAIN])
         span, scope = self.spans[row[1]], self.scopes[row[2]]

@@ -13,6 +13,7 @@ from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, OptimizerStep, Outcome, Source, Trace
 from pitfall_lab.trace.replay import advance
 from pitfall_lab.verify.cells import Look, told
+from pitfall_lab.verify.records import dead
 from pitfall_lab.verify.rows import BIRTHS, DEATHS, Row, Rows
 
 EVENT_LIMIT = 20_000
@@ -131,10 +132,11 @@ class Writer:
         for step in self.row_steps[self._forgotten :]:
             deaths = self.events[step][DEATHS]  # type: ignore[index]
             if deaths is not None:
-                for mark in deaths[0]:
+                tensors, storages = dead(deaths)
+                for mark in tensors:
                     self._last.pop(f"tensors.t{mark}", None)
                     self._renamed.pop(mark, None)
-                for mark in deaths[1]:
+                for mark in storages:
                     self.forget(f"storages.S{mark}")
         self._forgotten = len(self.row_steps)
         self._room = max(MUCH, 2 * (len(self._last) + len(self._renamed)))

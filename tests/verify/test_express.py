@@ -169,6 +169,55 @@ def test_windows_of_a_loop_and_turns_of_no_grad_take_the_express_lane(values: bo
     assert len(begins) > 10
 
 
+ONE_LINE = """\
+import torch
+leaf = torch.ones(4, requires_grad=True)
+hidden, plain, pair = leaf * 2, torch.ones(4), torch.ones(2, 2)
+def f(u, v, k):
+    return u * k + v
+def g(u, v):
+    return u * v
+given = [(hidden, plain, 2.0), (plain, hidden, 2.0), (hidden, hidden, 2.0), (leaf, plain, 2.0), (hidden, plain, -0.0), (hidden, plain, 0.0),
+         (pair, pair[0], 2.0), (hidden[:2], pair, 2.0), (hidden.t(), plain.view(4), 2.0), (plain.detach(), leaf, 2)]
+given.append((hidden, hidden.detach(), True))
+for u, v, k in given + given[::-1]:
+    for _ in range(3):
+        made = f(u, v, k), g(u, v), g(u, u), g(v, k), g(2.0, v)
+    sum((part.sum() for part in made if part.requires_grad), leaf.sum()).backward(retain_graph=True)
+    with torch.no_grad():
+        other = f(u, v, k), g(u, v)
+one, two = torch.ones(4), torch.ones(4)
+a, b, c = one.detach(), two.detach(), one.detach()
+for k, (u, v) in enumerate([(one, two)] * 4 + [(two, one)]):
+    made = u * v
+    if k > 1:
+        with torch._C.DisableTorchFunction():
+            two.add_(1)
+for u, v in [(a, b)] * 4 + [(a, c), (a, b), (c, a)]:
+    made = u * v
+plain.requires_grad_()
+for _ in range(3):
+    made = f(hidden, plain, 2.0)
+hidden.add_(1)
+plain.data.add_(1)
+for _ in range(3):
+    made = f(hidden, plain, 2.0)
+"""
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_one_line_that_calls_with_operands_of_many_kinds(values: bool) -> None:
+    """What a line called last is tried first: it must not be taken for what the line calls now."""
+    fast, rows = recorded(ONE_LINE, lane=True, values=values)
+    slow, _ = recorded(ONE_LINE, lane=False, values=values)
+    for mine, theirs in zip(fast.events, slow.events, strict=True):
+        assert mine == theirs
+    assert fast == slow
+    assert fast.outcome.kind == "finished"
+    assert fast.disagreements == ()
+    assert rows > 100
+
+
 MODEL = """\
 import torch
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Linear(8, 3))

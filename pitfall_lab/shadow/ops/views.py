@@ -179,8 +179,8 @@ def link(copy: ShadowTensor, source: ShadowTensor, places: np.ndarray | None = N
     """Let two storages change together, for beliefs in which a copy is a view."""
     there = (positions(source.offset, source.shape, source.stride) if places is None else places).reshape(-1)
     here = positions(copy.offset, copy.shape, copy.stride).reshape(-1)
-    copy.storage.links.append((source.storage, there, here))
-    source.storage.links.append((copy.storage, here, there))
+    copy.storage.links += ((source.storage, there, here),)
+    source.storage.links += ((copy.storage, here, there),)
 
 
 @op("flatten", kind="view", samples=("a.flatten()", "a.t().flatten()", "c.flatten()", "a[None].flatten(1)"))
