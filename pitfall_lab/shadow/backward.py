@@ -377,8 +377,10 @@ class Pass:
         """The first gradient becomes ``.grad``; later ones are added to it in place."""
         if leaf.node is not None and not self.as_meant:
             raise runtime(errors.NO_LEAF, "other", tensor=leaf)
-        if not leaf.requires_grad:
-            return  # it has been detached in place since
+        if not leaf.requires_grad:  # it has been detached in place since; its hooks are still there
+            if not self.as_meant:
+                self.after(leaf)
+            return
         self.leaves[id(leaf)] = (leaf, gradient)
         if self.as_meant:
             return

@@ -67,6 +67,8 @@ class Gradient:
         if self.held.holders <= 1 and (self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))):
             self.held.counter.version += 1
             total.held = self.held
+            if self.tensor is None:
+                total.held.storage = None  # what a hook was shown, and has let go of, is this memory before the sum
         total.loose = self.loose or other.loose
         return total
 
@@ -202,6 +204,17 @@ def in_memory_order(array: np.ndarray) -> np.ndarray:
 def dense_array(array: np.ndarray) -> bool:
     """Whether the array's elements lie next to each other, each at its own address."""
     return is_dense(array.shape, element_strides(array))
+
+
+def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    """Dimensions of size 1 put in, with the strides that torch's ``unsqueeze`` gives them: 0 before a stretched one."""
+    if not isinstance(g, np.ndarray) or not dense_array(g):
+        return np.expand_dims(g, dims)
+    shape, strides = list(g.shape), list(g.strides)
+    for d in sorted(dims):
+        strides.insert(d, shape[d] * strides[d] if d < len(shape) else g.itemsize)
+        shape.insert(d, 1)
+    return np.ndarray(shape, g.dtype, in_memory_order(g), 0, strides)
 
 
 def is_permuted(array: Any) -> bool:

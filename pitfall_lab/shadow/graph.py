@@ -310,7 +310,8 @@ class Graph:
         if view.version != version:
             self.check_creation(tensor, indirect=True)
             base = view.base
-            node = self.new_node("AsStridedBackward0", (self.edge(base),), _as_strided_vjp(base, tensor))
+            windows = [(t.offset, t.shape, t.stride) for t in (base, tensor)]
+            node = self.new_node("AsStridedBackward0", (self.edge(base),), as_strided_vjp(*windows))
             node.outputs = [(tensor.shape, tensor.dtype)]
             self.move_retained(tensor, node)
             tensor.node, tensor.output_nr = node, 0
@@ -419,16 +420,30 @@ class Graph:
             node.retains += ((0, ref(tensor)),)
 
 
-def _as_strided_vjp(base: ShadowTensor, view: ShadowTensor) -> Vjp:
-    """Put the gradient of a window back at its place in a zero gradient of the base."""
-    window_at = (view.offset - base.offset, view.shape, view.stride)
-    shape, stride = base.shape, base.stride
+Window = tuple[int, Shape, Shape]
 
-    def vjp(g: np.ndarray, _: object) -> tuple[Written]:
-        places = positions(*window_at)
-        flat = np.zeros(_extent(shape, stride, places), g.dtype)
+
+def as_strided_vjp(given: Window, made: Window) -> Vjp:
+    """Put the gradient of the window ``made`` at its place in zeros, and look at them through the window ``given`` (offset, shape, stride).
+
+    In torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``.
+    """
+    shape, stride = given[1:]
+
+    def vjp(g: np.ndarray, _: object) -> tuple[np.ndarray | Written]:
+        if 0 in shape or 0 in made[1]:
+            return (np.zeros(shape, g.dtype),)
+        first = min(given[0], made[0])
+        everywhere, places = (positions(window[0] - first, *window[1:]) for window in (given, made))
+        flat = np.zeros(max(int(everywhere.max()), int(places.max())) + 1, g.dtype)
         np.add.at(flat, places.reshape(-1), g.reshape(-1))
-        return (Written(flat[positions(0, shape, stride)], seen_through=True),)
+        # where several elements of the input have one address, they share its gradient evenly
+        count = np.bincount(everywhere.reshape(-1), minlength=flat.size)
+        if shared := bool(count.max() > 1):
+            flat /= np.maximum(count, 1).astype(g.dtype)
+        step = flat.itemsize
+        seen = np.ndarray(shape, g.dtype, flat, (given[0] - first) * step, tuple(step * s for s in stride))
+        return (Written(seen, 1 + shared, seen_through=True),)
 
     return vjp
 
@@ -481,4 +496,7 @@ def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
     return index
 
 
-__all__ = ["FIRST", "Edge", "Graph", "Meta", "Node", "Saved", "Vjp", "Written", "full_name", "message_name", "positions", "unpack"]
+__all__ = [
+    "FIRST", "Edge", "Graph", "Meta", "Node", "Saved", "Vjp", "Written", "as_strided_vjp", "full_name", "message_name", "positions",
+    "unpack",
+]  # fmt: skip

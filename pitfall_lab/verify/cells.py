@@ -93,7 +93,7 @@ def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float |
 
     Both engines round every operation once, in a possibly different order of additions: a few units in the last place,
     relative to the largest number involved. The absolute part is scaled by that number for the same reason: ``scale``, or
-    the largest result.
+    the largest result. Where what went in is known (``scale``) and cancels, a unit in the last place of it is what remains.
     """
     if observed.shape != modelled.shape:
         return False
@@ -106,6 +106,8 @@ def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float |
         if not math.isfinite(scale):
             finite = sizes[np.isfinite(sizes)]
             scale = float(finite.max()) if finite.size else 1.0
+    elif dtype == "float16":
+        atol = max(atol, 2**-10)
     allowed = atol * max(scale, 1e-30)
     with np.errstate(all="ignore"):
         apart = np.abs(observed - modelled)

@@ -15,6 +15,9 @@ from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
 from pitfall_lab.verify.world import World
 
+PRECISE = {"float64": ("float16", "float32"), "float32": ("float16",)}
+"""Types, with those that are rounded more coarsely, the coarsest first."""
+
 
 class Memory:
     """The numbers in storages. Torch's are always the ones that the shadow goes on with."""
@@ -25,6 +28,7 @@ class Memory:
         self._describe = describe
         self._silently: list[StorageRecord] = []
         self._operands: list[np.ndarray] = []
+        self._flowed: set[str] = set()
 
     # ------------------------------------------------------------------ after a call
 
@@ -35,7 +39,9 @@ class Memory:
         """
         storages = [record.storage for record in operands if record is not None and record.storage is not None]
         self._operands = [storage.shadow.data for storage in storages if storage.shadow.data is not None]
-        self._operands += [np.asarray(gradient) for gradient in gradients if gradient is not None]
+        flowed = [np.asarray(gradient) for gradient in gradients if gradient is not None]
+        self._operands += flowed
+        self._flowed = {array.dtype.name for array in flowed}
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
         """Compare the numbers and go on with torch's, which differ by rounding at most."""
@@ -55,7 +61,9 @@ class Memory:
         return same
 
     def is_close(self, observed: np.ndarray, modelled: np.ndarray, dtype: str) -> bool:
-        """Whether the numbers of both engines are the same up to rounding."""
+        """Whether the numbers of both engines are the same up to rounding: a gradient's is that of the least precise type on its way."""
+        if self._flowed and dtype in PRECISE:
+            dtype = next((name for name in PRECISE[dtype] if name in self._flowed), dtype)
         return equal(observed, modelled, dtype) or equal(observed, modelled, dtype, scale=self._operand_scale())
 
     @property

@@ -732,4 +732,84 @@ with torch.no_grad():
     t2.tanh_()
 t2.retain_grad()
 """,
+    "a gradient put back through a window lies like the tensor": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True).t() * 1
+t2 = t1.unsqueeze(0)
+t1.zero_()
+t3 = torch.autograd.grad(t2, t1, torch.ones_like(t2))[0]
+""",
+    "any and all of bytes are bytes, and of no dimension nothing is reduced": """
+t1 = torch.tensor([[0, 1], [2, 0]], dtype=torch.uint8)
+t2 = t1.any(0)
+t3 = torch.all(t1, dim=())
+""",
+    "rounding in half precision where the gradients cancel": """
+t1 = torch.tensor([0.5, -0.75, 0.125], requires_grad=True)
+t1.half().log_softmax(0).logsumexp(0).backward()
+""",
+    "a hook looks at a gradient that is added into afterwards": """
+t1 = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+t2 = t1.half().float()
+t2.register_hook(lambda g: print(tuple(g.shape)))
+(-(t1 + t2)).backward(gradient=t1.detach())
+""",
+    "infinities in a gradient that a mask keeps out": """
+t1 = torch.tensor([2.0, -4.0], requires_grad=True)
+t2 = torch.tensor([3.0, 3.0], requires_grad=True)
+torch.maximum(t1, t2).backward(torch.tensor([float('inf'), float('nan')]))
+torch.nn.functional.hardswish(t1).backward(torch.tensor([1.0, float('inf')]))
+t1.pow(t2 - t2).backward(torch.tensor([float('inf'), 1.0]))
+""",
+    "NaN goes where a comparison sends it": """
+t1 = torch.tensor([float('nan'), -1.0, float('-inf')], requires_grad=True)
+torch.nn.functional.elu(t1).sum().backward()
+t2 = t1 ** 0.5
+t2.sum().backward()
+t1.norm(float('inf')).backward()
+""",
+    "a private buffer is not what was written since": """
+t1 = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+t2 = torch.nn.functional.logsigmoid(t1)
+t3 = torch.tensor([[4.0, 1.0], [1.0, 3.0]], requires_grad=True)
+t4 = torch.linalg.det(t3)
+t1.data.mul_(-2)
+t3.data.mul_(2)
+t2.sum().backward()
+t4.backward()
+""",
+    "a stretched gradient of one element": """
+t1 = torch.tensor([[0.75]], requires_grad=True)
+t1.transpose(0, 1).sum(0).sum().backward()
+t2 = torch.tensor([[0.75]], requires_grad=True)
+t2.squeeze(0).sum().backward()
+""",
+    "numbers that are written while they are read": """
+t1 = torch.tensor([[2.0, 0.5, 1.0], [3.0, -1.0, 4.0]])
+t1[:, [0, 1]] = t1[..., 0]
+t1[:, 1:] = t1[:, :-1]
+""",
+    "hooks of a leaf that was detached": """
+t1 = torch.tensor([4.0, -1.0, 3.0], requires_grad=True)
+t2 = t1 * 2
+t1.sum().backward()
+t1.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', None))
+t1.detach_()
+t2.sum().backward()
+""",
+    "an uneven border is padded before the channels are looked at": """
+t1 = torch.ones(1, 2, 3)
+t2 = torch.nn.functional.conv1d(t1, torch.ones(4, 3, 2), padding='same')
+""",
+    "which weights do not fit": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t2 = torch.nn.functional.binary_cross_entropy_with_logits(t1, t1, pos_weight=torch.arange(6.0))
+t3 = torch.nn.functional.binary_cross_entropy_with_logits(t1, t1, pos_weight=torch.ones(2, 2, 3))
+t4 = torch.nn.functional.binary_cross_entropy_with_logits(t1, t1, weight=torch.ones(2, 2, 3))
+""",
+    "parts of a complex number are written without grad mode": """
+t1 = torch.tensor([1.0, 2.0, 0.0], requires_grad=True)
+t2 = torch.fft.fft(t1).real
+with torch.no_grad():
+    t2.copy_(t2)
+""",
 }

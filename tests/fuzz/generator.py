@@ -526,7 +526,7 @@ CORE = frozenset("""
     torch.functional.atleast_1d torch.functional.atleast_2d torch.movedim torch.unsqueeze torch.squeeze .expand .expand_as torch.functional.broadcast_tensors
     torch.select torch.narrow torch.diagonal torch.as_strided .unfold torch.unbind .split torch.chunk torch.tensor_split torch.detach .data.__get__ .real.__get__
     .squeeze_ .unsqueeze_ .t_ .transpose_
-    .zero_ .fill_ .copy_ .resize_
+    .zero_ .fill_ .copy_
     .__getitem__ .__setitem__ torch.index_select torch.gather torch.take torch.masked_select torch.scatter .scatter_ torch.scatter_add .scatter_add_ torch.index_add
     .index_add_ torch.index_copy .index_copy_ torch.index_fill .index_fill_ .index_put_ torch.index_put .masked_scatter_ torch.masked_scatter torch.take_along_dim
     torch.mm torch.mv torch.dot torch.bmm torch.matmul torch.addmm .addmm_ torch.outer torch.kron torch.inner torch.functional.einsum torch.functional.tensordot torch.baddbmm

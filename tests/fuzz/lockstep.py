@@ -241,7 +241,8 @@ def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -
     if not trace.harms and not re.search(r"\.data\b|numpy|\[\.\.\.\]|set_\(|fused|BatchNorm|untyped_storage|a\d+", text):
         return []
     meant = run(text, cloned=True)
-    harms = {(trace.events[h.step].span.line if trace.events[h.step].span else 0, name): h for h in trace.harms for name in names_of(trace, h.leaf)}
+    on_leaves = [h for h in trace.harms if trace.events[h.step].op != "torch.autograd.grad"]  # that hands its gradients out: no ``.grad``
+    harms = {(trace.events[h.step].span.line if trace.events[h.step].span else 0, name): h for h in on_leaves for name in names_of(trace, h.leaf, h.step)}
     counts["silent harms"] += len(trace.harms)
     for (line, given), (other, wanted) in zip(plain.gradients, meant.gradients, strict=False):
         if line != other:
@@ -273,15 +274,15 @@ def no_excuse(trace: Trace, line: int) -> bool:
     return not any(e.reason for e in before)
 
 
-def names_of(trace: Trace, label: str) -> list[str]:
-    """All names a tensor has had."""
+def names_of(trace: Trace, label: str, step: int) -> list[str]:
+    """The names that a tensor has at a step."""
     found: list[str] = []
-    for event in trace.events:
+    for event in trace.events[: step + 1]:
         for effect in event.effects:
             if effect.path == f"tensors.{label}" and isinstance(effect.value, dict):
-                found += effect.value.get("names") or []
+                found = effect.value.get("names") or []
             elif effect.path == f"tensors.{label}.names":
-                found += effect.value or []
+                found = effect.value or []
     return found
 
 

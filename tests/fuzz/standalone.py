@@ -79,12 +79,16 @@ class Pair:
         self.rows: tuple[list[Any], list[Any]] = ([], [])
 
     def block(self, body: list[ast.stmt]) -> None:
-        """Run statements; blocks that set a mode, and ``try``, are entered so that their statements are compared one by one."""
+        """Run statements; blocks that set a mode, ``try`` and counted loops are entered so that their statements are compared one by one."""
         for statement in body:
             if isinstance(statement, ast.With) and statement.items[0].optional_vars is None:
                 self.block_with(statement)
             elif isinstance(statement, ast.Try):
                 self.block(statement.body)
+            elif isinstance(statement, ast.For) and isinstance(statement.iter, ast.Call) and ast.unparse(statement.iter.func) == "range":
+                # An optimizer divides gradients by their size: the rounding of one that cancels must not reach its step.
+                for _ in eval(ast.unparse(statement.iter)):
+                    self.block(statement.body)
             else:
                 self.statement(statement)
 

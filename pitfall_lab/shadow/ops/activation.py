@@ -65,8 +65,8 @@ def _selu_rules() -> tuple[Rule, Rule]:
         return np.where(x > 0, scale * x, scale * alpha * np.expm1(x))
 
     return (
-        Rule("EluBackward0", forward, SELF, lambda g, s: (g * np.where(s.self > 0, scale, scale * alpha * np.exp(s.self)),)),
-        Rule("EluBackward1", forward, RESULT, lambda g, s: (g * np.where(s.result > 0, scale, s.result + alpha * scale),)),
+        Rule("EluBackward0", forward, SELF, lambda g, s: (g * np.where(s.self <= 0, scale * alpha * np.exp(s.self), scale),)),
+        Rule("EluBackward1", forward, RESULT, lambda g, s: (g * np.where(s.result <= 0, s.result + alpha * scale, scale),)),
     )
 
 
@@ -91,8 +91,8 @@ def celu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sh
     def forward(x: Any) -> Any:
         return np.where(x > 0, x, alpha * np.expm1(x / alpha))
 
-    rule = Rule("CeluBackward0", forward, SELF, lambda g, s: (g * np.where(s.self > 0, 1, np.exp(s.self / alpha)),))
-    twin = Rule("CeluBackward1", forward, RESULT, lambda g, s: (g * np.where(s.result > 0, 1, (s.result + alpha) / alpha),))
+    rule = Rule("CeluBackward0", forward, SELF, lambda g, s: (g * np.where(s.self <= 0, np.exp(s.self / alpha), 1),))
+    twin = Rule("CeluBackward1", forward, RESULT, lambda g, s: (g * np.where(s.result <= 0, (s.result + alpha) / alpha, 1),))
     return activate(e, rule, input, twin, inplace=inplace)
 
 
@@ -101,9 +101,9 @@ def celu_in_place(e: Engine, input: Any, alpha: float = 1.0) -> ShadowTensor:
     return celu(e, input, alpha, inplace=True)
 
 
-def _kernel(name: str, title: str, forward: Callable[[Any], Any], slope: Callable[[Any], Any]) -> None:
+def _kernel(name: str, title: str, forward: Callable[[Any], Any], backward: Callable[[Any, Any], Any]) -> None:
     """An activation that saves its input, with an ``inplace`` flag."""
-    rule = Rule(f"{title}Backward0", forward, SELF, lambda g, s: (g * slope(s.self),))
+    rule = Rule(f"{title}Backward0", forward, SELF, lambda g, s: (backward(g, s.self),))
 
     def run(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
         return activate(e, rule, input, inplace=inplace)
@@ -116,12 +116,12 @@ def _mish_slope(x: Any) -> Any:
     return t + x * sigmoid(x) * (1 - t * t)
 
 
-_kernel("mish", "Mish", lambda x: x * np.tanh(np.log1p(np.exp(x))), _mish_slope)
+_kernel("mish", "Mish", lambda x: x * np.tanh(np.log1p(np.exp(x))), lambda g, x: g * _mish_slope(x))
 SIXTH = float(np.float32(1) / np.float32(6))
 """In torch: a float32 number, also for float64."""
 
-_kernel("hardsigmoid", "Hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, lambda x: np.where((x > -3) & (x < 3), SIXTH, 0))
-_kernel("hardswish", "Hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6, lambda x: np.where(x <= -3, 0, np.where(x < 3, x / 3 + 0.5, 1)))
+_kernel("hardsigmoid", "Hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, lambda g, x: np.where((x > -3) & (x < 3), g * SIXTH, 0))
+_kernel("hardswish", "Hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6, lambda g, x: np.where(x <= -3, 0, np.where(x < 3, g * (x / 3 + 0.5), g)))
 
 
 @op("F.hardtanh_", kind="inplace", saves="a clone of self", samples=("F.hardtanh_(h)",))
@@ -169,8 +169,8 @@ def logsigmoid(e: Engine, input: Any) -> ShadowTensor:
         return np.minimum(x, 0) - np.log1p(buffer), buffer
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
-        z = np.exp(-np.abs(s.self))
-        return (g * np.where(s.self < 0, 1 - z / (1 + z), z / (1 + z)),)
+        z = s.buffer / (1 + s.buffer)
+        return (g * np.where(s.self < 0, 1 - z, z),)
 
     rule = Rule("LogSigmoidBackward0", forward, SELF, vjp)
     return pure(e, rule, (input,), input.shape, input.dtype, hidden=("buffer",))

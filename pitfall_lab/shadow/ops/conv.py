@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops import views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, of_finite, pure, tensor_only
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.resample import pad
@@ -128,7 +128,7 @@ def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowT
             to_input, to_weight = _spread(g, s.weight, windows, groups, size), _correlate_filters(s.input, g, windows, groups)
         return laid_out(to_input, last), laid_out(to_weight, last), g.sum(axis=axes, dtype=np.float64)
 
-    rule = Rule("ConvolutionBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp)
+    rule = of_finite(Rule("ConvolutionBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
     shape = (input.shape[0], channels, *inner)
     return pure(e, rule, (input, weight, bias), shape, input.dtype, stride=suggested(shape, input, weight))
 
@@ -136,7 +136,9 @@ def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowT
 # -- the functions
 
 
-def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transposed: bool, function: str) -> None:
+def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transposed: bool, function: str,
+           uneven: Sequence[int] = ()) -> None:  # fmt: skip
+    """What torch checks before it computes; ``uneven``: by how much it pads each dimension first."""
     tensor_only(input, weight, *(() if bias is None else (bias,)))
     if input.ndim not in (rank + 1, rank + 2):
         text = (
@@ -147,12 +149,13 @@ def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transpose
         raise Unmodelled(f"{function} with a weight of {weight.ndim} dimensions or {groups} groups")
     if not input.dtype.is_floating_point or input.dtype != weight.dtype or (bias is not None and bias.dtype != input.dtype):
         raise Unmodelled(f"{function} of operands of several types")
-    _check_channels(input, weight, bias, rank, groups, transposed)
-
-
-def _check_channels(input: ShadowTensor, weight: ShadowTensor, bias: Any, rank: int, groups: int, transposed: bool) -> None:
-    """Torch's texts come from the batched call, so an unbatched input shows its added dimension."""
     shape = input.shape if input.ndim == rank + 2 else (1, *input.shape)
+    sizes = tuple(n + more for n, more in zip(shape[2:], uneven or (0,) * rank, strict=True))
+    _check_channels((*shape[:2], *sizes), weight, bias, groups, transposed)
+
+
+def _check_channels(shape: Shape, weight: ShadowTensor, bias: Any, groups: int, transposed: bool) -> None:
+    """Torch's texts come from the batched call, so an unbatched input shows its added dimension."""
     what = f"Given {'transposed' if transposed else 'groups'}={1 if transposed else groups}, weight of size {list(weight.shape)}, "
     if transposed:
         if shape[1] != weight.shape[0]:
@@ -185,9 +188,11 @@ def _register(rank: int, samples: tuple[str, ...]) -> None:
     def run(e: Engine, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> ShadowTensor:
         if padding == "same" and any(s != 1 for s in per_dimension(stride, rank)):
             raise runtime("padding='same' is not supported for strided convolutions")
-        _check(input, weight, bias, rank, groups, transposed=False, function=function)
         steps, spread = per_dimension(stride, rank), per_dimension(dilation, rank)
+        tensor_only(weight)
         kernel = weight.shape[2:]
+        uneven = [x % 2 for x in _reach(kernel, spread)] if padding == "same" else ()
+        _check(input, weight, bias, rank, groups, transposed=False, function=function, uneven=uneven)
         batch, whole = _batched(e, input, rank)
         if padding == "same":
             batch, border = _same(e, batch, kernel, spread)
@@ -212,9 +217,14 @@ def _check_fits(size: Shape, windows: Windows) -> None:
         raise Unmodelled("a convolution with odd sizes")
 
 
+def _reach(kernel: Shape, dilation: Shape) -> list[int]:
+    """How far a window reaches beyond its first element."""
+    return [d * (k - 1) for d, k in zip(dilation, kernel, strict=False)]
+
+
 def _same(e: Engine, input: ShadowTensor, kernel: Shape, dilation: Shape) -> tuple[ShadowTensor, Shape]:
     """The border that keeps the size. Where it is odd, torch pads the input by one on the right first."""
-    total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    total = _reach(kernel, dilation)
     extra = [n % 2 for n in total]
     if any(extra):
         input = pad(e, input, tuple(x for n in reversed(extra) for x in (0, n)))

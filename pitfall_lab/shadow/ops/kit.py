@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -51,6 +51,32 @@ class Rule:
     vjp: Vjp | None = None
     edges: int | None = None
     """How many operands get an edge; None: all."""
+
+
+def of_finite(rule: Rule) -> Rule:
+    """The rule, but no numbers where infinities or NaN go in: in which order a kernel meets them (0 * inf, inf - inf) is no rule."""
+
+    def forward(*given: Any) -> Any:
+        return rule.forward(*given) if all(map(is_finite, given)) else None
+
+    assert rule.vjp is not None
+    return replace(rule, forward=forward, vjp=finite_vjp(rule.vjp))
+
+
+def finite_vjp(vjp: Vjp) -> Vjp:
+    """The same for a backward formula alone."""
+
+    def careful(g: Any, s: Any) -> Sequence[Any]:
+        if not all(map(is_finite, (g, *vars(s).values()))):
+            raise Unmodelled("infinities or NaN on their way through a kernel that adds them up in an order of its own")
+        return vjp(g, s)
+
+    return careful
+
+
+def is_finite(x: Any) -> bool:
+    """Whether this is no array with infinities or NaN in it."""
+    return not isinstance(x, np.ndarray) or x.dtype.kind not in "fc" or bool(np.isfinite(x).all())
 
 
 # -- shapes
@@ -452,7 +478,7 @@ def in_place(
     assert isinstance(target, ShadowTensor)
     recording = records(e, *operands)
     e.graph.check_inplace(target, recording)
-    if recording and target.view is not None and target.dtype != target.view.base.dtype:
+    if (recording or target.requires_grad) and target.view is not None and target.dtype != target.view.base.dtype:
         raise Unmodelled("a write into a view that reads its base as another type")
     whole = recording and target.dtype.category < 2
     recording = recording and not whole
@@ -500,12 +526,16 @@ def reads_what_it_writes(target: ShadowTensor, operands: Sequence[Operand]) -> b
     for x in operands[1:]:
         if isinstance(x, ShadowTensor) and x is not target and x.storage is target.storage and x.dtype == target.dtype:
             same = (x.offset, x.shape, x.stride) == (target.offset, target.shape, target.stride)
-            if (
-                not same
-                and np.intersect1d(positions(x.offset, x.shape, x.stride), positions(target.offset, target.shape, target.stride)).size
-            ):
+            if not same and have_common_elements(target, x):
                 return True
     return False
+
+
+def have_common_elements(a: ShadowTensor, b: ShadowTensor) -> bool:
+    """Whether two small windows meet somewhere."""
+    if a.storage is not b.storage or a.numel > OVERLAP_LIMIT or b.numel > OVERLAP_LIMIT:
+        return False
+    return bool(np.intersect1d(*(positions(x.offset, x.shape, x.stride) for x in (a, b))).size)
 
 
 def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
@@ -577,6 +607,13 @@ def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
     for other in others:
         if isinstance(other, ShadowTensor) and (other is target or overlaps_partly(target, other) or _same_place(target, other)):
             raise runtime(errors.OVERLAP_INPUT, "overlap", tensor=target)
+        decline_overlap(target, other)
+
+
+def decline_overlap(target: ShadowTensor, other: Any) -> None:
+    """Decline to write numbers while they are read, where torch does not notice it: what comes of it depends on the order of writing."""
+    if isinstance(other, ShadowTensor) and have_common_elements(target, other):
+        raise Unmodelled("numbers that are written while they are read")
 
 
 def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,9 @@ def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
     """A singular matrix makes torch raise in words of its own: declined. Of a nearly singular one the inverse is all rounding."""
 
     def run(*arrays: Any) -> Any:
+        given = [x for one in arrays for x in (vars(one).values() if isinstance(one, SimpleNamespace) else (one,))]
+        if not all(np.isfinite(x).all() for x in given if isinstance(x, np.ndarray)):
+            raise Unmodelled("infinities or NaN in a matrix: which numbers they reach depends on the kernel")
         if any(isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype == np.float32 and np.linalg.cond(x) > IMPRECISE for x in arrays):
             raise Unmodelled("a matrix that is nearly singular")
         try:
@@ -164,7 +168,7 @@ def inv(e: Engine, A: Any) -> ShadowTensor:
 
 
 def _factored(e: Engine, result: ShadowTensor, A: ShadowTensor) -> None:
-    """The factors that torch keeps beside its operand: nobody else sees them."""
+    """The factors that torch keeps beside its operand, and computes with in backward: here a copy of it. Nobody else sees them."""
     if result.node is not None:
         found = arrays(e, (A,))
         for name in ("LU", "pivots"):
@@ -176,7 +180,7 @@ def det(e: Engine, A: Any) -> ShadowTensor:
     _square(A)
     rule = Rule(
         "LinalgDetBackward0", lambda x: np.linalg.det(x.astype(np.float64)), (Keep("A", 0), Keep("result", "result")),
-        _regular(lambda g, s: (g * s.result * np.linalg.inv(s.A.astype(np.float64)).T,)),
+        _regular(lambda g, s: (g * s.result * np.linalg.inv(s.LU.astype(np.float64)).T,)),
     )  # fmt: skip
     result = pure(e, rule, (A,), (), A.dtype)
     _factored(e, result, A)
@@ -191,7 +195,7 @@ def solve(e: Engine, A: Any, B: Any, *, left: bool = True) -> ShadowTensor:
         raise Unmodelled("other systems of equations")
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
-        flow = np.linalg.solve(s.A.astype(np.float64).T, g)
+        flow = np.linalg.solve(s.LU.astype(np.float64).T, g)
         if s.result.ndim == 1:
             return -np.outer(flow, s.result), Written(flow, 0, seen_through=True)  # torch solves for a matrix of one column
         return -(flow @ s.result.T), flow
@@ -218,11 +222,12 @@ def cholesky(e: Engine, input: Any, *, upper: bool = False) -> ShadowTensor:
         lower = s.L.astype(np.float64)
         inner = np.tril(lower.T @ g)
         inner -= np.diag(np.diag(inner)) / 2
-        inverse = np.linalg.inv(lower)
+        inverse = np.linalg.inv(np.tril(lower))  # what was written above the diagonal since is not looked at
         full = inverse.T @ inner @ inverse
         return (np.asfortranarray((full + full.T) / 2),)
 
-    rule = Rule("LinalgCholeskyExBackward0", _regular(lambda x: np.linalg.cholesky(x.astype(np.float64))), (Keep("L", "result"),), vjp)
+    forward = _regular(lambda x: np.linalg.cholesky(x.astype(np.float64)))
+    rule = Rule("LinalgCholeskyExBackward0", forward, (Keep("L", "result"),), _regular(vjp))
     return pure(e, rule, (input,), input.shape, input.dtype, stride=(1, input.shape[0]))
 
 

@@ -18,7 +18,7 @@ from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, layout, new, no_derivative, preserved, promoted, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_fits, layout, new, no_derivative, preserved, promoted, pure, tensor_only
 from pitfall_lab.shadow.ops.kit import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -401,6 +401,11 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
     return _lost(e, rule, (input, target, weight), reduction, input.dtype)
 
 
+def _softened(x: Any) -> Any:
+    """``log(1 + exp(x))``, for any x."""
+    return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
+
+
 @op("F.binary_cross_entropy_with_logits", saves="self, target, weight, pos_weight", samples=(
     "F.binary_cross_entropy_with_logits(a, torch.ones(2, 3))", "F.binary_cross_entropy_with_logits(a, b, weight=p[0])", "F.binary_cross_entropy_with_logits(a, b, pos_weight=p[0], reduction='sum')",
     "F.binary_cross_entropy_with_logits(a, p, reduction='none')", "F.binary_cross_entropy_with_logits(a, i)", "F.binary_cross_entropy_with_logits(a, p, weight=c)",
@@ -415,23 +420,25 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
     if any(x is not None and x.dtype != input.dtype for x in (target, weight, pos_weight)) or not input.dtype.is_floating_point:
         raise Unmodelled("binary_cross_entropy_with_logits of several types")
     count = max(input.numel, 1) if reduction == "mean" else 1
-    shape = broadcast(*(x.shape for x in (input, weight, pos_weight) if x is not None))
-    if shape != input.shape:
-        raise Unmodelled("weights that are larger than the input")
+    if pos_weight is not None:
+        broadcast(pos_weight.shape, target.shape)
+    for factor in (pos_weight, weight):  # torch multiplies in place
+        if factor is not None:
+            check_fits(input, (input, factor), None)
 
     def forward(x: np.ndarray, y: np.ndarray, w: Any, positive: Any) -> Any:
-        # log(1 + exp(-x)), for any x
-        softened = np.log1p(np.exp(-np.abs(x))) + np.maximum(-x, 0)
-        loss = (1 - y) * x + (1 if positive is None else (positive - 1) * y + 1) * softened
+        loss = (1 - y) * x + (1 if positive is None else (positive - 1) * y + 1) * _softened(-x)
         return _reduce(loss if w is None else loss * w, reduction)
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
         flow = g if s.weight is None else g * s.weight
         gate = 1 / (1 + np.exp(-s.self))
-        more = 1 if s.pos_weight is None else s.pos_weight
-        d = (more * s.target + 1 - s.target) * gate - more * s.target
-        log_gate = -np.log1p(np.exp(-np.abs(s.self))) + np.minimum(s.self, 0)
-        slope = -s.self if s.pos_weight is None else log_gate - s.self - s.pos_weight * log_gate
+        if s.pos_weight is None:
+            d, slope = gate - s.target, -s.self
+        else:
+            weighted = s.pos_weight * s.target
+            d = (weighted + 1 - s.target) * gate - weighted
+            slope = -_softened(s.self) + s.pos_weight * _softened(-s.self)
         # torch works in place on the way, and that is counted
         times = (2 if s.pos_weight is None else 4) + (s.weight is not None) + (reduction == "mean")
         return Written(flow * d / count, times), Written(flow * slope / count, times - 2)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.ops import pointwise, views
+from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_history, own, pure, records, tensor_only
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import op
@@ -310,8 +310,7 @@ def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepd
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
         length, flow = (s.result, g) if keepdim or dim is None else (np.expand_dims(s.result, axes), np.expand_dims(g, axes))
-        slope = s.self * np.power(np.abs(s.self), order - 2) / np.power(length, order - 1)
-        return (flow * np.where(length == 0, 0, np.where(s.self == 0, 0, slope)),)
+        return (reduce.norm_gradient(order, s.self, length, flow, axes),)
 
     shape = tuple(1 if d in axes else n for d, n in enumerate(input.shape) if keepdim or d not in axes)
     name = f"NormBackward{0 if dim is None else 1}"

@@ -14,7 +14,18 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
-from pitfall_lab.shadow.ops.kit import NUMBERS, Rule, as_shape, broadcast, check_overlap, in_place, preserved, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import (
+    NUMBERS,
+    Rule,
+    as_shape,
+    broadcast,
+    check_overlap,
+    decline_overlap,
+    in_place,
+    preserved,
+    pure,
+    tensor_only,
+)
 from pitfall_lab.shadow.ops.memory_format import follows, strides
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
@@ -55,6 +66,7 @@ def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowT
         return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
     check_overlap(self, (src,))
     _fits(self, src)
+    decline_overlap(self, src)
     return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
 
 

@@ -14,7 +14,22 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.graph import Saved
 from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, new, no_derivative, own, private, pure, records, tensor_only
+from pitfall_lab.shadow.ops.kit import (
+    Keep,
+    Rule,
+    arrays,
+    edges,
+    finite_vjp,
+    is_finite,
+    new,
+    no_derivative,
+    of_finite,
+    own,
+    private,
+    pure,
+    records,
+    tensor_only,
+)
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
@@ -139,7 +154,7 @@ def _normalised(e: Engine, name: str, input: ShadowTensor, weight: Any, bias: An
     node = None
     operands = [input, weight, bias]
     if records(e, *operands):
-        node = e.graph.new_node(name, edges(e, operands), vjp)
+        node = e.graph.new_node(name, edges(e, operands), finite_vjp(vjp))
         kept: list[tuple[str, Any]] = [("input", input), ("weight", weight)]
         kept += [("bias", bias)] if batch is None else list(zip(("running_mean", "running_var"), running, strict=False))
         node.keep(*(Saved(key, x) for key, x in sorted((k for k in kept if k[1] is not None), key=lambda k: k[0])))
@@ -151,7 +166,7 @@ def _normalised(e: Engine, name: str, input: ShadowTensor, weight: Any, bias: An
         table = dict(zip(map(id, tensors), found, strict=True))
         statistics = _spread(found[0], axes, eps) if training else (table[id(running[0])].reshape(column), 1 / np.sqrt(table[id(running[1])].reshape(column) + eps))
         values = (found[0] - statistics[0]) * statistics[1]
-        if training and not _is_settled(found[0], statistics[1]):
+        if not all(map(is_finite, found)) or (training and not _is_settled(found[0], statistics[1])):
             values, statistics = None, (None, None)
         for x, combine in ((weight, np.multiply), (bias, np.add)):
             if x is not None and values is not None:
@@ -197,7 +212,7 @@ def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias:
         flow = _through_statistics(scaled, normal.reshape(grouped), s.result2[..., None], (2,)).reshape(g.shape)
         return laid_out(flow, last), (g * normal).sum(axis=axes), g.sum(axis=axes)
 
-    rule = Rule("NativeGroupNormBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp)
+    rule = of_finite(Rule("NativeGroupNormBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
     return pure(e, rule, (source, *given), input.shape, input.dtype, stride=suggested(input.shape, input), hidden=("result1", "result2"))
 
 

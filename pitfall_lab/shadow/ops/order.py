@@ -15,7 +15,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import scatter
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, in_place, new, own, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, finite_vjp, in_place, new, own, pure, records, tensor_only, wrap_dim
 from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule, reduced_dims, reduced_shape, widen
 from pitfall_lab.shadow.ops.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
@@ -151,7 +151,8 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
         weights = np.flip(np.cumsum(np.flip(g.astype(np.float64) * np.exp(-s.result.astype(np.float64)), at), at), at)
         return ((weights * np.exp(s.self.astype(np.float64))).astype(g.dtype),)
 
-    rule = Rule("LogcumsumexpBackward0", lambda x: np.logaddexp.accumulate(x, at), (Keep("self", 0), Keep("result", "result")), vjp)
+    keeps = Keep("self", 0), Keep("result", "result")
+    rule = Rule("LogcumsumexpBackward0", lambda x: np.logaddexp.accumulate(x, at), keeps, finite_vjp(vjp))
     return pure(e, rule, (input,), input.shape, input.dtype)
 
 

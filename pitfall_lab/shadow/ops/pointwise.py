@@ -202,8 +202,15 @@ def rdiv(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return mul(e, reciprocal(e, self), other)
 
 
+ROOTS: dict[float, Callable[[Any], Any]] = {0.5: np.sqrt, -0.5: lambda x: 1 / np.sqrt(x)}
+"""Powers that torch computes in another way, which shows at minus infinity."""
+
+
 def _power(base: Any, exponent: Any) -> Any:
-    return np.power(base, exponent) if np.asarray(base).dtype.kind not in "iu" else _integer_power(base, exponent)
+    if np.asarray(base).dtype.kind in "iu":
+        return _integer_power(base, exponent)
+    base, exponent = np.broadcast_arrays(base, exponent)
+    return np.power(base, exponent.copy())  # of a stretched 0.5 NumPy would take the root
 
 
 def _integer_power(base: Any, exponent: Any) -> Any:
@@ -218,15 +225,23 @@ def _pow_rule(exponent: float) -> Rule:
     def vjp(g: Any, s: Any) -> tuple[Any]:
         if exponent == 0:
             return (np.zeros_like(g),)
-        return (g * np.conj(exponent * np.power(s.self, exponent - 1)),)
+        return (g * np.conj(exponent * _numbered(s.self, exponent - 1)),)
 
-    return Rule("PowBackward0", lambda a: _power(a, np.asarray(exponent).astype(a.dtype)), SELF, vjp)
+    return Rule("PowBackward0", lambda a: _numbered(a, exponent), SELF, vjp)
+
+
+def _numbered(base: Any, exponent: float) -> Any:
+    """A power by a plain number."""
+    if not isinstance(base, np.ndarray):  # with a history of its own (create_graph)
+        return np.power(base, exponent)
+    root = ROOTS.get(exponent) if base.dtype.kind == "f" else None
+    return root(base) if root else _power(base, np.asarray(exponent).astype(base.dtype))
 
 
 def _pow_tensor_vjp(g: Any, s: Any) -> tuple[Any, Any]:
-    with_zero = np.where(s.exponent == 0, 0, s.exponent * np.power(s.self, np.where(s.exponent == 0, 1, s.exponent) - 1))
+    to_base = g * s.exponent * np.power(s.self, np.where(s.exponent == 0, 1, s.exponent) - 1)
     log = np.where((s.self == 0) & (s.exponent >= 0), 0, s.result * np.log(s.self))
-    return g * with_zero, g * log
+    return np.where(s.exponent == 0, 0, to_base), g * log
 
 
 POW_TENSOR = Rule("PowBackward1", _power, (Keep("exponent", 1), Keep("self", 0), Keep("result", "result")), _pow_tensor_vjp)
@@ -475,8 +490,8 @@ def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sha
     def forward(x: Any) -> Any:
         return np.where(x > 0, x, alpha * np.expm1(x))
 
-    rule = Rule("EluBackward0", forward, SELF, lambda g, s: (np.where(s.self > 0, g, g * alpha * np.exp(s.self)),))
-    twin = Rule("EluBackward1", forward, RESULT, lambda g, s: (np.where(s.result > 0, g, g * (s.result + alpha)),))
+    rule = Rule("EluBackward0", forward, SELF, lambda g, s: (np.where(s.self <= 0, g * alpha * np.exp(s.self), g),))
+    twin = Rule("EluBackward1", forward, RESULT, lambda g, s: (np.where(s.result <= 0, g * (s.result + alpha), g),))
     return _activation(e, rule, twin, input, inplace)
 
 
@@ -777,10 +792,10 @@ def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, val
 
 def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
     def vjp(g: Any, s: Any) -> tuple[Written, Written]:
-        share = np.where(s.self == s.other, 0.5, 1)  # both get all of it where one is NaN: then neither has lost
+        share = np.where(s.self == s.other, g / 2, g)  # both get all of it where one is NaN: then neither has lost
         pairs = ((s.self, s.other), (s.other, s.self))
         # what has to be converted to its operand's type is new memory, in which nothing has been written
-        one, two = (Written(g * np.where(wins(y, x), 0, share), int(x.dtype == g.dtype)) for x, y in pairs)
+        one, two = (Written(np.where(wins(y, x), np.zeros((), g.dtype), share), int(x.dtype == g.dtype)) for x, y in pairs)
         return one, two
 
     rule = Rule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)

@@ -14,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops import matmul, pointwise, reduce, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, of_finite, pure, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
@@ -293,7 +293,7 @@ def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_
         flow = g[..., None] * (np.sign(gap) if p == 1 else np.where(length == 0, 0, gap / np.where(length == 0, 1, length)))
         return flow.sum(-2), -flow.sum(-3)
 
-    rule = Rule("CdistBackward0", forward, (Keep("x1", 0), Keep("x2", 1), Keep("result", "result")), vjp)
+    rule = of_finite(Rule("CdistBackward0", forward, (Keep("x1", 0), Keep("x2", 1), Keep("result", "result")), vjp))
     return pure(e, rule, (x1, x2), (*x1.shape[:-1], x2.shape[-2]), x1.dtype)
 
 

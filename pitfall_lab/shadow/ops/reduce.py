@@ -15,7 +15,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.gradient import dense_array, in_memory_order
+from pitfall_lab.shadow.gradient import dense_array, in_memory_order, unsqueezed
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops.kit import (
     Keep,
@@ -54,7 +54,7 @@ def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
 
 def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
     """Bring something reduced back to ``shape``, as a stride-0 array; as torch's ``expand`` does, it leaves the other strides alone."""
-    small = g if keepdim else np.expand_dims(g, dims)
+    small = g if keepdim else unsqueezed(g, dims)
     wide = np.broadcast_to(small, shape)
     if not isinstance(g, np.ndarray) or 1 not in shape or not dense_array(small):
         return wide
@@ -352,28 +352,39 @@ def norm(
         return _lengths(np.abs(x.astype(np.float64)), order, dims, keepdim)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray | None]:
-        g, length = widen(g, before, dims, keepdim), widen(s.result, before, dims, keepdim)
-        if order in (0, 1):
-            return (g * sign_of(s.self) if order else None,)
-        safe = np.where(length == 0, 1, length)
-        if math.isinf(order):
-            hit = np.abs(s.self) == length
-            return (g * sign_of(s.self) * hit / hit.sum(axis=dims, keepdims=True),)
-        steep = s.self if order == 2 else s.self * np.abs(s.self) ** (order - 2) / safe ** (order - 2)
-        return (g * np.where(length == 0, 0, steep / safe),)
+        return (norm_gradient(order, s.self, widen(s.result, before, dims, keepdim), widen(g, before, dims, keepdim), dims),)
 
     rule = Rule("LinalgVectorNormBackward0", forward, (Keep("self", 0), Keep("result", "result")), vjp)
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), input.dtype)
 
 
+def norm_gradient(order: float, x: np.ndarray, length: np.ndarray, g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray | None:
+    """What reaches the elements of a norm (``norm_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``)."""
+    if order == 0:
+        return None
+    if order == 1:
+        return sign_of(x) * g
+    if math.isinf(order):
+        hit = (np.abs(x) == length) | np.isnan(x)
+        return sign_of(x) * (g / hit.sum(axis=dims, keepdims=True) * hit)
+    if order == 2:
+        return g * np.where(length == 0, 0, x / length)
+    size = np.abs(x)
+    scaled = x * size ** (order - 2) if order >= 2 else sign_of(x) * size ** (order - 1)
+    if order < 1:
+        return np.where(x == 0, 0, scaled) * g * length ** (1 - order)
+    return scaled * np.where(length == 0, 0, g / length ** (order - 1))
+
+
 def _truth(name: str, forward: Callable[..., Any]) -> None:
     def run(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> ShadowTensor:
         tensor_only(input)
-        dims = reduced_dims(dim, input.ndim)
+        dims = () if dim in ((), []) else reduced_dims(dim, input.ndim)  # here no dimensions are none, elsewhere all
         shape = reduced_shape(input.shape, dims, keepdim)
-        return pure(e, Rule("", lambda x: forward(x, axis=dims, keepdims=keepdim)), (input,), shape, DType("bool"))
+        answer = input.dtype if input.dtype == "uint8" else DType("bool")  # as it was when torch had no bool
+        return pure(e, Rule("", lambda x: forward(x, axis=dims, keepdims=keepdim)), (input,), shape, answer)
 
-    add(name, run, "pure", "", (f"(a > 0).{name}()", f"torch.{name}(m, 0)"))
+    add(name, run, "pure", "", (f"(a > 0).{name}()", f"torch.{name}(m, 0)", f"(a > 0).to(torch.uint8).{name}(0)", f"torch.{name}(a > 0, dim=())"))
 
 
 _truth("all", np.all)

@@ -16,8 +16,8 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.gradient import sum_to
-from pitfall_lab.shadow.graph import Vjp, Written, positions
+from pitfall_lab.shadow.gradient import sum_to, unsqueezed
+from pitfall_lab.shadow.graph import Vjp, as_strided_vjp, positions
 from pitfall_lab.shadow.ops.kit import (
     Rule,
     as_shape,
@@ -389,7 +389,7 @@ def squeeze(e: Engine, input: Any, dim: Any = None) -> ShadowTensor:
     left = [d for d in range(input.ndim) if not (d in gone and input.shape[d] == 1)]
     lost = tuple(d for d in range(input.ndim) if d not in left)
     shape, stride = tuple(input.shape[d] for d in left), tuple(input.stride[d] for d in left)
-    return view(e, name, input, shape, stride, input.offset, lambda g, s: (np.expand_dims(g, lost) if lost else g,))
+    return view(e, name, input, shape, stride, input.offset, lambda g, s: (unsqueezed(g, lost) if lost else g,))
 
 
 @op(
@@ -554,20 +554,12 @@ def as_strided(e: Engine, input: Any, size: Any, stride: Any, storage_offset: in
     tensor_only(input)
     shape, strides = as_shape((size,)), as_shape((stride,))
     offset = input.offset if storage_offset is None else storage_offset
-    before, shift = (input.shape, input.stride), input.offset
     item, held = input.dtype.itemsize, input.storage
     need = 0 if 0 in shape else item * (offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1)
     if need > held.size * held.dtype.itemsize:
         raise Unmodelled("a window larger than the memory is known to be")  # a result may lie in more memory than it needs
 
-    def vjp(g: np.ndarray, s: object) -> tuple[Written]:
-        places, everywhere = positions(offset - shift, shape, strides), positions(0, *before)
-        flat = np.zeros(max(int(places.max(initial=0)), int(everywhere.max(initial=0))) + 1, g.dtype)
-        np.add.at(flat, places.reshape(-1), g.reshape(-1))
-        # where several elements of the input have one address, they share its gradient evenly
-        shared = np.bincount(everywhere.reshape(-1), minlength=flat.size)
-        return (Written((flat / np.maximum(shared, 1).astype(g.dtype))[everywhere], seen_through=True),)
-
+    vjp = as_strided_vjp((input.offset, input.shape, input.stride), (offset, shape, strides))
     return view(e, "AsStridedBackward0", input, shape, strides, offset, vjp)
 
 
@@ -790,7 +782,7 @@ def squeeze_(e: Engine, self: Any, dim: Any = None) -> ShadowTensor:
     lost = tuple(d for d in range(self.ndim) if d not in left)
     name = "SqueezeBackward3" if dim is None else "SqueezeBackward4"
     shape, stride = tuple(self.shape[d] for d in left), tuple(self.stride[d] for d in left)
-    return reshape_in_place(e, self, name, shape, stride, lambda g, s: (np.expand_dims(g, lost) if lost else g,))
+    return reshape_in_place(e, self, name, shape, stride, lambda g, s: (unsqueezed(g, lost) if lost else g,))
 
 
 @op(".unsqueeze_", kind="inplace", samples=("(c * 1).unsqueeze_(0)", "p.unsqueeze_(1)"))
@@ -799,8 +791,7 @@ def unsqueeze_(e: Engine, self: Any, dim: int) -> ShadowTensor:
     at = wrap_dim(dim, self.ndim + 1)
     step = self.shape[at] * self.stride[at] if at < self.ndim else 1
     shape, stride = (*self.shape[:at], 1, *self.shape[at:]), (*self.stride[:at], step, *self.stride[at:])
-    before = self.shape
-    return reshape_in_place(e, self, "UnsqueezeBackward1", shape, stride, lambda g, s: (g.reshape(before),))
+    return reshape_in_place(e, self, "UnsqueezeBackward1", shape, stride, lambda g, s: (np.squeeze(g, at),))
 
 
 @op(".t_", kind="inplace", samples=("h.t_()", "p.t_()"))
