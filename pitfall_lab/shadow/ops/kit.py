@@ -535,7 +535,8 @@ def have_common_elements(a: ShadowTensor, b: ShadowTensor) -> bool:
     """Whether two small windows meet somewhere."""
     if a.storage is not b.storage or a.numel > OVERLAP_LIMIT or b.numel > OVERLAP_LIMIT:
         return False
-    return bool(np.intersect1d(*(positions(x.offset, x.shape, x.stride) for x in (a, b))).size)
+    here, there = (positions(x.offset, x.shape, x.stride) for x in (a, b))
+    return bool(np.intersect1d(here, there).size)
 
 
 def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
