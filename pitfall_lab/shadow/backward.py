@@ -18,7 +18,7 @@ from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import Gradient, Held, as_tensor, fresh, is_permuted, memory, plus, sum_to, swapped
-from pitfall_lab.shadow.graph import Edge, Meta, Node, Saved, Vjp, Written, full_name, unpack
+from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Meta, Node, Saved, Vjp, Written, full_name, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.ready import ReadyQueue
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -60,7 +60,7 @@ class Pass:
             if id(node) in self.nodes:
                 continue
             self.nodes[id(node)] = node
-            if node.name == "NotImplemented":
+            if node.name == NO_DERIVATIVE and node.vjp is None:
                 raise Unmodelled("an operation without a derivative is on the way")
             for child, _ in node.next:
                 if child is not None:
@@ -188,7 +188,7 @@ class Pass:
         while queue:
             node = heapq.heappop(queue)[2]
             while True:  # a chain needs no queue
-                if node.saved or node.retains or node.leaf is not None or node.freed or node.inner is not None:
+                if node.sequence >= FIRST or node.saved or node.retains or node.freed or node.inner is not None:
                     self.run_node(node, ran, keep_graph=keep_graph)
                 else:
                     ran.append(NodeRun(node, None, node.outputs[0][0] if node.outputs else ()))
@@ -222,6 +222,8 @@ class Pass:
         for saved in node.saved:
             if node.freed or not saved.own:
                 saved.check(node)
+        if node.name == NO_DERIVATIVE and node.vjp is not None:
+            node.vjp(None, None)
         if not keep_graph:
             node.release()
 
@@ -274,6 +276,8 @@ class Pass:
         forgiven = lenient and (self.as_meant or not node.freed)  # who believes in remembered values knows that they are freed
         if not forgiven and not (self.engine.asks and self.checks_late(node)):
             check_saved(node)
+        if node.name == NO_DERIVATIVE and node.vjp is not None:
+            node.vjp(None, None)
         outgoing = self.compute(node, incoming, lenient)
         self.check_nan(node, outgoing)
         for gradient in incoming:
@@ -460,8 +464,8 @@ def _rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arra
         if array is None or value is None or any(memory(np.asarray(array)) is owner for owner in owners):
             rounded.append(result)
         else:
-            half = np.asarray(value).astype(np.float16)
-            rounded.append(Written(half, result.times) if isinstance(result, Written) else half)
+            once = np.asarray(value).astype(np.asarray(array).dtype)  # which another operand may have made a wider one
+            rounded.append(Written(once, result.times) if isinstance(result, Written) else once)
     return rounded
 
 

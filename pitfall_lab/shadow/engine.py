@@ -35,9 +35,10 @@ UNCOUNTED = frozenset({
     "add", "sub", "mul", "div", "pow", "exp", "log", "sqrt", "sin", "cos", "tanh", "sigmoid", "relu", "neg", "square", "maximum", "minimum",
     "where", "clamp",
     "gt", "lt", "ge", "le", "eq", "ne", "softmax", "log_softmax", "cumsum", "mm", "clone", "__rsub__", "__rdiv__", "__eq__", "__gt__",
+    "to", "type_as", "float", "double", "half", "long", "int", "bool",
 })  # fmt: skip
 """Operations that write their result without being counted even when nothing hides it: their result of inference tensors is at version 0
-(a clone's at 1). Inside others torch calls counted operations."""
+(a clone's, and that of another type, at 1). Inside others torch calls counted operations."""
 
 
 FORBIDDEN = frozenset({"no-grad-view-modified", "multi-output-view-modified", "inference-tensor", "overlap"})

@@ -37,8 +37,10 @@ class Written(NamedTuple):
     seen_through: bool = False
 
 
+NO_DERIVATIVE = "NotImplemented"
+"""The node of an operation without a derivative: its rule raises as soon as a gradient arrives."""
 FIRST = 2**63
-"""The sequence number of AccumulateGrad: gradients are put into leaves as soon as they are ready."""
+"""The sequence number of AccumulateGrad (gradients are put into leaves as soon as they are ready), and of a node without a derivative."""
 
 
 class Node:
@@ -98,7 +100,7 @@ class Node:
         return f"<{self.name}>"
 
 
-_IN_NAMESPACE = ("CopySlices", "CopyBackwards", "AccumulateGrad", "CloneBackward")
+_IN_NAMESPACE = ("CopySlices", "CopyBackwards", "AccumulateGrad", "CloneBackward", NO_DERIVATIVE)
 
 
 def full_name(name: str) -> str:
@@ -272,7 +274,7 @@ class Graph:
 
     def new_node(self, name: str, next: tuple[Edge, ...], vjp: Vjp | None = None) -> Node:
         """Make a node and note it."""
-        node = Node(name, next, self.sequence, vjp)
+        node = Node(name, next, FIRST if name == NO_DERIVATIVE else self.sequence, vjp)
         self.sequence += 1
         self.created.append(node)
         return node
@@ -497,6 +499,6 @@ def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
 
 
 __all__ = [
-    "FIRST", "Edge", "Graph", "Meta", "Node", "Saved", "Vjp", "Written", "as_strided_vjp", "full_name", "message_name", "positions",
+    "FIRST", "NO_DERIVATIVE", "Edge", "Graph", "Meta", "Node", "Saved", "Vjp", "Written", "as_strided_vjp", "full_name", "message_name", "positions",
     "unpack",
 ]  # fmt: skip

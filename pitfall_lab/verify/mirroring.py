@@ -69,11 +69,11 @@ class Mirroring:
         return self.take_gradients()
 
     def take_gradients(self) -> list[Effect]:
-        """Take over the gradients of all leaves: a backward that nobody modelled may have filled any, also one that failed later."""
+        """Take over the gradients of all that keep one: a backward that nobody modelled may have filled any, also one that failed later."""
         effects: list[Effect] = []
         for record in list(self._records.by_mark.values()):
             real = record()
-            if real is not None and record.shadow is not None and record.shadow.flag:
+            if real is not None and record.shadow is not None and (record.shadow.flag or record.shadow.retains_grad):
                 effects += self._take_gradient(record, real)
         return effects
 

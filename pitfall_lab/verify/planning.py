@@ -10,6 +10,7 @@ import torch
 from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.shadow import Applied
+from pitfall_lab.shadow.graph import NO_DERIVATIVE
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.recipes import PLAIN, Recipe, Underivable
 from pitfall_lab.trace import Effect, Operand
@@ -79,6 +80,9 @@ class Planning:
             return
         if self._follows_values and any(saved.drawn for node in applied.nodes for saved in node.saved):
             self._key = None  # torch's numbers have to be fetched from its node
+            return
+        if any(node.name == NO_DERIVATIVE for node in applied.nodes):
+            self._key = None  # it has no sequence number of its own
             return
         records = self._records
         self._births = Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)

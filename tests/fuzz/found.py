@@ -812,4 +812,56 @@ t2 = torch.fft.fft(t1).real
 with torch.no_grad():
     t2.copy_(t2)
 """,
+    "a gradient that is NaN loses in a maximum": """
+t1 = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+t2 = t1.maximum(torch.tensor([2.0, 1.0, 3.0]))
+t2.backward(torch.full_like(t2, float('nan')))
+""",
+    "a view of a transposed base is made anew as it lies": """
+t2 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t3 = t2.t().sigmoid()
+t4 = t3.view_as(t3)
+t3 /= -1.5
+g1 = torch.autograd.grad(t4.sum(), t3, allow_unused=True)[0]
+""",
+    "what has no derivative stops a backward on its way": """
+t1 = torch.tensor([-2.0, 1.0, 2.0], requires_grad=True)
+t2 = torch.relu(t1 // 2)
+t3 = torch.tensor([0.5, -1.0], requires_grad=True).exp()
+(t3.sum() + t2.sum()).backward()
+t3.sum().backward()
+""",
+    "out= in inference mode": """
+with torch.inference_mode():
+    t3 = torch.tensor(1.0)
+    with torch.set_grad_enabled(True):
+        torch.add(t3, torch.tensor([0.5, -1.0], requires_grad=True), out=t3)
+""",
+    "indices are broadcast to the other sizes": """
+t11 = torch.tensor([[0.5, -1.0], [1.5, 0.25], [1.0, 2.0], [0.0, 1.0]])
+t17 = torch.take_along_dim(t11, torch.tensor([[1], [0]]), 1)
+""",
+    "a half divided by a float in place": """
+t1 = torch.tensor([4.0, -1.0, 3.0], requires_grad=True)
+t5 = t1.detach().clamp(-1, 1).half() + 1
+t5.div_(t1)
+t5.pow(2).sum().backward()
+""",
+    "a backward without a model refills what retains its gradient": """
+t1 = torch.tensor([-0.5, 0.5, -0.75], requires_grad=True)
+t6 = t1 / 2
+t1.register_hook(lambda g: None)
+t6.sum().backward(inputs=[t6])
+t6.sum().backward(create_graph=True)
+t6.grad.mul_(0.5)
+""",
+    "a value without its leading ones is another tensor": """
+t7 = torch.tensor(0.0).view(-1, 1).expand(-1, 2)
+t7[t7 > 0] = t7
+""",
+    "an inference tensor of another type": """
+with torch.inference_mode():
+    t2 = torch.tensor([[-0.75]])
+t14 = t2.type_as(torch.tensor(1))
+""",
 }

@@ -41,12 +41,12 @@ class Result:
 
 @dataclass
 class Plain:
-    """How a program ran without us: what it printed, how it ended, its names, and the gradients after each line."""
+    """How a program ran without us: what it printed, how it ended, its names, and after each line what was printed and the gradients."""
 
     printed: str
     error: str
     names: dict[str, Any]
-    gradients: list[tuple[int, dict[str, Any]]]
+    gradients: list[tuple[int, str, dict[str, Any]]]
 
 
 def check(text: str) -> Result:
@@ -85,10 +85,11 @@ def quiet(printed: io.StringIO) -> Any:
 def run(text: str, *, cloned: bool = False) -> Plain:
     """Run a program without us; ``cloned`` saves a clone of every tensor that is saved, so that no later write can reach it."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    seen: list[tuple[int, dict[str, Any]]] = []
+    seen: list[tuple[int, str, dict[str, Any]]] = []
 
     def look(line: int) -> None:
-        seen.append((line, {name: gradient_of(value) for name, value in names.items() if isinstance(value, torch.Tensor)}))
+        gradients = {name: gradient_of(value) for name, value in names.items() if isinstance(value, torch.Tensor)}
+        seen.append((line, anonymous(printed.getvalue()), gradients))
 
     names["__look__"] = look
     printed, error = io.StringIO(), ""
@@ -244,9 +245,9 @@ def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -
     on_leaves = [h for h in trace.harms if trace.events[h.step].op != "torch.autograd.grad"]  # that hands its gradients out: no ``.grad``
     harms = {(trace.events[h.step].span.line if trace.events[h.step].span else 0, name): h for h in on_leaves for name in names_of(trace, h.leaf, h.step)}
     counts["silent harms"] += len(trace.harms)
-    for (line, given), (other, wanted) in zip(plain.gradients, meant.gradients, strict=False):
-        if line != other:
-            return []  # with clones an error is gone, and the two runs went different ways
+    for (line, said, given), (other, meanwhile, wanted) in zip(plain.gradients, meant.gradients, strict=False):
+        if (line, said) != (other, meanwhile):
+            return []  # with clones an error is gone, or comes later, and the two runs went different ways
         for name, value in given.items():
             right = wanted.get(name)
             # without a gradient, what has this name now is another tensor than the one that was harmed

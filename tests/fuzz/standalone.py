@@ -130,10 +130,12 @@ class Pair:
         """The largest number in the tensors that a statement names: rounding errors are relative to it."""
         named = [self.torch.get(node.id) for node in ast.walk(statement) if isinstance(node, ast.Name)]
         values = [tensor for value in named for tensor in held_by(value)]
-        types = {t.dtype for t in values if isinstance(t, torch.Tensor)}
+        # What an optimizer keeps of its steps stays as it is when the parameters become doubles.
+        kept = [t for value in named if isinstance(value, torch.optim.Optimizer) for p in value.state.values() for key, t in p.items() if key != "step"]
+        types = {t.dtype for t in (*values, *kept) if isinstance(t, torch.Tensor)}
         self.coarsest = next((name for name in ("bfloat16", "float16", "float32") if getattr(torch, name) in types), "float64")
         floats = [t.detach() for t in values if isinstance(t, torch.Tensor) and t.is_floating_point()]
-        arrays = [(t.float() if t.dtype is torch.bfloat16 else t).numpy() for t in floats]
+        arrays = [(t.float() if t.dtype is torch.bfloat16 else t).numpy() for t in floats if t.numel()]
         return max((float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in arrays), default=0.0)
 
     def compare(self, text: str) -> None:
@@ -155,7 +157,7 @@ class Pair:
                 raise Difference(f"{what}: torch {u!r}, shadow {v!r}")
             return
         mine = v.shadow
-        if mine.loose and mine.stride != u.stride():  # how it lies in memory is not predicted
+        if mine.loose and (mine.stride, mine.offset) != (u.stride(), u.storage_offset()):  # how it lies in memory is not predicted
             mine.lay_out(u.stride(), u.storage_offset(), u.untyped_storage().nbytes() // u.element_size())
         if mine.loose and mine not in self.seen and mine.counter is not None and not u.is_inference():
             mine.counter.version = u._version
@@ -177,7 +179,9 @@ class Pair:
                 raise Difference(f"{what}\n " + "\n ".join(wrong))
         if u.dtype is not torch.bfloat16:
             with torch.no_grad():
-                self.compare_numbers(what, u.detach().resolve_conj().resolve_neg().numpy(), mine.window(), mine, self.scale)
+                seen = u.detach().resolve_conj().resolve_neg()
+                # Memory that an array looks at may not be resized any more: an empty result of out= would feel our look.
+                self.compare_numbers(what, (seen if seen.numel() else seen.clone()).numpy(), mine.window(), mine, self.scale)
         if isinstance(one["is_leaf"], bool) and (u.is_leaf or u.retains_grad):
             theirs, gradient = u.grad, mine.gradient
             if (theirs is None) != (gradient is None):

@@ -120,7 +120,7 @@ _kernel("mish", "Mish", lambda x: x * np.tanh(np.log1p(np.exp(x))), lambda g, x:
 SIXTH = float(np.float32(1) / np.float32(6))
 """In torch: a float32 number, also for float64."""
 
-_kernel("hardsigmoid", "Hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, lambda g, x: np.where((x > -3) & (x < 3), g * SIXTH, 0))
+_kernel("hardsigmoid", "Hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, lambda g, x: np.where((x > -3) & (x < 3), g * g.dtype.type(SIXTH), 0))
 _kernel("hardswish", "Hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6, lambda g, x: np.where(x <= -3, 0, np.where(x < 3, g * (x / 3 + 0.5), g)))
 
 
@@ -211,6 +211,8 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
     tensor_only(input, weight)
     if input.dtype != weight.dtype:
         raise runtime("prelu: Type promoting not supported. Got " + " and ".join(x.dtype.scalar_name for x in (input, weight)), "dtype")
+    if not input.ndim and weight.numel != 1:
+        raise runtime("Not allow zero-dim input tensor.", "shape")
     channels = input.shape[1] if input.ndim > 1 else 1
     if weight.numel not in {1, channels}:
         text = f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.numel} and channel size = {channels}."

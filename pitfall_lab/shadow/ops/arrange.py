@@ -15,7 +15,20 @@ from pitfall_lab.shadow.dtypes import INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Written
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, check_history, in_place, new, preserved, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import (
+    Keep,
+    Rule,
+    arrays,
+    broadcast,
+    check_history,
+    in_place,
+    new,
+    preserved,
+    pure,
+    records,
+    tensor_only,
+    wrap_dim,
+)
 from pitfall_lab.shadow.ops.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -63,7 +76,7 @@ def trace(e: Engine, input: Any) -> ShadowTensor:
     if input.ndim != 2:
         raise Unmodelled("the trace of no matrix")
     shape = input.shape
-    rule = Rule("TraceBackward0", np.trace, (), lambda g, s: (Written(np.eye(*shape, dtype=g.dtype) * g, 2, seen_through=True),))
+    rule = Rule("TraceBackward0", np.trace, (), lambda g, s: (Written(np.where(np.eye(*shape) > 0, g, 0), 2, seen_through=True),))
     return pure(e, rule, (input,), (), INT64 if input.dtype.category < 2 else input.dtype)
 
 
@@ -200,9 +213,9 @@ def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> Shad
     if dim is None or input.ndim != indices.ndim:
         raise Unmodelled("take_along_dim without a dimension")
     at = wrap_dim(dim, input.ndim)
-    shape = tuple(max(n, k) if d != at else n for d, (n, k) in enumerate(zip(input.shape, indices.shape, strict=True)))
-    rows = do(e, "Tensor.expand", input, *shape)
-    index = do(e, "Tensor.expand", indices, *(indices.shape[at] if d == at else n for d, n in enumerate(shape)))
+    others = [x.shape[:at] + y.shape[at : at + 1] + x.shape[at + 1 :] for x, y in ((input, indices), (indices, input))]
+    index = do(e, "Tensor.expand", indices, *broadcast(others[0], indices.shape))
+    rows = do(e, "Tensor.expand", input, *broadcast(others[1], input.shape))
     # Torch wraps negative places into a new tensor: the program's own indices may be overwritten.
     return do(e, "gather", rows, at, do(e, "clone", index))
 

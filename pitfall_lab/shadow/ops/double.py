@@ -24,8 +24,8 @@ from pitfall_lab.shadow.dtypes import from_numpy
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.gradient import Gradient, sum_to
-from pitfall_lab.shadow.graph import Meta, Node, Saved
-from pitfall_lab.shadow.ops.kit import Keep, Rule, new, pointwise, pure, put_back, sign_of
+from pitfall_lab.shadow.graph import Meta, Node, Saved, Written
+from pitfall_lab.shadow.ops.kit import Keep, Rule, new, pointwise, preserved, pure, put_back, sign_of
 from pitfall_lab.shadow.ops.registry import ENTRIES
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_dense
 
@@ -173,7 +173,9 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.expand_dims: _expand_dims,
     np.squeeze: lambda g, axis: g.method("squeeze", axis),
     np.swapaxes: lambda g, one, two: g.method("transpose", one, two),
-    np.zeros_like: lambda g: Term(g.engine, new(g.engine, g.shape, g.tensor.dtype, np.zeros(()))),
+    np.zeros_like: lambda g, order="K": Term(
+        g.engine, new(g.engine, g.shape, g.tensor.dtype, np.zeros(()), preserved(g.tensor) if order == "K" else None)
+    ),
 }
 
 # -- rules whose operations are not torch's
@@ -197,8 +199,8 @@ SIGMOID = Rule(
     lambda g, s: (g * ((1 - s.output) * s.output), None if s.grad_output is None else g * s.grad_output * (1 - 2 * s.output)),
 )  # fmt: skip
 THRESHOLD = Rule(
-    "ThresholdBackwardBackward0", lambda g, y: np.where(y > 0, g, 0), (Keep("self", 1),),
-    lambda g, s: (np.where(s.self > 0, g, 0), np.zeros_like(g)),
+    "ThresholdBackwardBackward0", lambda g, y: np.where(y <= 0, 0, g), (Keep("self", 1),),
+    lambda g, s: (np.where(s.self <= 0, 0, g), np.zeros_like(g)),
 )  # fmt: skip
 
 
@@ -212,6 +214,10 @@ def _pointwise(rule: Rule, *terms: Term) -> Term:
     return Term(e, pointwise(e, rule, tensors, tensors[0].dtype))
 
 
+def _row_by_row(rule: Rule, g: Term, result: Term) -> Term:
+    return Term(g.engine, pure(g.engine, rule, (g.tensor, result.tensor), g.shape, g.tensor.dtype))
+
+
 def _window(node: Node, g: Term, _: Any, _metas: Any) -> tuple[Any, ...]:
     """The gradient of a window put into zeros; backwards, the window is opened again."""
     shape, place = node.vjp.args  # type: ignore[union-attr]
@@ -220,8 +226,9 @@ def _window(node: Node, g: Term, _: Any, _metas: Any) -> tuple[Any, ...]:
 
 
 def _absolute(_node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
-    rule = Rule("SgnBackward0", sign_of, (Keep("self", 0), Keep("result", "result")), lambda g, s: (np.zeros_like(g),))
-    return (g * _pointwise(rule, s.self),)
+    # torch's zeros have no memory here (``_efficientzerotensor``): nothing is added to them in place
+    zeros = Rule("SgnBackward0", sign_of, (Keep("self", 0), Keep("result", "result")), lambda g, s: (Written(np.zeros_like(g), 0, seen_through=True),))
+    return (g * _pointwise(zeros, s.self),)
 
 
 def _mv(_node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
@@ -243,7 +250,7 @@ def _softmax(node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
         return straight, d * h - inner(s.output, h) * d - h * inner(s.output, d)
 
     rule = Rule("SoftmaxBackwardDataBackward0", lambda g, y: y * (g - inner(g, y)), (Keep("grad_output", 0, 1), Keep("output", 1)), back)
-    return (_pointwise(rule, g, s.result),)
+    return (_row_by_row(rule, g, s.result),)
 
 
 def _log_softmax(node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
@@ -258,7 +265,7 @@ def _log_softmax(node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
 
     keeps = (Keep("grad_output", 0, 1), Keep("output", 1))
     rule = Rule("LogSoftmaxBackwardDataBackward0", lambda g, y: g - np.exp(y) * total(g), keeps, back)
-    return (_pointwise(rule, g, s.result),)
+    return (_row_by_row(rule, g, s.result),)
 
 
 def _cat(node: Node, g: Term, _s: Any, metas: Sequence[Meta | None]) -> tuple[Any, ...]:

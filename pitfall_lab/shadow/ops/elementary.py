@@ -24,6 +24,7 @@ from pitfall_lab.shadow.ops.kit import (
     Operand,
     Rule,
     as_float,
+    check_history,
     each,
     in_place,
     pointwise,
@@ -234,7 +235,7 @@ def _cleaned(nan: Any, posinf: Any, neginf: Any) -> Rule:
         high, low = info.max if posinf is None else posinf, info.min if neginf is None else neginf
         return np.where(np.isnan(x), nan or 0, np.where(np.isposinf(x), high, np.where(np.isneginf(x), low, x)))
 
-    return Rule("NanToNumBackward0", forward, SELF, lambda g, s: (np.where(np.isfinite(s.self), g, 0),))
+    return Rule("NanToNumBackward0", forward, SELF, lambda g, s: (g * np.isfinite(s.self),))
 
 
 @op("nan_to_num", saves="self", samples=("torch.nan_to_num(a)", "(a / 0).nan_to_num(1.0, 2.0)"))
@@ -495,6 +496,7 @@ def isclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float 
     tensor_only(input, other)
     if input.dtype != other.dtype:
         raise Unmodelled("isclose of two types")
+    check_history(e, input, other)  # it computes a distance, which has a derivative
     result = pointwise(e, Rule("", lambda x, y: np.isclose(x, y, rtol, atol, equal_nan)), (input, other), BOOL)
     e.graph.bump(result.counter)  # what is equal first, then what is near is written into it
     return result

@@ -32,6 +32,8 @@ def _check_indices(index: Any, weight: Any) -> None:
     seen = index.window()
     if index.numel and not weight.shape[0]:
         raise runtime("index_select(): self indexing axis dim should be positive", "shape")
+    if index.numel and not weight.shape[1]:
+        raise Unmodelled("rows without elements, for which indices are checked elsewhere")
     if seen is not None and seen.size and (seen.min() < 0 or seen.max() >= weight.shape[0]):
         raise ShadowError("IndexError", "index out of range in self", "shape")
 

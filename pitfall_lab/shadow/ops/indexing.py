@@ -422,22 +422,22 @@ def _check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
 
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any, *, assigned: bool = True) -> None:
     """``target[index tensors] = value``: IndexPutBackward0. Only where it is ``assigned`` are a value's leading ones dropped."""
-    # Torch's order: first Python's number becomes a tensor, then what autograd forbids, then the overlap, then the shapes.
+    # Torch's order: first Python's number becomes a tensor, or a view is taken, then what autograd forbids, then the overlap, then the shapes.
     if not isinstance(value, ShadowTensor):
         value = private(e, number_as(value, target.dtype), target.dtype)
+    first = _leading_ones(value) if assigned else 0
+    source = views.view_(e, value, value.shape[first:]) if first else value
     recording = records(e, target, value)
     e.graph.check_inplace(target, recording)
     if value.dtype != target.dtype:
         raise Unmodelled("index_put of another type")
     if not (value.numel == 1 and any(t is not None and bool_of(t.dtype) for t in rest)):
-        check_no_overlap(target, value)
+        check_no_overlap(target, source)
     _check_masks(target, rest)
     shape = index_shape(target, rest)
     outside = _out_of_range(target, rest)
     if outside is not None and any(t is not None and target.shape[d] == 0 for d, t in enumerate(rest)):
         raise outside[1]  # that there is nothing to look up is seen before the value is
-    first = _leading_ones(value) if assigned else 0
-    source = views.view_(e, value, value.shape[first:]) if first else value
     _check_broadcasts(source, shape)
     if outside is not None:
         seen = source.window()
@@ -550,7 +550,7 @@ def _along(index: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
 
 @op("masked_select", saves="mask, self", samples=("a.masked_select(m)", "torch.masked_select(a, a > 0)"))
 def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.kit import Keep, pure
+    from pitfall_lab.shadow.ops.kit import Keep, made_of, pure
 
     tensor_only(input, mask)
     if mask.dtype != BOOL:
@@ -562,7 +562,8 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
     count = int(np.broadcast_to(seen, shape).sum())
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
-        full = np.zeros(shape, g.dtype)
+        full = made_of(np.broadcast_to(s.self, shape))
+        full[...] = 0
         full[np.broadcast_to(s.mask, shape)] = g
         return (Written(full) if shape == s.self.shape else sum_to(full, s.self.shape),)
 

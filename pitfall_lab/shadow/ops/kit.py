@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -22,6 +22,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import BOOL, DType, can_cast, default_float, from_numpy, of_number, result_type
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.gradient import element_strides
 from pitfall_lab.shadow.graph import Edge, Node, Saved, Vjp, positions
 from pitfall_lab.shadow.ops.memory_format import channels_last_strides, follows
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf, contiguous_strides, is_contiguous, is_dense
@@ -103,7 +104,7 @@ def broadcast(*shapes: Shape) -> Shape:
     return result
 
 
-def layout(shape: Shape, operands: Sequence[ShadowTensor], *, alone: bool = True) -> Shape:
+def layout(shape: Shape, operands: Sequence[ShadowTensor | Lying], *, alone: bool = True) -> Shape:
     """The strides TensorIterator gives a new result: the order of dimensions follows the operands' strides.
 
     A plain number beside them (not ``alone``) counts as an operand of another shape.
@@ -126,7 +127,7 @@ def layout(shape: Shape, operands: Sequence[ShadowTensor], *, alone: bool = True
     return _permuted(shape, _reordered(shape, strides))
 
 
-def _aligned(tensor: ShadowTensor, shape: Shape) -> Shape:
+def _aligned(tensor: ShadowTensor | Lying, shape: Shape) -> Shape:
     missing = len(shape) - tensor.ndim
     own = (0 if n == 1 and m != 1 else s for n, s, m in zip(tensor.shape, tensor.stride, shape[missing:], strict=True))
     return (0,) * missing + tuple(own)
@@ -166,11 +167,32 @@ def _permuted(shape: Shape, perm: Sequence[int]) -> Shape:
     return tuple(strides) if list(perm) != list(reversed(range(len(shape)))) else contiguous_strides(shape)
 
 
-def preserved(tensor: ShadowTensor) -> Shape:
+def preserved(tensor: ShadowTensor | Lying) -> Shape:
     """The strides of ``empty_like``: the tensor's own when they are dense, else the same order without gaps."""
     if is_dense(tensor.shape, tensor.stride):
         return tensor.stride
     return layout(tensor.shape, (tensor,))
+
+
+class Lying(NamedTuple):
+    """How an array lies in memory; strides in elements."""
+
+    shape: Shape
+    stride: Shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+
+def made_of(*operands: np.ndarray) -> np.ndarray:
+    """Fresh memory for the result of an operation on these arrays, laid out as TensorIterator does it; of one, as ``empty_like``."""
+    lying = [Lying(x.shape, element_strides(x)) for x in operands]
+    shape = np.broadcast_shapes(*(x.shape for x in operands))
+    stride = preserved(lying[0]) if len(lying) == 1 else layout(shape, lying)
+    item = operands[-1].itemsize
+    return np.ndarray(shape, operands[-1].dtype, strides=tuple([s * item for s in stride]))
 
 
 def wrap_dim(dim: int, ndim: int) -> int:

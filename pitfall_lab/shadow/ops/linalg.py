@@ -18,7 +18,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import matmul
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, in_place, private, promoted, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, finite_vjp, in_place, private, promoted, pure, records, tensor_only, wrap_dim
 from pitfall_lab.shadow.ops.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -101,12 +101,14 @@ def _bmm_back(g: Any, one: Any, two: Any) -> tuple[Any, Any]:
     ".addmm_",
     kind="inplace",
     saves="mat1 if mat2 needs grad; mat2 if mat1 needs grad",
-    samples=("p.addmm_(p[:, :2], p * 2)", "h.addmm_(p[:, :2], p, beta=0.5)"),
+    samples=("p.addmm_(w.detach()[:2], p * 2)", "h.addmm_(p[:, :2], p, beta=0.5)"),
 )
 def addmm_(e: Engine, self: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> ShadowTensor:
     _matrices(self, mat1, mat2)
     if records(e, mat1, mat2) or (mat1.shape[0], mat2.shape[1], mat1.shape[1]) != (*self.shape, mat2.shape[0]):
         raise Unmodelled("addmm_ that broadcasts, or of factors with gradients")
+    if any(x.storage is self.storage for x in (mat1, mat2)):
+        raise Unmodelled("a product that is written into its own factors")
     rule = _sum_rule("AddmmBackward0", ("mat1", "mat2"), matmul.product, _bmm_back, beta, alpha)
     return in_place(e, rule, (self, mat1, mat2), elementwise=False, copies_self=False, separate=True)
 
@@ -162,7 +164,7 @@ def inv(e: Engine, A: Any) -> ShadowTensor:
     _square(A)
     rule = Rule(
         "LinalgInvExBackward0", _regular(lambda x: np.linalg.inv(x.astype(np.float64))), (Keep("inverse", "result"),),
-        lambda g, s: (-s.inverse.T @ g @ s.inverse.T,),
+        finite_vjp(lambda g, s: (-s.inverse.T @ g @ s.inverse.T,)),
     )  # fmt: skip
     return pure(e, rule, (A,), A.shape, A.dtype, stride=(1, A.shape[0]))
 
@@ -226,8 +228,8 @@ def cholesky(e: Engine, input: Any, *, upper: bool = False) -> ShadowTensor:
         full = inverse.T @ inner @ inverse
         return (np.asfortranarray((full + full.T) / 2),)
 
-    forward = _regular(lambda x: np.linalg.cholesky(x.astype(np.float64)))
-    rule = Rule("LinalgCholeskyExBackward0", forward, (Keep("L", "result"),), _regular(vjp))
+    values = _regular(lambda x: np.linalg.cholesky(x.astype(np.float64)))
+    rule = Rule("LinalgCholeskyExBackward0", values, (Keep("L", "result"),), finite_vjp(vjp))
     return pure(e, rule, (input,), input.shape, input.dtype, stride=(1, input.shape[0]))
 
 

@@ -18,7 +18,7 @@ from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_fits, layout, new, no_derivative, preserved, promoted, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_fits, layout, made_of, new, no_derivative, preserved, promoted, pure, tensor_only
 from pitfall_lab.shadow.ops.kit import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -431,17 +431,23 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
         return _reduce(loss if w is None else loss * w, reduction)
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
-        flow = g if s.weight is None else g * s.weight
         gate = 1 / (1 + np.exp(-s.self))
         if s.pos_weight is None:
-            d, slope = gate - s.target, -s.self
+            to_input, to_target = gate - s.target, -s.self
         else:
-            weighted = s.pos_weight * s.target
-            d = (weighted + 1 - s.target) * gate - weighted
-            slope = -_softened(s.self) + s.pos_weight * _softened(-s.self)
-        # torch works in place on the way, and that is counted
+            more = s.pos_weight * s.target
+            to_input = (more + 1 - s.target) * gate - more
+            to_target = np.ascontiguousarray(s.pos_weight * _softened(-s.self) - _softened(s.self))
+        # torch works in place on the way: that is counted, and what it began with decides how it lies
         times = (2 if s.pos_weight is None else 4) + (s.weight is not None) + (reduction == "mean")
-        return Written(flow * d / count, times), Written(flow * slope / count, times - 2)
+        like = s.self if s.pos_weight is None else s.target
+        found = []
+        for slope, lying in ((to_input, like), (to_target, to_target)):
+            laid = made_of(lying)
+            laid[...] = slope * g if s.weight is None else slope * g * s.weight
+            laid /= laid.dtype.type(count)
+            found.append(laid)
+        return Written(found[0], times), Written(found[1], times - 2)
 
     rule = Rule("BinaryCrossEntropyWithLogitsBackward0", forward, _bce_keeps("self", "target", "weight", "pos_weight"), vjp, edges=2)
     return _lost(e, rule, (input, target, weight, pos_weight), reduction, input.dtype, like=target)  # ``1 - target``, from C++
@@ -600,6 +606,9 @@ def triplet_margin_loss(e: Engine, anchor: Any, positive: Any, negative: Any, ma
     _check(reduction, size_average, reduce)
     if margin <= 0:
         raise value_error(f"margin must be greater than 0, got {margin}")
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        found = f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
+        raise runtime(f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: {found}", "shape")
     near, far = matmul.pairwise_distance(e, anchor, positive, p, eps), matmul.pairwise_distance(e, anchor, negative, p, eps)
     if swap:
         far = _nearer(e, far, matmul.pairwise_distance(e, positive, negative, p, eps))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -207,7 +208,7 @@ def _folded(e: Engine, large: ShadowTensor, small: ShadowTensor) -> ShadowTensor
             raise Unmodelled("matmul of operands that do not fit")
         rows = int(np.prod(large.shape[:-1]))
         raise runtime(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{large.shape[-1]} and {small.shape[0]}x{small.shape[1]})", "shape")
-    flat = views.reshape(e, large, -1, large.shape[-1])
+    flat = views.reshape(e, large, math.prod(large.shape[:-1]), large.shape[-1])
     product = mm(e, flat, small) if small.ndim == 2 else mv(e, flat, small)
     return unsafe_view(e, product, (*large.shape[:-1], *small.shape[1:]))
 

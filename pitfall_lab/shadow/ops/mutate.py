@@ -31,7 +31,7 @@ from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
 ZERO = Rule("ZeroBackward0", np.zeros_like, (), lambda g, s: (np.zeros_like(g),))
-COPY = Rule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g), g))
+COPY = Rule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g, order="C"), g))
 
 
 def _fill_rule(value: Any) -> Rule:
@@ -357,7 +357,10 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory
         return self
     source = self.dtype
     rule = Rule("ToCopyBackward0", lambda a: a.astype(dtype.numpy), (), lambda g, s: (g.astype(source.numpy, copy=False),))
-    return pure(e, rule, (self,), self.shape, dtype, stride=preserved(self) if keeps else strides(self.shape, memory_format))
+    result = pure(e, rule, (self,), self.shape, dtype, stride=preserved(self) if keeps else strides(self.shape, memory_format))
+    if self.inference and result.counter is not None:
+        result.counter.version = 1  # torch copies into new memory, which is counted where autograd does not look
+    return result
 
 
 @op(

@@ -58,6 +58,8 @@ def _is_settled(x: np.ndarray, rstd: np.ndarray) -> bool:
 
 def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """The gradient through mean and variance that were computed from the input itself."""
+    if any(np.isinf(x).any() for x in (g, rstd, normal)):
+        raise Unmodelled("infinities that cancel or not, as the kernel puts the formula")
     return rstd * (g - g.mean(axis=axes, keepdims=True) - normal * (g * normal).mean(axis=axes, keepdims=True))
 
 

@@ -85,6 +85,8 @@ def _cumprod_rule(at: int) -> Rule:
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         if np.any(s.self == 0):
             return (_cumprod_with_zeros(g, s.self, s.result, at),)
+        if s.self.shape[at] == 1:
+            return (g,)
         back = np.flip(np.cumsum(np.flip(g * s.result, at), at), at)
         return (back / s.self,)
 
@@ -133,7 +135,7 @@ def cumsum_(e: Engine, self: Any, dim: int) -> ShadowTensor:
     at = wrap_dim(dim, self.ndim)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        return (np.flip(np.cumsum(np.flip(g, at), at), at).copy() if g.ndim else g,)
+        return (np.flip(np.cumsum(np.flip(g, at), at), at).copy() if g.size > 1 and g.shape[at] > 1 else g,)
 
     rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, at) if x.ndim else x, (), vjp)
     return in_place(e, rule, (self,), elementwise=False, separate=True)
@@ -147,9 +149,13 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
         raise Unmodelled("logcumsumexp of such a tensor")
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        # each element counts in every later sum by its share exp(x - sum)
-        weights = np.flip(np.cumsum(np.flip(g.astype(np.float64) * np.exp(-s.result.astype(np.float64)), at), at), at)
-        return ((weights * np.exp(s.self.astype(np.float64))).astype(g.dtype),)
+        # each element counts in every later sum by its share exp(x - sum); what is above zero and
+        # what is below are taken apart, and NaN is neither
+        def part(g: np.ndarray) -> np.ndarray:
+            shares = np.log(np.where(g > 0, g, 0).astype(np.float64)) - s.result
+            return np.exp(np.flip(np.logaddexp.accumulate(np.flip(shares, at), at), at) + s.self)
+
+        return ((part(g) - part(-g)).astype(g.dtype),)
 
     keeps = Keep("self", 0), Keep("result", "result")
     rule = Rule("LogcumsumexpBackward0", lambda x: np.logaddexp.accumulate(x, at), keeps, finite_vjp(vjp))

@@ -43,7 +43,7 @@ def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) 
         raise Unmodelled("out= of a leaf, or of a function that torch forgets to refuse")
     if len(results) != len(targets) or any(t.dtype != r.dtype for t, r in zip(targets, results, strict=True)):
         raise Unmodelled("out= of another length or type than the result")
-    if any(r.requires_grad for r in results) or (e.grad_enabled and any(t.requires_grad for t in targets)):
+    if any(r.node is not None for r in results) or (e.grad_enabled and not e.inference and any(t.requires_grad for t in targets)):
         e.graph.created, e.graph.sequence = [], sequence  # torch refuses before it makes a node
         text = f"{_refused_as(short, results)}(): functions with out=... arguments don't support automatic differentiation, {WHY}"
         raise runtime(text, "other", tensor=targets[0])
@@ -65,7 +65,7 @@ def _made(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any], tar
         return entry.run(e, *args, **{key: value for key, value in kwargs.items() if key != "out"})
     except ShadowError as error:
         # torch refuses gradients first, and looks at shapes and histories later
-        if e.grad_enabled and any(isinstance(x, ShadowTensor) and x.requires_grad for x in (*args, *targets)):
+        if e.grad_enabled and not e.inference and any(isinstance(x, ShadowTensor) and x.requires_grad for x in (*args, *targets)):
             raise Unmodelled(f"out= where something else is wrong as well: {error.message}") from None
         raise
 
@@ -87,7 +87,7 @@ def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], i
     """Decline what torch's kernels do in ways of their own: other sizes, and operands under the result."""
     if result.storage is target.storage or target.inference:
         raise Unmodelled("out= of an operation that made no new memory")
-    if target.shape != result.shape and (target.storage.size or target.offset):
+    if target.shape != result.shape and (target.storage.size or target.offset or target.storage.shared):
         raise Unmodelled("out= that is resized")
     if overlaps_itself(target):
         raise Unmodelled("out= that holds several elements at one address")

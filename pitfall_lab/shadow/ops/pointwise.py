@@ -19,7 +19,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType, can_cast
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
-from pitfall_lab.shadow.graph import Written
+from pitfall_lab.shadow.graph import NO_DERIVATIVE, Written
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
     Keep,
@@ -30,9 +30,11 @@ from pitfall_lab.shadow.ops.kit import (
     check_history,
     each,
     in_place,
+    made_of,
     pointwise,
     promoted,
     pure,
+    records,
     sign_of,
     tensor_only,
 )  # fmt: skip
@@ -224,7 +226,7 @@ def _integer_power(base: Any, exponent: Any) -> Any:
 def _pow_rule(exponent: float) -> Rule:
     def vjp(g: Any, s: Any) -> tuple[Any]:
         if exponent == 0:
-            return (np.zeros_like(g),)
+            return (np.zeros_like(g, order="C"),)
         return (g * np.conj(exponent * _numbered(s.self, exponent - 1)),)
 
     return Rule("PowBackward0", lambda a: _numbered(a, exponent), SELF, vjp)
@@ -282,13 +284,22 @@ def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return pure(e, rule, (self,), self.shape, dtype, dtype)  # row by row: the base, a number, is broadcast to a tensor first
 
 
-@op(".__floordiv__", "torch.floor_divide", ".floor_divide", samples=("n // 2", "p // 2"))
+@op(".__floordiv__", "torch.floor_divide", ".floor_divide", samples=("n // 2", "p // 2", "a // b", "a // 2"))
 def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
     pair = operand(input), operand(other)
-    if any(isinstance(x, ShadowTensor) and x.requires_grad for x in pair):
-        raise Unmodelled("floor_divide has no derivative")
     dtype = promoted(*pair)
-    return pointwise(e, Rule("", np.floor_divide), pair, dtype, dtype)
+    if dtype == BOOL:
+        raise no_kernel("div_floor_cpu", dtype.scalar_name)
+    if dtype.category < 2 and not all(isinstance(x, ShadowTensor) or x for x in pair):
+        raise Unmodelled("a whole number divided by zero")
+    if records(e, *pair) and not isinstance(input, ShadowTensor):
+        raise Unmodelled("the history of a number divided by a tensor")
+
+    def refuse(_g: object, _s: object) -> Any:
+        raise runtime("derivative for aten::floor_divide is not implemented")
+
+    count = sum(isinstance(x, ShadowTensor) for x in pair)
+    return pointwise(e, Rule(NO_DERIVATIVE, np.floor_divide, (), refuse, edges=count), pair, dtype, dtype)
 
 
 # -- with a number, as torch's own C++ code writes it: other nodes than Python's ``+`` and ``*`` make, and nothing saved
@@ -795,8 +806,9 @@ def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
         share = np.where(s.self == s.other, g / 2, g)  # both get all of it where one is NaN: then neither has lost
         pairs = ((s.self, s.other), (s.other, s.self))
         # what has to be converted to its operand's type is new memory, in which nothing has been written
-        one, two = (Written(np.where(wins(y, x), np.zeros((), g.dtype), share), int(x.dtype == g.dtype)) for x, y in pairs)
-        return one, two
+        one, two = (made_of(made_of(s.self, s.other), made_of(g), g) for _ in pairs)
+        one[...], two[...] = (np.where(wins(y, x), 0, share) for x, y in pairs)
+        return Written(one, int(s.self.dtype == g.dtype)), Written(two, int(s.other.dtype == g.dtype))
 
     rule = Rule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)
 
@@ -852,6 +864,8 @@ def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: s
         dtype = promoted(*operands)
         if dtype.category > 1 and names[0].startswith("bitwise"):
             _refuse_bits(names[0], dtype)
+        if names == ("isfinite",):
+            check_history(e, input)  # it asks for the absolute value, which has a derivative
         return pointwise(e, Rule("", forward), operands, result or dtype, dtype)
 
     add(names, run, "pure", "", (sample,))

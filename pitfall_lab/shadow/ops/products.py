@@ -290,7 +290,7 @@ def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
         gap = s.x1[..., :, None, :] - s.x2[..., None, :, :]
         length = s.result[..., None]
-        flow = g[..., None] * (np.sign(gap) if p == 1 else np.where(length == 0, 0, gap / np.where(length == 0, 1, length)))
+        flow = g[..., None] * np.sign(gap) if p == 1 else np.where(length == 0, 0, g[..., None] * gap / length)
         return flow.sum(-2), -flow.sum(-3)
 
     rule = of_finite(Rule("CdistBackward0", forward, (Keep("x1", 0), Keep("x2", 1), Keep("result", "result")), vjp))

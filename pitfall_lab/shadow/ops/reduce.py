@@ -127,6 +127,8 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
             return (g,)
         if np.all(s.self != 0):  # as torch does; where the input was changed since, this is not the product of the others
             return (widen(g, before, dims, keepdim) * (widen(s.result, before, dims, keepdim) / s.self),)
+        if dim is None and np.sum(s.self == 0) > 1:
+            return (np.zeros_like(s.self),)
         return (widen(g, before, dims, keepdim) * _product_of_others(s.self, dims),)
 
     rule = Rule(_names("Prod", dim), lambda x: np.prod(x, axis=dims, keepdims=keepdim), (Keep("self", 0), Keep("result", "result")), vjp)
@@ -167,7 +169,7 @@ def evenly_rule(node: str, forward: Callable[..., Any]) -> Rule:
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
         hit = (s.self == s.result) | (np.isnan(s.self) & np.isnan(s.result) if s.self.dtype.kind == "f" else False)
-        return (Written(np.where(hit, g / hit.sum(), 0).astype(g.dtype)),)  # none is hit when the numbers have changed since
+        return (Written(np.ascontiguousarray(np.where(hit, g / hit.sum(), 0).astype(g.dtype))),)  # none is hit when the numbers have changed since
 
     return Rule(node, forward, (Keep("self", 0), Keep("result", "result")), vjp)
 
@@ -418,7 +420,7 @@ def cumsum(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTenso
     kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        return (np.flip(np.cumsum(np.flip(g, at), at), at).copy(),) if g.ndim else (g,)
+        return (np.flip(np.cumsum(np.flip(g, at), at), at).copy() if g.size > 1 and g.shape[at] > 1 else g,)
 
     rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, axis=at) if x.ndim else x, (), vjp)
     return pure(e, rule, (input,), input.shape, kind)

@@ -14,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops import mutate, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, new, preserved, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, made_of, new, preserved, pure, tensor_only
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, is_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -96,8 +96,16 @@ def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = No
     shape = tuple(n + x + y for n, (x, y) in zip(input.shape, widths, strict=True))
     last = any_channels_last(input)
     fill = value or 0
+
+    def cut(g: np.ndarray) -> np.ndarray:
+        if g.size != 1:
+            return laid_out(g.copy(), last)
+        one = made_of(g)  # a clone: also of one element it has the strides of what it was cut from
+        one[...] = g
+        return one
+
     rule = Rule(
-        "ConstantPadNdBackward0", lambda x: np.pad(x, widths, constant_values=fill), (), lambda g, s: (laid_out(g[inner].copy(), last),)
+        "ConstantPadNdBackward0", lambda x: np.pad(x, widths, constant_values=fill), (), lambda g, s: (cut(g[inner]),)
     )  # fmt: skip
     stride = preserved(input) if shape == input.shape else suggested(shape, input)  # nothing to add: a clone
     return pure(e, rule, (input,), shape, input.dtype, stride=stride)

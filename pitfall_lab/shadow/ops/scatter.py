@@ -20,10 +20,12 @@ from pitfall_lab.shadow.ops.kit import (
     Keep,
     Rule,
     arrays,
+    check_history,
     check_no_overlap,
     check_overlap,
     edges,
     in_place,
+    made_of,
     new,
     own,
     preserved,
@@ -289,8 +291,9 @@ def take(e: Engine, input: Any, index: Any) -> ShadowTensor:
     _index_of(index)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
-        full = np.zeros(s.self.shape, g.dtype)
-        np.add.at(full.reshape(-1), s.index.reshape(-1), g.reshape(-1))
+        full = made_of(s.self)
+        full[...] = 0
+        np.add.at(full, np.unravel_index(s.index % max(full.size, 1), full.shape), g)
         return (Written(full),)
 
     rule = Rule("TakeBackward0", lambda x, k: x.reshape(-1)[k], (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
@@ -347,6 +350,7 @@ def sort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable:
 def argsort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> ShadowTensor:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
+    check_history(e, input)  # it sorts, and that has a derivative
     return pure(e, Rule("", lambda x: _order(x, at, descending)), (input,), input.shape, INT64, stride=preserved(input))
 
 
@@ -407,7 +411,8 @@ def roll(e: Engine, input: Any, shifts: Any, dims: Any = None) -> ShadowTensor:
     tensor_only(input)
     back = tuple(-s for s in shifts) if isinstance(shifts, tuple | list) else -shifts
     rule = Rule("RollBackward0", lambda x: np.roll(x, shifts, dims), (), lambda g, s: (np.roll(g, back, dims).copy(),))
-    return pure(e, rule, (input,), input.shape, input.dtype)
+    stride = None if input.numel or dims is None else preserved(input)  # of nothing, a clone
+    return pure(e, rule, (input,), input.shape, input.dtype, stride=stride)
 
 
 @op("tile", samples=("a.tile(2)", "c.tile(2, 1)"))

@@ -403,7 +403,7 @@ def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTe
     tensor_only(self)
     shape, stride = expanded(self, as_shape(size))
     before = self.shape
-    result = view(e, "ExpandBackward0", self, shape, stride, self.offset, lambda g, s: (sum_to(g, before),))
+    result = view(e, "ExpandBackward0", self, shape, stride, self.offset, lambda g, s: (sum_to(g, before) if before else g.sum(),))
     return copied(e, result) if e.policy.expand_copies else result
 
 
@@ -683,6 +683,7 @@ def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) 
         cuts = [0, *np.cumsum(sizes).tolist()]
     else:
         cuts = [0, *as_shape((tuple(indices_or_sections),)), length]
+    cuts = [min(cut, length) for cut in cuts]
     return tuple(slice_window(e, input, at, start, stop) for start, stop in pairwise(cuts))
 
 
