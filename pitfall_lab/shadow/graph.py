@@ -499,6 +499,6 @@ def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
 
 
 __all__ = [
-    "FIRST", "NO_DERIVATIVE", "Edge", "Graph", "Meta", "Node", "Saved", "Vjp", "Written", "as_strided_vjp", "full_name", "message_name", "positions",
-    "unpack",
+    "FIRST", "NO_DERIVATIVE", "Edge", "Graph", "Meta", "Node", "Saved", "Vjp", "Written", "as_strided_vjp", "full_name", "message_name",
+    "positions", "unpack",
 ]  # fmt: skip

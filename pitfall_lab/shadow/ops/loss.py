@@ -18,7 +18,20 @@ from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_fits, layout, made_of, new, no_derivative, preserved, promoted, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import (
+    Keep,
+    Rule,
+    broadcast,
+    check_fits,
+    layout,
+    made_of,
+    new,
+    no_derivative,
+    preserved,
+    promoted,
+    pure,
+    tensor_only,
+)
 from pitfall_lab.shadow.ops.kit import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
