@@ -17,7 +17,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.gradient import Gradient, Held, as_tensor, fresh, is_permuted, memory, plus, sum_to, swapped
+from pitfall_lab.shadow.gradient import Gradient, Held, as_tensor, converted, fresh, is_permuted, memory, plus, sum_to, swapped
 from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Meta, Node, Saved, Vjp, Written, full_name, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.ready import ReadyQueue
@@ -341,7 +341,7 @@ class Pass:
         if dtype.numpy is None:
             return Gradient(None, shape)
         if array.dtype != dtype.numpy:
-            array = (array.real if array.dtype.kind == "c" and dtype.category < 3 else array).astype(dtype.numpy)
+            array = converted(array.real if array.dtype.kind == "c" and dtype.category < 3 else array, dtype.numpy)
             if all(g is None or g.array is None or g.array.dtype != dtype.numpy for g in incoming):
                 times, seen_through = 0, False  # torch casts it too, into memory of its own
         owner = memory(array)
@@ -454,7 +454,9 @@ def _rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arra
     """Half precision: torch's kernels compute in single precision and round what comes out. What is only handed on stays what it is."""
 
     def wide(x: Any) -> Any:
-        return [wide(item) for item in x] if isinstance(x, list) else x.astype(np.float32) if getattr(x, "dtype", None) == np.float16 else x
+        if isinstance(x, list):
+            return [wide(item) for item in x]
+        return converted(x, np.float32) if getattr(x, "dtype", None) == np.float16 else x
 
     exact = vjp(wide(given), type(saved)({name: wide(value) for name, value in vars(saved).items()}))
     owners = [memory(a) for a in arrays if a is not None]
@@ -464,7 +466,7 @@ def _rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arra
         if array is None or value is None or any(memory(np.asarray(array)) is owner for owner in owners):
             rounded.append(result)
         else:
-            once = np.asarray(value).astype(np.asarray(array).dtype)  # which another operand may have made a wider one
+            once = converted(np.asarray(value), np.asarray(array).dtype)  # which another operand may have made a wider one
             rounded.append(Written(once, result.times) if isinstance(result, Written) else once)
     return rounded
 

@@ -206,6 +206,35 @@ def dense_array(array: np.ndarray) -> bool:
     return is_dense(array.shape, element_strides(array))
 
 
+def laid_like(made: Any, like: Any) -> Any:
+    """New numbers in memory of their own, as ``empty_like`` lays them out: like a dense array, strides of dimensions of size 1 included."""
+    if not isinstance(like, np.ndarray) or made.shape != like.shape or not like.size or not dense_array(like):
+        return made
+    strides = element_strides(like)
+    if element_strides(made) == strides:
+        return made
+    own = np.ndarray(made.shape, made.dtype, bytearray(made.nbytes), 0, [s * made.itemsize for s in strides])
+    own[...] = made
+    return own
+
+
+def converted(array: Any, dtype: Any) -> Any:
+    """The array in another type."""
+    return laid_like(array.astype(dtype, copy=False), array)
+
+
+def zeros_like(array: Any) -> Any:
+    """Zeros, laid out like the array."""
+    return laid_like(np.zeros_like(array), array)
+
+
+def reshaped(array: Any, shape: Shape) -> Any:
+    """Another shape for the same memory; the stride of a single number stays what it is, as for torch's ``view``."""
+    if isinstance(array, np.ndarray) and array.size == 1 and array.ndim:
+        return np.ndarray(shape, array.dtype, in_memory_order(array), 0, array.strides[-1:] * len(shape))
+    return array.reshape(shape)
+
+
 def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     """Dimensions of size 1 put in, with the strides that torch's ``unsqueeze`` gives them: 0 before a stretched one."""
     if not isinstance(g, np.ndarray) or not dense_array(g):

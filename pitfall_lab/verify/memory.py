@@ -28,7 +28,7 @@ class Memory:
         self._describe = describe
         self._silently: list[StorageRecord] = []
         self._operands: list[np.ndarray] = []
-        self._flowed: set[str] = set()
+        self._types: set[str] = set()
 
     # ------------------------------------------------------------------ after a call
 
@@ -39,9 +39,8 @@ class Memory:
         """
         storages = [record.storage for record in operands if record is not None and record.storage is not None]
         self._operands = [storage.shadow.data for storage in storages if storage.shadow.data is not None]
-        flowed = [np.asarray(gradient) for gradient in gradients if gradient is not None]
-        self._operands += flowed
-        self._flowed = {array.dtype.name for array in flowed}
+        self._operands += [np.asarray(gradient) for gradient in gradients if gradient is not None]
+        self._types = {array.dtype.name for array in self._operands}
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
         """Compare the numbers and go on with torch's, which differ by rounding at most."""
@@ -61,9 +60,9 @@ class Memory:
         return same
 
     def is_close(self, observed: np.ndarray, modelled: np.ndarray, dtype: str) -> bool:
-        """Whether the numbers of both engines are the same up to rounding: a gradient's is that of the least precise type on its way."""
-        if self._flowed and dtype in PRECISE:
-            dtype = next((name for name in PRECISE[dtype] if name in self._flowed), dtype)
+        """Whether the numbers of both engines are the same up to rounding: that of the least precise type that they came from."""
+        if dtype in PRECISE:
+            dtype = next((name for name in PRECISE[dtype] if name in self._types), dtype)
         return equal(observed, modelled, dtype) or equal(observed, modelled, dtype, scale=self._operand_scale())
 
     @property

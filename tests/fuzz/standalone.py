@@ -199,7 +199,8 @@ class Pair:
             return
         finite = np.abs(theirs[np.isfinite(theirs)])
         scale = max(scale, float(finite.max(initial=0)))
-        through = self.coarsest if theirs.dtype == np.float64 else "float16" if self.half and what.endswith(".grad") else None
+        halved = self.coarsest == "float16" or (self.half and what.endswith(".grad"))
+        through = self.coarsest if theirs.dtype == np.float64 else "float16" if halved else None
         coarse = theirs.dtype.name if shadow is None or through is None else through
         if not equal(theirs, mine, coarse, scale):
             raise Difference(f"{what}\n torch  {theirs.tolist()}\n shadow {mine.tolist()}")

@@ -141,6 +141,8 @@ def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transpose
     """What torch checks before it computes; ``uneven``: by how much it pads each dimension first."""
     tensor_only(input, weight, *(() if bias is None else (bias,)))
     if input.ndim not in (rank + 1, rank + 2):
+        if bias is not None and bias.dtype != input.dtype:
+            raise Unmodelled("whether torch looks first at types or at dimensions")
         text = (
             f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {function}, but got input of size: {list(input.shape)}"
         )

@@ -16,7 +16,8 @@ import numpy as np
 
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, DType
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
+from pitfall_lab.shadow.gradient import zeros_like
 from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
@@ -34,7 +35,7 @@ from pitfall_lab.shadow.ops.kit import (
     tensor_only,
 )
 from pitfall_lab.shadow.ops.mutate import cast
-from pitfall_lab.shadow.ops.pointwise import SELF, operand, unary
+from pitfall_lab.shadow.ops.pointwise import INVERT, SELF, operand, unary
 from pitfall_lab.shadow.ops.registry import add, also, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -306,10 +307,12 @@ BOTH = (Keep("other", 1), Keep("self", 0))
 
 
 def _atan2_vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Nothing flows where both are zero."""
+    """Nothing flows where both are zero. The negative of a byte is another byte, as in torch."""
+    if s.self.dtype.kind == "b":
+        raise runtime(f"Negation, the `-` operator, on a bool tensor is not supported. {INVERT}", "dtype")
     square = s.self**2 + s.other**2
     reciprocal = np.where(square == 0, 0, 1 / square).astype(square.dtype)
-    return g * s.other * reciprocal, -g * s.self * reciprocal
+    return g * s.other * reciprocal, g * -s.self * reciprocal
 
 
 binary("atan2", Rule("Atan2Backward0", np.arctan2, BOTH, _atan2_vjp),
@@ -358,7 +361,7 @@ def _copysign_rule(other: Any) -> Rule:
 
     if isinstance(other, ShadowTensor):
         keeps = (Keep("self", 0, 0), Keep("result", "result"))
-        return Rule("CopysignBackward0", np.copysign, keeps, lambda g, s: (ratio(g, s), Written(np.zeros_like(g))))
+        return Rule("CopysignBackward0", np.copysign, keeps, lambda g, s: (ratio(g, s), Written(zeros_like(g))))
     forward = lambda x: np.copysign(x, np.asarray(other).astype(x.dtype))  # noqa: E731 - a rule in one row
     return Rule("CopysignBackward1", forward, (Keep("self", 0), Keep("result", "result")), lambda g, s: (ratio(g, s),))
 
@@ -506,7 +509,7 @@ def isclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float 
 
 
 def _question_in_place(names: tuple[str, ...], node: str, forward: Callable[..., Any], sample: str) -> None:
-    rule = Rule(node, forward, (), lambda g, s: (np.zeros_like(g), np.zeros_like(g)))
+    rule = Rule(node, forward, (), lambda g, s: (zeros_like(g), zeros_like(g)))
 
     def run(e: Engine, self: Any, other: Any) -> ShadowTensor:
         tensor_only(self)

@@ -12,7 +12,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import INT64, type_name
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.ops import views
+from pitfall_lab.shadow.ops import indexing, views
 from pitfall_lab.shadow.ops.creation import made
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, in_place, new, pure, records, tensor_only
 from pitfall_lab.shadow.ops.registry import op
@@ -29,13 +29,7 @@ def _check_indices(index: Any, weight: Any) -> None:
         raise runtime(text, "dtype")
     if weight.ndim != 2:
         raise runtime("'weight' must be 2-D", "shape")
-    seen = index.window()
-    if index.numel and not weight.shape[0]:
-        raise runtime("index_select(): self indexing axis dim should be positive", "shape")
-    if index.numel and not weight.shape[1]:
-        raise Unmodelled("rows without elements, for which indices are checked elsewhere")
-    if seen is not None and seen.size and (seen.min() < 0 or seen.max() >= weight.shape[0]):
-        raise ShadowError("IndexError", "index out of range in self", "shape")
+    indexing.check_rows(weight.shape, 0, index)
 
 
 @op("torch.embedding", saves="indices", samples=("torch.embedding(a, torch.tensor([0, 1, 1]))", "torch.embedding(w, i, 1)", "torch.embedding(w, i, -1, True)"))

@@ -17,7 +17,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import BOOL, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.gradient import sum_to
+from pitfall_lab.shadow.gradient import laid_like, sum_to
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import creation, views
 from pitfall_lab.shadow.ops.kit import (
@@ -353,6 +353,8 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
     try:
         target, rest = basic(e, self, index, items)
     except ShadowError as error:
+        if error.kind == "dtype":  # which the kernel finds out, when autograd has looked at the tensor
+            e.graph.check_inplace(self, records(e, self, value))
         if isinstance(value, complex) and not self.dtype.is_complex:
             raise Unmodelled("a place that does not exist, and a number that does not fit: torch looks first at the number") from error
         raise
@@ -490,6 +492,22 @@ def _long_index(index: Any) -> None:
         raise Unmodelled("an index that is not int64")
 
 
+def check_rows(shape: Shape, at: int, index: ShadowTensor) -> None:
+    """Refuse places that a dimension does not have, in the words of the kernel that finds them (``index_select_out_cpu_``)."""
+    seen = index.window()
+    if seen is None:
+        if index.numel:
+            raise Unmodelled("whether there is something at these places")
+        return
+    if seen.size and not shape[at] and len(shape) > 1:
+        raise runtime("index_select(): self indexing axis dim should be positive", "shape")
+    wrong = seen[(seen < 0) | (seen >= shape[at])]
+    if wrong.size and len(shape) > 1 and (at == 1 or 0 in shape):
+        raise runtime(f"INDICES element is out of DATA bounds, id={wrong[0]} axis_dim={shape[at]}", "shape")
+    if wrong.size:
+        raise ShadowError("IndexError", "index out of range in self", "shape")
+
+
 @op("index_select", saves="index", samples=("a.index_select(0, i)", "torch.index_select(a, 1, i)"))
 def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None) -> ShadowTensor:
     tensor_only(input)
@@ -512,6 +530,7 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
             raise Unmodelled("index_select of a number, more or less than once")
         rule = Rule("IndexSelectBackward0", lambda x, k: x, (Keep("index", 1),), lambda g, s: (Written(g.copy()),), edges=1)
         return pure(e, rule, (input, index), (), input.dtype)
+    check_rows(before, at, index)
     shape = (*before[:at], index.numel, *before[at + 1 :])
     rule = Rule("IndexSelectBackward0", lambda x, k: x[(*places, k.reshape(-1))], (Keep("index", 1),), vjp, edges=1)
     result = pure(e, rule, (input, index), shape, input.dtype)
@@ -565,7 +584,7 @@ def masked_select(e: Engine, input: Any, mask: Any, *, out: Any = None) -> Shado
         full = made_of(np.broadcast_to(s.self, shape))
         full[...] = 0
         full[np.broadcast_to(s.mask, shape)] = g
-        return (Written(full) if shape == s.self.shape else sum_to(full, s.self.shape),)
+        return (Written(laid_like(full, s.self)) if shape == s.self.shape else sum_to(full, s.self.shape),)
 
     def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
         return np.broadcast_to(x, shape)[np.broadcast_to(k, shape)]

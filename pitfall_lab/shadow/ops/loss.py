@@ -265,16 +265,18 @@ def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, i
         raise Unmodelled(f"a loss of {log_probs.dtype[:]}")
     if log_probs.ndim < 1:
         raise value_error("Expected 1 or more dimensions (got 0)")
+    if log_probs.ndim != 1 and not target.ndim:
+        raise Unmodelled("targets without a dimension, of which torch reads the size all the same")
     if log_probs.ndim != 1 and log_probs.shape[:1] != target.shape[:1]:
-        raise value_error(f"Expected input batch_size ({log_probs.shape[0]}) to match target batch_size ({(*target.shape, 1)[0]}).")
+        raise value_error(f"Expected input batch_size ({log_probs.shape[0]}) to match target batch_size ({target.shape[0]}).")
+    if log_probs.ndim > 2 and log_probs.ndim != 4 and target.shape[1:] != log_probs.shape[2:]:
+        raise runtime(f"Expected target size {[log_probs.shape[0], *log_probs.shape[2:]]}, got {list(target.shape)}", "shape")
     no_derivative(e, "nll_loss_forward" if log_probs.ndim <= 2 else "nll_loss2d_forward", weight=weight)
     if log_probs.ndim <= 2:
         return _nll(e, "NllLossBackward0", log_probs, target, weight, ignore_index, reduction)
     if log_probs.ndim == 4:
         return _nll(e, "NllLoss2DBackward0", log_probs, target, weight, ignore_index, reduction)
     count, classes, *inner = log_probs.shape
-    if target.shape[1:] != tuple(inner):
-        raise runtime(f"Expected target size {[count, *inner]}, got {list(target.shape)}", "shape")
     picture = views.view_(e, views.contiguous(e, log_probs), count, classes, 1, -1)
     result = _nll(e, "NllLoss2DBackward0", picture, views.view_(e, views.contiguous(e, target), count, 1, -1), weight, ignore_index, reduction)
     return views.view_(e, result, count, *inner) if reduction == "none" else result
@@ -397,6 +399,8 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
     if input.dtype != target.dtype:
         raise runtime(f"Found dtype {target.dtype.scalar_name} but expected {input.dtype.scalar_name}", "dtype")
     count = max(input.numel, 1) if reduction == "mean" else 1
+    if any(x.window() is None and x.numel <= e.value_limit for x in (input, target)):
+        raise Unmodelled("whether these numbers, which are not known, are probabilities")
 
     def forward(x: np.ndarray, y: np.ndarray, w: Any) -> Any:
         if not np.all((x >= 0) & (x <= 1)):
@@ -488,11 +492,14 @@ def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
 def kl_div(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False) -> ShadowTensor:
     tensor_only(input, target)
     _check("sum" if reduction == "batchmean" else reduction, size_average, reduce)
+    whole = any(x.dtype.category < 2 for x in (input, target))
     if reduction == "mean":
         e.warnings.append(
             "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides only by the batch size, "
             "and aligns with the KL div math definition.'mean' will be changed to behave the same as 'batchmean' in the next major release."
         )
+    if whole:
+        raise runtime("kl_div: Integral inputs not supported.", "dtype")
     if log_target:
         gap = pointwise.sub(e, target, input)  # the compiler has the right side computed first, here and below
         loss = pointwise.mul(e, pointwise.RUNS["exp"][0](e, target), gap)

@@ -14,6 +14,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
+from pitfall_lab.shadow.gradient import converted, zeros_like
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
     Rule,
@@ -30,12 +31,12 @@ from pitfall_lab.shadow.ops.memory_format import follows, strides
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
-ZERO = Rule("ZeroBackward0", np.zeros_like, (), lambda g, s: (np.zeros_like(g),))
+ZERO = Rule("ZeroBackward0", np.zeros_like, (), lambda g, s: (zeros_like(g),))
 COPY = Rule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g, order="C"), g))
 
 
 def _fill_rule(value: Any) -> Rule:
-    return Rule("FillBackward2", lambda a: np.asarray(value).astype(a.dtype), (), lambda g, s: (np.zeros_like(g),), edges=1)
+    return Rule("FillBackward2", lambda a: np.asarray(value).astype(a.dtype), (), lambda g, s: (zeros_like(g),), edges=1)
 
 
 @op(".zero_", "torch.zero_", kind="inplace", samples=("h.zero_()", "h[0].zero_()", "p.zero_()"))
@@ -50,7 +51,7 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
             raise runtime(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.", "shape")
         e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or value.requires_grad))
         check_overlap(self)
-        rule = Rule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (np.zeros_like(g), g.sum()))
+        rule = Rule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (zeros_like(g), g.sum()))
         return in_place(e, rule, (self, value), elementwise=False, overwrites=True)
     if not isinstance(value, NUMBERS):
         raise Unmodelled("fill_ with something else")
@@ -99,7 +100,7 @@ def _random_fill(name: str, node: str, kernel: str | None, draw: Any) -> None:
         if kernel and self.dtype.category < 2:
             raise no_kernel(kernel, self.dtype.scalar_name)
         values = None if e.random is None or named else draw(e.random, self.shape, *parameters)
-        rule = Rule(node, lambda a: values if values is not None else a, (), lambda g, s: (np.zeros_like(g),))
+        rule = Rule(node, lambda a: values if values is not None else a, (), lambda g, s: (zeros_like(g),))
         result = in_place(e, rule, (self,), elementwise=False, overwrites=True, separate=True)
         if values is None:
             result.storage.data = None
@@ -356,7 +357,7 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory
     if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or follows(self.shape, self.stride, memory_format)):
         return self
     source = self.dtype
-    rule = Rule("ToCopyBackward0", lambda a: a.astype(dtype.numpy), (), lambda g, s: (g.astype(source.numpy, copy=False),))
+    rule = Rule("ToCopyBackward0", lambda a: a.astype(dtype.numpy), (), lambda g, s: (converted(g, source.numpy),))
     result = pure(e, rule, (self,), self.shape, dtype, stride=preserved(self) if keeps else strides(self.shape, memory_format))
     if self.inference and result.counter is not None:
         result.counter.version = 1  # torch copies into new memory, which is counted where autograd does not look

@@ -186,6 +186,8 @@ def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias:
     """(N, C, ...) in, the same out; channels are taken in ``num_groups`` runs."""
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
+    if input.ndim >= 2 and num_groups > 0 and input.shape[0] * input.shape[1] // num_groups * math.prod(input.shape[2:]) == 1:
+        raise Unmodelled("one number for each group, which only the function of torch.nn refuses")
     if input.ndim < 2:
         raise runtime(f"Expected at least 2 dimensions for input tensor but received {input.ndim}", "shape")
     count, channels = input.shape[:2]

@@ -13,6 +13,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import scatter
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, finite_vjp, in_place, new, own, pure, records, tensor_only, wrap_dim
@@ -83,10 +84,10 @@ _running("cummin", np.less_equal)
 
 def _cumprod_rule(at: int) -> Rule:
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        if np.any(s.self == 0):
-            return (_cumprod_with_zeros(g, s.self, s.result, at),)
         if s.self.shape[at] == 1:
             return (g,)
+        if np.any(s.self == 0):
+            return (_cumprod_with_zeros(g, s.self, s.result, at),)
         back = np.flip(np.cumsum(np.flip(g * s.result, at), at), at)
         return (back / s.self,)
 
@@ -135,7 +136,7 @@ def cumsum_(e: Engine, self: Any, dim: int) -> ShadowTensor:
     at = wrap_dim(dim, self.ndim)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        return (np.flip(np.cumsum(np.flip(g, at), at), at).copy() if g.size > 1 and g.shape[at] > 1 else g,)
+        return (laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g) if g.size > 1 and g.shape[at] > 1 else g,)
 
     rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, at) if x.ndim else x, (), vjp)
     return in_place(e, rule, (self,), elementwise=False, separate=True)

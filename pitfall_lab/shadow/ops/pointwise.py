@@ -19,6 +19,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType, can_cast
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
+from pitfall_lab.shadow.gradient import zeros_like
 from pitfall_lab.shadow.graph import NO_DERIVATIVE, Written
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
@@ -407,11 +408,11 @@ unary("sigmoid", "SigmoidBackward0", _sigmoid, RESULT, lambda g, s: g * ((1 - s.
 unary("relu", "ReluBackward0", lambda x: np.maximum(x, 0), RESULT, lambda g, s: np.where(s.result <= 0, 0, g), floats=False)
 unary("abs", "AbsBackward0", np.abs, SELF, lambda g, s: g * sign_of(s.self), floats=False)
 unary("neg", "NegBackward0", np.negative, (), lambda g, s: -g, floats=False)
-unary("sign", "SignBackward0", sign_of, (), lambda g, s: np.zeros_like(g), floats=False)
-unary("floor", "FloorBackward0", np.floor, (), lambda g, s: np.zeros_like(g), floats=False)
-unary("ceil", "CeilBackward0", np.ceil, (), lambda g, s: np.zeros_like(g), floats=False)
-unary("trunc", "TruncBackward0", np.trunc, (), lambda g, s: np.zeros_like(g), floats=False)
-unary("round", "RoundBackward0", np.round, (), lambda g, s: np.zeros_like(g), floats=False)
+unary("sign", "SignBackward0", sign_of, (), lambda g, s: zeros_like(g), floats=False)
+unary("floor", "FloorBackward0", np.floor, (), lambda g, s: zeros_like(g), floats=False)
+unary("ceil", "CeilBackward0", np.ceil, (), lambda g, s: zeros_like(g), floats=False)
+unary("trunc", "TruncBackward0", np.trunc, (), lambda g, s: zeros_like(g), floats=False)
+unary("round", "RoundBackward0", np.round, (), lambda g, s: zeros_like(g), floats=False)
 erf_of = each(math.erf)
 unary(
     "erf",
@@ -694,13 +695,18 @@ def _addcdiv_rule(value: float) -> Rule:
 
 
 def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
+    def check(e: Engine, *operands: Any) -> None:
+        tensor_only(*operands)
+        if name == "addcdiv" and operands[2].dtype.category < 2 and records(e, *operands):
+            raise Unmodelled("a backward that divides whole numbers in place")
+
     def run(e: Engine, input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
-        tensor_only(input, tensor1, tensor2)
+        check(e, input, tensor1, tensor2)
         dtype = promoted(input, tensor1, tensor2)
         return pointwise(e, make(value), (input, tensor1, tensor2), dtype, dtype)
 
     def run_in_place(e: Engine, self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
-        tensor_only(self, tensor1, tensor2)
+        check(e, self, tensor1, tensor2)
         return in_place(e, make(value), (self, tensor1, tensor2), promoted(self, tensor1, tensor2))
 
     saves = "tensor1 if tensor2 needs grad; tensor2"

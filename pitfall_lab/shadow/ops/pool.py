@@ -154,6 +154,8 @@ def _flattened(e: Engine, input: ShadowTensor, rank: int, run: Callable[[ShadowT
     """One dimension as two: ``squeeze(run(unsqueeze(input)))``."""
     if rank != 1:
         return run(input)
+    if input.ndim < 2:
+        raise Unmodelled("pooling of less than two dimensions")
     result = run(views.unsqueeze(e, input, -2))
     if isinstance(result, tuple):
         return tuple(views.squeeze(e, x, -2) for x in result)

@@ -14,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops import matmul, pointwise, reduce, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, of_finite, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, of_finite, pure, tensor_only, wrap_dim
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
@@ -113,13 +113,15 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
     """Sum over pairs of dimensions; the last ``dims`` of a and the first of b when a number is given."""
     pointwise.no_out(out)
     tensor_only(a, b)
-    if a.dtype != b.dtype:
-        raise runtime("both inputs should have same dtype", "dtype")
     if isinstance(dims, int):
+        if not 0 <= dims <= min(a.ndim, b.ndim):
+            raise runtime(f"tensordot expects dims {'< ndim_a or ndim_b' if dims > 0 else '>= 0'}, but got dims={dims}", "shape")
         dims = (list(range(a.ndim - dims, a.ndim)), list(range(dims)))
     if isinstance(dims, ShadowTensor):
         raise Unmodelled("tensordot with a tensor of dimensions")
-    first, second = ([d % x.ndim for d in ([given] if isinstance(given, int) else given)] for given, x in zip(dims, (a, b), strict=True))
+    if a.dtype != b.dtype:
+        raise runtime("both inputs should have same dtype", "dtype")
+    first, second = ([wrap_dim(d, x.ndim) for d in ([given] if isinstance(given, int) else given)] for given, x in zip(dims, (a, b), strict=True))
     if len(first) != len(second) or any(a.shape[i] != b.shape[j] for i, j in zip(first, second, strict=True)):
         raise Unmodelled("tensordot of operands that do not fit")
     if any(b.shape[j] == 1 for j in second):

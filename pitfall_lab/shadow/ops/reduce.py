@@ -15,7 +15,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.gradient import dense_array, in_memory_order, unsqueezed
+from pitfall_lab.shadow.gradient import dense_array, in_memory_order, laid_like, unsqueezed
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops.kit import (
     Keep,
@@ -420,7 +420,7 @@ def cumsum(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTenso
     kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        return (np.flip(np.cumsum(np.flip(g, at), at), at).copy() if g.size > 1 and g.shape[at] > 1 else g,)
+        return (laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g) if g.size > 1 and g.shape[at] > 1 else g,)
 
     rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, axis=at) if x.ndim else x, (), vjp)
     return pure(e, rule, (input,), input.shape, kind)
@@ -521,7 +521,10 @@ def cat(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTens
     for k, p in enumerate(parts):
         if p.ndim == 0:
             raise runtime(f"zero-dimensional tensor (at position {k}) cannot be concatenated", "shape")
-    at = wrap_dim(dim, parts[0].ndim)
+    shaped = [p for p in parts if p.shape != (0,)]
+    if not shaped and not -1 <= dim < 1:
+        raise Unmodelled("joining empty vectors in a dimension that they do not have, which torch does not look at")
+    at = wrap_dim(dim, (shaped or parts)[0].ndim)
     for k, p in enumerate(parts):
         _check_cat(parts[0], p, at, k)
     sizes = [p.shape[at] for p in parts]
@@ -592,7 +595,7 @@ def flip(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
 
     tensor_only(input)
     axes = tuple(wrap_dim(d, input.ndim) for d in as_shape(dims))
-    rule = Rule("FlipBackward0", lambda x: np.flip(x, axes), (), lambda g, s: (np.flip(g, axes).copy(),))
+    rule = Rule("FlipBackward0", lambda x: np.flip(x, axes), (), lambda g, s: (laid_like(np.flip(g, axes).copy(), g),))
     return pure(e, rule, (input,), input.shape, input.dtype, stride=preserved(input))
 
 

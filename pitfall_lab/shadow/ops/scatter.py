@@ -14,6 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import BOOL, INT64
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import indexing, views
 from pitfall_lab.shadow.ops.kit import (
@@ -147,7 +148,7 @@ def _put(full: np.ndarray, k: Any, src: np.ndarray) -> None:
 
 
 def _zeroed(g: np.ndarray, k: Any) -> np.ndarray:
-    kept = g.copy()
+    kept = laid_like(g.copy(), g)
     kept[k] = 0
     return kept
 
@@ -287,8 +288,9 @@ def scatter_add_(e: Engine, self: Any, dim: int, index: Any, src: Any) -> Shadow
 
 @op("take", saves="index, self", samples=("a.take(i)", "torch.take(a, torch.tensor([[0, 5]]))"))
 def take(e: Engine, input: Any, index: Any) -> ShadowTensor:
-    tensor_only(input)
-    _index_of(index)
+    tensor_only(input, index)
+    if index.dtype != "int64":
+        raise runtime(f"take(): Expected a long tensor for index, but got {index.dtype.scalar_name}", "dtype")
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
         full = made_of(s.self)

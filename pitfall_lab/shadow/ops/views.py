@@ -16,7 +16,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.gradient import sum_to, unsqueezed
+from pitfall_lab.shadow.gradient import reshaped, sum_to, unsqueezed
 from pitfall_lab.shadow.graph import Vjp, as_strided_vjp, positions
 from pitfall_lab.shadow.ops.kit import (
     Rule,
@@ -102,7 +102,7 @@ def _as_view(e: Engine, name: str, self: ShadowTensor, wanted: Shape) -> ShadowT
     if stride is None:
         return None
     shape = self.shape
-    return view(e, name, self, wanted, stride, self.offset, lambda g, s: (g.reshape(shape),))
+    return view(e, name, self, wanted, stride, self.offset, lambda g, s: (reshaped(g, shape),))
 
 
 @op(".view", kind="view", samples=("a.view(6)", "a.view(3, -1)", "h.view((1, 6))", "a[:, None].view(2, 3)", "a.view(2, 3)"))
@@ -170,7 +170,7 @@ def _flattened(e: Engine, input: ShadowTensor, wanted: Shape) -> ShadowTensor:
     result = ShadowTensor(e.graph, fresh.storage, wanted, contiguous_strides(wanted), 0, fresh.dtype, fresh.counter)
     result.inference = fresh.inference
     if records(e, fresh):
-        node = e.graph.new_node("UnsafeViewBackward0", (e.graph.edge(fresh),), lambda g, s: (g.reshape(shape),))
+        node = e.graph.new_node("UnsafeViewBackward0", (e.graph.edge(fresh),), lambda g, s: (reshaped(g, shape),))
         own(node, result)
     return result
 
