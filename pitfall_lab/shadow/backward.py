@@ -467,8 +467,16 @@ def _rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arra
             rounded.append(result)
         else:
             once = converted(np.asarray(value), np.asarray(array).dtype)  # which another operand may have made a wider one
+            if not _is_settled(np.asarray(array), once):
+                raise Unmodelled("a formula of several steps, in which half precision overflows or loses what is small")
             rounded.append(Written(once, result.times) if isinstance(result, Written) else once)
     return rounded
+
+
+def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
+    """Whether it makes no great difference that numbers are rounded after each step of a formula."""
+    size = np.abs(once[np.isfinite(once)]).max(initial=0)
+    return stepwise.shape != once.shape or bool(np.allclose(stepwise, once, rtol=0.1, atol=0.1 * size, equal_nan=True))
 
 
 def _edges_to(roots: list[Node]) -> dict[Node, int]:

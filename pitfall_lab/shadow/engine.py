@@ -204,7 +204,7 @@ class Engine:
             # A slip of ours must not become a claim about torch.
             raise Unmodelled(f"{name}: {type(problem).__name__}: {problem}") from problem
         if self.met_inference:
-            self._refuse_uncounted(entry.kind, name, args)
+            self._refuse_uncounted(entry.kind, name, args, result)
         return self.applied(result)
 
     def _refuse_unordered(self, error: ShadowError, args: Sequence[Any]) -> None:
@@ -215,13 +215,15 @@ class Engine:
         if unordered and any(isinstance(x, ShadowTensor) and x.inference for x in args):
             raise Unmodelled("whether torch looks first at shapes and types or for inference tensors that would be saved") from None
 
-    def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any]) -> None:
+    def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any], result: Any) -> None:
         """Decline a result whose version depends on how torch has put the operation together."""
         short = name.rpartition(".")[2]
         filled = short == "pow" and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
         operands = [x for x in args if isinstance(x, ShadowTensor)]
         filled |= short == "cumsum" and bool(operands) and not operands[0].ndim
-        if self.inference or kind != "pure" or (short in UNCOUNTED and not filled):
+        # a reshape may have to copy
+        made = kind == "pure" or (kind == "view" and isinstance(result, ShadowTensor) and all(x.storage is not result.storage for x in operands))
+        if self.inference or not made or (short in UNCOUNTED and not filled):
             return
         if operands and all(x.inference for x in operands):
             raise Unmodelled("how often torch counts inside an operation on inference tensors alone, outside of inference mode")

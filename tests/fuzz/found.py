@@ -863,5 +863,44 @@ t7[t7 > 0] = t7
 with torch.inference_mode():
     t2 = torch.tensor([[-0.75]])
 t14 = t2.type_as(torch.tensor(1))
+    "what a product of one batch with another folds": """
+t1 = torch.ones(2, 2, 3, requires_grad=True) @ torch.ones(1, 3, 2)
+""",
+    "a single number keeps the stride that stretched it": """
+t1 = torch.tensor([0.5], requires_grad=True)
+t1.double().sum().backward()
+t1.trunc().sum().backward()
+t1.flip(0).sum().backward()
+t1.cumsum(0).sum().backward()
+t1.view(1, 1).sum().backward()
+""",
+    "places that a dimension does not have": """
+t1 = torch.zeros(2, 0, requires_grad=True)
+t2 = torch.nn.functional.embedding(torch.tensor([[2]]), t1)
+t3 = torch.ones(2, 3).index_select(1, torch.tensor([-1]))
+t4 = torch.ones(2, 3).index_select(0, torch.tensor([-1]))
+t5 = torch.ones(2, 3).take_along_dim(torch.zeros(3, 1, dtype=torch.long), 1)
+""",
+    "whether unknown numbers are probabilities": """
+t1 = torch.tensor([[2.0, 2.0, 2.0]]) * 8
+t2 = torch.nn.functional.layer_norm(t1, (3,))
+t3 = torch.nn.functional.binary_cross_entropy(t2, torch.ones(1, 3))
+""",
+    "a reshape that copies what inference mode made": """
+with torch.inference_mode():
+    t1 = torch.eye(3, requires_grad=True)
+t2 = t1.data.t().ravel()
+""",
+    "half precision that loses what is small on the way": """
+t1 = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float16, requires_grad=True)
+t2 = torch.nn.functional.pairwise_distance(t1, t1.detach(), 3.0)
+t2.backward()
+""",
+    "which of the types a power is computed in": """
+t1 = torch.tensor([[1.5, 2.0]], requires_grad=True)
+t2 = torch.tensor([1.5, 2.0], dtype=torch.float64, requires_grad=True)
+(t1 ** t2).sum().backward()
+(t1 ** torch.tensor([True, False])).sum().backward()
+(torch.tensor([2, 3], dtype=torch.uint8) ** t1).sum().backward()
 """,
 }

@@ -16,6 +16,7 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved
 from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.kit import (
@@ -170,7 +171,7 @@ def logsigmoid(e: Engine, input: Any) -> ShadowTensor:
 
     def vjp(g: Any, s: Any) -> tuple[Any]:
         z = s.buffer / (1 + s.buffer)
-        return (g * np.where(s.self < 0, 1 - z, z),)
+        return (laid_like(g * np.where(s.self < 0, 1 - z, z), g),)
 
     rule = Rule("LogSigmoidBackward0", forward, SELF, vjp)
     return pure(e, rule, (input,), input.shape, input.dtype, hidden=("buffer",))
@@ -214,9 +215,13 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
     if not input.ndim and weight.numel != 1:
         raise runtime("Not allow zero-dim input tensor.", "shape")
     channels = input.shape[1] if input.ndim > 1 else 1
+    if weight.numel != 1 and not input.ndim:
+        raise runtime("Not allow zero-dim input tensor.", "shape")
     if weight.numel not in {1, channels}:
         text = f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.numel} and channel size = {channels}."
         raise runtime(text, "shape")
+    if weight.ndim > 1:
+        raise runtime(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}", "shape")
     if weight.ndim != input.ndim:
         weight = views.reshape(e, weight, *(weight.numel if d == 1 else 1 for d in range(input.ndim)))
     return broadcasting(e, PRELU, (input, weight), input.dtype, input.dtype, like=input)

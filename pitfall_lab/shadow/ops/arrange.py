@@ -193,7 +193,7 @@ def repeat_interleave(e: Engine, input: Any, repeats: Any = None, dim: Any = Non
     tensor_only(input)
     if repeats is None:
         raise Unmodelled("repeat_interleave of the numbers themselves")
-    x = input if dim is not None else do(e, "Tensor.reshape", input, -1)
+    x = input if dim is not None else do(e, "flatten", input)
     at = wrap_dim(dim or 0, x.ndim)
     if isinstance(repeats, ShadowTensor):
         found = arrays(e, (repeats,))

@@ -176,7 +176,7 @@ def _check_channels(shape: Shape, weight: ShadowTensor, bias: Any, groups: int, 
             )
         wanted = weight.shape[0]
     if bias is not None and bias.shape != (wanted,):
-        what = f"Given {'transposed=1' if transposed else f'weight of size {list(weight.shape)}'}, "
+        what = f"Given {'transposed=1, ' if transposed else ''}weight of size {list(weight.shape)}, "
         raise runtime(what + f"expected bias to be 1-dimensional with {wanted} elements, but got bias of size {list(bias.shape)} instead", "shape")
 
 
@@ -188,7 +188,8 @@ def _register(rank: int, samples: tuple[str, ...]) -> None:
     function = f"conv{rank}d"
 
     def run(e: Engine, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> ShadowTensor:
-        if padding == "same" and any(s != 1 for s in per_dimension(stride, rank)):
+        fitting = isinstance(input, ShadowTensor) and input.ndim in (rank + 1, rank + 2) and weight.ndim == rank + 2
+        if fitting and padding == "same" and any(s != 1 for s in per_dimension(stride, rank)):
             raise runtime("padding='same' is not supported for strided convolutions")
         steps, spread = per_dimension(stride, rank), per_dimension(dilation, rank)
         tensor_only(weight)

@@ -528,6 +528,7 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
     if not before:
         if index.numel != 1:
             raise Unmodelled("index_select of a number, more or less than once")
+        check_rows((1,), 0, index)
         rule = Rule("IndexSelectBackward0", lambda x, k: x, (Keep("index", 1),), lambda g, s: (Written(g.copy()),), edges=1)
         return pure(e, rule, (input, index), (), input.dtype)
     check_rows(before, at, index)

@@ -598,7 +598,11 @@ def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, marg
                           reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input1, input2, target)
     _check(reduction, size_average, reduce)
-    if target.ndim > 1 or input1.ndim != target.ndim + 1 or target.shape != input1.shape[: target.ndim]:
+    if target.ndim < 2 and any(x.ndim != target.ndim + 1 for x in (input1, input2)):
+        sizes = " and ".join(str(list(x.shape)) for x in (input1, input2))
+        found = f"target tensor expects {target.ndim + 1}D input tensors, but found inputs with sizes {sizes}."
+        raise runtime(f"{target.ndim}D {found}", "shape")
+    if target.ndim > 1 or target.shape != input1.shape[: target.ndim]:
         raise Unmodelled("cosine_embedding_loss of operands that do not fit")
     at = target.ndim
     product = reduction_of(e, input1, input2, at)

@@ -172,6 +172,8 @@ def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTenso
     if i <= 2 and (input.requires_grad or (i == 1 and _folds(input, *_turned(other)))):
         output = _folded(e, views.matrix_t(e, other), views.t(e, input) if i == 2 else input)
         return views.contiguous(e, views.matrix_t(e, output)) if i == 2 else output
+    if i == j == 3 and (input.shape[0] == 1) != (other.shape[0] == 1):
+        raise Unmodelled("a batch of one matrix, which torch folds away before it multiplies")
     return _batched(e, input, other)
 
 
@@ -280,6 +282,8 @@ def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor
             raise Unmodelled("linear of nothing")
         if input.ndim == 2:
             return addmm(e, bias, input, views.t(e, weight))
+        if bias.ndim > 1:
+            raise Unmodelled("linear with a bias that is no vector")
         if is_contiguous(input.shape, input.stride) and is_contiguous(bias.shape, bias.stride):
             return _linear_folded(e, input, weight, bias)
     out = matmul(e, input, views.t(e, weight))

@@ -242,8 +242,10 @@ def _numbered(base: Any, exponent: float) -> Any:
 
 
 def _pow_tensor_vjp(g: Any, s: Any) -> tuple[Any, Any]:
+    if s.exponent.dtype == np.bool_:
+        raise runtime(f"Subtraction, the `-` operator, with a bool tensor is not supported. {INVERT}", "dtype")
     to_base = g * s.exponent * np.power(s.self, np.where(s.exponent == 0, 1, s.exponent) - 1)
-    log = np.where((s.self == 0) & (s.exponent >= 0), 0, s.result * np.log(s.self))
+    log = np.where((s.self == 0) & (s.exponent >= 0), 0, s.result * np.log(s.self if s.self.dtype == s.result.dtype else s.self.astype(s.result.dtype)))
     return np.where(s.exponent == 0, 0, to_base), g * log
 
 
@@ -659,7 +661,7 @@ LERP = Rule(
 
 def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowTensor:
     tensor_only(self, end)
-    if self.dtype != end.dtype:
+    if self.dtype != end.dtype or (isinstance(weight, ShadowTensor) and self.dtype != weight.dtype):
         raise Unmodelled("lerp of two types")
     rule, operands = (LERP, (self, end, weight)) if isinstance(weight, ShadowTensor) else (_lerp_rule(weight), (self, end))
     return in_place(e, rule, operands, self.dtype) if inplace else pointwise(e, rule, operands, self.dtype, self.dtype)

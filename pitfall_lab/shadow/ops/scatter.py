@@ -58,8 +58,8 @@ def _seen_through(picked: np.ndarray) -> Written:
 @op(".index_put_", kind="inplace", saves="indices", samples=("h.index_put_((i,), c)", "p.index_put_((i,), torch.ones(3))"))
 def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool = False) -> ShadowTensor:
     tensor_only(self, values, *indices)
-    if accumulate:
-        raise Unmodelled("index_put_ that accumulates")
+    if accumulate or any(x.dtype == "uint8" or x.dtype.category > 1 for x in indices):
+        raise Unmodelled("index_put_ that accumulates, or with places that are no whole numbers")
     if len(indices) > self.ndim:
         text = f"too many indices for tensor of dimension {self.ndim} (got {len(indices)})"
         raise ShadowError("IndexError", text, "shape", tensor=self)
@@ -70,7 +70,7 @@ def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool
 @op("index_put", saves="indices", samples=("a.index_put((i,), c)", "p.index_put((i,), c)"))
 def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool = False) -> ShadowTensor:
     tensor_only(input, values, *indices)
-    if any(x.dtype.category != 1 for x in indices) or values.dtype != input.dtype:
+    if any(x.dtype.category != 1 or x.dtype == "uint8" for x in indices) or values.dtype != input.dtype:
         raise Unmodelled("index_put with masks")
     shape = indexing.index_shape(input, list(indices))
 

@@ -683,8 +683,8 @@ def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) 
         cuts = [0, *np.cumsum(sizes).tolist()]
     else:
         cuts = [0, *as_shape((tuple(indices_or_sections),)), length]
-    cuts = [min(cut, length) for cut in cuts]
-    return tuple(slice_window(e, input, at, start, stop) for start, stop in pairwise(cuts))
+    parts_of = [slice(*pair).indices(length)[:2] for pair in pairwise(cuts)]
+    return tuple(slice_window(e, input, at, start, max(start, stop)) for start, stop in parts_of)
 
 
 @op("hsplit", kind="view", samples=("a.hsplit(3)[1]",))
