@@ -221,8 +221,9 @@ class Engine:
         filled = short == "pow" and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
         operands = [x for x in args if isinstance(x, ShadowTensor)]
         filled |= short == "cumsum" and bool(operands) and not operands[0].ndim
-        # a reshape may have to copy
-        made = kind == "pure" or (kind == "view" and isinstance(result, ShadowTensor) and all(x.storage is not result.storage for x in operands))
+        made = kind == "pure"
+        if kind == "view" and isinstance(result, ShadowTensor):  # a reshape may have to copy
+            made = all(x.storage is not result.storage for x in operands)
         if self.inference or not made or (short in UNCOUNTED and not filled):
             return
         if operands and all(x.inference for x in operands):
