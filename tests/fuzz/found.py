@@ -863,6 +863,7 @@ t7[t7 > 0] = t7
 with torch.inference_mode():
     t2 = torch.tensor([[-0.75]])
 t14 = t2.type_as(torch.tensor(1))
+""",
     "what a product of one batch with another folds": """
 t1 = torch.ones(2, 2, 3, requires_grad=True) @ torch.ones(1, 3, 2)
 """,
