@@ -587,12 +587,15 @@ def sample(w: Writer) -> None:
     if w.alone and RANDOM.search(text):
         return
     chosen: dict[str, str] = {}
-    free = w.chance(25)
+    places = parsed(text)
+    letters = list(dict.fromkeys(letter for letter, _, _ in places))
+    # Of two mistakes in one call torch tells the one that its code happens to look for first: people make one at a time.
+    free = set() if not letters or not w.chance(25) else set(letters) if w.rare else {letters[w.digit(len(letters))]}
     if "waves(" in text:
         waves(w)
-    for letter, start, end in parsed(text):
+    for letter, start, end in places:
         if letter not in chosen:
-            chosen[letter] = operand(w, letter, free=free)
+            chosen[letter] = operand(w, letter, free=letter in free)
         text = text[:start] + chosen[letter] + text[end:]
     if kind in ("pure", "view"):
         w.make("t", text)
