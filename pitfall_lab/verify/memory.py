@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pitfall_lab.observe import facts
 from pitfall_lab.shadow import Applied
+from pitfall_lab.shadow.engine import NodeRun
 from pitfall_lab.trace import Effect, Event, Operand, Span
 from pitfall_lab.verify.cells import cells, equal, identical
 from pitfall_lab.verify.description import Description
@@ -17,6 +18,27 @@ from pitfall_lab.verify.world import World
 
 PRECISE = {"float64": ("float16", "float32"), "float32": ("float16",)}
 """Types, with those that are rounded more coarsely, the coarsest first."""
+
+
+def largest(array: np.ndarray) -> float:
+    """The largest finite number."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+
+
+def flow(run: NodeRun) -> float:
+    """The largest number that the formula of a node may have added up: of the gradient, times one that was saved, for each element.
+
+    What is added may cancel (a sum over a batch norm, the cross product of a vector with itself) to a rounding of itself.
+    """
+    if run.gradient is None or run.gradient.dtype.kind not in "fc":
+        return 0.0
+    saved = [array for array in (s.now() for s in run.node.saved) if array is not None and array.dtype.kind in "fc"]
+    return largest(np.asarray(run.gradient)) * max(run.gradient.size, 1) * max((1.0, *map(largest, saved)))
+
+
+def types_on_the_way(run: NodeRun) -> set[str]:
+    """The types of what a node made and saved: gradients are rounded like them."""
+    return {str(dtype[:]) for dtype in (*(s.dtype for s in run.node.saved), *(dtype for _, dtype in run.node.outputs))}
 
 
 class Memory:
@@ -28,19 +50,15 @@ class Memory:
         self._describe = describe
         self._silently: list[StorageRecord] = []
         self._operands: list[np.ndarray] = []
-        self._types: set[str] = set()
+        self._ran: Sequence[NodeRun] = ()
 
     # ------------------------------------------------------------------ after a call
 
-    def remember(self, operands: Sequence[TensorRecord | None], gradients: Iterable[np.ndarray | None] = ()) -> None:
-        """Keep in mind what the call that is compared next worked with: it decides how exact its result can be.
-
-        A backward works with the gradients on their way: they may cancel (a sum over a batch norm) to a rounding of themselves.
-        """
+    def remember(self, operands: Sequence[TensorRecord | None], ran: Sequence[NodeRun] = ()) -> None:
+        """Keep in mind what the call that is compared next worked with, and the nodes it ran: they decide how exact its result can be."""
         storages = [record.storage for record in operands if record is not None and record.storage is not None]
         self._operands = [storage.shadow.data for storage in storages if storage.shadow.data is not None]
-        self._operands += [np.asarray(gradient) for gradient in gradients if gradient is not None]
-        self._types = {array.dtype.name for array in self._operands}
+        self._ran = ran
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
         """Compare the numbers and go on with torch's, which differ by rounding at most."""
@@ -61,9 +79,11 @@ class Memory:
 
     def is_close(self, observed: np.ndarray, modelled: np.ndarray, dtype: str) -> bool:
         """Whether the numbers of both engines are the same up to rounding: that of the least precise type that they came from."""
-        if dtype in PRECISE:
-            dtype = next((name for name in PRECISE[dtype] if name in self._types), dtype)
-        return equal(observed, modelled, dtype) or equal(observed, modelled, dtype, scale=self._operand_scale())
+        if equal(observed, modelled, dtype):
+            return True
+        types = {array.dtype.name for array in self._operands}.union(*map(types_on_the_way, self._ran))
+        coarsest = next((name for name in PRECISE.get(dtype, ()) if name in types), dtype)
+        return equal(observed, modelled, coarsest, scale=self._operand_scale())
 
     @property
     def is_silent(self) -> bool:
@@ -72,8 +92,8 @@ class Memory:
 
     def _operand_scale(self) -> float:
         """The largest number that went into this call: where large numbers cancel, the rounding of the operands is what remains."""
-        floats = (data for data in self._operands if data.dtype.kind in "fc")
-        return max((float(np.abs(data[np.isfinite(data)]).max(initial=0.0)) * max(data.size, 1) for data in floats), default=0.0)
+        floats = (largest(data) * max(data.size, 1) for data in self._operands if data.dtype.kind in "fc")
+        return max((*floats, *map(flow, self._ran)), default=0.0)
 
     def _observed(self, storage: StorageRecord, real: Any) -> np.ndarray | None:
         """What lies in the memory; what torch has reserved behind it (``F.mse_loss`` adds up in the differences) is nobody's."""

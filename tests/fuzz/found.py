@@ -904,4 +904,20 @@ t2 = torch.tensor([1.5, 2.0], dtype=torch.float64, requires_grad=True)
 (t1 ** torch.tensor([True, False])).sum().backward()
 (torch.tensor([2, 3], dtype=torch.uint8) ** t1).sum().backward()
 """,
+    "a cross product of which only rounding is left": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t2 = torch.tan(t1)
+t3 = torch.linalg.cross(t2, t2)
+t3.roll(1).backward(gradient=t3.detach())
+""",
+    "a list of lists is a tuple of indices": """
+t1 = torch.tensor([[1, 2, 0], [2, 0, 1]])
+t1[[[0, 1], [1, 0]]] = -1
+t2 = t1[[[0, 1], [1, 0]]]
+""",
+    "single precision on the way to double": """
+t1 = torch.tensor([[0.1, -1.3], [1.7, 0.3]], requires_grad=True)
+t2 = torch.tensor([2.1, 0.7], dtype=torch.float64, requires_grad=True)
+(t1.sum() * t2).sum().backward()
+""",
 }

@@ -28,6 +28,7 @@ from pitfall_lab.shadow import Node, ShadowError, ShadowTensor
 from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.shadow.facade import engine
 from pitfall_lab.verify.cells import equal
+from pitfall_lab.verify.memory import PRECISE, flow, types_on_the_way
 from tests.fuzz.lockstep import ADDRESS, Result
 from tests.shadow.twins import saved_names, short, state
 
@@ -70,8 +71,8 @@ class Pair:
         self.scale = 0.0
         self.coarsest = "float64"
         """The least precise type among the tensors that the statement names: what goes through it is rounded like it."""
-        self.half = False
-        """Whether gradients of half precision flowed in the last backward: what they reach is rounded like them."""
+        self.flowed: set[str] = set()
+        """The types of what the nodes of the last backward made and saved: the gradients are rounded like them."""
         self.torch: dict[str, Any] = {"__name__": "__main__"}
         self.shadow: dict[str, Any] = {"__name__": "__main__", "__builtins__": {**vars(builtins), "__import__": shadow_import}}
         self.nodes: tuple[dict[Any, int], dict[Any, int]] = ({}, {})
@@ -119,9 +120,8 @@ class Pair:
             raise Difference(f"{text}\n torch  {theirs!r}\n shadow {mine!r}")
         self.counts["errors predicted"] += theirs is not None
         # What adds up in a gradient may cancel: its rounding is relative to what flowed in the backward.
-        flowed = [np.abs(run.gradient[np.isfinite(run.gradient)]).max(initial=0) for run in engine().ran if run.gradient is not None and run.gradient.dtype.kind == "f"]
-        self.scale = max(before, self.largest(statement), float(max(flowed, default=0)))
-        self.half = any(run.gradient is not None and run.gradient.dtype == np.float16 for run in engine().ran)
+        self.scale = max((before, self.largest(statement), *map(flow, engine().ran)))
+        self.flowed = set().union(*map(types_on_the_way, engine().ran))
         self.compare(text)
 
     # -- comparing
@@ -199,8 +199,8 @@ class Pair:
             return
         finite = np.abs(theirs[np.isfinite(theirs)])
         scale = max(scale, float(finite.max(initial=0)))
-        halved = self.coarsest == "float16" or (self.half and what.endswith(".grad"))
-        through = self.coarsest if theirs.dtype == np.float64 else "float16" if halved else None
+        rough = {self.coarsest, *self.flowed}
+        through = next((name for name in PRECISE.get(theirs.dtype.name, ()) if name in rough), None)
         coarse = theirs.dtype.name if shadow is None or through is None else through
         if not equal(theirs, mine, coarse, scale):
             raise Difference(f"{what}\n torch  {theirs.tolist()}\n shadow {mine.tolist()}")

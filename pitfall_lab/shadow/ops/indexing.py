@@ -57,10 +57,13 @@ def _consumes(item: Any) -> int:
     return 1
 
 
+_PARTS = (slice, tuple, list, range, np.ndarray, ShadowTensor)
+
+
 def _expanded(self: ShadowTensor, index: Any) -> list[Any]:
     """The index as a list with as many slices as ``...`` stands for."""
-    if isinstance(index, list) and any(isinstance(x, slice | tuple) or x is None or x is Ellipsis for x in index):
-        raise Unmodelled("a list that means a tuple")
+    if isinstance(index, list) and len(index) < 32 and any(isinstance(x, _PARTS) or x is None or x is Ellipsis for x in index):
+        index = tuple(index)  # as NumPy once did (``treatSequenceAsTuple`` in ``python_variable_indexing.cpp``)
     items = list(index) if isinstance(index, tuple) else [index]
     if isinstance(index, slice) and not self.ndim:
         raise _index_error("slice() cannot be applied to a 0-dim tensor.")

@@ -764,6 +764,8 @@ def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, str
         raise Unmodelled("an in-place change of the shape of an inference tensor outside of inference mode")
     recording = records(e, self)
     e.graph.check_inplace(self, recording)
+    if not recording and self.node is not None and self.window() is None:
+        raise Unmodelled("another shape for what has a history of its old one: gradients of numbers that are not known are not checked")
     node = e.graph.new_node(name, (e.graph.edge(self),), vjp) if recording else None
     self.shape, self.stride = shape, stride
     e.graph.bump(self.counter)
