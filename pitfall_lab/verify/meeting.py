@@ -7,6 +7,7 @@ from typing import Any
 
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
+from pitfall_lab.shadow.engine import is_forbidden
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.description import Description, quiet_grad_fn
@@ -89,6 +90,11 @@ class Meeting:
             if record.shadow.counter is not None:
                 shadow.counter = record.shadow.counter
                 shadow.counter.version = seen.version or 0
+            old = record.shadow.view
+            if old is not None and shadow.view is not None and shadow.view.base is old.base:
+                shadow.view.creation, shadow.view.version = old.creation, old.version  # how it was made is not to be seen any more
+                if is_forbidden(shadow):
+                    shadow.node, shadow.output_nr = record.shadow.node, record.shadow.output_nr
             record.shadow.become(shadow)  # it stays the object that nodes have saved, that views have for their base
             shadow = record.shadow
         self._records.rebind(record, shadow, storage)

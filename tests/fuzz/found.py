@@ -920,4 +920,20 @@ t1 = torch.tensor([[0.1, -1.3], [1.7, 0.3]], requires_grad=True)
 t2 = torch.tensor([2.1, 0.7], dtype=torch.float64, requires_grad=True)
 (t1.sum() * t2).sum().backward()
 """,
+    "a search in what is not sorted": """
+t3 = torch.tensor([4.0, -1.0, 3.0], requires_grad=True).sqrt()
+t14 = torch.searchsorted(t3, t3)
+""",
+    "a view of several that a call without a model has resized": """
+t1 = torch.tensor([0.0, 4.0, -1.0], requires_grad=True)
+t3 = t1.unbind(0)[0]
+with torch.no_grad():
+    torch.exp(torch.ones(2, 2), out=t3)
+t4 = t3 * 2
+""",
+    "a fused step in half precision": """
+t1 = torch.ones(4, 4, dtype=torch.float16, requires_grad=True)
+t1.sum().backward()
+torch.optim.SGD([t1], lr=0.1, fused=True).step()
+""",
 }

@@ -104,6 +104,8 @@ class Pair:
         text = ast.unparse(statement)
         code = compile(ast.Module([statement], []), "program.py", "exec")
         before = self.largest(statement)
+        if re.search(r"\(\w+\.sum\(\)\)", text):  # a sum inside the statement is rounded relative to all that it adds up, which may cancel
+            before *= max(1.0, self.total(statement))
         mine = attempt(code, self.shadow)
         if mine is not None and is_unknown(mine):
             self.counts["statements declined"] += 1
@@ -137,6 +139,12 @@ class Pair:
         floats = [t.detach() for t in values if isinstance(t, torch.Tensor) and t.is_floating_point()]
         arrays = [(t.float() if t.dtype is torch.bfloat16 else t).numpy() for t in floats if t.numel()]
         return max((float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in arrays), default=0.0)
+
+    def total(self, statement: ast.stmt) -> float:
+        """The sum of the sizes of the tensors that a statement names."""
+        named = {self.torch.get(node.id) for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(self.torch.get(node.id), torch.Tensor)}
+        sizes = [t.detach().double().abs().nan_to_num(posinf=0).sum().item() for t in named if t is not None and t.is_floating_point()]
+        return max(sizes, default=0.0)
 
     def compare(self, text: str) -> None:
         """Compare everything the program has names for."""

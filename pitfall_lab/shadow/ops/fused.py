@@ -19,6 +19,9 @@ from pitfall_lab.shadow.ops.kit import arrays, records, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
+LANES = 16
+"""How many numbers of half precision torch's kernels take at a time, at least."""
+
 Array = np.ndarray
 
 
@@ -85,6 +88,8 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
     """``p -= lr * grad``, with momentum and weight decay; no counter moves."""
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
+    if any(p.dtype in ("float16", "bfloat16") and p.numel >= LANES for p in params):
+        raise Unmodelled("torch's kernel forgets to write what it has computed of half precision, as many numbers as it takes at a time")
 
     def step(p: Array, buffer: Array | None, g: Array) -> tuple[Array, ...]:
         g = (-g if maximize else g) + weight_decay * p

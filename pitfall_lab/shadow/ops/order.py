@@ -277,9 +277,15 @@ def searchsorted(e: Engine, sorted_sequence: Any, input: Any, *, out_int32: bool
         raise Unmodelled("searchsorted in several rows")
     way: Any = side or ("right" if right else "left")
     kind = DType("int32") if out_int32 else INT64
+
+    def search(row: np.ndarray, x: Any = input) -> np.ndarray | None:
+        if not np.all(row[:-1] <= row[1:]):
+            return None  # where a search in what is not sorted ends depends on where it begins
+        return np.asarray(np.searchsorted(row, x, way))
+
     if not isinstance(input, ShadowTensor):
-        return pure(e, Rule("", lambda row: np.searchsorted(row, input, way)), (sorted_sequence,), (), kind)
-    return pure(e, Rule("", lambda row, x: np.searchsorted(row, x, way)), (sorted_sequence, input), input.shape, kind)
+        return pure(e, Rule("", search), (sorted_sequence,), (), kind)
+    return pure(e, Rule("", search), (sorted_sequence, input), input.shape, kind)
 
 
 @op("torch.bucketize", samples=("torch.bucketize(p, torch.tensor([0.0, 1.0, 3.0]))", "torch.bucketize(n, n[0], right=True)"))
