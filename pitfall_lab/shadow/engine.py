@@ -211,15 +211,16 @@ class Engine:
         """Decline an error where torch may first find another one: an inference tensor that cannot be saved, a forbidden history."""
         if error.kind not in FORBIDDEN and self.grad_enabled and any(isinstance(x, ShadowTensor) and is_forbidden(x) for x in args):
             raise Unmodelled("whether torch looks first at the arguments or for views whose history is forbidden") from None
-        unordered = self.met_inference and error.kind in {"shape", "dtype"} and not self.inference
+        unordered = self.met_inference and error.kind in {"shape", "dtype", "other"} and not self.inference
         if unordered and any(isinstance(x, ShadowTensor) and x.inference for x in args):
-            raise Unmodelled("whether torch looks first at shapes and types or for inference tensors that would be saved") from None
+            raise Unmodelled("whether torch looks first at shapes, types or for inference tensors that would be saved") from None
 
     def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any], result: Any) -> None:
         """Decline a result whose version depends on how torch has put the operation together."""
         short = name.rpartition(".")[2]
         filled = short == "pow" and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
         operands = [x for x in args if isinstance(x, ShadowTensor)]
+        filled |= short == "pow" and bool(args) and not isinstance(args[0], ShadowTensor)
         filled |= short == "cumsum" and bool(operands) and not operands[0].ndim
         made = kind == "pure"
         if kind == "view" and isinstance(result, ShadowTensor):  # a reshape may have to copy

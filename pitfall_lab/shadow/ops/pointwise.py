@@ -35,7 +35,6 @@ from pitfall_lab.shadow.ops.kit import (
     pointwise,
     promoted,
     pure,
-    records,
     sign_of,
     tensor_only,
 )  # fmt: skip
@@ -295,14 +294,14 @@ def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
         raise no_kernel("div_floor_cpu", dtype.scalar_name)
     if dtype.category < 2 and not all(isinstance(x, ShadowTensor) or x for x in pair):
         raise Unmodelled("a whole number divided by zero")
-    if records(e, *pair) and not isinstance(input, ShadowTensor):
-        raise Unmodelled("the history of a number divided by a tensor")
 
     def refuse(_g: object, _s: object) -> Any:
         raise runtime("derivative for aten::floor_divide is not implemented")
 
-    count = sum(isinstance(x, ShadowTensor) for x in pair)
-    return pointwise(e, Rule(NO_DERIVATIVE, np.floor_divide, (), refuse, edges=count), pair, dtype, dtype)
+    result = pointwise(e, Rule(NO_DERIVATIVE, np.floor_divide, (), refuse, edges=0), pair, dtype, dtype)
+    if result.node is not None:
+        result.node.next = tuple(e.graph.edge(x) for x in pair if isinstance(x, ShadowTensor) and x.requires_grad)
+    return result
 
 
 # -- with a number, as torch's own C++ code writes it: other nodes than Python's ``+`` and ``*`` make, and nothing saved

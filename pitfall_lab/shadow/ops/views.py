@@ -200,6 +200,8 @@ def flatten(e: Engine, input: Any, start_dim: int = 0, end_dim: int = -1) -> Sha
 @op("ravel", kind="view", samples=("a.ravel()", "a.t().ravel()"))
 def ravel(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
+    if input.inference and not e.inference and not is_contiguous(input.shape, input.stride):
+        raise Unmodelled("how torch counts a copy of an inference tensor inside of ravel")
     return reshape(e, contiguous(e, input), -1)
 
 
