@@ -373,7 +373,7 @@ class Pass:
     def retain(self, tensor: ShadowTensor, gradient: Gradient) -> None:
         """What ``retain_grad`` does: a copy, or a new sum."""
         array = gradient.array if tensor.gradient is None else plus(tensor.gradient.window(), gradient.array)
-        tensor.gradient = fresh(tensor, array)
+        tensor.gradient = fresh(tensor, array, gradient.shape if tensor.gradient is None else tensor.gradient.shape)
 
     # -- leaves
 
@@ -392,6 +392,8 @@ class Pass:
         if held is None or self.engine.policy.backward_overwrites_grad:
             leaf.gradient = as_tensor(self.engine, leaf, gradient)
         else:
+            if any(n > 1 and s == 0 for n, s in zip(held.shape, held.stride, strict=True)):
+                raise runtime(errors.OVERLAP_SELF, "overlap", tensor=held)
             self.engine.write(held, plus(held.window(), gradient.array))
             if held.inference:
                 raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=held)

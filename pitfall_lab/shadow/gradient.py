@@ -154,14 +154,14 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
     return result
 
 
-def fresh(tensor: ShadowTensor, array: np.ndarray | None) -> ShadowTensor:
+def fresh(tensor: ShadowTensor, array: np.ndarray | None, shape: Shape) -> ShadowTensor:
     """``retain_grad``'s own copy of a gradient, contiguous (in torch: ``grad.clone(at::MemoryFormat::Contiguous)`` in ``variable.cpp``)."""
-    stride = contiguous_strides(tensor.shape)
-    result = ShadowTensor(tensor.graph, Storage(tensor.numel, tensor.dtype), tensor.shape, stride, 0, tensor.dtype, Counter())
+    storage = Storage(math.prod(shape), tensor.dtype)
+    result = ShadowTensor(tensor.graph, storage, shape, contiguous_strides(shape), 0, tensor.dtype, Counter())
     if array is not None:
-        result.storage.data = np.empty(tensor.numel, array.dtype)
+        result.storage.data = np.empty(storage.size, array.dtype)
         target = result.window()
-        if tensor.numel and target is not None:
+        if storage.size and target is not None:
             target[...] = array
     return result
 

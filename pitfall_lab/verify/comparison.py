@@ -325,6 +325,11 @@ def _take_layout(real: Any, gradient: ShadowTensor) -> None:
     unknown = gradient.storage.data is None or gradient.loose
     if unknown and not gradient.storage.mark and gradient.shape == tuple(real.shape) and not facts.is_opaque(real):
         gradient.lay_out(real.stride(), real.storage_offset(), real.untyped_storage().nbytes() // real.element_size())
+        if gradient.storage.data is not None and gradient.storage.size > gradient.numel:  # what else lies there is unknown too
+            own, around = gradient.values(), facts.flat_values(real, gradient.storage.size)
+            if around is not None and around.dtype == gradient.storage.data.dtype and around.size == gradient.storage.size:
+                gradient.storage.data[:] = around
+                gradient.window()[...] = own  # type: ignore[index]
         if gradient.counter is not None and not real.is_inference():
             gradient.counter.version = real._version
 
