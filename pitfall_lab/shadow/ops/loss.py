@@ -454,7 +454,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
         else:
             more = s.pos_weight * s.target
             to_input = (more + 1 - s.target) * gate - more
-            to_target = np.ascontiguousarray(s.pos_weight * _softened(-s.self) - _softened(s.self))
+            to_target = np.asarray(s.pos_weight * _softened(-s.self) - _softened(s.self), order="C")
         # torch works in place on the way: that is counted, and what it began with decides how it lies
         times = (2 if s.pos_weight is None else 4) + (s.weight is not None) + (reduction == "mean")
         like = s.self if s.pos_weight is None else s.target

@@ -169,7 +169,7 @@ def evenly_rule(node: str, forward: Callable[..., Any]) -> Rule:
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
         hit = (s.self == s.result) | (np.isnan(s.self) & np.isnan(s.result) if s.self.dtype.kind == "f" else False)
-        return (Written(np.ascontiguousarray(np.where(hit, g / hit.sum(), 0).astype(g.dtype))),)  # none is hit when the numbers have changed since
+        return (Written(np.asarray(np.where(hit, g / hit.sum(), 0), g.dtype, order="C")),)
 
     return Rule(node, forward, (Keep("self", 0), Keep("result", "result")), vjp)
 
