@@ -18,7 +18,7 @@ from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import Gradient, Held, as_tensor, converted, fresh, is_permuted, memory, plus, sum_to, swapped
-from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Meta, Node, Saved, Vjp, Written, full_name, unpack
+from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Meta, Node, Refusal, Saved, Vjp, Written, full_name, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.ready import ReadyQueue
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -222,8 +222,8 @@ class Pass:
         for saved in node.saved:
             if node.freed or not saved.own:
                 saved.check(node)
-        if node.name == NO_DERIVATIVE and node.vjp is not None:
-            node.vjp(None, None)
+        if isinstance(node.vjp, Refusal):
+            node.vjp()
         if not keep_graph:
             node.release()
 
@@ -276,8 +276,8 @@ class Pass:
         forgiven = lenient and (self.as_meant or not node.freed)  # who believes in remembered values knows that they are freed
         if not forgiven and not (self.engine.asks and self.checks_late(node)):
             check_saved(node)
-        if node.name == NO_DERIVATIVE and node.vjp is not None:
-            node.vjp(None, None)
+        if isinstance(node.vjp, Refusal) and any(gradient is not None for gradient in incoming):
+            node.vjp()
         outgoing = self.compute(node, incoming, lenient)
         self.check_nan(node, outgoing)
         for gradient in incoming:

@@ -38,9 +38,23 @@ class Written(NamedTuple):
 
 
 NO_DERIVATIVE = "NotImplemented"
-"""The node of an operation without a derivative: its rule raises as soon as a gradient arrives."""
+"""The node of an operation without a derivative."""
 FIRST = 2**63
 """The sequence number of AccumulateGrad (gradients are put into leaves as soon as they are ready), and of a node without a derivative."""
+
+
+class Refusal:
+    """The rule of a node that raises as soon as a gradient arrives, whatever its numbers."""
+
+    __slots__ = ("kind", "message")
+
+    def __init__(self, message: str, kind: str = "other") -> None:
+        self.message = message
+        self.kind = kind
+
+    def __call__(self, _g: object = None, _s: object = None) -> Any:
+        """Raise."""
+        raise runtime(self.message, self.kind)
 
 
 class Node:
@@ -455,12 +469,12 @@ def _copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp
 
     In torch: ``CopySlices::apply`` in ``torch/csrc/autograd/functions/tensor.cpp``.
     """
+    if any(n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True)):
+        return Refusal(errors.OVERLAP_SELF, "overlap")  # the gradient is written through a window like this one
     window_at = (view.offset - base.offset, view.shape, view.stride)
     shape, stride = base.shape, base.stride
 
     def vjp(g: np.ndarray, s: Any) -> Sequence[Any]:
-        if any(n > 1 and step == 0 for n, step in zip(window_at[1], window_at[2], strict=True)):
-            raise runtime(errors.OVERLAP_SELF, "overlap")
         places = positions(*window_at)
         flat = np.zeros(_extent(shape, stride, places), g.dtype)
         everywhere = positions(0, shape, stride)
@@ -499,6 +513,6 @@ def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
 
 
 __all__ = [
-    "FIRST", "NO_DERIVATIVE", "Edge", "Graph", "Meta", "Node", "Saved", "Vjp", "Written", "as_strided_vjp", "full_name", "message_name",
-    "positions", "unpack",
+    "FIRST", "NO_DERIVATIVE", "Edge", "Graph", "Meta", "Node", "Refusal", "Saved", "Vjp", "Written", "as_strided_vjp", "full_name",
+    "message_name", "positions", "unpack",
 ]  # fmt: skip

@@ -456,10 +456,16 @@ def done(templates: tuple[str, ...], wide: int = 8) -> Maker:
             if w.names[x]._is_view():  # torch crashes on a hook of a view that was made under no_grad
                 return
         text = filled(w, template, x)
-        if ".data = " not in text or w.rare or keeps_its_kind(w, text):
+        if w.rare or ((".data = " not in text or keeps_its_kind(w, text)) and ("out=" not in text or keeps_its_size(w, text))):
             w.write(text)
 
     return run
+
+
+def keeps_its_size(w: Writer, text: str) -> bool:
+    """Whether ``out=`` is a tensor of the result's shape, or one without elements: torch warns of anything else, and of memory that may not grow too late."""
+    *given, target = [t for word in re.findall(r"\w+", text) if isinstance(t := w.names.get(word), torch.Tensor)]
+    return not target.numel() or all(t.shape == target.shape for t in given)
 
 
 def keeps_its_kind(w: Writer, text: str) -> bool:

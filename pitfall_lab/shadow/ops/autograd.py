@@ -20,7 +20,7 @@ from pitfall_lab.shadow.gradient import Gradient, in_memory
 from pitfall_lab.shadow.graph import Edge
 from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
-from pitfall_lab.shadow.ops.kit import new, preserved, tensor_only
+from pitfall_lab.shadow.ops.kit import check_base, new, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import ENTRIES, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -206,6 +206,7 @@ def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_
 def _place(e: Engine, x: ShadowTensor) -> tuple[int, int]:
     if not x.requires_grad:
         raise runtime("One of the differentiated Tensors does not require grad", "no-gradient", tensor=x)
+    check_base(x)
     if x.grad_fn is None:
         node = x.accumulator() if x.accumulator is not None else None
         return (id(node) if node is not None else -id(x), 0)

@@ -315,7 +315,15 @@ def records(e: Engine, *operands: Any) -> bool:
         raise Unmodelled("a leaf made in inference mode, used outside of it")
     if any(x.dtype.category < 2 for x in wanting):
         raise Unmodelled("whole numbers with a history")
+    for x in wanting:
+        check_base(x)
     return bool(wanting)
+
+
+def check_base(x: ShadowTensor) -> None:
+    """Decline a view of what ``autograd.grad`` handed out and somebody then made a leaf: their base may be another."""
+    if x.view is not None and x.view.base.received and x.view.base.flag:
+        raise Unmodelled("whether this gradient was a view of another one, which then is the base of its views")
 
 
 def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
@@ -373,7 +381,7 @@ def pure(
     ``hidden`` names further results that only the node sees (statistics, buffers): then ``forward`` returns a tuple.
     """
     node = None
-    if rule.node and dtype.category >= 2 and records(e, *operands):
+    if rule.node and records(e, *operands) and dtype.category >= 2:
         node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
         keep_inputs(e, node, rule, operands)
     followed = math.prod(shape) <= e.value_limit

@@ -20,7 +20,7 @@ from pitfall_lab.shadow.dtypes import BOOL, FLOAT32, INT64, DType, can_cast
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import zeros_like
-from pitfall_lab.shadow.graph import NO_DERIVATIVE, Written
+from pitfall_lab.shadow.graph import NO_DERIVATIVE, Refusal, Written
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
     Keep,
@@ -294,11 +294,8 @@ def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
         raise no_kernel("div_floor_cpu", dtype.scalar_name)
     if dtype.category < 2 and not all(isinstance(x, ShadowTensor) or x for x in pair):
         raise Unmodelled("a whole number divided by zero")
-
-    def refuse(_g: object, _s: object) -> Any:
-        raise runtime("derivative for aten::floor_divide is not implemented")
-
-    result = pointwise(e, Rule(NO_DERIVATIVE, np.floor_divide, (), refuse, edges=0), pair, dtype, dtype)
+    refusal = Refusal("derivative for aten::floor_divide is not implemented")
+    result = pointwise(e, Rule(NO_DERIVATIVE, np.floor_divide, (), refusal, edges=0), pair, dtype, dtype)
     if result.node is not None:
         result.node.next = tuple(e.graph.edge(x) for x in pair if isinstance(x, ShadowTensor) and x.requires_grad)
     return result
