@@ -35,6 +35,7 @@ from pitfall_lab.shadow.ops.kit import (
     pointwise,
     promoted,
     pure,
+    records,
     sign_of,
     tensor_only,
 )  # fmt: skip
