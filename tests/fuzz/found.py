@@ -952,4 +952,15 @@ with torch.no_grad():
     t1.unsqueeze_(0)
 t1.sum().backward(inputs=[t1])
 """,
+    "no kernel, or elements that share their memory": """
+t1 = torch.tensor(True)
+t2 = torch.broadcast_to(t1, (2,))
+t2.lerp_(t2, 0.5)
+""",
+    "hooks before and after a leaf has its gradient, where the backward begins": """
+t1 = torch.tensor([-2.0, 1.0, 2.0], requires_grad=True)
+t1.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', None))
+t1.register_hook(lambda g: g.clamp(-1, 1))
+t1.backward(torch.ones_like(t1))
+""",
 }

@@ -121,6 +121,9 @@ def execute(the_pass: Pass, finish: Callable[[], Any]) -> Any:
     """Run, then ``finish``: at once, or as a call that waits where the program's own code runs."""
     e = the_pass.engine
     check_roots(the_pass)
+    kinds = [{index == AFTER for index, _ in root.leaf.hooks or ()} for (root, _), _ in the_pass.roots if root is not None and root.leaf is not None]
+    if e.asks and {True, False} in kinds:
+        raise Unmodelled("hooks for the times before and after accumulation, on a leaf with which the backward begins")
     if e.asks and the_pass.stops():
         if isinstance(the_pass, RecordedPass):
             raise Unmodelled("create_graph: a hook or a node without a model is on the way")
