@@ -963,4 +963,10 @@ t1.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', None))
 t1.register_hook(lambda g: g.clamp(-1, 1))
 t1.backward(torch.ones_like(t1))
 """,
+    "the gradient of a target is worked out in place": """
+t1 = torch.tensor([0.3, 0.6], requires_grad=True)
+t2 = torch.tensor([0.5, 0.25], requires_grad=True)
+torch.nn.functional.binary_cross_entropy(t1, t2).backward()
+torch.nn.functional.embedding(torch.tensor([0.5]), torch.tensor([0.5]))
+""",
 }

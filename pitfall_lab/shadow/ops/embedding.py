@@ -21,14 +21,14 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 def _check_indices(index: Any, weight: Any) -> None:
     tensor_only(index, weight)
+    if weight.ndim != 2:
+        raise runtime("'weight' must be 2-D", "shape")
     if index.dtype not in ("int64", "int32"):
         text = (
             f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {type_name(index.dtype)} instead "
             "(while checking arguments for embedding)"
         )
         raise runtime(text, "dtype")
-    if weight.ndim != 2:
-        raise runtime("'weight' must be 2-D", "shape")
     indexing.check_rows(weight.shape, 0, index)
 
 

@@ -412,7 +412,9 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
         flow = g / count if s.weight is None else g * s.weight / count
-        return flow * (s.self - s.target) / np.maximum((1 - s.self) * s.self, 1e-12), flow * (np.log(1 - s.self) - np.log(s.self))
+        to_target = flow * (np.log(1 - s.self) - np.log(s.self))  # worked out in place
+        times = 2 + (s.weight is not None) + (reduction == "mean")
+        return flow * (s.self - s.target) / np.maximum((1 - s.self) * s.self, 1e-12), Written(to_target, times)
 
     rule = Rule("BinaryCrossEntropyBackward0", forward, _bce_keeps("self", "target", "weight"), vjp, edges=2)
     return _lost(e, rule, (input, target, weight), reduction, input.dtype)
