@@ -328,6 +328,14 @@ def node_key(node: Any) -> tuple[Any, ...]:
     return (number, node.name())
 
 
+def is_of_engine(error: BaseException) -> bool:
+    """Whether torch's engine itself ended a backward, and no Python code that it had called (a hook, a custom Function)."""
+    walk = error.__traceback__
+    while walk is not None and walk.tb_next is not None:
+        walk = walk.tb_next
+    return walk is not None and walk.tb_frame.f_code.co_name == "_engine_run_backward"
+
+
 def leaf_of(node: Any) -> torch.Tensor | None:
     """The leaf that an AccumulateGrad node accumulates into."""
     return node.variable if node.name() == ACCUMULATE else None

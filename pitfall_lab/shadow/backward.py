@@ -45,7 +45,8 @@ class Pass:
     altered: bool = False
     """Whether hooks of the program's handed on other gradients: what they would have made of those of a rehearsal nobody knows."""
     captured: dict[int, Gradient | None] = field(default_factory=dict)
-    leaves: dict[int, tuple[ShadowTensor, Gradient]] = field(default_factory=dict)
+    filled: dict[int, tuple[ShadowTensor, Gradient]] = field(default_factory=dict)
+    """What has got its gradient so far: leaves, and results that retain theirs."""
     nodes: dict[int, Node] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)
     arrived: dict[int, list[Gradient | None]] = field(default_factory=dict)
@@ -362,13 +363,13 @@ class Pass:
             gradient = incoming[index] if 0 <= index < len(incoming) else None
             if gradient is not None and hook is not None:
                 incoming[index] = swapped(gradient, hook(gradient))
-        if self.as_meant:
-            return
         for index, reference in node.retains:
             tensor = reference()
             gradient = incoming[index] if index < len(incoming) else None
             if tensor is not None and gradient is not None:
-                self.retain(tensor, gradient)
+                self.filled[id(tensor)] = (tensor, gradient)
+                if not self.as_meant:
+                    self.retain(tensor, gradient)
 
     def retain(self, tensor: ShadowTensor, gradient: Gradient) -> None:
         """What ``retain_grad`` does: a copy, or a new sum."""
@@ -385,7 +386,7 @@ class Pass:
             if not self.as_meant:
                 self.after(leaf)
             return
-        self.leaves[id(leaf)] = (leaf, gradient)
+        self.filled[id(leaf)] = (leaf, gradient)
         if self.as_meant:
             return
         held = leaf.gradient
@@ -525,10 +526,10 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
 
 
 def compare(before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]]) -> list[Harm]:
-    """Leaf by leaf: the gradient torch gives beside the one that was meant."""
+    """Leaf by leaf, as far as the pass came: the gradient torch gives beside the one that was meant."""
     harms = []
-    for key, (leaf, gradient) in real.leaves.items():
-        meant = rehearsal.leaves[key][1].array if key in rehearsal.leaves else None
+    for key, (leaf, gradient) in real.filled.items():
+        meant = rehearsal.filled[key][1].array if key in rehearsal.filled else None
         if gradient.array is not None and meant is not None and np.array_equal(gradient.array, meant, equal_nan=True):
             continue
         start = before.get(key)

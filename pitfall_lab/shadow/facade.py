@@ -31,7 +31,7 @@ from pitfall_lab.shadow.ops.reduce import Pair
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage
 
-_ERRORS = {"RuntimeError": RuntimeError, "IndexError": IndexError, "ValueError": ValueError, "TypeError": TypeError, "NotImplementedError": NotImplementedError}
+_ERRORS = {"RuntimeError": RuntimeError, "AssertionError": AssertionError, "IndexError": IndexError, "ValueError": ValueError, "TypeError": TypeError, "NotImplementedError": NotImplementedError}
 _engine = Engine(TORCH, value_limit=1 << 20, standalone=True)
 
 

@@ -427,13 +427,13 @@ class Graph:
         return outer
 
     @staticmethod
-    def move_retained(tensor: ShadowTensor, node: Node) -> None:
+    def move_retained(tensor: ShadowTensor, node: Node, index: int = 0) -> None:
         """``retain_grad`` follows the newest version of a tensor (hooks stay with the old one)."""
         if tensor.retains_grad and tensor.node is not None:
             if all(kept() is not tensor for _, kept in tensor.node.retains):
                 raise Unmodelled("torch has lost the hook that retains the gradient, and an assertion of its own fails")
             tensor.node.retains = tuple(r for r in tensor.node.retains if r[1]() is not tensor)
-            node.retains += ((0, ref(tensor)),)
+            node.retains += ((index, ref(tensor)),)
 
 
 Window = tuple[int, Shape, Shape]

@@ -61,11 +61,13 @@ Answer = Sequence[Seen | None] | None
 class Suspended:
     """A call that waits for the program's own code. ``stop`` is where, None when it has ended."""
 
-    def __init__(self, engine: Engine, the_pass: Pass, finish: Callable[[], Any]) -> None:
+    def __init__(self, engine: Engine, the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None) -> None:
         self.stop: Stop | None = None
         self.asked = False
         """Whether it has waited at all."""
         self._engine, self._pass, self._steps, self._finish = engine, the_pass, the_pass.steps(), finish
+        self._judge = judge
+        """What is done after a run that fails."""
         self._record = engine.record()
         self._result: Any = None
 
@@ -82,6 +84,8 @@ class Suspended:
             self._result = self._finish()
         except ShadowError as error:
             self.stop = None
+            if self._judge is not None:
+                self._judge()
             error.applied = self._engine.applied()
             raise
         finally:

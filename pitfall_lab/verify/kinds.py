@@ -232,12 +232,12 @@ def _window(real: Any, index: Any) -> tuple[Any, ...] | None:
     for item in items:
         kind = type(item)
         if kind is int:
-            if dim >= dims or not -shape[dim] <= item < shape[dim]:
+            if not 0 <= dim < dims or not -shape[dim] <= item < shape[dim]:
                 return None
             key.append(int)
         elif kind is slice:
             first, end, by = item.start, item.stop, item.step
-            if dim >= dims or not all(x is None or type(x) is int for x in (first, end, by)) or (by is not None and by < 1):
+            if not 0 <= dim < dims or not all(x is None or type(x) is int for x in (first, end, by)) or (by is not None and by < 1):
                 return None
             start, stop, step = item.indices(shape[dim])
             key.append((max(0, -((start - stop) // step)), step, not first, max(start, stop) == shape[dim]))

@@ -87,10 +87,16 @@ class Listening:
         numbers = facts.window_values(real, self._limit)
         return None if numbers is None or self._lost else self.waiting.recognise(numbers, DType(facts.dtype_name(real.dtype)))
 
-    def finish(self, *, failed: bool) -> Applied:
-        """Take the posts away; after a call that returned, run on to the end with what is known."""
+    def finish(self, *, failed: bool, by_engine: bool = False) -> Applied:
+        """Take the posts away and run on with what is known.
+
+        After a call that returned, to the end; after one that torch's engine itself ended, to the next place where it would have
+        waited for a gradient: it may have failed behind a leaf, whose hooks take part in nothing.
+        """
         self._posts.leave()
         try:
+            if by_engine and not self._lost and self._memory.get("predicted") is None:
+                self._skip_leaves()
             while not failed and self.waiting.stop is not None and self._memory.get("predicted") is None:
                 self.waiting.go_on()
         except ShadowError as predicted:

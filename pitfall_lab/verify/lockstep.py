@@ -187,8 +187,7 @@ class Lockstep:
             self._look_at_gradients(step)
         if applied is not None and applied.ran:
             self._outcomes.nodes_ran(step, call.span, applied.ran)
-            # A harm is two numbers that differ; where the engine does not know them it has nothing to say.
-            harms = tuple(self._outcomes.harm(step, harm) for harm in applied.harms if harm.torch is not None and harm.meant is not None)
+            harms = self._outcomes.harms(step, applied)
             if harms:
                 self._writer.amend(step, harms=harms)
 
@@ -199,7 +198,7 @@ class Lockstep:
 
     def failed(self, call: Call, error: BaseException) -> None:
         """Torch (or the learner's hook) raised: was it what the shadow said?"""
-        step, effects = self._resume(call, failed=True)
+        step, effects = self._resume(call, failed=True, by_engine=facts.is_of_engine(error))
         if self.lane is not None:
             self.lane.kinds.epoch += 1
         message = str(error)
@@ -219,7 +218,8 @@ class Lockstep:
         if call.name in BACKWARD:  # leaves that were reached before it failed have got theirs
             effects += self._mirroring.take_gradients()
         agreed = right and not call.memory["reason"]
-        self._put(call, effects, "agreed" if agreed else "observed", call.memory["reason"], error=failure)
+        harms = self._outcomes.harms(step, predicted.applied) if right and predicted is not None else ()
+        self._put(call, effects, "agreed" if agreed else "observed", call.memory["reason"], error=failure, harms=harms)
         self._tell_nodes(step, call.span, ran, predicted if right else None, failure)
         self._forecasts.came_true(failure, step)
         self.last_failure = (type(error).__name__, message, failure)
@@ -264,7 +264,7 @@ class Lockstep:
 
     # ------------------------------------------------------------------ what the listener's methods share
 
-    def _resume(self, call: Call, *, failed: bool) -> tuple[int, list[Effect]]:
+    def _resume(self, call: Call, *, failed: bool, by_engine: bool = False) -> tuple[int, list[Effect]]:
         """Take a call up again that has just ended: its step, and the effects that were found before it ran."""
         if call.name in BACKWARD:
             self._parents.pop()
@@ -273,7 +273,7 @@ class Lockstep:
         listening: Listening | None = call.memory.get("listening")
         if listening is not None:
             self._inside.remove(listening)
-            call.memory["applied"] = listening.finish(failed=failed)
+            call.memory["applied"] = listening.finish(failed=failed, by_engine=by_engine)
         effects: list[Effect] = self._pending + call.memory["effects"]
         self._pending = []
         return call.memory["step"], effects

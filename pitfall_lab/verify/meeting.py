@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import FrameType
 from typing import Any
 
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
+from pitfall_lab.shadow import Unmodelled
 from pitfall_lab.shadow.engine import is_forbidden
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.adoption import Adoption
@@ -76,7 +78,10 @@ class Meeting:
             return []
         effects: list[Effect] = []
         if mine is None or not self._pairing.pair(node, mine, effects):
-            shadow.node, shadow.output_nr, shadow.flag = self._adoption.mirror_node(node, effects), real.output_nr, False
+            made = self._adoption.mirror_node(node, effects)
+            with contextlib.suppress(Unmodelled):  # a hook that torch has lost moves nowhere
+                self._engine.graph.move_retained(shadow, made, real.output_nr)
+            shadow.node, shadow.output_nr, shadow.flag = made, real.output_nr, False
             if shadow.view is not None:
                 shadow.view.version = shadow._version
                 if shadow.node is not None and shadow.node.lazy:

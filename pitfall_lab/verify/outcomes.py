@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow import Node, ShadowError
+from pitfall_lab.shadow import Applied, Node, ShadowError
 from pitfall_lab.trace import CELL_LIMIT, Effect, Event, Failure, Harm, Span, StaleRead
 from pitfall_lab.verify.cells import cells, look
 from pitfall_lab.verify.description import Description
@@ -51,7 +51,12 @@ class Outcomes:
             effects = (Effect(f"nodes.{label}.ran", step, "modelled"),)
             self._writer.put(Event(step, "node", node.name, span, parent=parent, effects=effects, by="modelled", error=failure))
 
-    def harm(self, step: int, harm: Any) -> Harm:
+    def harms(self, step: int, applied: Applied | None) -> tuple[Harm, ...]:
+        """The wrong gradients that a backward has left. Where one of the two numbers is not known there is nothing to say."""
+        found = applied.harms if applied is not None else ()
+        return tuple(self._harm(step, harm) for harm in found if harm.torch is not None and harm.meant is not None)
+
+    def _harm(self, step: int, harm: Any) -> Harm:
         """A wrong gradient beside the one that was meant, and the stale reads it comes from."""
         causes = []
         for node, saved in harm.causes:

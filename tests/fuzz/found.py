@@ -969,4 +969,124 @@ t2 = torch.tensor([0.5, 0.25], requires_grad=True)
 torch.nn.functional.binary_cross_entropy(t1, t2).backward()
 torch.nn.functional.embedding(torch.tensor([0.5]), torch.tensor([0.5]))
 """,
+    "a random fill takes the retained gradient along": """
+t4 = torch.tensor([0.5, -1.0, 2.0], requires_grad=True).exp()
+t4.retain_grad()
+t4.random_(0, 3)
+t4.sum().backward()
+""",
+    "embedding_renorm_ looks at the indices first": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t2 = F.embedding(torch.tensor([True, False]), t1 * 1, max_norm=1.0)
+t3 = torch.embedding_renorm_(t1, torch.tensor([1.0, 0.0]), 1.0, 2.0)
+""",
+    "a backward that fails behind a leaf with a hook has freed what it ran": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True)
+t3 = (torch.tensor([1.0, 2.0], requires_grad=True) * 1).exp()
+t3.add_(1)
+t4 = t1 * 2
+t1.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+(t3 + t4).sum().backward()
+(t4.sum() + t3.sum()).backward()
+""",
+    "a silent write harms a retained gradient, also where the backward fails later": """
+t1 = torch.tensor([-0.5, 0.5, -0.75], requires_grad=True)
+t2 = t1 * t1
+t2.sum().backward(inputs=[t2])
+t3 = t2 * t2
+t2.sum().backward()
+t2.data = t2.data * 2
+(t2.sum() + t3.sum()).backward()
+""",
+    "what overflows on the way is still refused where it does not fit": """
+t1 = (torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]) / 0).nan_to_num(1.0, 2.0)
+t2 = F.nll_loss(t1, torch.tensor([0, 3]))
+""",
+    "lerp wants a weight of its own type, unless it has no dimensions": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True)
+t2 = t1.lerp(t1 * 2, torch.tensor(0.25, dtype=torch.float64))
+t3 = t1.lerp(t1 * 2, torch.tensor([0.25, 0.5], dtype=torch.float64))
+""",
+    "operands of another type are seen as their copies lie": """
+t1 = torch.tensor([1.5, -2.0, 1.0], requires_grad=True).unfold(0, 2, 1)
+t2 = t1 + torch.zeros(2, 2, dtype=torch.float64).unfold(0, 2, 1)
+""",
+    "whole numbers are not divided by zero": """
+t1 = torch.tensor([1, 2]) // torch.tensor([True, False])
+t2 = torch.tensor([1, 2]) % 0
+t3 = torch.tensor([True]) // torch.tensor([True])
+""",
+    "one element that was expanded keeps its strides of 0 through views, flips and casts": """
+t1 = torch.tensor([[-2.0]], requires_grad=True)
+t1.reshape(-1).sum().backward()
+g1 = torch.autograd.grad(t1.squeeze(0).sum(), t1)[0]
+g2 = torch.autograd.grad(t1.flip(0).sum(), t1)[0]
+g3 = torch.autograd.grad(t1.double().sum(), t1)[0]
+g4 = torch.autograd.grad(t1.cumsum(0).sum(), t1)[0]
+g5 = torch.autograd.grad(t1.sum(0).sum(), t1)[0]
+""",
+    "a row needs no flattening to be repeated": """
+t1 = torch.tensor([1.5, -2.0], requires_grad=True)
+t2 = t1.repeat_interleave(2)
+""",
+    "max_pool1d has words of its own for what is too small": """
+t1 = torch.ones(2, 4, 1, requires_grad=True)
+t2 = F.max_pool1d(t1, 2)
+""",
+    "one matrix among several is seen as a matrix where it needs a gradient": """
+t1 = torch.ones(1, 3, 4, requires_grad=True)
+t2 = t1 @ torch.ones(2, 4, 2)
+t3 = torch.ones(2, 5, 3) @ t1
+t4 = torch.ones(1, 3, 4) @ torch.ones(2, 4, 2, requires_grad=True)
+""",
+    "rows that do not exist, in the words of three loops": """
+t1 = torch.ones(2, 3)
+t2 = t1.index_select(0, torch.tensor([5]))
+t3 = t1.index_select(1, torch.tensor([0, -1]))
+t4 = t1[:0].index_select(0, torch.tensor([0]))
+t5 = t1.index_copy(0, torch.tensor([-1]), t1[:1])
+""",
+    "a format is read off the strides, and nothing lies in channels_last": """
+t1 = torch.ones(2, 4, 4, 6)[..., :0]
+t2 = t1.contiguous(memory_format=torch.channels_last)
+t3 = t1.to(memory_format=torch.channels_last)
+t4 = torch.ones(2, 3).t().to(memory_format=torch.contiguous_format)
+""",
+    "kron sees its factors as they lie": """
+t1 = torch.ones(2, 3, requires_grad=True)
+t2 = torch.kron(t1.unfold(0, 1, 1), torch.ones(3, 2))
+t3 = torch.kron(t1.t(), t1.t())
+""",
+    "padding comes before channels are counted": """
+t1 = F.conv1d(torch.ones(2, 1, 1), torch.ones(6, 4, 2), padding="same")
+""",
+    "dimensions are counted before sizes are looked at": """
+t1 = torch.ones(2, 3, requires_grad=True)
+t2 = F.triplet_margin_loss(t1, t1[..., None], t1)
+t3 = F.cosine_embedding_loss(t1, t1[..., None], torch.ones(2))
+t4 = torch.tensordot(t1, t1[0])
+t5 = F.nll_loss(t1, torch.tensor(0))
+t6 = F.avg_pool1d(t1[0, 0], 3)
+t1.detach()[0].tril_()
+""",
+    "more indices than dimensions, behind an ellipsis": """
+t1 = torch.tensor([1.0, 2.0])
+t2 = t1[0][..., ::2]
+t3 = t1[..., ::2, 0]
+""",
+    "gather and scatter do not count from the end": """
+t1 = torch.ones(2, 3)
+t2 = t1.gather(1, torch.tensor([[0], [-1]]))
+t3 = t1.scatter(1, torch.tensor([[0], [-1]]), 2.0)
+t4 = torch.take_along_dim(t1, torch.tensor([[5], [-1]]), 1)
+""",
+    "the method where has its mask at the second place": """
+t1 = torch.tensor([True, False])
+t2 = t1.where(torch.tensor([False, True]), False)
+t3 = torch.where(torch.tensor(1), t1, 0.0)
+""",
+    "a number is divided by whole numbers in their own memory": """
+t1 = torch.tensor([2.0, 3.0], requires_grad=True)
+torch.addcdiv(t1.detach(), t1, torch.tensor([1, 2])).sum().backward()
+""",
 }

@@ -25,6 +25,8 @@ from pitfall_lab.verify import trace_program
 from pitfall_lab.verify.cells import cells, equal
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
+ERROR = re.compile(r"^[A-Z]\w+(?:Error|Exception|Warning|StopIteration) \[.*$", re.MULTILINE)
+"""What a program prints of an error that it has caught."""
 MADE_BY = re.compile(r", which is output \d+ of \w+,")
 """Which node torch names as the maker of a changed tensor depends, for a view, on whether the node it had before is still alive: the
 recorder keeps nodes until their tensors die, a program by itself does not."""
@@ -46,7 +48,8 @@ class Plain:
     printed: str
     error: str
     names: dict[str, Any]
-    gradients: list[tuple[int, str, dict[str, Any]]]
+    gradients: list[tuple[int, dict[str, Any], list[str]]]
+    """After each statement that did not fail: its line, the gradients by name, and the errors that were caught so far."""
 
 
 def check(text: str) -> Result:
@@ -85,14 +88,14 @@ def quiet(printed: io.StringIO) -> Any:
 def run(text: str, *, cloned: bool = False) -> Plain:
     """Run a program without us; ``cloned`` saves a clone of every tensor that is saved, so that no later write can reach it."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    seen: list[tuple[int, str, dict[str, Any]]] = []
+    seen: list[tuple[int, dict[str, Any], list[str]]] = []
+    printed, error = io.StringIO(), ""
 
     def look(line: int) -> None:
-        gradients = {name: gradient_of(value) for name, value in names.items() if isinstance(value, torch.Tensor)}
-        seen.append((line, anonymous(printed.getvalue()), gradients))
+        caught = ERROR.findall(printed.getvalue())
+        seen.append((line, {name: gradient_of(value) for name, value in names.items() if isinstance(value, torch.Tensor)}, caught))
 
     names["__look__"] = look
-    printed, error = io.StringIO(), ""
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t) if cloned else contextlib.nullcontext()
     code = compile(ast.fix_missing_locations(Looks().visit(ast.parse(text))), "program.py", "exec")
     with quiet(printed), hooks:
@@ -205,7 +208,7 @@ def attempted(function: Any) -> Any:
 def audit_errors(trace: Trace, plain: Plain, counts: Counter[str]) -> list[str]:
     """Count the errors that were predicted, that were declined (with a reason), and that no call of torch's raised but Python itself."""
     failed = [event for event in trace.events if event.error is not None and event.kind == "call"]
-    lines = [line for line in plain.printed.splitlines() if re.match(r"[A-Z]\w+(Error|Exception|Warning|StopIteration) \[", line)]
+    lines = ERROR.findall(plain.printed)
     predicted = sum(event.by == "agreed" for event in failed)
     declined = sum(event.by != "agreed" and bool(event.reason) for event in failed)
     counts["errors predicted"] += predicted
@@ -247,13 +250,18 @@ def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -
     on_leaves = [h for h in trace.harms if trace.events[h.step].op != "torch.autograd.grad"]  # that hands its gradients out: no ``.grad``
     harms = {(trace.events[h.step].span.line if trace.events[h.step].span else 0, name): h for h in on_leaves for name in names_of(trace, h.leaf, h.step)}
     counts["silent harms"] += len(trace.harms)
-    for (line, said, given), (other, meanwhile, wanted) in zip(plain.gradients, meant.gradients, strict=False):
-        if (line, said) != (other, meanwhile):
-            return []  # with clones an error is gone, or comes later, and the two runs went different ways
+    last = 0
+    for (line, given, caught), (other, wanted, errors) in zip(plain.gradients, meant.gradients, strict=False):
+        if line != other or caught != errors:
+            return []  # with clones an error is gone (or another one comes later), and the two runs went different ways
+        new = {name: h for (at, name), h in harms.items() if last < at <= line}  # a statement that failed was not looked at
+        last = line
         for name, value in given.items():
             right = wanted.get(name)
             # without a gradient, what has this name now is another tensor than the one that was harmed
-            told = harms.get((line, name)) if value is not None or right is not None else None
+            told = new.get(name) if value is not None or right is not None else None
+            if told is None and not same(value, right):  # ``a, b = b, a`` passes no torch function: then its numbers tell which harm it is
+                told = next((h for h in new.values() if close(h.torch, value, flowed(trace, h.step))), None)
             if told is None and same(value, right):
                 continue
             if told is None:

@@ -83,6 +83,8 @@ def trace(e: Engine, input: Any) -> ShadowTensor:
 def _triangle_in_place(name: str, forward: Callable[..., Any]) -> None:
     def run(e: Engine, self: Any, diagonal: int = 0) -> ShadowTensor:
         tensor_only(self)
+        if self.ndim < 2:
+            raise runtime(f"{name}: input tensor must have at least 2 dimensions", "shape")
         if any(n > 1 and s == 0 for n, s in zip(self.shape, self.stride, strict=True)):
             raise Unmodelled(f"{name}_ where elements share an address")
         rule = Rule(f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),))
@@ -210,14 +212,21 @@ def repeat_interleave(e: Engine, input: Any, repeats: Any = None, dim: Any = Non
 @op("take_along_dim", saves="index, self", samples=("torch.take_along_dim(a, i.reshape(2, 1), 1)",))
 def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> ShadowTensor:
     tensor_only(input, indices)
-    if dim is None or input.ndim != indices.ndim:
+    if dim is None:
         raise Unmodelled("take_along_dim without a dimension")
+    if input.ndim != indices.ndim:
+        found = f"{input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
+        raise runtime(f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {found}", "shape")
+    if indices.dtype != INT64:
+        raise runtime(f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype.scalar_name}", "dtype")
     at = wrap_dim(dim, input.ndim)
+    if not input.ndim or not input.shape[at]:
+        raise Unmodelled("take_along_dim of nothing")
     others = [x.shape[:at] + y.shape[at : at + 1] + x.shape[at + 1 :] for x, y in ((input, indices), (indices, input))]
     index = do(e, "Tensor.expand", indices, *broadcast(others[0], indices.shape))
     rows = do(e, "Tensor.expand", input, *broadcast(others[1], input.shape))
-    # Torch wraps negative places into a new tensor: the program's own indices may be overwritten.
-    return do(e, "gather", rows, at, do(e, "clone", index))
+    # Torch wraps all places into a new tensor: the program's own indices may be overwritten.
+    return do(e, "gather", rows, at, do(e, "remainder", index, input.shape[at]))
 
 
 @op("torch.functional.cartesian_prod", "torch.cartesian_prod", samples=("torch.cartesian_prod(c, c)", "torch.cartesian_prod(c)"))

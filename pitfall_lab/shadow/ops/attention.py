@@ -18,7 +18,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops import pointwise, views
 from pitfall_lab.shadow.ops.dropout import drop
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, new, preserved, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import LARGE, Keep, Rule, broadcast, new, preserved, pure, tensor_only
 from pitfall_lab.shadow.ops.matmul import matmul
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor
@@ -85,8 +85,8 @@ def _fused(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTenso
         return _masked(q.astype(np.float64) @ np.swapaxes(k, -1, -2) * factor, m, is_causal)
 
     def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray, m: Any) -> tuple[np.ndarray, np.ndarray] | None:
-        if not all(np.isfinite(x).all() for x in (q, k, v)):
-            return None  # what the kernel makes of NaN and infinity depends on the blocks in which it goes
+        if not all(np.isfinite(x).all() and (x.dtype != np.float32 or np.abs(x).max() < LARGE) for x in (q, k, v)):
+            return None  # what the kernel makes of NaN and infinity, also of its own making, depends on the blocks in which it goes
         found = scores(q, k, m)
         top = found.max(-1, keepdims=True)
         return _softmax(found) @ v, top + np.log(np.exp(found - top).sum(-1, keepdims=True))
@@ -98,7 +98,7 @@ def _fused(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTenso
         to_scores = w * (g @ np.swapaxes(s.value, -1, -2) - (g * s.output).sum(-1, keepdims=True)) * factor
         # the kernel writes all three as (B, L, heads, E), which its views turn round
         flows = to_scores @ s.key, np.swapaxes(to_scores, -1, -2) @ s.query, np.swapaxes(w, -1, -2) @ g
-        return tuple(np.swapaxes(np.ascontiguousarray(np.swapaxes(x, 1, 2), g.dtype), 1, 2) for x in flows)
+        return tuple(np.swapaxes(np.array(np.swapaxes(x, 1, 2), g.dtype, order="C"), 1, 2) for x in flows)
 
     keeps = (Keep("attn_mask", 3), Keep("key", 1), Keep("query", 0), Keep("value", 2), Keep("output", "result"))
     rule = Rule("ScaledDotProductFlashAttentionForCpuBackward0", forward, keeps, vjp, edges=3)

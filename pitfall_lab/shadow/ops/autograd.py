@@ -117,8 +117,8 @@ def check_roots(the_pass: Pass) -> None:
             raise runtime(f"invalid gradient at index {k} - {sizes}", "shape", node=node)
 
 
-def execute(the_pass: Pass, finish: Callable[[], Any]) -> Any:
-    """Run, then ``finish``: at once, or as a call that waits where the program's own code runs."""
+def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None) -> Any:
+    """Run, then ``finish``: at once, or as a call that waits where the program's own code runs. A run that fails is only judged."""
     e = the_pass.engine
     check_roots(the_pass)
     kinds = [{index == AFTER for index, _ in root.leaf.hooks or ()} for (root, _), _ in the_pass.roots if root is not None and root.leaf is not None]
@@ -127,8 +127,13 @@ def execute(the_pass: Pass, finish: Callable[[], Any]) -> Any:
     if e.asks and the_pass.stops():
         if isinstance(the_pass, RecordedPass):
             raise Unmodelled("create_graph: a hook or a node without a model is on the way")
-        return Suspended(e, the_pass, finish)
-    the_pass.run()
+        return Suspended(e, the_pass, finish, judge)
+    try:
+        the_pass.run()
+    except errors.ShadowError:
+        if judge is not None:
+            judge()
+        raise
     return finish()
 
 
@@ -165,14 +170,15 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
     else:
         the_pass.plan()
     rehearsal = rehearse(the_pass)
-    leaves = [node.leaf for node in the_pass.nodes.values() if node.leaf is not None]
-    before = {id(leaf): leaf.gradient.values() for leaf in leaves if leaf.gradient is not None}
+    nodes = the_pass.nodes.values() if rehearsal is not None else ()
+    filled = [tensor for node in nodes for tensor in (node.leaf, *(kept() for _, kept in node.retains)) if tensor is not None]
+    before = {id(tensor): tensor.gradient.values() for tensor in filled if tensor.gradient is not None}
 
-    def finish() -> None:
+    def judge() -> None:
         if rehearsal is not None and not the_pass.altered:
             e.harms += compare(before, rehearsal[0], the_pass, rehearsal[1])
 
-    return execute(the_pass, finish)
+    return execute(the_pass, judge, judge)
 
 
 @op("torch.autograd.grad", kind="other")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,10 +136,10 @@ def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowT
 # -- the functions
 
 
-def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transposed: bool, function: str,
-           uneven: Sequence[int] = ()) -> None:  # fmt: skip
-    """What torch checks before it computes; ``uneven``: by how much it pads each dimension first."""
+def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transposed: bool, function: str, by_number: bool = True) -> None:
     tensor_only(input, weight, *(() if bias is None else (bias,)))
+    if bias is not None and bias.dtype != input.dtype and not transposed and by_number:
+        raise runtime(f"Input type ({input.dtype.c_name}) and bias type ({bias.dtype.c_name}) should be the same", "dtype")
     if input.ndim not in (rank + 1, rank + 2):
         if bias is not None and bias.dtype != input.dtype:
             raise Unmodelled("whether torch looks first at types or at dimensions")
@@ -151,13 +151,14 @@ def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transpose
         raise Unmodelled(f"{function} with a weight of {weight.ndim} dimensions or {groups} groups")
     if not input.dtype.is_floating_point or input.dtype != weight.dtype or (bias is not None and bias.dtype != input.dtype):
         raise Unmodelled(f"{function} of operands of several types")
-    shape = input.shape if input.ndim == rank + 2 else (1, *input.shape)
-    sizes = tuple(n + more for n, more in zip(shape[2:], uneven or (0,) * rank, strict=True))
-    _check_channels((*shape[:2], *sizes), weight, bias, groups, transposed)
 
 
-def _check_channels(shape: Shape, weight: ShadowTensor, bias: Any, groups: int, transposed: bool) -> None:
-    """Torch's texts come from the batched call, so an unbatched input shows its added dimension."""
+def _check_channels(input: ShadowTensor, weight: ShadowTensor, bias: Any, groups: int, transposed: bool) -> None:
+    """Torch's texts come from the batched (and padded) call, so an unbatched input shows its added dimension."""
+    shape = input.shape
+    if weight.shape[0] % groups or weight.shape[0] < groups:
+        least, shown = ("at least", list(weight.shape)) if weight.shape[0] < groups else ("divisible by", [list(weight.shape)])
+        raise runtime(f"Given groups={groups}, expected weight to be {least} {groups} at dimension 0, but got weight of size {shown} instead", "shape")
     what = f"Given {'transposed' if transposed else 'groups'}={1 if transposed else groups}, weight of size {list(weight.shape)}, "
     if transposed:
         if shape[1] != weight.shape[0]:
@@ -168,8 +169,6 @@ def _check_channels(shape: Shape, weight: ShadowTensor, bias: Any, groups: int, 
         if shape[1] % groups:
             raise Unmodelled("groups that do not fit")
     else:
-        if weight.shape[0] % groups or weight.shape[0] < groups:
-            raise Unmodelled("groups that do not fit")
         if shape[1] != weight.shape[1] * groups:
             raise runtime(
                 what + f"expected input{list(shape)} to have {weight.shape[1] * groups} channels, but got {shape[1]} channels instead", "shape"
@@ -188,19 +187,17 @@ def _register(rank: int, samples: tuple[str, ...]) -> None:
     function = f"conv{rank}d"
 
     def run(e: Engine, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> ShadowTensor:
-        fitting = isinstance(input, ShadowTensor) and input.ndim in (rank + 1, rank + 2) and weight.ndim == rank + 2
-        if fitting and padding == "same" and any(s != 1 for s in per_dimension(stride, rank)):
-            raise runtime("padding='same' is not supported for strided convolutions")
+        _check(input, weight, bias, rank, groups, transposed=False, function=function, by_number=not isinstance(padding, str))
         steps, spread = per_dimension(stride, rank), per_dimension(dilation, rank)
-        tensor_only(weight)
         kernel = weight.shape[2:]
-        uneven = [x % 2 for x in _reach(kernel, spread)] if padding == "same" else ()
-        _check(input, weight, bias, rank, groups, transposed=False, function=function, uneven=uneven)
         batch, whole = _batched(e, input, rank)
         if padding == "same":
+            if any(s != 1 for s in steps):
+                raise runtime("padding='same' is not supported for strided convolutions")
             batch, border = _same(e, batch, kernel, spread)
         else:
             border = (0,) * rank if padding == "valid" else per_dimension(padding, rank)
+        _check_channels(batch, weight, bias, groups, transposed=False)
         windows = Windows(kernel, steps, border, spread)
         _check_fits(batch.shape[2:], windows)
         result = convolve(e, batch, weight, bias, windows, groups)
@@ -244,7 +241,10 @@ def _register_transposed(rank: int, samples: tuple[str, ...]) -> None:
         more = per_dimension(output_padding, rank)
         if any(m >= max(s, d) for m, s, d in zip(more, windows.stride, windows.dilation, strict=True)):
             raise Unmodelled("output_padding that is too large")
+        if 0 in weight.shape[2:]:
+            raise Unmodelled("a convolution with odd sizes")
         batch, whole = _batched(e, input, rank)
+        _check_channels(batch, weight, bias, groups, transposed=True)
         result = convolve(e, batch, weight, bias, windows, groups, transposed=True, output_padding=more)
         return result if whole else views.squeeze(e, result, 0)
 

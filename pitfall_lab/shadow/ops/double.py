@@ -379,7 +379,7 @@ class RecordedPass(Pass):
         if not leaf.requires_grad or gradient.tensor is None:
             return
         e, held = self.engine, leaf.gradient
-        self.leaves[id(leaf)] = (leaf, gradient)
+        self.filled[id(leaf)] = (leaf, gradient)
         if held is not None and not e.policy.backward_overwrites_grad:
             leaf.gradient = _call(e, "torch.Tensor.add", held, gradient.tensor)
         elif is_dense(leaf.shape, leaf.stride):

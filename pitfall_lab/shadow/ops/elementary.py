@@ -35,7 +35,7 @@ from pitfall_lab.shadow.ops.kit import (
     tensor_only,
 )
 from pitfall_lab.shadow.ops.mutate import cast
-from pitfall_lab.shadow.ops.pointwise import INVERT, SELF, operand, unary
+from pitfall_lab.shadow.ops.pointwise import NO_NEGATION, SELF, operand, unary, whole_or_not
 from pitfall_lab.shadow.ops.registry import add, also, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -278,6 +278,8 @@ def binary(name: str, rule: Rule, samples: tuple[str, ...], *, floats: bool = Fa
     def run(e: Engine, input: Any, other: Any) -> ShadowTensor:
         pair = operand(input), operand(other)
         check(e, *pair)
+        if name == "heaviside" and all(isinstance(x, ShadowTensor) for x in pair) and input.dtype != other.dtype:
+            raise runtime("heaviside is not yet implemented for tensors with different dtypes.", "dtype")
         kind = as_float(promoted(*pair)) if floats else promoted(*pair)
         if name.endswith("_shift") and kind.category != 1:
             raise no_kernel(f"{name[8]}shift_cpu", kind.scalar_name)
@@ -309,7 +311,7 @@ BOTH = (Keep("other", 1), Keep("self", 0))
 def _atan2_vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, np.ndarray]:
     """Nothing flows where both are zero. The negative of a byte is another byte, as in torch."""
     if s.self.dtype.kind == "b":
-        raise runtime(f"Negation, the `-` operator, on a bool tensor is not supported. {INVERT}", "dtype")
+        raise runtime(NO_NEGATION, "dtype")
     square = s.self**2 + s.other**2
     reciprocal = np.where(square == 0, 0, 1 / square).astype(square.dtype)
     return g * s.other * reciprocal, g * -s.self * reciprocal
@@ -366,16 +368,19 @@ def _copysign_rule(other: Any) -> Rule:
     return Rule("CopysignBackward1", forward, (Keep("self", 0), Keep("result", "result")), lambda g, s: (ratio(g, s),))
 
 
+FMOD, REMAINDER = whole_or_not(np.fmod), whole_or_not(np.remainder)
+
+
 def _fmod_rule(other: Any) -> Rule:
     if not isinstance(other, ShadowTensor):
-        return Rule("FmodBackward0", lambda x: np.fmod(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
-    return Rule("FmodBackward1", np.fmod, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, lambda a, b: np.trunc(a / b))))
+        return Rule("FmodBackward0", lambda x: FMOD(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
+    return Rule("FmodBackward1", FMOD, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, lambda a, b: np.trunc(a / b))))
 
 
 def _remainder_rule(other: Any) -> Rule:
     if not isinstance(other, ShadowTensor):
-        return Rule("RemainderBackward0", lambda x: np.remainder(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
-    return Rule("RemainderBackward1", np.remainder, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, np.floor_divide)))
+        return Rule("RemainderBackward0", lambda x: REMAINDER(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
+    return Rule("RemainderBackward1", REMAINDER, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, np.floor_divide)))
 
 
 def _minus(g: Any, s: Any, divided: Callable[[Any, Any], Any]) -> Any:
@@ -403,16 +408,17 @@ def _with_number(
 ) -> None:
     """Register ``name`` and ``name_``, whose node is another one when the second argument is a number."""
 
-    def kind(pair: tuple[Any, Any]) -> DType:
+    def kind(pair: tuple[Any, Any], *, may_refuse: bool = False) -> DType:
         found = as_float(promoted(*pair)) if floats else promoted(*pair)
-        if found.is_complex or (found.category < 2 and not records_zero(pair)):
+        if found.is_complex or (found.category < 2 and not (may_refuse or records_zero(pair))):
             raise Unmodelled(f"{name} of such types")
         return found
 
     def run(e: Engine, input: Any, other: Any) -> ShadowTensor:
         tensor_only(input)
         pair = input, operand(other)
-        return pointwise(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], kind(pair), kind(pair), iterated=pair)
+        dtype = kind(pair, may_refuse=name in {"fmod", "remainder"})
+        return pointwise(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], dtype, dtype, iterated=pair)
 
     def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
         tensor_only(self)
@@ -424,7 +430,7 @@ def _with_number(
 
 
 def records_zero(pair: tuple[Any, Any]) -> bool:
-    """Whether whole numbers are divided by nothing that is or may be zero (torch raises ZeroDivisionError, NumPy gives 0)."""
+    """Whether whole numbers are divided by nothing that is or may be zero: in place, torch raises when it has written what comes before."""
     other = pair[1]
     if isinstance(other, NUMBERS):
         return other != 0

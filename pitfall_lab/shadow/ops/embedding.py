@@ -19,16 +19,17 @@ from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor
 
 
+def _check_type(index: Any, place: int, function: str) -> None:
+    if index.dtype not in ("int64", "int32"):
+        wanted = f"Expected tensor for argument #{place} 'indices' to have one of the following scalar types: Long, Int"
+        raise runtime(f"{wanted}; but got {type_name(index.dtype)} instead (while checking arguments for {function})", "dtype")
+
+
 def _check_indices(index: Any, weight: Any) -> None:
     tensor_only(index, weight)
     if weight.ndim != 2:
         raise runtime("'weight' must be 2-D", "shape")
-    if index.dtype not in ("int64", "int32"):
-        text = (
-            f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {type_name(index.dtype)} instead "
-            "(while checking arguments for embedding)"
-        )
-        raise runtime(text, "dtype")
+    _check_type(index, 1, "embedding")
     indexing.check_rows(weight.shape, 0, index)
 
 
@@ -62,6 +63,7 @@ def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type:
     if input.ndim != 2:
         shown = f"but got {input.ndim}-dimensional tensor for argument #1 'self' (while checking arguments for embedding_renorm_)"
         raise runtime(f"Expected 2-dimensional tensor, {shown}", "shape")
+    _check_type(indices, 2, "embedding_renorm_")
     seen = indices.window()
     if seen is None or (seen.size and (seen.min() < 0 or seen.max() >= input.shape[0])):
         raise Unmodelled("embedding_renorm_ of rows that do not exist")  # it fails on the way, row after row

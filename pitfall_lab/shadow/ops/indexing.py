@@ -26,6 +26,7 @@ from pitfall_lab.shadow.ops.kit import (
     Rule,
     bool_of,
     broadcast,
+    check_history,
     check_no_overlap,
     check_overlap,
     edges,
@@ -155,13 +156,16 @@ def _select(e: Engine, result: ShadowTensor, dim: int, index: int, written: tupl
     return views.select_window(e, result, dim, index % size)
 
 
+NO_INDEX = "tensors used as indices must be long, int, byte or bool tensors"
+
+
 def _as_index(e: Engine, item: Any) -> ShadowTensor:
     if isinstance(item, np.ndarray | list | tuple | range):
         item = creation.tensor(e, list(item) if isinstance(item, range) else item)
         if item.numel == 0:
             item.dtype = DType("int64")
-    if not isinstance(item, ShadowTensor) or item.dtype.category > 1:
-        raise _index_error("tensors used as indices must be long, int, byte or bool tensors", "dtype")
+    if not isinstance(item, ShadowTensor):
+        raise _index_error(NO_INDEX, "dtype")
     if item.dtype == "uint8":
         raise Unmodelled("a byte tensor as mask")
     return item
@@ -207,6 +211,8 @@ def _places(rest: list[ShadowTensor | None], ndim: int) -> tuple[Any, ...]:
 
 
 def _check_masks(self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
+    if any(t is not None and t.dtype.category > 1 for t in rest):
+        raise _index_error(NO_INDEX, "dtype")
     for dim, item in enumerate(rest):
         for k, n in enumerate(item.shape if item is not None and bool_of(item.dtype) else ()):
             if n != self.shape[dim + k]:
@@ -415,7 +421,7 @@ def _leading_ones(value: ShadowTensor) -> int:
     return next((d for d, n in enumerate(value.shape) if n != 1), value.ndim)
 
 
-def _check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
+def check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
     try:
         fits = broadcast(value.shape, shape) == shape
     except ShadowError:
@@ -423,6 +429,18 @@ def _check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
     if not fits:
         text = f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
         raise runtime(text, "shape")
+
+
+def places_to_write(target: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[Shape, tuple[int, ShadowError] | None]:
+    """The shape of what an index picks out, and the first number that is out of range, which torch finds while it writes."""
+    if any(t is not None and not t.ndim and bool_of(t.dtype) for t in rest):
+        raise Unmodelled("a bare True or False as index")
+    _check_masks(target, rest)
+    shape = index_shape(target, rest)
+    outside = _out_of_range(target, rest)
+    if outside is not None and any(t is not None and target.shape[d] == 0 for d, t in enumerate(rest)):
+        raise outside[1]  # that there is nothing to look up is seen before the value is
+    return shape, outside
 
 
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any, *, assigned: bool = True) -> None:
@@ -438,12 +456,8 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
         raise Unmodelled("index_put of another type")
     if not (value.numel == 1 and any(t is not None and bool_of(t.dtype) for t in rest)):
         check_no_overlap(target, source)
-    _check_masks(target, rest)
-    shape = index_shape(target, rest)
-    outside = _out_of_range(target, rest)
-    if outside is not None and any(t is not None and target.shape[d] == 0 for d, t in enumerate(rest)):
-        raise outside[1]  # that there is nothing to look up is seen before the value is
-    _check_broadcasts(source, shape)
+    shape, outside = places_to_write(target, rest)
+    check_broadcasts(source, shape)
     if outside is not None:
         seen = source.window()
         _write_up_to(e, target, rest, None if seen is None else np.broadcast_to(seen, shape), outside[0])
@@ -517,7 +531,7 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
     _long_index(index)
     at = wrap_dim(dim, input.ndim)
     if index.ndim > 1:
-        raise Unmodelled("index_select with a matrix")
+        raise _index_error("index_select(): Index is supposed to be a vector")
     places: tuple[Any, ...] = (slice(None),) * at
     before = input.shape
 
@@ -530,7 +544,7 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
 
     if not before:
         if index.numel != 1:
-            raise Unmodelled("index_select of a number, more or less than once")
+            raise runtime(f"index_select(): Index to scalar can have only 1 value, got {index.numel} value(s)", "shape")
         check_rows((1,), 0, index)
         rule = Rule("IndexSelectBackward0", lambda x, k: x, (Keep("index", 1),), lambda g, s: (Written(g.copy()),), edges=1)
         return pure(e, rule, (input, index), (), input.dtype)
@@ -555,14 +569,33 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
     at = wrap_dim(dim, input.ndim)
     if index.ndim != input.ndim or sparse_grad:
         raise Unmodelled("gather of unequal dimensions")
+    check_history(e, input)
+    large = [d for d, (n, m) in enumerate(zip(index.shape, input.shape, strict=True)) if d != at and n > m]
+    if large and index.numel:
+        sizes = f"expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {at}"
+        raise runtime(f"Size does not match at dimension {large[0]} {sizes}", "shape")
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
         full = np.zeros(s.self.shape, g.dtype)
         np.add.at(full, _along(s.index, at), g)
         return (Written(full),)
 
-    rule = Rule("GatherBackward0", lambda x, k: x[_along(k, at)], (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
+    def forward(x: np.ndarray, k: np.ndarray) -> np.ndarray:
+        check_elements(k, at, input.shape, inplace=False)
+        return x[_along(k, at)]
+
+    rule = Rule("GatherBackward0", forward, (Keep("index", 1), Keep("self", 0)), vjp, edges=1)
     return pure(e, rule, (input, index), index.shape, input.dtype)
+
+
+def check_elements(index: np.ndarray, at: int, shape: Shape, *, inplace: bool) -> None:
+    """Refuse places that gather and scatter do not find (they do not count from the end). In place, the others have been written by then."""
+    size = shape[at] if shape else 1
+    outside = np.unique(index[(index < 0) | (index >= size)])
+    if outside.size > 1 or (outside.size and inplace):
+        raise Unmodelled("which of several places that do not exist torch meets first, or what it has written by then")
+    if outside.size:
+        raise runtime(f"index {outside[0]} is out of bounds for dimension {at} with size {size}", "shape")
 
 
 def _along(index: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:

@@ -104,33 +104,34 @@ def broadcast(*shapes: Shape) -> Shape:
     return result
 
 
-def layout(shape: Shape, operands: Sequence[ShadowTensor | Lying], *, alone: bool = True) -> Shape:
+def layout(shape: Shape, operands: Sequence[ShadowTensor | Lying], *, alone: bool = True, cast: DType | None = None) -> Shape:
     """The strides TensorIterator gives a new result: the order of dimensions follows the operands' strides.
 
-    A plain number beside them (not ``alone``) counts as an operand of another shape.
+    A plain number beside them (not ``alone``) counts as an operand of another shape; operands of another type than the one that all
+    are ``cast`` to are seen as their copies lie.
 
-    Source: ``aten/src/ATen/TensorIterator.cpp``, ``reorder_dimensions`` and ``compute_fast_setup_type``.
+    Source: ``aten/src/ATen/TensorIterator.cpp``, ``compute_types``, ``reorder_dimensions`` and ``compute_fast_setup_type``.
     """
-    if alone and all(t.shape == shape for t in operands):
-        if all(is_contiguous(t.shape, t.stride) for t in operands):
+    lying = [(t.shape, t.stride if cast is None or isinstance(t, Lying) or t.dtype == cast else preserved(t)) for t in operands]
+    if alone and all(own == shape for own, _ in lying):
+        if all(is_contiguous(*x) for x in lying):
             return contiguous_strides(shape)
-        if len(shape) == 4 and all(follows(t.shape, t.stride, "channels_last") for t in operands):
+        if len(shape) == 4 and all(follows(*x, "channels_last") for x in lying):
             return channels_last_strides(shape)
-        first = operands[0].stride
-        if all(t.stride == first and is_dense(t.shape, t.stride) for t in operands):
+        first = lying[0][1]
+        if all(stride == first and is_dense(own, stride) for own, stride in lying):
             return first
     if len(shape) < 2:
         return contiguous_strides(shape)
-    strides = [_aligned(t, shape) for t in operands]
+    strides = [_aligned(*x, shape) for x in lying]
     if 1 not in shape and 0 not in shape and all(is_contiguous(shape, s) for s in strides):
         return contiguous_strides(shape)
     return _permuted(shape, _reordered(shape, strides))
 
 
-def _aligned(tensor: ShadowTensor | Lying, shape: Shape) -> Shape:
-    missing = len(shape) - tensor.ndim
-    own = (0 if n == 1 and m != 1 else s for n, s, m in zip(tensor.shape, tensor.stride, shape[missing:], strict=True))
-    return (0,) * missing + tuple(own)
+def _aligned(own: Shape, stride: Shape, shape: Shape) -> Shape:
+    missing = len(shape) - len(own)
+    return (0,) * missing + tuple(0 if n == 1 and m != 1 else s for n, s, m in zip(own, stride, shape[missing:], strict=True))
 
 
 def _reordered(shape: Shape, strides: Sequence[Shape]) -> list[int]:
@@ -388,9 +389,9 @@ def pure(
     found = arrays(e, operands, compute_in) if followed else None
     if found is None and followed:
         try_with_zeros(rule, operands)
-    elif found is not None and overflows_on_the_way(found, shape, dtype):
-        found = None
-    values = None if found is None else rule.forward(*found)
+    values = None if found is None else rule.forward(*found)  # which may refuse what it sees
+    if found is not None and overflows_on_the_way(found, shape, dtype):
+        values = None
     first, *others = values if hidden and values is not None else (values, *(None for _ in hidden))
     result = new(e, shape, dtype, first, stride)
     if node is not None:
@@ -439,6 +440,12 @@ def overflows_on_the_way(found: Sequence[Any], shape: Shape, dtype: DType) -> bo
     return False
 
 
+def underflow_on_the_way(sizes: np.ndarray, axes: tuple[int, ...], dtype: Any) -> bool:
+    """Whether all squares of some numbers that become one vanish in float32, in which some of torch's kernels add and others do not."""
+    largest = sizes.max(axis=axes, initial=0)
+    return bool(dtype == np.float32 and ((largest > 0) & (largest < 1 / LARGE)).any())
+
+
 def own(node: Node, *results: ShadowTensor) -> None:
     """Make ``node`` the history of its results."""
     for index, result in enumerate(results):
@@ -481,7 +488,7 @@ def pointwise(
         return pure(e, rule, operands, shape, dtype, compute_in, preserved(like))
     order = operands if iterated is None else iterated
     ordered = [x for x in order if isinstance(x, ShadowTensor)]
-    stride = layout(shape, ordered, alone=len(ordered) == len(order)) if aligned else None
+    stride = layout(shape, ordered, alone=len(ordered) == len(order), cast=compute_in) if aligned else None
     return pure(e, rule, operands, shape, dtype, compute_in, stride)
 
 

@@ -23,6 +23,7 @@ from pitfall_lab.shadow.ops.kit import (
     Rule,
     broadcast,
     check_fits,
+    check_history,
     layout,
     made_of,
     new,
@@ -54,7 +55,7 @@ def _check(reduction: str, *legacy: Any) -> None:
 def _lost(e: Engine, rule: Rule, operands: Sequence[Any], reduction: str, dtype: DType, *, like: ShadowTensor | None = None) -> ShadowTensor:
     """A loss: a number, or with ``reduction="none"`` one element each, laid out as TensorIterator does or as ``empty_like(like)``."""
     x, y = operands[:2]
-    stride = (layout(x.shape, [x, y]) if like is None else preserved(like)) if reduction == "none" else None
+    stride = (layout(x.shape, [x, y], cast=dtype) if like is None else preserved(like)) if reduction == "none" else None
     return pure(e, rule, operands, x.shape if reduction == "none" else (), dtype, dtype, stride)
 
 
@@ -210,6 +211,10 @@ def _nll_sizes(log_probs: ShadowTensor, target: ShadowTensor, weight: Any) -> No
     if weight is not None:
         tensor_only(weight)
         classes = log_probs.shape[-1 if log_probs.ndim == 1 else 1]
+        if log_probs.ndim > 2 and weight.numel != classes:
+            raise runtime("weight tensor should be defined either for all or no classes", "shape")
+        if log_probs.ndim > 2 and weight.ndim != 1:
+            raise Unmodelled("weights of classes that lie in several dimensions")
         if weight.shape != (classes,):
             text = f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
             raise runtime(text, "shape")
@@ -265,19 +270,17 @@ def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, i
         raise Unmodelled(f"a loss of {log_probs.dtype[:]}")
     if log_probs.ndim < 1:
         raise value_error("Expected 1 or more dimensions (got 0)")
-    if log_probs.ndim != 1 and not target.ndim:
-        raise Unmodelled("targets without a dimension, of which torch reads the size all the same")
     if log_probs.ndim != 1 and log_probs.shape[:1] != target.shape[:1]:
-        raise value_error(f"Expected input batch_size ({log_probs.shape[0]}) to match target batch_size ({target.shape[0]}).")
-    if log_probs.ndim > 2 and log_probs.ndim != 4 and target.shape[1:] != log_probs.shape[2:]:
-        raise runtime(f"Expected target size {[log_probs.shape[0], *log_probs.shape[2:]]}, got {list(target.shape)}", "shape")
+        raise value_error(f"Expected input batch_size ({log_probs.shape[0]}) to match target batch_size ({(*target.shape, 0)[0]}).")
+    count, *inner = log_probs.shape[0], *log_probs.shape[2:]
+    if log_probs.ndim not in (1, 2, 4) and target.shape[1:] != tuple(inner):
+        raise runtime(f"Expected target size {[count, *inner]}, got {list(target.shape)}", "shape")
     no_derivative(e, "nll_loss_forward" if log_probs.ndim <= 2 else "nll_loss2d_forward", weight=weight)
     if log_probs.ndim <= 2:
         return _nll(e, "NllLossBackward0", log_probs, target, weight, ignore_index, reduction)
     if log_probs.ndim == 4:
         return _nll(e, "NllLoss2DBackward0", log_probs, target, weight, ignore_index, reduction)
-    count, classes, *inner = log_probs.shape
-    picture = views.view_(e, views.contiguous(e, log_probs), count, classes, 1, -1)
+    picture = views.view_(e, views.contiguous(e, log_probs), count, log_probs.shape[1], 1, -1)
     result = _nll(e, "NllLoss2DBackward0", picture, views.view_(e, views.contiguous(e, target), count, 1, -1), weight, ignore_index, reduction)
     return views.view_(e, result, count, *inner) if reduction == "none" else result
 
@@ -487,20 +490,19 @@ def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
 
     dtype = promoted(x, y)
     rule = Rule("XlogyBackward0", forward, (Keep("other", 1), Keep("self", 0)), vjp)
-    return pure(e, rule, (x, y), broadcast(x.shape, y.shape), dtype, dtype, layout(broadcast(x.shape, y.shape), (x, y)))
+    return pure(e, rule, (x, y), broadcast(x.shape, y.shape), dtype, dtype, layout(broadcast(x.shape, y.shape), (x, y), cast=dtype))
 
 
 @op("F.kl_div", saves="as xlogy, mul and sub", samples=("F.kl_div(a, b)", "F.kl_div(a, b.detach(), reduction='batchmean')", "F.kl_div(a, p, reduction='sum', log_target=True)", "F.kl_div(a, b.detach(), reduction='none')"))
 def kl_div(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False) -> ShadowTensor:
     tensor_only(input, target)
     _check("sum" if reduction == "batchmean" else reduction, size_average, reduce)
-    whole = any(x.dtype.category < 2 for x in (input, target))
     if reduction == "mean":
         e.warnings.append(
             "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides only by the batch size, "
             "and aligns with the KL div math definition.'mean' will be changed to behave the same as 'batchmean' in the next major release."
         )
-    if whole:
+    if input.dtype.category < 2 or target.dtype.category < 2:
         raise runtime("kl_div: Integral inputs not supported.", "dtype")
     if log_target:
         gap = pointwise.sub(e, target, input)  # the compiler has the right side computed first, here and below
@@ -600,11 +602,13 @@ def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, marg
                           reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input1, input2, target)
     _check(reduction, size_average, reduce)
-    if target.ndim < 2 and any(x.ndim != target.ndim + 1 for x in (input1, input2)):
-        sizes = " and ".join(str(list(x.shape)) for x in (input1, input2))
-        found = f"target tensor expects {target.ndim + 1}D input tensors, but found inputs with sizes {sizes}."
-        raise runtime(f"{target.ndim}D {found}", "shape")
-    if target.ndim > 1 or target.shape != input1.shape[: target.ndim]:
+    check_history(e, input1, input2, target)
+    if target.ndim > 1:
+        raise runtime("0D or 1D target tensor expected, multi-target not supported", "shape")
+    if {input1.ndim, input2.ndim} != {target.ndim + 1}:
+        found = f"inputs with sizes {list(input1.shape)} and {list(input2.shape)}."
+        raise runtime(f"{target.ndim}D target tensor expects {target.ndim + 1}D input tensors, but found {found}", "shape")
+    if target.shape != input1.shape[: target.ndim]:
         raise Unmodelled("cosine_embedding_loss of operands that do not fit")
     at = target.ndim
     product = reduction_of(e, input1, input2, at)
@@ -632,6 +636,7 @@ def triplet_margin_loss(e: Engine, anchor: Any, positive: Any, negative: Any, ma
     _check(reduction, size_average, reduce)
     if margin <= 0:
         raise value_error(f"margin must be greater than 0, got {margin}")
+    check_history(e, anchor, positive, negative)
     if not anchor.ndim == positive.ndim == negative.ndim:
         found = f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
         raise runtime(f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: {found}", "shape")

@@ -12,11 +12,12 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.gradient import reshaped
 from pitfall_lab.shadow.ops import pointwise, reduce, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_history, own, pure, records, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_history, own, pure, records, tensor_only, underflow_on_the_way
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, contiguous_strides, is_contiguous
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, is_contiguous
 
 
 def product(a: Any, b: Any) -> Any:
@@ -172,8 +173,6 @@ def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTenso
     if i <= 2 and (input.requires_grad or (i == 1 and _folds(input, *_turned(other)))):
         output = _folded(e, views.matrix_t(e, other), views.t(e, input) if i == 2 else input)
         return views.contiguous(e, views.matrix_t(e, output)) if i == 2 else output
-    if i == j == 3 and (input.shape[0] == 1) != (other.shape[0] == 1):
-        raise Unmodelled("a batch of one matrix, which torch folds away before it multiplies")
     return _batched(e, input, other)
 
 
@@ -195,10 +194,13 @@ def unsafe_view(e: Engine, self: ShadowTensor, shape: Shape) -> ShadowTensor:
     """The same memory under another shape, with a counter of its own: writes to the one are not counted on the other."""
     before = self.shape
     counter = None if self.counter is None else Counter()
-    result = ShadowTensor(e.graph, self.storage, shape, contiguous_strides(shape), self.offset, self.dtype, counter)
+    stride = views.view_strides(before, self.stride, shape)
+    if stride is None:
+        raise runtime(views.NO_VIEW, "shape", tensor=self)
+    result = ShadowTensor(e.graph, self.storage, shape, stride, self.offset, self.dtype, counter)
     result.inference = self.inference
     if records(e, self):
-        node = e.graph.new_node("UnsafeViewBackward0", (e.graph.edge(self),), lambda g, s: (g.reshape(before),))
+        node = e.graph.new_node("UnsafeViewBackward0", (e.graph.edge(self),), lambda g, s: (reshaped(g, before),))
         own(node, result)
     return result
 
@@ -216,7 +218,14 @@ def _folded(e: Engine, large: ShadowTensor, small: ShadowTensor) -> ShadowTensor
 
 
 def _batched(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTensor:
-    """Expand both to one batch, flatten it, bmm; a vector is a matrix of one row or one column."""
+    """Expand both to one batch, flatten it, bmm; a vector is a matrix of one row or one column.
+
+    One matrix that meets several is no batch if it needs a gradient, which is then computed by one product.
+    """
+    pair = (input, other)
+    alone = next((x for x in pair if x.shape[0] == 1 and x.requires_grad), None)
+    if input.ndim == other.ndim == 3 and alone is not None and input.shape[0] != other.shape[0]:
+        return matmul(e, *(views.squeeze(e, x, 0) if x is alone else x for x in pair))
     batch = broadcast(input.shape[:-2], other.shape[:-2])
     count = int(np.prod(batch))
     n, k = input.shape[-2:] if input.ndim > 1 else (1, input.shape[0])
@@ -311,6 +320,8 @@ def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepd
 
     def forward(x: Any) -> Any:
         wide = np.abs(x.astype(np.float64))
+        if order != 1 and underflow_on_the_way(wide, axes, x.dtype):
+            return None
         return np.power(np.power(wide, order).sum(axis=axes, keepdims=keepdim), 1 / order)
 
     def vjp(g: Any, s: Any) -> tuple[Any]:

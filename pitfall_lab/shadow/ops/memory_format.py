@@ -34,13 +34,17 @@ def strides(shape: Shape, memory_format: Any) -> Shape:
 
 def channels_last_strides(shape: Shape) -> Shape:
     """(N, C, H, W), laid out as (N, H, W, C); other ranks alike."""
-    inner = contiguous_strides((shape[0], *shape[2:], shape[1]))
-    return (inner[0], inner[-1], *inner[1:-1])
+    result, step = [0] * len(shape), 1
+    for d in (1, *reversed(range(2, len(shape))), 0):
+        result[d] = step
+        step *= shape[d]  # no elements make it 0, unlike in contiguous_format
+    return tuple(result)
 
 
 def follows(shape: Shape, stride: Shape, memory_format: Any) -> bool:
     """Whether the elements lie in that format without gaps; strides of dimensions of size 1 do not count."""
-    return 0 in shape or all(n == 1 or have == want for n, have, want in zip(shape, stride, strides(shape, memory_format), strict=True))
+    nothing = 0 in shape and str(memory_format).removeprefix("torch.") not in RANKS
+    return nothing or all(n == 1 or have == want for n, have, want in zip(shape, stride, strides(shape, memory_format), strict=True))
 
 
 def is_channels_last(tensor: ShadowTensor) -> bool:
@@ -53,6 +57,12 @@ def is_channels_last(tensor: ShadowTensor) -> bool:
             return False
         least = tensor.stride[d] * max(tensor.shape[d], 1)
     return True
+
+
+def suggests(tensor: ShadowTensor, memory_format: Any) -> bool:
+    """Whether that is the format that torch reads off the tensor: what is not channels_last is contiguous_format, however it lies."""
+    found = {4: "channels_last", 5: "channels_last_3d"}[tensor.ndim] if is_channels_last(tensor) else "contiguous_format"
+    return str(memory_format).removeprefix("torch.") == found
 
 
 def any_channels_last(*tensors: Any) -> bool:

@@ -27,7 +27,7 @@ from pitfall_lab.shadow.ops.kit import (
     pure,
     tensor_only,
 )
-from pitfall_lab.shadow.ops.memory_format import follows, strides
+from pitfall_lab.shadow.ops.memory_format import strides, suggests
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
@@ -354,7 +354,7 @@ def tolist(e: Engine, self: Any) -> Any:
 def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory_format: Any = None) -> ShadowTensor:
     """``to(dtype)``: the same object when nothing changes."""
     keeps = memory_format is None or "preserve" in str(memory_format)
-    if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or follows(self.shape, self.stride, memory_format)):
+    if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or suggests(self, memory_format)):
         return self
     source = self.dtype
     rule = Rule("ToCopyBackward0", lambda a: a.astype(dtype.numpy), (), lambda g, s: (converted(g, source.numpy),))

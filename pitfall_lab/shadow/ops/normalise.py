@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from pitfall_lab.shadow.ops.kit import (
 )
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
+from pitfall_lab.shadow.storage import ShadowTensor, is_contiguous
 
 
 def _spread(x: np.ndarray, axes: tuple[int, ...], eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -131,10 +132,11 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
     return result
 
 
-def _several_values(shape: Shape) -> None:
+def _several_values(shape: Sequence[int]) -> None:
     """One value a channel has no spread."""
-    if math.prod(shape) == shape[1]:
-        raise ShadowError("ValueError", f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)})", "shape")
+    if math.prod((shape[0], *shape[2:])) == 1:
+        shown = shape if isinstance(shape, list) else f"torch.Size({list(shape)})"
+        raise ShadowError("ValueError", f"Expected more than 1 value per channel when training, got input size {shown}", "shape")
 
 
 def _follow(e: Engine, input: ShadowTensor, running: list[ShadowTensor], axes: tuple[int, ...], momentum: float) -> None:
@@ -191,6 +193,7 @@ def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias:
     if input.ndim < 2:
         raise runtime(f"Expected at least 2 dimensions for input tensor but received {input.ndim}", "shape")
     count, channels = input.shape[:2]
+    _several_values([count * channels // num_groups, num_groups, *input.shape[2:]])
     if channels % num_groups:
         text = f"Expected number of channels in input to be divisible by num_groups, but got input of shape {list(input.shape)} and num_groups={num_groups}"
         raise runtime(text, "shape")

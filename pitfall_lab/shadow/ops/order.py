@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.dtypes import INT64, DType
+from pitfall_lab.shadow.dtypes import BOOL, INT64, DType
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.gradient import laid_like
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import scatter
 from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, edges, finite_vjp, in_place, new, own, pure, records, tensor_only, wrap_dim
-from pitfall_lab.shadow.ops.reduce import Pair, along, evenly_rule, reduced_dims, reduced_shape, widen
+from pitfall_lab.shadow.ops.reduce import Pair, along, cumsum_vjp, evenly_rule, reduced_dims, reduced_shape, widen
 from pitfall_lab.shadow.ops.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -127,18 +127,22 @@ def cumprod(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTens
 @op(".cumprod_", kind="inplace", saves="result, a clone of self", samples=("h.cumprod_(1)",))
 def cumprod_(e: Engine, self: Any, dim: int) -> ShadowTensor:
     tensor_only(self)
-    return in_place(e, _cumprod_rule(wrap_dim(dim, self.ndim)), (self,), elementwise=False, separate=True)
+    rule = _cumprod_rule(wrap_dim(dim, self.ndim))
+    _check_running(self, "cumprod")
+    return in_place(e, rule, (self,), elementwise=False, separate=True)
+
+
+def _check_running(self: ShadowTensor, name: str) -> None:
+    if self.dtype == BOOL and self.ndim and self.numel:
+        raise no_kernel(f"{name}_out_cpu", "Bool")
 
 
 @op(".cumsum_", kind="inplace", samples=("h.cumsum_(0)", "n.cumsum_(1)"))
 def cumsum_(e: Engine, self: Any, dim: int) -> ShadowTensor:
     tensor_only(self)
     at = wrap_dim(dim, self.ndim)
-
-    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        return (laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g) if g.size > 1 and g.shape[at] > 1 else g,)
-
-    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, at) if x.ndim else x, (), vjp)
+    _check_running(self, "cumsum")
+    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, at) if x.ndim else x, (), partial(cumsum_vjp, at))
     return in_place(e, rule, (self,), elementwise=False, separate=True)
 
 

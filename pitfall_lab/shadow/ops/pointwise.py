@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,7 @@ def _check_bool_sub(*operands: Operand) -> None:
 
 
 INVERT = "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
+NO_NEGATION = f"Negation, the `-` operator, on a bool tensor is not supported. {INVERT}"
 
 
 @op("add", samples=("a + b", "a + 2", "2.5 + a", "a + c", "torch.add(a, b, alpha=3)", "n + 1.5", "n + n"))
@@ -287,16 +289,26 @@ def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return pure(e, rule, (self,), self.shape, dtype, dtype)  # row by row: the base, a number, is broadcast to a tensor first
 
 
+def whole_or_not(divided: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A division that refuses to divide whole numbers by zero, as torch's kernels do; NumPy gives 0."""
+
+    def forward(a: Any, b: Any) -> Any:
+        if np.asarray(a).dtype.kind in "iu" and np.any(np.broadcast_to(np.equal(b, 0), np.broadcast_shapes(np.shape(a), np.shape(b)))):
+            raise runtime("ZeroDivisionError")
+        return divided(a, b)
+
+    return forward
+
+
 @op(".__floordiv__", "torch.floor_divide", ".floor_divide", samples=("n // 2", "p // 2", "a // b", "a // 2"))
 def floor_divide(e: Engine, input: Any, other: Any) -> ShadowTensor:
     pair = operand(input), operand(other)
     dtype = promoted(*pair)
     if dtype == BOOL:
+        broadcast(*(x.shape for x in pair if isinstance(x, ShadowTensor)))
         raise no_kernel("div_floor_cpu", dtype.scalar_name)
-    if dtype.category < 2 and not all(isinstance(x, ShadowTensor) or x for x in pair):
-        raise Unmodelled("a whole number divided by zero")
     refusal = Refusal("derivative for aten::floor_divide is not implemented")
-    result = pointwise(e, Rule(NO_DERIVATIVE, np.floor_divide, (), refusal, edges=0), pair, dtype, dtype)
+    result = pointwise(e, Rule(NO_DERIVATIVE, whole_or_not(np.floor_divide), (), refusal, edges=0), pair, dtype, dtype)
     if result.node is not None:
         result.node.next = tuple(e.graph.edge(x) for x in pair if isinstance(x, ShadowTensor) and x.requires_grad)
     return result
@@ -368,7 +380,7 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
 def _real(tensor: ShadowTensor, name: str) -> None:
     """Refuse to negate truth values. Complex derivatives are conjugated in ways that are not modelled, and some functions leave the complex plane."""
     if name == "neg" and tensor.dtype == BOOL:
-        raise runtime(f"Negation, the `-` operator, on a bool tensor is not supported. {INVERT}", "dtype")
+        raise runtime(NO_NEGATION, "dtype")
     if name == "abs" and tensor.dtype == BOOL:
         raise no_kernel("abs_cpu", "Bool")
     if name == "square" and tensor.dtype == BOOL:
@@ -658,10 +670,20 @@ LERP = Rule(
 
 def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowTensor:
     tensor_only(self, end)
-    if self.dtype != end.dtype or (isinstance(weight, ShadowTensor) and self.dtype != weight.dtype):
-        raise Unmodelled("lerp of two types")
-    rule, operands = (LERP, (self, end, weight)) if isinstance(weight, ShadowTensor) else (_lerp_rule(weight), (self, end))
-    return in_place(e, rule, operands, self.dtype) if inplace else pointwise(e, rule, operands, self.dtype, self.dtype)
+    by_tensor = isinstance(weight, ShadowTensor)
+    rule, operands = (LERP, (self, end, weight)) if by_tensor else (_lerp_rule(weight), (self, end))
+    check_history(e, *operands)
+    # A weight without dimensions takes part in the promotion of types; one with dimensions must fit.
+    for name, x in (("end", end), ("weight", weight))[: 1 + (by_tensor and weight.ndim > 0)]:
+        if x.dtype != self.dtype:
+            raise runtime(f"expected dtype {self.dtype.c_name} for `{name}` but got dtype {x.dtype.c_name}", "dtype")
+    dtype = promoted(*operands)
+    shape = broadcast(*(x.shape for x in operands))
+    if dtype.category < 2:
+        if inplace and shape != self.shape:
+            raise Unmodelled("whether torch looks first at shapes or for a kernel")
+        raise no_kernel(f"lerp_kernel_{'tensor' if by_tensor else 'scalar'}", dtype.scalar_name)
+    return in_place(e, rule, operands, dtype) if inplace else pointwise(e, rule, operands, dtype, dtype)
 
 
 @op(
@@ -693,20 +715,37 @@ def _addcdiv_rule(value: float) -> Rule:
     return Rule("AddcdivBackward0", lambda a, b, c: a + a.dtype.type(value) * b / c, (Keep("tensor1", 1, 2), Keep("tensor2", 2)), vjp)
 
 
+WHOLE_ADDCDIV = (
+    "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true division of tensor1 and tensor2. "
+    "The historic addcdiv behavior can be implemented as (input + value * torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and "
+    "as (input + value * tensor1 / tensor2) for float inputs. The future addcdiv behavior is just the latter implementation: "
+    "(input + value * tensor1 / tensor2), for all dtypes."
+)
+
+
 def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
-    def check(e: Engine, *operands: Any) -> None:
-        tensor_only(*operands)
-        if name == "addcdiv" and operands[2].dtype.category < 2 and records(e, *operands):
-            raise Unmodelled("a backward that divides whole numbers in place")
+    def check(e: Engine, *operands: ShadowTensor) -> None:
+        if name == "addcdiv" and all(x.dtype.category < 2 for x in operands[1:]):
+            check_history(e, *operands)
+            raise runtime(WHOLE_ADDCDIV, "dtype")
+
+    def rule_of(e: Engine, tensor1: ShadowTensor, tensor2: ShadowTensor, value: float) -> Rule:
+        if name == "addcmul" or tensor2.dtype.category > 1 or not records(e, tensor1):
+            return make(value)
+
+        refusal = Refusal(f"result type Float can't be cast to the desired output type {tensor2.dtype.scalar_name}")
+        return replace(make(value), vjp=refusal)  # the number is divided by the tensor in the tensor's own memory
 
     def run(e: Engine, input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
         check(e, input, tensor1, tensor2)
         dtype = promoted(input, tensor1, tensor2)
-        return pointwise(e, make(value), (input, tensor1, tensor2), dtype, dtype)
+        check(e, input, tensor1, tensor2)
+        return pointwise(e, rule_of(e, tensor1, tensor2, value), (input, tensor1, tensor2), dtype, dtype)
 
     def run_in_place(e: Engine, self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
+        tensor_only(self, tensor1, tensor2)
         check(e, self, tensor1, tensor2)
-        return in_place(e, make(value), (self, tensor1, tensor2), promoted(self, tensor1, tensor2))
+        return in_place(e, rule_of(e, tensor1, tensor2, value), (self, tensor1, tensor2), promoted(self, tensor1, tensor2))
 
     saves = "tensor1 if tensor2 needs grad; tensor2"
     add(name, run, "pure", saves, (f"torch.{name}(a, b, c, value=2)", f"p.{name}(p, b)"))
@@ -720,18 +759,17 @@ _register_addc("addcdiv", _addcdiv_rule)
 # -- choosing
 
 
-@op("where", saves="condition", samples=("torch.where(m, a, b)", "torch.where(m, a, 0.0)", "a.where(m, b)", "torch.where(a > 0, a, c)"))
+@op(".where", saves="condition", samples=("a.where(m, b)",))
+def where_method(e: Engine, self: Any, condition: Any, other: Any) -> ShadowTensor:
+    return where(e, condition, self, other)
+
+
+@op("torch.where", saves="condition", samples=("torch.where(m, a, b)", "torch.where(m, a, 0.0)", "torch.where(a > 0, a, c)", "torch.where(m, m, m)"))
 def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> ShadowTensor:
-    if isinstance(condition, ShadowTensor) and isinstance(input, ShadowTensor) and input.dtype == BOOL and condition.dtype != BOOL:
-        condition, input = input, condition  # a.where(mask, b)
     if input is None or other is None:
         raise Unmodelled("where with one argument")
-    if all(isinstance(x, ShadowTensor) and x.dtype == BOOL for x in (condition, input)):
-        raise Unmodelled("where of truth values: function and method have their mask at different places")
     tensor_only(condition)
     if condition.dtype != BOOL:
-        if isinstance(input, ShadowTensor) and input.dtype != condition.dtype:
-            raise Unmodelled("where without a mask: whether it is the function or the method, which have it at different places")
         text = f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype.scalar_name}"
         raise runtime(text, "dtype") if condition.dtype != "uint8" else Unmodelled("where with a condition of bytes")
     x, y = operand(input), operand(other)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,33 +129,39 @@ def _windows(input: Any, rank: int, kernel_size: Any, stride: Any, padding: Any,
     if any(n < 1 for n in (*kernel, *steps, *spread)) or any(p < 0 for p in border):
         raise Unmodelled(f"{function} with odd sizes")
     size = input.shape[input.ndim - rank :]
-    spans = sliding(size, kernel, steps, border, spread, ceil_mode)
-    if any(not row for row in spans) or 0 in input.shape:
-        raise _too_small(input, rank, spans)
-    return spans
+    if 0 in input.shape:
+        raise Unmodelled(f"{function} of nothing")
+    counts = [count(*row, ceil_mode) for row in zip(size, kernel, steps, border, spread, strict=True)]
+    if min(counts) < 1:
+        raise _too_small(input, counts, function)
+    return sliding(size, kernel, steps, border, spread, ceil_mode)
 
 
 def _border_text(border: Shape, kernel: Shape, function: str) -> str:
+    if function == "max_pool1d":
+        return f"max_pool1d() padding should be at most half of kernel size, but got padding={border[0]} and kernel_size={kernel[0]}"
     if function != "max_pool2d":
         raise Unmodelled("a border wider than half the kernel")
     bad = next((p, k) for p, k in zip(border, kernel, strict=True) if p > k // 2)
     return f"pad should be at most half of effective kernel size, but got pad={bad[0]}, kernel_size={bad[1]} and dilation=1"
 
 
-def _too_small(input: ShadowTensor, rank: int, spans: Spans) -> Exception:
-    if rank != 2 or 0 in input.shape:
+def _too_small(input: ShadowTensor, counts: Sequence[int], function: str) -> Exception:
+    if function == "max_pool1d":
+        return runtime(f"max_pool1d() Invalid computed output size: {counts[0]}", "shape")
+    if len(counts) != 2:
         return Unmodelled("a pooling window larger than the input")
-    size = "x".join(str(n) for n in input.shape[-3:])
-    out = "x".join(str(n) for n in (input.shape[-3], *(len(row) for row in spans)))
+    size, out = ("x".join(map(str, sizes)) for sizes in (input.shape[-3:], (input.shape[-3], *counts)))
     return runtime(f"Given input size: ({size}). Calculated output size: ({out}). Output size is too small", "shape")
 
 
-def _flattened(e: Engine, input: ShadowTensor, rank: int, run: Callable[[ShadowTensor], Any]) -> Any:
+def _flattened(e: Engine, input: ShadowTensor, rank: int, run: Callable[[ShadowTensor], Any], function: str) -> Any:
     """One dimension as two: ``squeeze(run(unsqueeze(input)))``."""
     if rank != 1:
         return run(input)
-    if input.ndim < 2:
-        raise Unmodelled("pooling of less than two dimensions")
+    if input.ndim not in (2, 3):
+        what = f"{input.ndim}-dimensional tensor for argument #1 'self' (while checking arguments for {function})"
+        raise runtime(f"Expected 2 to 3 dimensions, but got {what}", "shape")
     result = run(views.unsqueeze(e, input, -2))
     if isinstance(result, tuple):
         return tuple(views.squeeze(e, x, -2) for x in result)
@@ -172,9 +178,9 @@ def _register_max(rank: int, samples: tuple[str, ...]) -> None:
 
     def pooled(e: Engine, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, shown: bool) -> Any:
         tensor_only(input)
-        if rank == 1 and not records(e, input) and not shown:
+        spans = _windows(input, 1, kernel_size, stride, padding, dilation, ceil_mode, function) if rank == 1 and not shown else None
+        if spans is not None and not records(e, input):
             # without a graph torch has a kernel of its own that keeps no indices
-            spans = _windows(input, 1, kernel_size, stride, padding, dilation, ceil_mode, function)
             shape = (*input.shape[:-1], len(spans[0]))
             result = pure(e, Rule("", lambda x: _largest(x, spans, shape)[0]), (input,), shape, input.dtype)
             if input.ndim == rank + 1:
@@ -184,11 +190,11 @@ def _register_max(rank: int, samples: tuple[str, ...]) -> None:
         def run(picture: ShadowTensor) -> Any:
             steps = stride if stride is None or stride == [] else _as_two(rank, stride, 1)
             options = (_as_two(rank, kernel_size, 1), steps, _as_two(rank, padding, 0), _as_two(rank, dilation, 1))
-            spans = _windows(picture, max(rank, 2), *options, ceil_mode, function)
-            pair = max_pool(e, f"MaxPool{max(rank, 2)}DWithIndicesBackward0", picture, spans, shown=shown)
+            windows = _windows(picture, max(rank, 2), *options, ceil_mode, "max_pool2d" if rank == 1 else function)
+            pair = max_pool(e, f"MaxPool{max(rank, 2)}DWithIndicesBackward0", picture, windows, shown=shown)
             return pair if shown else pair[0]
 
-        return _flattened(e, input, rank, run)
+        return _flattened(e, input, rank, run, function)
 
     def run(e: Engine, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
             return_indices: bool = False) -> Any:  # fmt: skip
@@ -223,7 +229,7 @@ def _register_adaptive_max(rank: int, samples: tuple[str, ...]) -> None:
             return pair if return_indices else pair[0]
 
         _adaptive_input(input, rank, function)
-        return _flattened(e, input, rank, pool)
+        return _flattened(e, input, rank, pool, function)
 
     def both(e: Engine, input: Any, output_size: Any, return_indices: bool = True) -> Any:
         return run(e, input, output_size, return_indices=True)
@@ -308,7 +314,7 @@ def _register_avg(rank: int, samples: tuple[str, ...]) -> None:
             divisors = _areas(size, kernel, steps, border, spans, count_include_pad, divisor_override)
             return mean_pool(e, f"AvgPool{deep}DBackward0", picture, spans, divisors)
 
-        return _flattened(e, input, rank, pool)
+        return _flattened(e, input, rank, pool, function)
 
     add((f"F.{function}", f"torch.{function}") if rank == 1 else f"F.{function}", run, "pure", "self", samples)
 
@@ -338,7 +344,7 @@ def _register_adaptive_avg(rank: int, samples: tuple[str, ...]) -> None:
             return mean_pool(e, f"AdaptiveAvgPool{deep}DBackward0", picture, spans, divisors)
 
         _adaptive_input(input, rank, function)
-        return _flattened(e, input, rank, pool)
+        return _flattened(e, input, rank, pool, function)
 
     names = (f"F.{function}", f"torch.{function}") if rank == 1 else (f"F.{function}", f"torch._C._nn.{function}")
     add(names, run, "pure", "self; nothing when everything is averaged", samples)

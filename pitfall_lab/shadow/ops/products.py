@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops import matmul, pointwise, reduce, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, of_finite, pure, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, of_finite, pure, tensor_only, underflow_on_the_way, wrap_dim
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
@@ -95,8 +95,8 @@ def outer(e: Engine, input: Any, vec2: Any, *, out: Any = None) -> ShadowTensor:
 @op("kron", saves="as mul, of views", samples=("torch.kron(a, w)", "torch.kron(c, a)"))
 def kron(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
-    if not all(is_contiguous(x.shape, x.stride) for x in (input, other)):
-        raise Unmodelled("kron of strided tensors")  # it sees them as they lie, and may fail to
+    if 0 in (*input.shape, *other.shape):
+        raise Unmodelled("kron of nothing")
     rank = max(input.ndim, other.ndim)
     left, right = ((1,) * (rank - x.ndim) + x.shape for x in (input, other))
     first = matmul.unsafe_view(e, input, tuple(n for size in left for n in (size, 1)))
@@ -105,6 +105,13 @@ def kron(e: Engine, input: Any, other: Any) -> ShadowTensor:
 
 
 # -- contraction
+
+
+def _dimensions(given: Any, ndim: int) -> list[int]:
+    wanted = [given] if isinstance(given, int) else list(given)
+    if wanted and not ndim:
+        raise ShadowError("IndexError", f"Dimension specified as {wanted[0]} but tensor has no dimensions", "shape")
+    return [wrap_dim(d, ndim) for d in wanted]
 
 
 @op("torch.functional.tensordot", "torch.tensordot", saves="as mm", samples=(
@@ -121,7 +128,7 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
         raise Unmodelled("tensordot with a tensor of dimensions")
     if a.dtype != b.dtype:
         raise runtime("both inputs should have same dtype", "dtype")
-    first, second = ([wrap_dim(d, x.ndim) for d in ([given] if isinstance(given, int) else given)] for given, x in zip(dims, (a, b), strict=True))
+    first, second = (_dimensions(given, x.ndim) for given, x in zip(dims, (a, b), strict=True))
     if len(first) != len(second) or any(a.shape[i] != b.shape[j] for i, j in zip(first, second, strict=True)):
         raise Unmodelled("tensordot of operands that do not fit")
     if any(b.shape[j] == 1 for j in second):
@@ -287,6 +294,8 @@ def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_
 
     def forward(x: Any, y: Any) -> Any:
         gap = x[..., :, None, :].astype(np.float64) - y[..., None, :, :]
+        if p != 1 and underflow_on_the_way(np.abs(gap), (-1,), x.dtype):
+            return None
         return np.abs(gap).sum(-1) if p == 1 else np.sqrt((gap * gap).sum(-1))
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:

@@ -31,6 +31,7 @@ from pitfall_lab.shadow.ops.kit import (
     records,
     sign_of,
     tensor_only,
+    underflow_on_the_way,
     wrap_dim,
 )
 from pitfall_lab.shadow.ops.memory_format import channels_last_strides, is_channels_last
@@ -350,8 +351,11 @@ def norm(
         raise Unmodelled("a norm that has no gradient, of numbers that are not followed")
     dims, before = reduced_dims(dim, input.ndim), input.shape
 
-    def forward(x: np.ndarray) -> np.ndarray:
-        return _lengths(np.abs(x.astype(np.float64)), order, dims, keepdim)
+    def forward(x: np.ndarray) -> np.ndarray | None:
+        size = np.abs(x.astype(np.float64))
+        if order not in (0, 1) and not math.isinf(order) and underflow_on_the_way(size, dims, x.dtype):
+            return None
+        return _lengths(size, order, dims, keepdim)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray | None]:
         return (norm_gradient(order, s.self, widen(s.result, before, dims, keepdim), widen(g, before, dims, keepdim), dims),)
@@ -413,16 +417,18 @@ def allclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float
     return bool(np.allclose(pair[0], pair[1], rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
+def cumsum_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
+    """Summed up from the other end; along a dimension of size 1 torch hands the gradient on."""
+    return (g if g.size < 2 or g.shape[at] == 1 else laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g),)
+
+
 @op("cumsum", samples=("a.cumsum(0)", "torch.cumsum(a, 1)", "n.cumsum(0)"))
 def cumsum(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTensor:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
     kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
 
-    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        return (laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g) if g.size > 1 and g.shape[at] > 1 else g,)
-
-    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, axis=at) if x.ndim else x, (), vjp)
+    rule = Rule("CumsumBackward0", lambda x: np.cumsum(x, axis=at) if x.ndim else x, (), partial(cumsum_vjp, at))
     return pure(e, rule, (input,), input.shape, kind)
 
 
@@ -602,8 +608,9 @@ def flip(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
 def _triangle(name: str, forward: Callable[..., Any]) -> None:
     def run(e: Engine, input: Any, diagonal: int = 0) -> ShadowTensor:
         tensor_only(input)
+        check_history(e, input)
         if input.ndim < 2:
-            raise Unmodelled(f"{name} of a vector")
+            raise runtime(f"{name}: input tensor must have at least 2 dimensions", "shape")
         rule = Rule(f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),))
         return pure(e, rule, (input,), input.shape, input.dtype)
 

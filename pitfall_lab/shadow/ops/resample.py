@@ -272,6 +272,8 @@ def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
     r = upscale_factor
     if input.ndim < 3 or r < 1:
         raise Unmodelled("pixel_shuffle of such an input")
+    if 0 in input.shape:
+        raise Unmodelled("pixel_shuffle of nothing, whose gradient gets another shape")
     *outer, channels, height, width = input.shape
     if channels % (r * r):
         text = f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"

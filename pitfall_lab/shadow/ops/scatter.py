@@ -55,14 +55,18 @@ def _seen_through(picked: np.ndarray) -> Written:
     return Written(picked, 0, seen_through=True)
 
 
-@op(".index_put_", kind="inplace", saves="indices", samples=("h.index_put_((i,), c)", "p.index_put_((i,), torch.ones(3))"))
-def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool = False) -> ShadowTensor:
-    tensor_only(self, values, *indices)
-    if accumulate or any(x.dtype == "uint8" or x.dtype.category > 1 for x in indices):
-        raise Unmodelled("index_put_ that accumulates, or with places that are no whole numbers")
+def _check_count(self: ShadowTensor, indices: Any) -> None:
     if len(indices) > self.ndim:
         text = f"too many indices for tensor of dimension {self.ndim} (got {len(indices)})"
         raise ShadowError("IndexError", text, "shape", tensor=self)
+
+
+@op(".index_put_", kind="inplace", saves="indices", samples=("h.index_put_((i,), c)", "p.index_put_((i,), torch.ones(3))"))
+def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool = False) -> ShadowTensor:
+    tensor_only(self, values, *indices)
+    if accumulate:
+        raise Unmodelled("index_put_ that accumulates")
+    _check_count(self, indices)
     indexing.put(e, self, list(indices), values, assigned=False)
     return self
 
@@ -70,9 +74,14 @@ def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool
 @op("index_put", saves="indices", samples=("a.index_put((i,), c)", "p.index_put((i,), c)"))
 def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool = False) -> ShadowTensor:
     tensor_only(input, values, *indices)
-    if any(x.dtype.category != 1 or x.dtype == "uint8" for x in indices) or values.dtype != input.dtype:
+    check_history(e, input, values)
+    _check_count(input, indices)
+    if any(x.dtype.category == 0 for x in indices) or values.dtype != input.dtype:
         raise Unmodelled("index_put with masks")
-    shape = indexing.index_shape(input, list(indices))
+    shape, outside = indexing.places_to_write(input, list(indices))
+    indexing.check_broadcasts(values, shape)
+    if outside is not None:
+        raise outside[1]
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, np.ndarray]:
         places = tuple(getattr(s, f"indices{k}") for k in range(len(indices)))
@@ -100,10 +109,19 @@ def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool
     )
 
 
+def _check_places(name: str, index: np.ndarray, dim: int, size: int, *, inplace: bool) -> None:
+    outside = index[(index < 0) | (index >= size)]
+    if outside.size and (name != "index_copy" or inplace):
+        raise Unmodelled(f"{name} of places that do not exist")  # which is found out on the way
+    if outside.size:
+        raise ShadowError("IndexError", f"index_copy_(): index {outside[0]} is out of bounds for dimension {dim} with size {size}", "shape")
+
+
 def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., Any], keeps: tuple[Keep, ...], sample: str) -> None:
-    def make(dim: int, index: ShadowTensor, alpha: float = 1) -> Rule:
+    def make(dim: int, *, inplace: bool) -> Rule:
         def forward(x: np.ndarray, src: np.ndarray, k: np.ndarray) -> np.ndarray:
             full = x.copy()
+            _check_places(name, k, dim, x.shape[dim], inplace=inplace)
             place(full, (*(slice(None),) * dim, k), src)
             return full
 
@@ -117,11 +135,13 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
             raise Unmodelled(f"{name} of operands that do not fit")
         if any(n != m for d, (n, m) in enumerate(zip(self.shape, source.shape, strict=True)) if d != at):
             raise Unmodelled(f"{name} of operands that do not fit")
+        if name == "index_copy" and index.dtype != INT64:
+            raise runtime(f"index_copy_(): Expected a long tensor for index, but got {index.dtype.scalar_name}", "dtype")
         return at
 
     def run(e: Engine, input: Any, dim: int, index: Any, source: Any) -> ShadowTensor:
         at = check(input, dim, index, source)
-        return pure(e, make(at, index), (input, source, index), input.shape, input.dtype)
+        return pure(e, make(at, inplace=False), (input, source, index), input.shape, input.dtype)
 
     def run_in_place(e: Engine, self: Any, dim: int, index: Any, source: Any) -> ShadowTensor:
         tensor_only(self, source)
@@ -131,7 +151,7 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
         check_no_overlap(self, index, source)
         if reads_what_it_writes(self, (self, source)):
             raise Unmodelled(f"{name}_ on windows that overlap")
-        return in_place(e, make(at, index), (self, source, index), elementwise=False)
+        return in_place(e, make(at, inplace=True), (self, source, index), elementwise=False)
 
     add(name, run, "pure", "index, source", (f"a.{name}{sample}",))
     add(f".{name}_", run_in_place, "inplace", "index, source", (f"h.{name}_{sample}",))
@@ -159,10 +179,13 @@ _along(
 )  # fmt: skip
 
 
-def _long_index(index: Any) -> None:
+def _long_index(index: Any, dim: int, ndim: int) -> None:
     _index_of(index)
     if index.dtype != INT64:
         raise ShadowError("IndexError", "index_fill_(): Expected dtype int64 for index.", "dtype")
+    wrap_dim(dim, ndim)
+    if index.ndim > 1:
+        raise runtime("Index has to be a vector/scalar", "shape")
 
 
 def _index_fill_rule(at: int, value: float) -> Rule:
@@ -178,7 +201,8 @@ def _index_fill_rule(at: int, value: float) -> Rule:
 @op("index_fill", saves="index", samples=("a.index_fill(0, i[:1], 1.0)",))
 def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
     tensor_only(input)
-    _long_index(index)
+    check_history(e, input)
+    _long_index(index, dim, input.ndim)
     if isinstance(value, ShadowTensor):
         raise Unmodelled("index_fill with a tensor")
     return pure(e, _index_fill_rule(wrap_dim(dim, input.ndim), value), (input, index), input.shape, input.dtype, stride=preserved(input))
@@ -187,7 +211,7 @@ def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> Shado
 @op(".index_fill_", kind="inplace", saves="index", samples=("h.index_fill_(0, i[:1], 1.0)",))
 def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
     tensor_only(self)
-    _long_index(index)
+    _long_index(index, dim, self.ndim)
     if isinstance(value, ShadowTensor):
         raise Unmodelled("index_fill_ with a tensor")
     at = wrap_dim(dim, self.ndim)
@@ -207,9 +231,10 @@ def _grid(index: np.ndarray, at: int) -> tuple[np.ndarray, ...]:
     return tuple(grid)
 
 
-def _scatter_rule(at: int, value: Any, accumulate: bool) -> Rule:
+def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> Rule:
     def forward(x: np.ndarray, *rest: np.ndarray) -> np.ndarray:
         k = rest[-1]
+        indexing.check_elements(k, at, x.shape, inplace=inplace)
         full, places = x.copy(), _grid(k, at)
         src = rest[0][tuple(slice(0, n) for n in k.shape)] if len(rest) == 2 else value
         if accumulate:
@@ -245,7 +270,7 @@ def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: b
         raise Unmodelled("scatter of operands that do not fit")
     if is_tensor and src.shape != index.shape and src.requires_grad:
         raise Unmodelled("scatter of a source larger than its index")
-    rule = _scatter_rule(wrap_dim(dim, self.ndim), src, accumulate)
+    rule = _scatter_rule(wrap_dim(dim, self.ndim), src, accumulate, inplace)
     operands = (self, src, index) if is_tensor else (self, index)
     if inplace:
         e.graph.check_inplace(self, records(e, *operands))
@@ -288,8 +313,10 @@ def scatter_add_(e: Engine, self: Any, dim: int, index: Any, src: Any) -> Shadow
 
 @op("take", saves="index, self", samples=("a.take(i)", "torch.take(a, torch.tensor([[0, 5]]))"))
 def take(e: Engine, input: Any, index: Any) -> ShadowTensor:
-    tensor_only(input, index)
-    if index.dtype != "int64":
+    tensor_only(input)
+    _index_of(index)
+    check_history(e, input)
+    if index.dtype != INT64:
         raise runtime(f"take(): Expected a long tensor for index, but got {index.dtype.scalar_name}", "dtype")
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:

@@ -21,7 +21,6 @@ WHOLE = {
     "frac_cpu": "torch.frac .frac_",
     "hypot_cpu": "torch.hypot .hypot_",
     "leaky_relu_cpu": "F.leaky_relu F.leaky_relu_",
-    "lerp_kernel_scalar": ".lerp_",
     "logaddexp2_cpu": "torch.logaddexp2",
     "logaddexp_cpu": "torch.logaddexp",
     "multi_margin_loss_cpu_kernel": "F.multi_margin_loss",
@@ -37,15 +36,12 @@ TRUTH = {
     "abs_cpu": "torch.abs .abs_ torch.absolute F.softsign",
     "addcmul_cpu_out": "torch.addcmul .addcmul_",
     "ceil_vml_cpu": "torch.ceil .ceil_",
-    "cumprod_out_cpu": ".cumprod_",
-    "cumsum_out_cpu": ".cumsum_",
     "elu_cpu": "F.elu F.elu_",
     "floor_vml_cpu": "torch.floor .floor_",
     "frac_cpu": "torch.frac .frac_",
     "hypot_cpu": "torch.hypot .hypot_",
     "kthvalue_cpu": "torch.kthvalue",
     "leaky_relu_cpu": "F.leaky_relu F.leaky_relu_",
-    "lerp_kernel_scalar": ".lerp_",
     "logaddexp2_cpu": "torch.logaddexp2",
     "logaddexp_cpu": "torch.logaddexp",
     "median_cpu": "torch.nanmedian",
@@ -63,17 +59,17 @@ TRUTH = {
 WHOLE_DECLINED = """
     torch._weight_norm torch.functional.cdist torch.norm_except_dim
     F.batch_norm F.glu F.nll_loss
-    F.hardtanh F.relu6 .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.var torch.std
+    F.hardtanh F.relu6 .clamp_min_ .clamp_max_ torch.addcdiv .addcdiv_ torch.var torch.std
     torch.logsumexp F.hardtanh_ torch.embedding_renorm_ torch.linalg.vecdot torch.std_mean torch.var_mean
-    torch.dist F.pairwise_distance F.soft_margin_loss F.kl_div F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss
+    torch.dist F.pairwise_distance F.soft_margin_loss F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss
     F.cosine_embedding_loss F.triplet_margin_loss F.triplet_margin_with_distance_loss torch.quantile F.unfold F.fold
 """
 """Operations of which the shadow knows nothing for whole numbers."""
 TRUTH_DECLINED = """
     torch._weight_norm torch.functional.cdist torch.norm_except_dim torch.functional.einsum torch.functional.tensordot torch.inner F.pad
-    torch.pow torch.fmod .fmod_ torch.remainder .remainder_ F.batch_norm F.glu F.nll_loss F.kl_div
+    torch.pow torch.fmod .fmod_ torch.remainder .remainder_ F.batch_norm F.glu F.nll_loss
     torch.relu .relu_ torch.sign .sign_ torch.square .square_ F.relu F.hardtanh F.relu6 .clamp_
-    .clamp_min_ .clamp_max_ torch.lerp torch.addcdiv .addcdiv_ torch.argmax torch.argmin torch.var torch.std
+    .clamp_min_ .clamp_max_ torch.addcdiv .addcdiv_ torch.argmax torch.argmin torch.var torch.std
     torch.logsumexp torch.functional.meshgrid torch.positive F.hardtanh_ F.softmin torch.topk torch.median torch.sgn
     torch.embedding_renorm_ F.embedding F.embedding_bag torch.linalg.vecdot torch.std_mean torch.var_mean torch.dist torch.matmul
     torch.mm torch.addmm torch.mv torch.bmm torch.vdot torch.dot torch.cross F.linear
@@ -97,7 +93,7 @@ COMPLEX_DECLINED = """
 _INITIALISERS = ("uniform", "normal", "kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "zeros", "ones", "constant")
 LATE = frozenset({
     "torch.Tensor.__setitem__", "torch.Tensor.resize_", "torch.Tensor.detach_", "torch.detach_", "torch.Tensor.set_",
-    "torch.embedding_renorm_", *(f"torch.nn.init.{name}_" for name in _INITIALISERS),
+    *(f"torch.nn.init.{name}_" for name in _INITIALISERS),
 })  # fmt: skip
 """What writes and does not ask autograd first: it is made of several operations, runs without grad mode, or has words of its own."""
 

@@ -105,6 +105,12 @@ def _as_view(e: Engine, name: str, self: ShadowTensor, wanted: Shape) -> ShadowT
     return view(e, name, self, wanted, stride, self.offset, lambda g, s: (reshaped(g, shape),))
 
 
+NO_VIEW = (
+    "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). "
+    "Use .reshape(...) instead."
+)
+
+
 @op(".view", kind="view", samples=("a.view(6)", "a.view(3, -1)", "h.view((1, 6))", "a[:, None].view(2, 3)", "a.view(2, 3)"))
 def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     tensor_only(self)
@@ -114,11 +120,7 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     wanted = infer_size(as_shape(size), self.numel)
     result = _as_view(e, "ViewBackward0", self, wanted)
     if result is None:
-        text = (
-            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
-            "subspaces). Use .reshape(...) instead."
-        )
-        raise runtime(text, "shape", tensor=self)
+        raise runtime(NO_VIEW, "shape", tensor=self)
     return result
 
 
