@@ -30,6 +30,7 @@ from pitfall_lab.shadow.ops.kit import (
     as_float,
     broadcast,
     check_history,
+    check_overlap,
     each,
     in_place,
     made_of,
@@ -680,6 +681,8 @@ def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowT
     dtype = promoted(*operands)
     shape = broadcast(*(x.shape for x in operands))
     if dtype.category < 2:
+        if inplace:
+            check_overlap(self, operands)
         if inplace and shape != self.shape:
             raise Unmodelled("whether torch looks first at shapes or for a kernel")
         raise no_kernel(f"lerp_kernel_{'tensor' if by_tensor else 'scalar'}", dtype.scalar_name)
