@@ -147,7 +147,7 @@ def noticed(trace: Trace, printed: str, names: dict[str, Any], plain: Plain) -> 
         found.append(f"observed, it prints {first_difference(printed, plain.printed)}")
     if anonymous(error) != anonymous(plain.error):
         found.append(f"observed, it ends with {error!r}, otherwise with {plain.error!r}")
-    if any(isinstance(x, torch.Tensor) and x.layout is torch.strided and reaches_beyond(x) for x in plain.names.values()):
+    if any(isinstance(x, torch.Tensor) and has_numbers(x) and reaches_beyond(x) for x in plain.names.values()):
         return found  # what lies behind the end of a memory is anybody's, and so is what was computed from it
     for name in plain.names:
         one, other = facts(names.get(name)), facts(plain.names[name])
@@ -175,7 +175,7 @@ def facts(value: Any) -> Any:
         return [facts(p) for p in value.state_dict().values()]
     if not isinstance(value, torch.Tensor):
         return value if isinstance(value, int | str) else None
-    if value.layout is not torch.strided or value.is_meta or value.is_quantized or value.is_nested:
+    if not has_numbers(value):
         return str(value.layout), value.requires_grad
     version = attempted(lambda: -1 if value.is_inference() else value._version)
     with contextlib.suppress(RuntimeError), torch.no_grad():
@@ -186,6 +186,11 @@ def facts(value: Any) -> Any:
         graph = attempted(lambda: None if value.grad_fn is None else value.grad_fn.name())
         return tuple(value.shape), value.stride(), str(value.dtype), version, value.requires_grad, graph, numbers
     return tuple(value.shape), str(value.dtype), version
+
+
+def has_numbers(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has strided memory with plain numbers in it."""
+    return tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_quantized or tensor.is_nested)
 
 
 def reaches_beyond(tensor: torch.Tensor) -> bool:
