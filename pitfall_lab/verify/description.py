@@ -8,6 +8,7 @@ import numpy as np
 
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.shadow import Node, Saved, ShadowError, ShadowTensor
+from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.trace import By, Effect
 from pitfall_lab.verify.cells import cells
 from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts, dead
@@ -174,5 +175,5 @@ def quiet_grad_fn(shadow: ShadowTensor) -> Node | None:
     """The tensor's node, or None where asking for it is an error (a view whose base was written in a forbidden way)."""
     try:
         return shadow.grad_fn
-    except ShadowError:
+    except (ShadowError, Unmodelled):
         return None

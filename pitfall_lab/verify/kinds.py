@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pitfall_lab.observe import regions, values
+from pitfall_lab.observe import facts, regions, values
 from pitfall_lab.observe.names import name_of
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.recipes import Form, Forms
@@ -46,7 +46,7 @@ class Kinds:
 
     def __init__(self, world: World, adoption: Adoption, forms: Forms, may_meet: Callable[[], bool]) -> None:
         self._may_meet, self._adoption, self._forms = may_meet, adoption, forms
-        self._writer, self._by_id = world.writer, world.records.by_id
+        self._writer, self._records, self._by_id = world.writer, world.records, world.records.by_id
         self._follows_values = world.limit >= 0
         self.plain: list[Any] = []
         """The plain numbers among the last call's arguments, where another call of its kind may have others; or the index of a window."""
@@ -188,8 +188,8 @@ class Kinds:
 
     def _adopted(self, real: Any, frame: FrameType) -> TensorRecord | None:
         """Meet a tensor on behalf of the call that is about to run, if nothing else has to be told before."""
-        if not self._may_meet():
-            return None
+        if not self._may_meet() or self._records.storage_of(facts.read(real)) is not None:
+            return None  # memory that is known may have been written since: that has to be told
         step = self._writer.reserve()
         record, effects = self._adoption.adopt(real, frame)
         self._writer.drop(step)

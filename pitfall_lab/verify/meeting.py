@@ -33,7 +33,10 @@ class Meeting:
         """Meet an argument of a call that is about to run; adopt it if it was never seen."""
         record = self._records.find(real)
         if record is None:
-            return self._adoption.adopt(real, frame)[1]
+            adopted, effects = self._adoption.adopt(real, frame)
+            if adopted.storage is not None:  # memory that is known already may have been written while nobody was known to look at it
+                effects += self._memory.catch_up(adopted.storage, real, announce=True)
+            return effects
         if record.kind == "parameter" and not record.names and record.searches < SEARCHES:
             record.searches += 1
             record.names = self._namespace.names(real, frame)

@@ -1089,4 +1089,15 @@ t3 = torch.where(torch.tensor(1), t1, 0.0)
 t1 = torch.tensor([2.0, 3.0], requires_grad=True)
 torch.addcdiv(t1.detach(), t1, torch.tensor([1, 2])).sum().backward()
 """,
+    "an expanded window of half a history refuses its gradient, whatever it is": """
+t2 = torch.tensor([1.0, 2.0, 0.0], requires_grad=True) * 1
+t14 = t2.expand(2, 3)
+t14.fill_(1)
+F.layer_norm(t14, (3,)).pow(2).mean().backward()
+""",
+    "memory that was written before its tensor was met": """
+t7 = nn.Parameter(torch.tensor([3.0, -0.5, 0.5]))
+t7.untyped_storage().fill_(0)
+t9 = t7.sum()
+""",
 }
