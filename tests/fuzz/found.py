@@ -1100,4 +1100,8 @@ t7 = nn.Parameter(torch.tensor([3.0, -0.5, 0.5]))
 t7.untyped_storage().fill_(0)
 t9 = t7.sum()
 """,
+    "the determinant of a singular matrix is rounding alone": """
+t1 = torch.tensor([[13.1, 7.3, 9.7], [4.9, 11.3, 2.1]])
+t2 = (t1.t() @ t1).det()
+""",
 }
