@@ -17,8 +17,20 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
 from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.gradient import Gradient, Held, as_tensor, converted, fresh, is_permuted, memory, plus, sum_to, swapped
-from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Meta, Node, Refusal, Saved, Vjp, Written, full_name, unpack
+from pitfall_lab.shadow.gradient import (
+    Gradient,
+    Held,
+    as_tensor,
+    converted,
+    fresh,
+    is_permuted,
+    memory,
+    plus,
+    rounded_once,
+    sum_to,
+    swapped,
+)
+from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Meta, Node, Refusal, Saved, Written, full_name, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.ready import ReadyQueue
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -317,7 +329,7 @@ class Pass:
             with np.errstate(all="ignore"):
                 results = node.vjp(given, saved)
                 if any(a is not None and a.dtype == np.float16 for a in arrays):
-                    results = _rounded_once(node.vjp, given, saved, results, arrays)
+                    results = rounded_once(node.vjp, given, saved, results, arrays)
         except Unmodelled:  # a formula that does not know what comes of these numbers
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
         found = (result.array if isinstance(result, Written) else result for result in results)
@@ -451,35 +463,6 @@ def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient
         gradient.array = seen.tensor.window()
         gradient.held.counter, gradient.held.storage = seen.tensor.counter, seen.tensor.storage
     return gradient
-
-
-def _rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arrays: list[np.ndarray | None]) -> list[Any]:
-    """Half precision: torch's kernels compute in single precision and round what comes out. What is only handed on stays what it is."""
-
-    def wide(x: Any) -> Any:
-        if isinstance(x, list):
-            return [wide(item) for item in x]
-        return converted(x, np.float32) if getattr(x, "dtype", None) == np.float16 else x
-
-    exact = vjp(wide(given), type(saved)({name: wide(value) for name, value in vars(saved).items()}))
-    owners = [memory(a) for a in arrays if a is not None]
-    rounded = []
-    for result, better in zip(results, exact, strict=True):
-        array, value = (x.array if isinstance(x, Written) else x for x in (result, better))
-        if array is None or value is None or any(memory(np.asarray(array)) is owner for owner in owners):
-            rounded.append(result)
-        else:
-            once = converted(np.asarray(value), np.asarray(array).dtype)  # which another operand may have made a wider one
-            if not _is_settled(np.asarray(array), once):
-                raise Unmodelled("a formula of several steps, in which half precision overflows or loses what is small")
-            rounded.append(Written(once, result.times) if isinstance(result, Written) else once)
-    return rounded
-
-
-def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
-    """Whether it makes no great difference that numbers are rounded after each step of a formula."""
-    size = np.abs(once[np.isfinite(once)]).max(initial=0)
-    return stepwise.shape != once.shape or bool(np.allclose(stepwise, once, rtol=0.1, atol=0.1 * size, equal_nan=True))
 
 
 def _edges_to(roots: list[Node]) -> dict[Node, int]:

@@ -13,12 +13,15 @@ import numpy as np
 
 from pitfall_lab.shadow.dtypes import from_numpy
 from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pitfall_lab.shadow.dtypes import DType
     from pitfall_lab.shadow.engine import Engine
-    from pitfall_lab.shadow.graph import Graph
+    from pitfall_lab.shadow.graph import Graph, Vjp
 
 
 class Held:
@@ -271,3 +274,32 @@ def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
         # A stride of 0 betrays an expanded gradient, also where the dimension has one element only: torch copies that.
         return all(a != 0 if n == 1 else a == b for n, a, b in zip(leaf.shape, own, stride, strict=True))
     return is_contiguous(leaf.shape, own)
+
+
+def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arrays: list[np.ndarray | None]) -> list[Any]:
+    """Half precision: torch's kernels compute in single precision and round what comes out. What is only handed on stays what it is."""
+
+    def wide(x: Any) -> Any:
+        if isinstance(x, list):
+            return [wide(item) for item in x]
+        return converted(x, np.float32) if getattr(x, "dtype", None) == np.float16 else x
+
+    exact = vjp(wide(given), type(saved)({name: wide(value) for name, value in vars(saved).items()}))
+    owners = [memory(a) for a in arrays if a is not None]
+    rounded = []
+    for result, better in zip(results, exact, strict=True):
+        array, value = (x.array if isinstance(x, Written) else x for x in (result, better))
+        if array is None or value is None or any(memory(np.asarray(array)) is owner for owner in owners):
+            rounded.append(result)
+        else:
+            once = converted(np.asarray(value), np.asarray(array).dtype)  # which another operand may have made a wider one
+            if not _is_settled(np.asarray(array), once):
+                raise Unmodelled("a formula of several steps, in which half precision overflows or loses what is small")
+            rounded.append(Written(once, result.times) if isinstance(result, Written) else once)
+    return rounded
+
+
+def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
+    """Whether it makes no great difference that numbers are rounded after each step of a formula."""
+    size = np.abs(once[np.isfinite(once)]).max(initial=0)
+    return stepwise.shape != once.shape or bool(np.allclose(stepwise, once, rtol=0.1, atol=0.1 * size, equal_nan=True))
