@@ -76,9 +76,21 @@ def _version(tensor: torch.Tensor) -> int | None:
 
 def _is_leaf(tensor: torch.Tensor) -> bool | None:
     try:
-        return tensor.is_leaf
+        return _of_history(tensor, "is_leaf")
     except RuntimeError:
         return None
+
+
+def _of_history(tensor: torch.Tensor, name: str) -> Any:
+    """An attribute that makes the node of a view anew if its base has been written since.
+
+    In inference mode torch (2.13) fails at that for views of complex numbers, and the tensor has lost its history for good: we ask
+    outside of it, so that nothing happens that the program did not ask for.
+    """
+    if torch.is_inference_mode_enabled() and tensor._is_view() and not tensor.is_inference():
+        with torch.inference_mode(mode=False):
+            return getattr(tensor, name)
+    return getattr(tensor, name)
 
 
 def is_at_version(tensor: torch.Tensor, version: int) -> bool:
@@ -300,7 +312,7 @@ def node_of(tensor: torch.Tensor) -> Any | None:
     ``None`` as well where torch refuses to say (a view made under no_grad and written since).
     """
     try:
-        return tensor.grad_fn
+        return _of_history(tensor, "grad_fn")
     except RuntimeError:
         return None
 

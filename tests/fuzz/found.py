@@ -1104,4 +1104,13 @@ t9 = t7.sum()
 t1 = torch.tensor([[13.1, 7.3, 9.7], [4.9, 11.3, 2.1]])
 t2 = (t1.t() @ t1).det()
 """,
+    "in inference mode nobody asks for the history of a view, which would lose it": """
+t1 = torch.tensor([1.0, 2.0, 0.0], requires_grad=True)
+t2 = torch.fft.fft(t1).real
+t2[None][..., -1] = True
+with torch.inference_mode():
+    t3 = t2.data
+print(t2.grad_fn.name(), t2.is_leaf)
+t2.sum().backward()
+""",
 }
