@@ -219,7 +219,8 @@ class Engine:
         """Decline a result whose version depends on how torch has put the operation together."""
         short = name.rpartition(".")[2]
         filled = short == "pow" and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
-        operands = [x for x in args if isinstance(x, ShadowTensor)]
+        given = [x for arg in args for x in (arg if isinstance(arg, (tuple, list)) else (arg,))]
+        operands = [x for x in given if isinstance(x, ShadowTensor)]
         filled |= short == "pow" and bool(args) and not isinstance(args[0], ShadowTensor)
         filled |= short == "cumsum" and bool(operands) and not operands[0].ndim
         made = kind == "pure"

@@ -323,6 +323,8 @@ class Comparison:
 def _take_layout(real: Any, gradient: ShadowTensor) -> None:
     """How an unknown gradient lies in memory (a sum hands out expanded ones), and whether it was added into, is unknown as well."""
     unknown = gradient.storage.data is None or gradient.loose
+    if unknown and gradient.storage.mark and not gradient.numel and gradient.shape == tuple(real.shape):
+        gradient.stride = real.stride()  # on memory that is known: of nothing, only the strides are open
     if unknown and not gradient.storage.mark and gradient.shape == tuple(real.shape) and not facts.is_opaque(real):
         gradient.lay_out(real.stride(), real.storage_offset(), real.untyped_storage().nbytes() // real.element_size())
         if gradient.storage.data is not None and gradient.storage.size > gradient.numel:  # what else lies there is unknown too

@@ -1113,4 +1113,15 @@ with torch.inference_mode():
 print(t2.grad_fn.name(), t2.is_leaf)
 t2.sum().backward()
 """,
+    "a sum of inference tensors in a list, or by einsum, is counted inside": """
+with torch.inference_mode():
+    t1 = torch.tensor([[1.0, 2.0], [0.0, 3.0]])
+t2 = torch.einsum('ij->i', t1)
+t3 = torch.einsum('ij,kj->ik', t1, t1)
+""",
+    "the gradient of nothing lies nowhere in particular": """
+t1 = torch.tensor([], requires_grad=True)
+t2 = torch.atleast_2d(t1)
+g1 = torch.autograd.grad(t2, t1, torch.ones_like(t2))[0]
+""",
 }

@@ -104,7 +104,7 @@ class Pair:
         text = ast.unparse(statement)
         code = compile(ast.Module([statement], []), "program.py", "exec")
         before = self.largest(statement)
-        if re.search(r"\(\w+\.sum\(\)\)", text):  # a sum inside the statement is rounded relative to all that it adds up, which may cancel
+        if re.search(r"\.sum\(\)(?!$|\.backward)", text):  # a sum inside the statement is rounded relative to all that it adds up, which may cancel
             before *= max(1.0, self.total(statement))
         mine = attempt(code, self.shadow)
         if mine is not None and is_unknown(mine):

@@ -239,7 +239,7 @@ def detached(e: Engine, gradient: Gradient, like: ShadowTensor) -> ShadowTensor:
         dtype = like.dtype if array is None or like.dtype.numpy in (None, array.dtype) else from_numpy(array.dtype)
         gradient.tensor = new(e, gradient.shape, dtype, None) if array is None else in_memory(gradient, like.graph, dtype)
         gradient.tensor.counter = gradient.held.counter
-        gradient.tensor.received, gradient.tensor.loose = True, gradient.loose or array is None or 1 in gradient.shape  # one element lies nowhere in particular
+        gradient.tensor.received, gradient.tensor.loose = True, gradient.loose or array is None or not {0, 1}.isdisjoint(gradient.shape)  # one element, or none, lies nowhere in particular
     return gradient.tensor
 
 
