@@ -39,7 +39,7 @@ class Comparison:
         """Return the labels of the results, whether the engines agree, and the effects of the call."""
         before = len(self._writer.disagreements)
         operands = [self._records.find(real) for real in values.tensors((call.args, call.kwargs))]
-        self._memory.remember(operands, () if self.is_brief else applied.ran)
+        self._memory.remember(operands, () if self.is_brief else applied.ran, call.name)
         reals = list(values.tensors(result))
         shadows = list(_shadows(applied.result))
         if applied.ran:

@@ -19,6 +19,12 @@ from pitfall_lab.verify.world import World
 PRECISE = {"float64": ("float16", "float32"), "float32": ("float16",)}
 """Types, with those that are rounded more coarsely, the coarsest first."""
 
+PRODUCTS = frozenset("""
+    cross matmul __matmul__ __rmatmul__ mm mv bmm dot vdot vecdot inner einsum tensordot linear bilinear addmm addmm_ addmv addmv_ addbmm
+    addbmm_ baddbmm baddbmm_ conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention
+""".split())
+"""Operations that add up products of their operands, which may cancel to the rounding of one of them."""
+
 
 def largest(array: np.ndarray) -> float:
     """The largest finite number."""
@@ -50,15 +56,16 @@ class Memory:
         self._describe = describe
         self._silently: list[StorageRecord] = []
         self._operands: list[np.ndarray] = []
+        self._multiplies = False
         self._ran: Sequence[NodeRun] = ()
 
     # ------------------------------------------------------------------ after a call
 
-    def remember(self, operands: Sequence[TensorRecord | None], ran: Sequence[NodeRun] = ()) -> None:
+    def remember(self, operands: Sequence[TensorRecord | None], ran: Sequence[NodeRun] = (), op: str = "") -> None:
         """Keep in mind what the call that is compared next worked with, and the nodes it ran: they decide how exact its result can be."""
         storages = [record.storage for record in operands if record is not None and record.storage is not None]
         self._operands = [storage.shadow.data for storage in storages if storage.shadow.data is not None]
-        self._ran = ran
+        self._ran, self._multiplies = ran, op.rpartition(".")[2] in PRODUCTS
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
         """Compare the numbers and go on with torch's, which differ by rounding at most."""
@@ -92,8 +99,11 @@ class Memory:
 
     def _operand_scale(self) -> float:
         """The largest number that went into this call: where large numbers cancel, the rounding of the operands is what remains."""
-        floats = (largest(data) * max(data.size, 1) for data in self._operands if data.dtype.kind in "fc")
-        return max((*floats, *map(flow, self._ran)), default=0.0)
+        floats = [data for data in self._operands if data.dtype.kind in "fc"]
+        size = max((largest(data) * max(data.size, 1) for data in floats), default=0.0)
+        if self._multiplies:
+            size *= max((1.0, *map(largest, floats)))
+        return max((size, *map(flow, self._ran)))
 
     def _observed(self, storage: StorageRecord, real: Any) -> np.ndarray | None:
         """What lies in the memory; what torch has reserved behind it (``F.mse_loss`` adds up in the differences) is nobody's."""

@@ -1124,4 +1124,44 @@ t1 = torch.tensor([], requires_grad=True)
 t2 = torch.atleast_2d(t1)
 g1 = torch.autograd.grad(t2, t1, torch.ones_like(t2))[0]
 """,
+    "a factor belongs to the type of the result": """
+t1 = torch.tensor([1, 2])
+t2 = torch.add(t1, t1, alpha=torch.tensor(True))
+t3 = torch.sub(t1, t1 * 1.5, alpha=True)
+t1.add_(t1, alpha=0.5)
+t4 = torch.rsub(t1, 2, alpha=1.5)
+""",
+    "a slice of nothing is compared as it was written": """
+t1 = torch.cat([torch.ones(0, requires_grad=True)])
+t1[:-1] = torch.ones(0)
+t2 = torch.ones(0, 2, requires_grad=True)[:-1, :]
+""",
+    "float16 is rounded on the way through softmax and losses, where torch keeps it": """
+t1 = torch.tensor([[0.05, -16.45, -5.65], [-0.42, 10.44, 1.23]], dtype=torch.float16, requires_grad=True)
+t2 = torch.tensor([[13.6, 16.86, -5.71], [2.89, -4.26, -9.62]], dtype=torch.float16)
+t3 = F.cross_entropy(t1, t2, t2[1].abs(), reduction="sum")
+t4 = F.binary_cross_entropy_with_logits(torch.tensor([2.2, -11.15], dtype=torch.float16), torch.tensor([1.5, 16.01], dtype=torch.float16))
+t5 = t1.softmax(0)
+""",
+    "sizes come before kernels, smoothing before it is used, a format before memory": """
+t1 = torch.tensor([1, 2, 3])
+t2 = F.prelu(t1, t1)
+t3 = torch.tensor([[0.5, -1.0]], requires_grad=True)
+t4 = F.cross_entropy(t3, t3.softmax(1), label_smoothing=1.5)
+t5 = torch.ones_like(t1, memory_format=torch.channels_last)
+""",
+    "distances whose squares overflow": """
+t1 = torch.tensor([[1e20, 1.0], [3.0, -1e20]], requires_grad=True)
+t2 = torch.cdist(t1, t1)
+""",
+    "products that cancel to a rounding of themselves": """
+t1 = torch.tensor([[29.123, -31.7, 32.2]], requires_grad=True) * 1.1
+t2 = torch.linalg.cross(t1, t1)
+""",
+    "no harm is told where the gradient is not known": """
+t1 = torch.full((2, 3), 0.5, requires_grad=True)
+t2 = t1.sin()
+t1.data += True
+F.layer_norm(t2, (3,))[:, 0].sum().backward()
+""",
 }

@@ -285,9 +285,10 @@ def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -
 
 
 def no_excuse(trace: Trace, line: int) -> bool:
-    """Whether everything up to a line was modelled; the numbers of a mirrored backward are not known."""
+    """Whether everything up to a line was modelled; the numbers of a mirrored backward are not known, nor those of a gradient that is declined."""
     before = [e for e in trace.events if e.span is None or e.span.line <= line]
-    return not any(e.reason for e in before)
+    unknown = any(effect.value is None for e in before if e.kind == "node" for effect in e.effects if effect.path.endswith(".gradient"))
+    return not unknown and not any(e.reason for e in before)
 
 
 def names_of(trace: Trace, label: str, step: int) -> list[str]:

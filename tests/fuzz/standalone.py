@@ -28,10 +28,11 @@ from pitfall_lab.shadow import Node, ShadowError, ShadowTensor
 from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.shadow.facade import engine
 from pitfall_lab.verify.cells import equal
-from pitfall_lab.verify.memory import PRECISE, flow, types_on_the_way
+from pitfall_lab.verify.memory import PRECISE, PRODUCTS, flow, types_on_the_way
 from tests.fuzz.lockstep import ADDRESS, Result
 from tests.shadow.twins import saved_names, short, state
 
+MULTIPLIES = re.compile(rf"@|\b({'|'.join(PRODUCTS)})\b")
 UNKNOWN = re.compile(r"the shadow engine has no|unexpected keyword argument|has no attribute")
 
 
@@ -105,6 +106,8 @@ class Pair:
         code = compile(ast.Module([statement], []), "program.py", "exec")
         before = self.largest(statement)
         if re.search(r"\.sum\(\)(?!$|\.backward)", text):  # a sum inside the statement is rounded relative to all that it adds up, which may cancel
+            before *= max(1.0, self.total(statement))
+        if MULTIPLIES.search(text):  # so is what a product of matrices adds up
             before *= max(1.0, self.total(statement))
         mine = attempt(code, self.shadow)
         if mine is not None and is_unknown(mine):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.errors import Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved
 from pitfall_lab.shadow.ops import pointwise, reduce, views
@@ -224,6 +224,8 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
         raise runtime(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}", "shape")
     if weight.ndim != input.ndim:
         weight = views.reshape(e, weight, *(weight.numel if d == 1 else 1 for d in range(input.ndim)))
+    if input.dtype.category < 2:
+        raise no_kernel("prelu_cpu", input.dtype.scalar_name)
     return broadcasting(e, PRELU, (input, weight), input.dtype, input.dtype, like=input)
 
 

@@ -14,6 +14,7 @@ from pitfall_lab.shadow.dtypes import INT64, DType, default_float, from_numpy, o
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.ops.kit import NUMBERS, as_shape, copied, new, preserved, tensor_only
+from pitfall_lab.shadow.ops.memory_format import strides
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.views import alias
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage
@@ -64,7 +65,8 @@ def _filled(name: str, value: Any) -> None:
         tensor_only(input)
         plain(device, layout, pin_memory)
         values = None if value is None else np.full((), value)
-        stride = None if memory_format is not None and "contiguous_format" in str(memory_format) else preserved(input)
+        kept = memory_format is None or "preserve" in str(memory_format)
+        stride = preserved(input) if kept else strides(input.shape, memory_format)
         return leaf(new(e, input.shape, DType(dtype or input.dtype), values, stride), requires_grad)
 
     def new_method(e: Engine, self: Any, *size: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,

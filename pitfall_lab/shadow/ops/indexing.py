@@ -127,7 +127,8 @@ def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[
             result = _select(e, result, dim, number, (self, written_at))
         elif isinstance(item, slice):
             start, stop, step = _slice_bounds(item, result.shape[dim])
-            if item.start not in (None, 0) or (stop, step) != (result.shape[dim], 1):  # torch looks at the number as it was written
+            beyond = item.stop is None or int(item.stop) >= result.shape[dim]
+            if item.start not in (None, 0) or not beyond or step != 1:  # torch looks at the numbers as they were written
                 result = views.slice_window(e, result, dim, start, stop, step)
             dim += 1
         else:

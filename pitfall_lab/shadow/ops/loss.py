@@ -312,8 +312,7 @@ def cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_a
     at = 0 if input.ndim == 1 else 1
     if input.shape == target.shape:
         return _soft_targets(e, input, target, weight, ignore_index, reduction, label_smoothing, at)
-    if label_smoothing > 1:
-        raise runtime(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
+    _check_smoothing(label_smoothing)
     log_probs = reduce_log_softmax(e, input, at)
     plain = nll(e, log_probs, target, weight, ignore_index, reduction)
     return _smoothed(e, log_probs, plain, target, weight, ignore_index, reduction, label_smoothing, at) if label_smoothing > 0 else plain
@@ -342,6 +341,7 @@ def _soft_targets(e: Engine, input: ShadowTensor, target: ShadowTensor, weight: 
         raise runtime(text, "shape")
     log_probs = reduce_log_softmax(e, input, at)
     if smoothing > 0:
+        _check_smoothing(smoothing)
         target = pointwise.add_number(e, pointwise.mul_number(e, target, 1 - smoothing), smoothing / classes)
     product = pointwise.mul(e, log_probs, target)
     if weight is not None:
@@ -350,6 +350,11 @@ def _soft_targets(e: Engine, input: ShadowTensor, target: ShadowTensor, weight: 
         return pointwise.negative(e, reductions.sum(e, product, at))
     total = pointwise.negative(e, reductions.sum(e, product))
     return pointwise.div_number(e, total, input.numel // classes) if reduction == "mean" else total
+
+
+def _check_smoothing(smoothing: float) -> None:
+    if smoothing > 1:
+        raise runtime(f"label_smoothing must be between 0.0 and 1.0. Got: {smoothing:g}")
 
 
 def _smoothed(e: Engine, log_probs: ShadowTensor, plain: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, at: int) -> ShadowTensor:
@@ -448,9 +453,16 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
         if factor is not None:
             check_fits(input, (input, factor), None)
 
+    def rounded(x: Any) -> Any:
+        return x.astype(input.dtype.numpy).astype(x.dtype)
+
     def forward(x: np.ndarray, y: np.ndarray, w: Any, positive: Any) -> Any:
-        loss = (1 - y) * x + (1 if positive is None else (positive - 1) * y + 1) * _softened(-x)
-        return _reduce(loss if w is None else loss * w, reduction)
+        # torch works step by step, and keeps each of them in the type of the input
+        below = rounded(_softened(-x))
+        if positive is not None:
+            below = rounded(rounded(rounded(rounded(positive - 1) * y) + 1) * below)
+        loss = rounded(rounded(rounded(1 - y) * x) + below)
+        return _reduce(loss if w is None else rounded(loss * w), reduction)
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
         gate = 1 / (1 + np.exp(-s.self))

@@ -65,16 +65,37 @@ def operand(value: Any) -> Any:
 # -- arithmetic
 
 
-def _add_rule(alpha: complex) -> Rule:
+def _add_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
+    if refused := _refused_factor(alpha, dtype):
+        return Rule("AddBackward0", refused)
     if alpha == 1:
         return Rule("AddBackward0", np.add, (), lambda g, s: (g, g))
     return Rule("AddBackward0", lambda a, b: a + _like(b, alpha), (), lambda g, s: (g, g * alpha))
 
 
-def _sub_rule(alpha: complex) -> Rule:
+def _sub_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
+    if refused := _refused_factor(alpha, dtype):
+        return Rule("SubBackward0", refused)
     return Rule(
         "SubBackward0", lambda a, b: a - (b if alpha == 1 else _like(b, alpha)), (), lambda g, s: (g, -g if alpha == 1 else -g * alpha)
     )
+
+
+def _refused_factor(alpha: complex, dtype: DType) -> Callable[..., Any] | None:
+    """What raises torch's refusal of a factor that does not belong to the type of the result; torch looks at shapes first."""
+    if isinstance(alpha, bool) and dtype != BOOL:
+        text = "Boolean alpha only supported for Boolean results."
+    elif dtype.category < 2 and not isinstance(alpha, int):
+        text = "For integral input tensors, argument alpha must not be a floating point number."
+    elif not dtype.is_complex and isinstance(alpha, complex):
+        text = "For non-complex input tensors, argument alpha must not be a complex number."
+    else:
+        return None
+
+    def refuse(*_: Any) -> Any:
+        raise runtime(text, "dtype")
+
+    return refuse
 
 
 def _like(array: np.ndarray, alpha: complex) -> np.ndarray:
@@ -122,7 +143,7 @@ def add_(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None
     no_out(out)
     pair = operand(input), operand(other)
     dtype = promoted(*pair)
-    return pointwise(e, _add_rule(alpha), pair, dtype, dtype)
+    return pointwise(e, _add_rule(alpha, dtype), pair, dtype, dtype)
 
 
 @op(".__radd__", samples=("sum([a, b])",))
@@ -133,7 +154,8 @@ def radd(e: Engine, self: Any, other: Any) -> ShadowTensor:
 @op(".add_", kind="inplace", samples=("h.add_(b)", "h.add_(1)", "h.add_(c, alpha=2)", "h.add_(c, alpha=n[0, 1])", "p.add_(1)", "n.add_(1)"))
 def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     pair = self, operand(other)
-    return in_place(e, _add_rule(alpha), pair, promoted(*pair))
+    dtype = promoted(*pair)
+    return in_place(e, _add_rule(alpha, dtype), pair, dtype)
 
 
 @op("sub", "torch.subtract", samples=("a - b", "a - 1", "torch.sub(a, b, alpha=2)", "a - c"))
@@ -142,14 +164,15 @@ def sub(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None)
     pair = operand(input), operand(other)
     _check_bool_sub(*pair)
     dtype = promoted(*pair)
-    return pointwise(e, _sub_rule(alpha), pair, dtype, dtype)
+    return pointwise(e, _sub_rule(alpha, dtype), pair, dtype, dtype)
 
 
 @op(".sub_", kind="inplace", samples=("h.sub_(b)", "h.sub_(1)", "h.sub_(c)"))
 def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     pair = self, operand(other)
     _check_bool_sub(*pair)
-    return in_place(e, _sub_rule(alpha), pair, promoted(*pair))
+    dtype = promoted(*pair)
+    return in_place(e, _sub_rule(alpha, dtype), pair, dtype)
 
 
 @op(".__rsub__", "torch.rsub", samples=("1 - a", "2.5 - a"))
@@ -158,8 +181,9 @@ def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
         raise Unmodelled("rsub of two tensors")
     _check_bool_sub(self, other)
     dtype = promoted(self, operand(other))
+    refused = _refused_factor(alpha, dtype)
     rule = Rule(
-        "RsubBackward1", lambda a, o: o - _like(a, alpha), (), lambda g, s: (-g if alpha == 1 else -g * alpha,), edges=1
+        "RsubBackward1", refused or (lambda a, o: o - _like(a, alpha)), (), lambda g, s: (-g if alpha == 1 else -g * alpha,), edges=1
     )
     return pointwise(e, rule, (self, operand(other)), dtype, dtype)
 

@@ -14,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops import matmul, pointwise, reduce, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, of_finite, pure, tensor_only, underflow_on_the_way, wrap_dim
+from pitfall_lab.shadow.ops.kit import LARGE, Keep, Rule, broadcast, of_finite, pure, tensor_only, underflow_on_the_way, wrap_dim
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
@@ -133,6 +133,10 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
         raise Unmodelled("tensordot of operands that do not fit")
     if any(b.shape[j] == 1 for j in second):
         raise Unmodelled("tensordot over dimensions of size 1")
+    for dims in (first, second):
+        for d in dims:
+            if dims.count(d) > 1:
+                raise runtime(f"dim {d} appears multiple times in the list of dims", "shape")
     kept, other = ([d for d in range(x.ndim) if d not in gone] for x, gone in ((a, first), (b, second)))
     rows, columns = math.prod(a.shape[d] for d in kept), math.prod(b.shape[d] for d in other)
     inner = math.prod(a.shape[d] for d in first)
@@ -294,6 +298,8 @@ def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_
 
     def forward(x: Any, y: Any) -> Any:
         gap = x[..., :, None, :].astype(np.float64) - y[..., None, :, :]
+        if x.dtype == np.float32 and np.abs(gap).max(initial=0) > LARGE:
+            return None  # torch adds in float32
         if p != 1 and underflow_on_the_way(np.abs(gap), (-1,), x.dtype):
             return None
         return np.abs(gap).sum(-1) if p == 1 else np.sqrt((gap * gap).sum(-1))

@@ -435,18 +435,26 @@ def cumsum(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTenso
 # -- softmax
 
 
-def softmax_values(x: np.ndarray, at: int) -> np.ndarray:
-    """exp(x) / sum, computed without overflow."""
+def _in_half(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float16).astype(x.dtype)
+
+
+def softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
+    """exp(x) / sum, computed without overflow; float16 (``half``) is rounded once more on the way where rows do not lie side by side."""
     shifted = np.exp(x - (np.max(x, axis=at, keepdims=True) if x.ndim else x))
-    return shifted / shifted.sum(axis=at, keepdims=True) if x.ndim else shifted
+    if not x.ndim:
+        return shifted
+    total = shifted.sum(axis=at, keepdims=True)
+    return (_in_half(shifted) if half and at < x.ndim - 1 else shifted) / total
 
 
-def log_softmax_values(x: np.ndarray, at: int) -> np.ndarray:
-    """X - log(sum(exp(x))), computed without overflow."""
+def log_softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
+    """X - log(sum(exp(x))), computed without overflow; of float16 (``half``) the kernel for the last dimension keeps sums and logarithms."""
     if not x.ndim:
         return x - x  # 0, or NaN
     shifted = x - np.max(x, axis=at, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=at, keepdims=True))
+    total = np.exp(shifted).sum(axis=at, keepdims=True)
+    return shifted - (_in_half(np.log(_in_half(total))) if half and at == x.ndim - 1 else np.log(total))
 
 
 def _softmax_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
@@ -463,7 +471,7 @@ def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[
         if dim is None or dtype is not None or input.dtype.category < 2:
             raise Unmodelled(f"{name} without dim, or with dtype")
         at = wrap_dim(dim, input.ndim)
-        rule = Rule(f"{title}Backward0", lambda x: values(x, at), (Keep("result", "result"),), partial(vjp, at))
+        rule = Rule(f"{title}Backward0", lambda x: values(x, at, half=input.dtype == "float16"), (Keep("result", "result"),), partial(vjp, at))
         return pure(e, rule, (input,), input.shape, input.dtype)
 
     def method(e: Engine, input: Any, dim: int, dtype: Any = None) -> ShadowTensor:

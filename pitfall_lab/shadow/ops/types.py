@@ -26,7 +26,6 @@ WHOLE = {
     "multi_margin_loss_cpu_kernel": "F.multi_margin_loss",
     "multilabel_margin_loss_forward_out_frame": "F.multilabel_margin_loss",
     "nextafter_cpu": "torch.nextafter",
-    "prelu_cpu": "F.prelu",
     "silu_cpu": "F.silu",
     "softplus_cpu": "F.softplus",
 }
@@ -48,7 +47,6 @@ TRUTH = {
     "multi_margin_loss_cpu_kernel": "F.multi_margin_loss",
     "multilabel_margin_loss_forward_out_frame": "F.multilabel_margin_loss",
     "nextafter_cpu": "torch.nextafter",
-    "prelu_cpu": "F.prelu",
     "round_vml_cpu": "torch.round .round_",
     "silu_cpu": "F.silu",
     "softplus_cpu": "F.softplus",
