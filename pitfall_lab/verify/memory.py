@@ -19,10 +19,11 @@ from pitfall_lab.verify.world import World
 PRECISE = {"float64": ("float16", "float32"), "float32": ("float16",)}
 """Types, with those that are rounded more coarsely, the coarsest first."""
 
-PRODUCTS = frozenset("""
-    cross matmul __matmul__ __rmatmul__ mm mv bmm dot vdot vecdot inner einsum tensordot linear bilinear addmm addmm_ addmv addmv_ addbmm
-    addbmm_ baddbmm baddbmm_ conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention
-""".split())
+PRODUCTS = frozenset({
+    "cross", "matmul", "__matmul__", "__rmatmul__", "mm", "mv", "bmm", "dot", "vdot", "vecdot", "inner", "einsum", "tensordot", "linear",
+    "bilinear", "addmm", "addmm_", "addmv", "addmv_", "addbmm", "addbmm_", "baddbmm", "baddbmm_", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention",
+})  # fmt: skip
 """Operations that add up products of their operands, which may cancel to the rounding of one of them."""
 
 

@@ -433,6 +433,19 @@ def _softened(x: Any) -> Any:
     return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
 
 
+def _logit_losses(x: np.ndarray, y: np.ndarray, weight: Any, positive: Any, kept: Any) -> Any:
+    """The losses one by one; torch works step by step, and every step is ``kept`` in the type of the input."""
+
+    def rounded(step: Any) -> Any:
+        return step.astype(kept).astype(x.dtype)
+
+    below = rounded(_softened(-x))
+    if positive is not None:
+        below = rounded(rounded(rounded(rounded(positive - 1) * y) + 1) * below)
+    loss = rounded(rounded(rounded(1 - y) * x) + below)
+    return loss if weight is None else rounded(loss * weight)
+
+
 @op("F.binary_cross_entropy_with_logits", saves="self, target, weight, pos_weight", samples=(
     "F.binary_cross_entropy_with_logits(a, torch.ones(2, 3))", "F.binary_cross_entropy_with_logits(a, b, weight=p[0])", "F.binary_cross_entropy_with_logits(a, b, pos_weight=p[0], reduction='sum')",
     "F.binary_cross_entropy_with_logits(a, p, reduction='none')", "F.binary_cross_entropy_with_logits(a, i)", "F.binary_cross_entropy_with_logits(a, p, weight=c)",
@@ -453,16 +466,8 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
         if factor is not None:
             check_fits(input, (input, factor), None)
 
-    def rounded(x: Any) -> Any:
-        return x.astype(input.dtype.numpy).astype(x.dtype)
-
     def forward(x: np.ndarray, y: np.ndarray, w: Any, positive: Any) -> Any:
-        # torch works step by step, and keeps each of them in the type of the input
-        below = rounded(_softened(-x))
-        if positive is not None:
-            below = rounded(rounded(rounded(rounded(positive - 1) * y) + 1) * below)
-        loss = rounded(rounded(rounded(1 - y) * x) + below)
-        return _reduce(loss if w is None else rounded(loss * w), reduction)
+        return _reduce(_logit_losses(x, y, w, positive, input.dtype.numpy), reduction)
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
         gate = 1 / (1 + np.exp(-s.self))

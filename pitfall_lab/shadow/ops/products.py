@@ -111,7 +111,11 @@ def _dimensions(given: Any, ndim: int) -> list[int]:
     wanted = [given] if isinstance(given, int) else list(given)
     if wanted and not ndim:
         raise ShadowError("IndexError", f"Dimension specified as {wanted[0]} but tensor has no dimensions", "shape")
-    return [wrap_dim(d, ndim) for d in wanted]
+    found = [wrap_dim(d, ndim) for d in wanted]
+    for d in found:
+        if found.count(d) > 1:
+            raise runtime(f"dim {d} appears multiple times in the list of dims", "shape")
+    return found
 
 
 @op("torch.functional.tensordot", "torch.tensordot", saves="as mm", samples=(
@@ -133,10 +137,6 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
         raise Unmodelled("tensordot of operands that do not fit")
     if any(b.shape[j] == 1 for j in second):
         raise Unmodelled("tensordot over dimensions of size 1")
-    for dims in (first, second):
-        for d in dims:
-            if dims.count(d) > 1:
-                raise runtime(f"dim {d} appears multiple times in the list of dims", "shape")
     kept, other = ([d for d in range(x.ndim) if d not in gone] for x, gone in ((a, first), (b, second)))
     rows, columns = math.prod(a.shape[d] for d in kept), math.prod(b.shape[d] for d in other)
     inner = math.prod(a.shape[d] for d in first)
