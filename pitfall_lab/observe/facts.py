@@ -16,6 +16,11 @@ from pitfall_lab.trace import T
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 _SAVED: dict[type, tuple[str, ...]] = {}
+_META = torch._C._autograd.CreationMeta
+_CREATIONS = {
+    _META.DEFAULT: "default", _META.IN_CUSTOM_FUNCTION: "custom", _META.MULTI_OUTPUT_NODE: "multi", _META.NO_GRAD_MODE: "no_grad",
+    _META.INFERENCE_MODE: "inference",
+}  # fmt: skip
 
 
 class Facts(NamedTuple):
@@ -280,6 +285,11 @@ def are_finite(found: Iterable[torch.Tensor]) -> bool:
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor that ``tensor`` is a view of, if autograd knows one."""
     return tensor._base if not is_opaque(tensor) and not tensor.is_inference() and tensor._is_view() else None
+
+
+def creation_of(view: torch.Tensor) -> str:
+    """How a view was made, which decides whether it may be changed in place (``CreationMeta`` in ``torch/csrc/autograd/variable.h``)."""
+    return _CREATIONS[torch._C._autograd._get_creation_meta(view)]
 
 
 def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -13,7 +13,7 @@ from pitfall_lab.shadow.graph import Node, Saved
 from pitfall_lab.shadow.hooks import Seen, Suspended
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.running import run
-from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage, ViewOf
 
 __all__ = [
     "TORCH",
@@ -34,5 +34,6 @@ __all__ = [
     "Storage",
     "Suspended",
     "Unmodelled",
+    "ViewOf",
     "run",
 ]  # fmt: skip

@@ -335,6 +335,7 @@ class Engine:
         grad_fn: Node | None = None,
         output_nr: int = 0,
         base: ShadowTensor | None = None,
+        creation: str = "default",
         kind: str = "tensor",
     ) -> ShadowTensor:
         """A tensor that the engine did not see being made."""
@@ -344,10 +345,7 @@ class Engine:
         tensor.flag = requires_grad and grad_fn is None and base is None
         tensor.node, tensor.output_nr, tensor.kind = grad_fn, output_nr, kind
         if base is not None:
-            # It may have been made long before it is met; a view with a history was certainly not made under no_grad.
-            tensor.view = ViewOf(base, "default" if self.grad_enabled or grad_fn is not None else "no_grad", tensor.version)
-            if grad_fn is not None and grad_fn.lazy:
-                tensor.view.creation = "custom"
+            tensor.view = ViewOf(base, creation, tensor.version)
         if grad_fn is not None:
             missing = output_nr + 1 - len(grad_fn.outputs)
             grad_fn.outputs = grad_fn.outputs + [((), DType(dtype))] * missing  # not in place: nodes of one recipe share theirs

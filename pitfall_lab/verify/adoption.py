@@ -10,7 +10,7 @@ import numpy as np
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.observe.recorder import Enough
-from pitfall_lab.shadow import DType, Node, Saved, ShadowTensor
+from pitfall_lab.shadow import DType, Node, Saved, ShadowTensor, ViewOf
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
@@ -60,7 +60,7 @@ class Adoption:
         shadow = self._engine.adopt(
             storage.shadow, seen.shape, seen.stride or (), self._records.offset(seen, storage), seen.dtype, version=seen.version or 0,
             requires_grad=seen.requires_grad and node is None, grad_fn=None if node is None else self.mirror_node(node, effects),
-            output_nr=real.output_nr, base=base, kind=seen.kind,
+            output_nr=real.output_nr, base=base, creation="" if base is None else facts.creation_of(real), kind=seen.kind,
         )  # fmt: skip
         if seen.inference:
             shadow.inference = self._engine.met_inference = True
@@ -71,24 +71,7 @@ class Adoption:
                 self._engine.bump(base.counter, seen.version - base.counter.version)  # written in a way that nobody saw
             # requires_grad_() on a view of a plain tensor makes the view a leaf of its own.
             shadow.flag = seen.requires_grad and node is None and not base.requires_grad
-            self._inherit(shadow, storage)
         return shadow, storage, effects
-
-    def _inherit(self, shadow: ShadowTensor, storage: StorageRecord) -> None:
-        """An alias (``torch.Tensor(t)``) may be changed in place no more than what it was made from: an output of ``split``, say."""
-        view, node = shadow.view, shadow.node
-        if view is None or node is None or node.name != "AliasBackward0":
-            return
-        source, at = node.next[0]
-        while source is not None and source.name == "AliasBackward0":
-            source, at = source.next[0]
-        if source is not None and source.multiple and view.base.node is not source:
-            view.creation = "multi"
-        for record, _ in self._records.live(storage):
-            other = record.shadow
-            made_from = None if other is None else other.view
-            if made_from is not None and made_from.base is view.base and (other.node, other.output_nr) == (source, at):
-                view.creation = made_from.creation
 
     def _base(self, real: Any) -> tuple[ShadowTensor | None, list[Effect]]:
         base = facts.base_of(real)
@@ -97,12 +80,35 @@ class Adoption:
         known = self._records.find(base)
         if known is not None:
             return known.shadow, []
+        unseen = self._unseen(base)
+        if unseen is not None:
+            shadow, storage = unseen
+            self._records.enter(base, shadow, facts.read(base).kind, len(self._writer.events) - 1, storage)
+            return shadow, []
         record, effects = self.adopt(base, None)
-        for other, tensor in self._records.live(record.storage) if record.storage is not None else ():
-            # A gradient from autograd.grad can be a view of a tensor that nobody has seen so far: they share their counter.
-            if other.shadow is not None and record.shadow is not None and other.shadow.received and facts.base_of(tensor) is base:
-                record.shadow.counter = other.shadow.counter
         return record.shadow, effects
+
+    def _unseen(self, base: Any) -> tuple[ShadowTensor, StorageRecord] | None:
+        """The shadow of a base that nobody has met: only views of it have been seen."""
+        storage = self._records.storage_of(facts.read(base))
+        for record, tensor in self._records.live(storage) if storage is not None else ():
+            shadow = None if record.shadow is None else record.shadow.base
+            if shadow is not None and self._records.shadow_label(shadow) is None and facts.base_of(tensor) is base:
+                return shadow, storage  # type: ignore[return-value]
+        return None
+
+    def take_base(self, real: Any, shadow: ShadowTensor, storage: StorageRecord) -> None:
+        """A gradient that ``autograd.grad`` handed out may be a view, made inside, of a tensor that nobody has: that is to be seen."""
+        base = facts.base_of(real)
+        if base is None:
+            return
+        seen, unseen = facts.read(base), self._unseen(base)
+        if unseen is None:
+            offset = self._records.offset(seen, storage)
+            made = self._engine.adopt(shadow.storage, seen.shape, seen.stride or (), offset, seen.dtype, counter=shadow.counter)
+        else:
+            made = unseen[0]
+        shadow.view = ViewOf(made, facts.creation_of(real), shadow.version)
 
     def _storage(self, real: Any, seen: Facts) -> tuple[StorageRecord, list[Effect]]:
         known = self._records.storage_of(seen)

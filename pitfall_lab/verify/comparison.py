@@ -120,6 +120,9 @@ class Comparison:
         shadow.kind = seen.kind
         if seen.device != shadow.device:
             shadow.device = shadow.storage.device = Device(seen.device)
+        if shadow.received:
+            self._adoption.take_base(real, shadow, storage)
+            shadow.received = False
         return self._records.enter(real, shadow, seen.kind, step, storage).label, []
 
     def bind(self, step: int, real: Any, shadow: ShadowTensor) -> list[Effect]:

@@ -87,8 +87,7 @@ class Meeting:
             shadow.node, shadow.output_nr, shadow.flag = made, real.output_nr, False
             if shadow.view is not None:
                 shadow.view.version = shadow._version
-                if shadow.node is not None and shadow.node.lazy:
-                    shadow.view.creation = "custom"
+                shadow.view.creation = facts.creation_of(real) if seen.is_view else "default"
         return effects
 
     def replace(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
