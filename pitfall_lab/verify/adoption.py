@@ -102,12 +102,15 @@ class Adoption:
         base = facts.base_of(real)
         if base is None:
             return
-        seen, unseen = facts.read(base), self._unseen(base)
-        if unseen is None:
+        known, unseen = self._records.find(base), self._unseen(base)
+        if known is not None and known.shadow is not None:  # what the caller gave
+            made = known.shadow
+        elif unseen is not None:
+            made = unseen[0]
+        else:
+            seen = facts.read(base)
             offset = self._records.offset(seen, storage)
             made = self._engine.adopt(shadow.storage, seen.shape, seen.stride or (), offset, seen.dtype, counter=shadow.counter)
-        else:
-            made = unseen[0]
         shadow.view = ViewOf(made, facts.creation_of(real), shadow.version)
 
     def _storage(self, real: Any, seen: Facts) -> tuple[StorageRecord, list[Effect]]:

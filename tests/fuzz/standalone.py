@@ -180,7 +180,7 @@ class Pair:
             if homes[0].setdefault(memory, own) is not own or homes[1].setdefault(own, memory) != memory:
                 raise Difference(f"{what}: only one of them shares its memory with another tensor")
         if one != other:
-            if one["is_view"] and not any(u._base is known for known in self.torch.values()):
+            if one["is_view"] and (mine.received or not any(u._base is known for known in self.torch.values())):
                 # Whether a gradient from autograd.grad is a view of another one is not modelled.
                 one["is_view"] = other["is_view"]
             if what.endswith(".grad") and mine.window() is None:

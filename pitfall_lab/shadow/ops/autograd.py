@@ -20,7 +20,7 @@ from pitfall_lab.shadow.gradient import Gradient, in_memory
 from pitfall_lab.shadow.graph import Edge
 from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
-from pitfall_lab.shadow.ops.kit import check_base, new, preserved, tensor_only
+from pitfall_lab.shadow.ops.kit import check_base, new, open_window, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import ENTRIES, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -228,18 +228,23 @@ def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: boo
         if not unused_ok:
             raise runtime(errors.UNUSED.format(index=k), "no-gradient", tensor=x)
         return new(e, x.shape, x.dtype, np.zeros(()), preserved(x)) if zeros else None
-    return detached(e, gradient, x)
+    return detached(e, gradient, x, [g.tensor for _, g in the_pass.roots if g.tensor is not None])
 
 
-def detached(e: Engine, gradient: Gradient, like: ShadowTensor) -> ShadowTensor:
+def detached(e: Engine, gradient: Gradient, like: ShadowTensor, given: list[ShadowTensor]) -> ShadowTensor:
     """A gradient as a plain tensor, on its own memory as it arrived (sums hand out stride-0 windows); the same one every time."""
     if gradient.tensor is None:
         array = gradient.array
         # A tensor may have been given other memory since: its gradient has the type that it had when the graph was made.
         dtype = like.dtype if array is None or like.dtype.numpy in (None, array.dtype) else from_numpy(array.dtype)
-        gradient.tensor = new(e, gradient.shape, dtype, None) if array is None else in_memory(gradient, like.graph, dtype)
-        gradient.tensor.counter = gradient.held.counter
-        gradient.tensor.received, gradient.tensor.loose = True, gradient.loose or array is None or not {0, 1}.isdisjoint(gradient.shape)  # one element, or none, lies nowhere in particular
+        made = new(e, gradient.shape, dtype, None) if array is None else in_memory(gradient, like.graph, dtype)
+        made.counter = gradient.held.counter
+        source = next((tensor for tensor in given if tensor.storage is made.storage), None)
+        if source is not None:  # it is a view, made inside, of what backward began with
+            made = open_window(e, source, made.shape, made.stride, made.offset, "no_grad")
+        made.received = source is None
+        made.loose = gradient.loose or array is None or not {0, 1}.isdisjoint(gradient.shape)  # one element, or none, lies nowhere in particular
+        gradient.tensor = made
     return gradient.tensor
 
 
