@@ -320,6 +320,8 @@ class Pass:
             raise Unmodelled("a saved tensor has got memory of another shape or type: no kernel was written for what it does then")
         saved = None if unknown or node.vjp is None or node.mirrored else unpack(node, as_meant=as_meant)
         if saved is None or node.vjp is None:
+            if self.engine.graph.reshaped and not as_meant:
+                raise Unmodelled("a gradient that is not known, of a tensor that may have got another shape than its node has made")
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
         if node.multiple:
             given: Any = arrays + [None] * (len(node.outputs) - len(arrays))

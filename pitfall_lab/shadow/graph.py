@@ -282,6 +282,8 @@ class Graph:
         self.has_packed = False
         self.has_guests = False
         """Whether code of the program's may run in a backward: hooks, its own nodes, what it keeps saved tensors with."""
+        self.reshaped = False
+        """Whether a tensor has got another shape than its node has made: only from numbers can be seen then what fits."""
         self.gradients: WeakSet[ShadowTensor] = WeakSet()
 
     # -- nodes and edges

@@ -65,6 +65,8 @@ class Adoption:
         if seen.inference:
             shadow.inference = self._engine.met_inference = True
             shadow.counter = None
+        elif seen.version is None:
+            shadow.counter = None  # made in inference mode, on other memory since: see `predict`
         if base is not None:
             shadow.counter = base.counter
             if seen.version is not None and base.counter is not None and seen.version > base.counter.version:

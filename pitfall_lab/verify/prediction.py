@@ -34,6 +34,8 @@ def predict(world: World, call: Call) -> str:
         record = world.records.find(real)
         if record is None or record.shadow is None:
             raise values.Unconvertible(facts.opacity(real) or "a tensor whose memory cannot be looked at")
+        if record.shadow.counter is None and not record.shadow.inference:
+            raise values.Unconvertible("a tensor of inference mode on memory that is not: some of torch takes it for one, some does not")
         if devices and record.shadow.device != devices[0]:
             raise values.Unconvertible(f"tensors on different devices ({devices[0][:]} and {record.shadow.device[:]})")
         devices.append(record.shadow.device)

@@ -164,7 +164,7 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
         for x in wanted:
             retain_grad(e, x)
         the_pass.restrict({id(e.graph.edge(x)[0]) for x in wanted})
-    elif not (create_graph or e.graph.follows_values or e.graph.has_guests or e.suspicious or e.policy.inplace_never_breaks_backward):
+    elif not (create_graph or e.graph.reshaped or e.graph.follows_values or e.graph.has_guests or e.suspicious or e.policy.inplace_never_breaks_backward):
         check_roots(the_pass)
         return the_pass.run_without_numbers()
     else:

@@ -768,8 +768,7 @@ def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, str
         raise Unmodelled("an in-place change of the shape of an inference tensor outside of inference mode")
     recording = records(e, self)
     e.graph.check_inplace(self, recording)
-    if not recording and self.node is not None and self.window() is None:
-        raise Unmodelled("another shape for what has a history of its old one: gradients of numbers that are not known are not checked")
+    e.graph.reshaped |= not recording and self.node is not None
     node = e.graph.new_node(name, (e.graph.edge(self),), vjp) if recording else None
     self.shape, self.stride = shape, stride
     e.graph.bump(self.counter)
@@ -857,6 +856,7 @@ def set_data(e: Engine, self: Any, value: Any) -> None:
         raise Unmodelled("memory of an inference tensor")
     if self.dtype != value.dtype:
         self.accumulator = None  # the next operation makes one for the new type (a new shape alone does not count)
+    e.graph.reshaped |= self.node is not None and self.shape != value.shape
     self.storage, self.offset, self.shape, self.stride, self.dtype = value.storage, value.offset, value.shape, value.stride, value.dtype
 
 
