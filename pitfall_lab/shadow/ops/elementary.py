@@ -536,21 +536,29 @@ for _name, _long, _forward in (("gt", "greater", np.greater), ("lt", "less", np.
     _question_in_place(_names, f"{_name.capitalize()}Backward0", _forward, f"h.{_name}_(0.5)")
 
 
-def _logic_in_place(name: str, forward: Callable[..., Any], sample: str, *aliases: str) -> None:
+def _logic_in_place(name: str, forward: Callable[..., Any], *samples: str, aliases: tuple[str, ...] = ()) -> None:
+    unseen = name.startswith("logical")  # by autograd, which neither forbids them anything nor gives what they write a history
+
     def run(e: Engine, self: Any, *others: Any) -> ShadowTensor:
         tensor_only(self)
         operands = (self, *(operand(x) for x in others))
-        if records(e, *operands):
+        if not unseen and records(e, *operands):
             raise Unmodelled(f"the history of {name}")
-        return in_place(e, Rule("", forward), operands, None if name.startswith("logical") else promoted(*operands))
+        before = e.grad_enabled
+        e.grad_enabled = before and not unseen
+        try:
+            return in_place(e, Rule("", forward), operands, None if unseen else promoted(*operands))
+        finally:
+            e.grad_enabled = before
 
-    add((f".{name}", *aliases), run, "inplace", "", (sample,))
+    add((f".{name}", *aliases), run, "inplace", "", samples)
 
 
-_logic_in_place("bitwise_and_", np.bitwise_and, "n.bitwise_and_(3)", ".__iand__")
-_logic_in_place("bitwise_or_", np.bitwise_or, "n.bitwise_or_(3)", ".__ior__")
-_logic_in_place("bitwise_xor_", np.bitwise_xor, "n.bitwise_xor_(3)", ".__ixor__")
+_logic_in_place("bitwise_and_", np.bitwise_and, "n.bitwise_and_(3)", aliases=(".__iand__",))
+_logic_in_place("bitwise_or_", np.bitwise_or, "n.bitwise_or_(3)", aliases=(".__ior__",))
+_logic_in_place("bitwise_xor_", np.bitwise_xor, "n.bitwise_xor_(3)", aliases=(".__ixor__",))
 _logic_in_place("bitwise_not_", np.invert, "m.bitwise_not_()")
+_logic_in_place("logical_not_", np.logical_not, "m.logical_not_()", "p.logical_not_()")
 _logic_in_place("logical_and_", np.logical_and, "m.logical_and_(p > 0)")
 _logic_in_place("logical_or_", np.logical_or, "m.logical_or_(p > 0)")
 _logic_in_place("logical_xor_", np.logical_xor, "m.logical_xor_(p > 0)")

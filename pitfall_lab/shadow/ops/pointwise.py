@@ -954,10 +954,4 @@ _logic(("isnan",), np.isnan, BOOL, "torch.isnan(a)")
 _logic(("isfinite",), np.isfinite, BOOL, "torch.isfinite(a)")
 
 
-@op(".logical_not_", kind="inplace", samples=("m.logical_not_()",))
-def logical_not_in_place(e: Engine, self: Any) -> ShadowTensor:
-    tensor_only(self)
-    return in_place(e, Rule("", np.logical_not), (self,), BOOL)
-
-
 __all__ = ["DIV", "FLOAT32", "INT64", "MUL", "RUNS", "absolute", "add_", "div", "mul", "no_out", "operand", "pow", "sub"]

@@ -91,9 +91,10 @@ COMPLEX_DECLINED = """
 _INITIALISERS = ("uniform", "normal", "kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "zeros", "ones", "constant")
 LATE = frozenset({
     "torch.Tensor.__setitem__", "torch.Tensor.resize_", "torch.Tensor.detach_", "torch.detach_", "torch.Tensor.set_",
-    *(f"torch.nn.init.{name}_" for name in _INITIALISERS),
+    *(f"torch.nn.init.{name}_" for name in _INITIALISERS), *(f"torch.Tensor.logical_{name}_" for name in ("not", "and", "or", "xor")),
 })  # fmt: skip
-"""What writes and does not ask autograd first: it is made of several operations, runs without grad mode, or has words of its own."""
+"""What writes and does not ask autograd first: it is made of several operations, runs without grad mode, or has words of its own. (To
+the logical ones autograd pays no heed at all.)"""
 
 
 def check_operands(e: Engine, entry: Op, name: str, args: Sequence[Any]) -> None:
