@@ -216,8 +216,8 @@ class Saved:
         then, now = self.meant(), self.read()
         return then is None or now is None or then.shape != now.shape or not np.array_equal(then, now, equal_nan=then.dtype.kind in "fc")
 
-    def check(self, owner: Node) -> None:
-        """Do what torch does on unpacking: refuse freed, detached and modified tensors, in torch's words."""
+    def check(self, owner: Node, *, foretold: bool = False) -> None:
+        """Do what torch does on unpacking: refuse freed, detached and modified tensors, in torch's words; ``foretold``: change nothing."""
         if owner.freed:
             raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
         if self.own or self.packed:
@@ -226,7 +226,7 @@ class Saved:
         if self.view_node is not None:
             made_by = self.view_node()
         elif self.tensor is not None:
-            made_by = self.tensor.grad_fn
+            made_by = self.tensor.graph.grad_fn(self.tensor, foretold=foretold)
         if made_by is None and self.has_node:
             if not self.is_output:
                 raise runtime(errors.DETACHED, "other", node=owner, saved=self, tensor=self.tensor)
@@ -316,8 +316,10 @@ class Graph:
 
     # -- views
 
-    def grad_fn(self, tensor: ShadowTensor) -> Node | None:
+    def grad_fn(self, tensor: ShadowTensor, *, foretold: bool = False) -> Node | None:
         """The node of ``tensor``; for a view whose base has changed, a fresh AsStridedBackward0 on the base's present node.
+
+        ``foretold``: what it will be called, but the node is made when the program asks: its age decides when it runs.
 
         In torch: ``VariableHooks::grad_fn`` in ``torch/csrc/autograd/variable.cpp``.
         """
@@ -327,6 +329,8 @@ class Graph:
         version = tensor.version
         if view.version != version:
             self.check_creation(tensor, indirect=True)
+            if foretold:
+                return Node("AsStridedBackward0", (), self.sequence)
             base = view.base
             windows = [(t.offset, t.shape, t.stride) for t in (base, tensor)]
             node = self.new_node("AsStridedBackward0", (self.edge(base),), as_strided_vjp(*windows))

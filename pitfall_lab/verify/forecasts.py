@@ -51,7 +51,7 @@ class Forecasts:
 def _foretold(node: Node, saved: Saved) -> str:
     """What the saved tensor's own check would say now."""
     try:
-        saved.check(node)
+        saved.check(node, foretold=True)
     except ShadowError as error:
         return error.message
     return ""

@@ -1206,5 +1206,17 @@ t1.data = torch.zeros(3)
 t1.data = torch.ones(2)
 t1.requires_grad_(False)
 t1.mul_(2)
+    "a forecast makes no history: the age of a node decides when it runs": """
+t1 = torch.tensor([[0.5, -1.0], [1.5, 0.25]], requires_grad=True)
+t2 = t1[1, 1]
+t3 = F.elu(t2)
+t2.detach().mul_(-1)
+(t1.exp() + t2).sum().backward()
+""",
+    "a gradient that a hook looked at on its way to the caller": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True) * 2
+t1.register_hook(lambda g: g * 2)
+t2 = t1.clone()
+g1 = torch.autograd.grad(t2.sum(), [t1, t2])[0]
 """,
 }
