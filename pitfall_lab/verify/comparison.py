@@ -102,7 +102,7 @@ class Comparison:
             return (known.label, []) if known is not None else self._adopt(real)
         other = self._records.shadow_label(shadow)
         if known is not None and other is None and (shadow.storage.data is None or shadow.received) and self._engine.graph.has_guests:
-            return known.label, []  # a hook gave this tensor back, or looked at it on its way: whether it is one of the program's was not known
+            return known.label, []  # a hook gave it back, or looked at it on its way: whether it is one of the program's was not known
         if known is not None or other is not None:
             self._writer.disagree(step, "result.is", known.label if known else "a new tensor", other or "a new tensor")
             return (known.label, []) if known else self._adopt(real)

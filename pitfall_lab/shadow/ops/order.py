@@ -179,7 +179,8 @@ def kthvalue(e: Engine, input: Any, k: int, dim: int = -1, keepdim: bool = False
 
     def place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarray:
         found = np.take(np.argsort(x, axis=axis, kind="stable"), [k - 1], axis)
-        if ((x == np.take_along_axis(x, found, axis)).sum(axis) > 1).any():
+        chosen = np.take_along_axis(x, found, axis)
+        if (((x == chosen) | (np.isnan(x) & np.isnan(chosen))).sum(axis) > 1).any():
             raise Unmodelled("the place of one of several equal elements")  # torch only partitions the row
         return found if keepdims else np.squeeze(found, axis)
 
@@ -197,6 +198,8 @@ def mode(e: Engine, input: Any, dim: int = -1, keepdim: bool = False) -> Pair:
             values, counts = np.unique(row, return_counts=True)
             return int(np.flatnonzero(row == values[np.argmax(counts)])[-1])
 
+        if np.isnan(x).any():
+            raise Unmodelled("how often NaN occurs, which equals nothing")
         found = np.apply_along_axis(last_of_most_frequent, axis, x)
         return np.expand_dims(found, axis) if keepdims else found
 
