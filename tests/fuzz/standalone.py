@@ -14,6 +14,7 @@ import builtins
 import contextlib
 import copy
 import io
+import math
 import re
 import warnings
 from collections import Counter
@@ -164,7 +165,7 @@ class Pair:
         if not isinstance(u, torch.Tensor) or not isinstance(v, shadow_torch.Tensor):
             if isinstance(u, np.ndarray) and isinstance(v, np.ndarray):
                 self.compare_numbers(what, u, v, None)
-            elif type(u) is not type(v) or (isinstance(u, int | float | str) and u != v and not (isinstance(u, float) and abs(u - v) <= 1e-5 * abs(u))):
+            elif type(u) is not type(v) or (isinstance(u, int | float | str) and u != v and not (isinstance(u, float) and is_near(u, v))):
                 raise Difference(f"{what}: torch {u!r}, shadow {v!r}")
             return
         mine = v.shadow
@@ -272,6 +273,11 @@ def kept(node: Any, side: int) -> list[str]:
     if node.name == "CopySlices":
         return []
     return sorted({f"{re.sub('[0-9]+$', '', s.name) if s.name.startswith('indices') else s.name}{state(node, s)}" for s in node.saved})
+
+
+def is_near(one: float, other: float) -> bool:
+    """Whether two plain numbers are the same up to rounding."""
+    return (math.isnan(one) and math.isnan(other)) or abs(one - other) <= 1e-5 * abs(one)
 
 
 def held_by(value: Any) -> list[Any]:
