@@ -1206,6 +1206,7 @@ t1.data = torch.zeros(3)
 t1.data = torch.ones(2)
 t1.requires_grad_(False)
 t1.mul_(2)
+""",
     "a forecast makes no history: the age of a node decides when it runs": """
 t1 = torch.tensor([[0.5, -1.0], [1.5, 0.25]], requires_grad=True)
 t2 = t1[1, 1]
