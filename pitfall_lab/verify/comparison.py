@@ -33,6 +33,7 @@ class Comparison:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
         self.is_brief = world.limit < 0
         """Whether gradients may take the short way (where no numbers are followed)."""
+        self._is_backward = False
         self._describe, self._memory, self._pairing, self._adoption, self._meeting = describe, memory, pairing, adoption, meeting
 
     def compare(self, call: Call, step: int, applied: Applied, result: Any) -> tuple[list[str], bool, list[Effect]]:
@@ -40,6 +41,7 @@ class Comparison:
         before = len(self._writer.disagreements)
         operands = [self._records.find(real) for real in values.tensors((call.args, call.kwargs))]
         self._memory.remember(operands, () if self.is_brief else applied.ran, call.name)
+        self._is_backward = bool(applied.ran)
         reals = list(values.tensors(result))
         shadows = list(_shadows(applied.result))
         if applied.ran:
@@ -101,7 +103,7 @@ class Comparison:
         if seen.storage is None:
             return (known.label, []) if known is not None else self._adopt(real)
         other = self._records.shadow_label(shadow)
-        if known is not None and other is None and (shadow.storage.data is None or shadow.received) and self._engine.graph.has_guests:
+        if known is not None and other is None and (shadow.storage.data is None or self._is_backward) and self._engine.graph.has_guests:
             return known.label, []  # a hook gave it back, or looked at it on its way: whether it is one of the program's was not known
         if known is not None or other is not None:
             self._writer.disagree(step, "result.is", known.label if known else "a new tensor", other or "a new tensor")

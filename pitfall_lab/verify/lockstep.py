@@ -176,6 +176,7 @@ class Lockstep:
             results, more = self._mirroring.mirror(call, result)
             reason = call.memory["reason"]
             if self.lane is not None:
+                self.lane.kinds.epoch += 1
                 self.lane.planning.observe(call, result, [*results, *more], self._naming.operands(call))
         effects += more
         self._count(call, agrees=ok)

@@ -1220,4 +1220,32 @@ t1.register_hook(lambda g: g * 2)
 t2 = t1.clone()
 g1 = torch.autograd.grad(t2.sum(), [t1, t2])[0]
 """,
+    "the form of a view that was turned by a call without a model": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t2 = (t1 * 1).t()
+t3 = t2 * t2
+t3 = t2 * t2
+t4 = (t1 * 1).t()
+t4.t_()
+t5 = t4 * t4
+""",
+    "the last NaN of a window, and none among its places": """
+t1 = torch.tensor([[[1.0, float("nan"), float("inf"), float("nan")]]], requires_grad=True)
+t2, t3 = F.max_pool1d(t1, 4, return_indices=True)
+t2.sum().backward()
+t4 = t1.detach().log().kthvalue(1)
+t5 = t1.sum().item()
+""",
+    "numbers whose rounding is made a factor, and those that overflow on the way": """
+t1 = torch.tensor([[0.5, -1.0, 2.0]], requires_grad=True)
+(t1 * 1e10).logcumsumexp(1).sum().backward()
+F.gelu(t1 * 1e20, approximate="tanh").sum().backward()
+t2 = torch.special.i0(t1 / 0)
+t3 = F.embedding(torch.tensor([0]), t1.detach() * 1e20, max_norm=1.0)
+(torch.eye(3, requires_grad=True) * 1e-30).inverse().sum().backward()
+t4 = F.cross_entropy(t1[0] * 1e20, torch.tensor([1]))
+t4.backward()
+t5 = (t1 * 1e10)[None, None]
+F.scaled_dot_product_attention(t5, t5, t5).sum().backward()
+""",
 }

@@ -92,6 +92,8 @@ def _fused(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTenso
         return _softmax(found) @ v, top + np.log(np.exp(found - top).sum(-1, keepdims=True))
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
+        if g.dtype == np.float32 and np.abs(s.logsumexp).max() > 64:
+            raise Unmodelled("exponents whose rounding, made a factor, is larger than that of the result")
         # The weights are computed anew from the operands as they are now, but divided by the sums of the forward.
         found = scores(s.query, s.key, s.attn_mask)
         w = np.where(np.isneginf(found), 0, np.exp(found - s.logsumexp))

@@ -102,7 +102,9 @@ def _erfinv(y: float) -> float:
 def bessel_i(order: int, x: Any) -> Any:
     """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision."""
     angle = (np.arange(64) + 0.5) * math.pi / 64
-    return np.mean(np.exp(np.asarray(x, np.float64)[..., None] * np.cos(angle)) * np.cos(order * angle), axis=-1)
+    wide = np.asarray(x, np.float64)
+    wide = np.where(np.isinf(wide), np.nan, wide)  # torch divides infinity by infinity
+    return np.mean(np.exp(wide[..., None] * np.cos(angle)) * np.cos(order * angle), axis=-1)
 
 
 def _only_positive(x: Any) -> None:

@@ -14,7 +14,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.ops import indexing, views
 from pitfall_lab.shadow.ops.creation import made
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, in_place, new, pure, records, tensor_only
+from pitfall_lab.shadow.ops.kit import LARGE, Keep, Rule, arrays, in_place, new, pure, records, tensor_only
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -74,6 +74,8 @@ def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type:
         full = w.copy()
         for row in np.unique(k):
             length = np.abs(w[row].astype(np.float64)).sum() if norm_type == 1 else np.sqrt((w[row].astype(np.float64) ** 2).sum())
+            if length > LARGE and w.dtype == np.float32:
+                raise Unmodelled("a norm whose squares overflow in float32")
             if length > max_norm:
                 full[row] = w[row] * (max_norm / (length + 1e-7))
         return full

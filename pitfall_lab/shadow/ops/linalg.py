@@ -18,7 +18,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import matmul
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, finite_vjp, in_place, private, promoted, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, finite_vjp, in_place, is_finite, private, promoted, pure, records, tensor_only, wrap_dim
 from pitfall_lab.shadow.ops.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -164,12 +164,19 @@ def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def without_overflow(product: Any) -> Any:
+    """A product of matrices, declined where it overflows: the order of adding decides about signs and NaN."""
+    if not is_finite(product):
+        raise Unmodelled("a product that overflows")
+    return product
+
+
 @op("torch.linalg.inv", "inverse", saves="inverse", samples=("torch.linalg.inv(s)", "s.inverse()"))
 def inv(e: Engine, A: Any) -> ShadowTensor:
     _square(A)
     rule = Rule(
         "LinalgInvExBackward0", _regular(lambda x: np.linalg.inv(x.astype(np.float64))), (Keep("inverse", "result"),),
-        finite_vjp(lambda g, s: (-s.inverse.T @ g @ s.inverse.T,)),
+        finite_vjp(lambda g, s: (without_overflow(-s.inverse.T @ g @ s.inverse.T),)),
     )  # fmt: skip
     return pure(e, rule, (A,), A.shape, A.dtype, stride=(1, A.shape[0]))
 

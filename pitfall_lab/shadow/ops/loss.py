@@ -14,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.graph import Written
+from pitfall_lab.shadow.graph import Refusal, Written
 from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
@@ -249,8 +249,6 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
         return picked if reduction == "none" else picked.sum(dtype=np.float64) / (total if reduction == "mean" else 1), np.asarray(total, x.dtype)
 
     def vjp(g: Any, s: Any) -> tuple[np.ndarray]:
-        if s.self.ndim == 1 and s.target.ndim:
-            raise runtime(f"size mismatch (got input: {list(s.self.shape)}, target: {list(s.target.shape)})", "shape")
         places, factor = chosen(s.target, s.weight)
         full = np.zeros(s.self.shape, g.dtype)
         flow = -np.broadcast_to(g, factor.shape) * factor / (s.total_weight if reduction == "mean" else 1)
@@ -259,7 +257,10 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
         return (full,)
 
     log_probs_ndim = log_probs.ndim
-    rule = Rule(node, forward, (Keep("self", 0), Keep("target", 1), Keep("weight", 2)), vjp, edges=1)
+    backward: Any = vjp
+    if log_probs.ndim == 1 and target.ndim:
+        backward = Refusal(f"size mismatch (got input: {list(log_probs.shape)}, target: {list(target.shape)})", "shape")
+    rule = Rule(node, forward, (Keep("self", 0), Keep("target", 1), Keep("weight", 2)), backward, edges=1)
     shape = (() if log_probs.ndim == 1 else target.shape) if reduction == "none" else ()
     return pure(e, rule, (log_probs, target, weight), shape, log_probs.dtype, hidden=("total_weight",))
 

@@ -154,6 +154,8 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
         raise Unmodelled("logcumsumexp of such a tensor")
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        if g.dtype != np.float64 and np.abs(s.result).max(initial=0) > 64:
+            raise Unmodelled("exponents whose rounding, made a factor, is larger than that of the result")
         # each element counts in every later sum by its share exp(x - sum); what is above zero and
         # what is below are taken apart, and NaN is neither
         def part(g: np.ndarray) -> np.ndarray:

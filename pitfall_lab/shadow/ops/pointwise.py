@@ -573,7 +573,7 @@ def gelu(e: Engine, input: Any, approximate: str = "none") -> ShadowTensor:
         x = s.self
         if approximate == "tanh":
             t = np.tanh(root * (x + 0.044715 * x**3))
-            return (g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x)),)
+            return (g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * (x * x))),)
         return (g * (0.5 * (1 + erf_of(x / math.sqrt(2))) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)),)
 
     return _activation(e, Rule("GeluBackward0", forward, SELF, vjp), None, input, inplace=False)

@@ -107,8 +107,10 @@ def _largest(x: np.ndarray, spans: Spans, shape: Shape) -> tuple[np.ndarray, np.
     values, index = np.empty(shape, x.dtype), np.empty(shape, np.int64)
     for place, where in cells(spans):
         seen = x[where].reshape(*x.shape[: x.ndim - rank], -1)
-        # torch goes through a window in order and prefers a NaN, then the first of equal numbers
-        best = np.argmax(np.where(np.isnan(seen), np.inf, seen), -1)
+        # torch goes through a window in order and takes every NaN, else the first of equal numbers
+        missing = np.isnan(seen)
+        last = seen.shape[-1] - 1 - np.argmax(missing[..., ::-1], -1)
+        best = np.where(missing.any(-1), last, np.argmax(seen, -1))
         values[place] = np.take_along_axis(seen, best[..., None], -1)[..., 0]
         index[place] = numbers[where].reshape(-1)[best]
     return values, index
