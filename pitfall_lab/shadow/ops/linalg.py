@@ -18,7 +18,20 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import matmul
-from pitfall_lab.shadow.ops.kit import Keep, Rule, arrays, finite_vjp, in_place, is_finite, private, promoted, pure, records, tensor_only, wrap_dim
+from pitfall_lab.shadow.ops.kit import (
+    Keep,
+    Rule,
+    arrays,
+    finite_vjp,
+    in_place,
+    is_finite,
+    private,
+    promoted,
+    pure,
+    records,
+    tensor_only,
+    wrap_dim,
+)
 from pitfall_lab.shadow.ops.registry import add, do, op
 from pitfall_lab.shadow.storage import ShadowTensor
 
