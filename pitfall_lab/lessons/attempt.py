@@ -157,16 +157,11 @@ def observe(request: Request) -> Observation:
     stage = _Stage(request, made, driven)
     with undisturbed("torch"), _fresh_streams(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # torch warns once per process of most things; what the learner sees must not depend on what ran before.
-        torch = sys.modules["torch"]
-        always = torch.is_warn_always_enabled()
-        torch.set_warn_always(True)
         linecache.cache[NAME] = (len(text), None, text.splitlines(keepends=True), NAME)
         try:
             stage.run(text)
             values = {expression: stage.value(expression) for expression in request.expressions}
         finally:
-            torch.set_warn_always(always)
             linecache.cache.pop(NAME, None)
     warned = tuple(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught if w.filename == NAME))
     return Observation(stage.error, stage.in_cell, stage.printed[:PRINTED], warned, values, stage.trace, made, driven)

@@ -96,12 +96,14 @@ _SETTINGS: tuple[tuple[str, str, object], ...] = (
     ("is_anomaly_enabled", "set_anomaly_enabled", False),
     ("get_default_dtype", "set_default_dtype", "float32"),
     ("get_deterministic_debug_mode", "set_deterministic_debug_mode", 0),
+    # torch says many of its warnings once in a process: what a lesson shows must not depend on what ran before it.
+    ("is_warn_always_enabled", "set_warn_always", True),
 )
 
 
 @contextlib.contextmanager
 def undisturbed(source: str) -> Iterator[None]:
-    """Run a lesson under torch's own defaults, whatever the learner has set, and put the learner's settings back afterwards.
+    """Run a lesson as in a process of its own, whatever the learner has set, and put the learner's settings back afterwards.
 
     torch is looked up, not imported: this layer does not depend on it, only the programs it runs do. When a program is
     the first to import it, its import is done before, so that there is a state to note.

@@ -407,7 +407,7 @@ class Pass:
         if held is None or self.engine.policy.backward_overwrites_grad:
             leaf.gradient = as_tensor(self.engine, leaf, gradient)
         else:
-            if any(n > 1 and s == 0 for n, s in zip(held.shape, held.stride, strict=True)):
+            if held.is_expanded:
                 raise runtime(errors.OVERLAP_SELF, "overlap", tensor=held)
             self.engine.write(held, plus(held.window(), gradient.array))
             if held.inference:

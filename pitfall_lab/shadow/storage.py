@@ -203,6 +203,11 @@ class ShadowTensor:
         return math.prod(self.shape)
 
     @property
+    def is_expanded(self) -> bool:
+        """Whether a dimension steps by 0, so that several elements lie at one address."""
+        return any(n > 1 and s == 0 for n, s in zip(self.shape, self.stride, strict=True))
+
+    @property
     def base(self) -> ShadowTensor | None:
         """The root tensor that this is a view of, or None."""
         return self.view.base if self.view else None

@@ -34,17 +34,16 @@ class StorageRecord:
     __slots__ = ("dtype", "impls", "itemsize", "mark", "members", "nbytes", "pointer", "shadow", "shared")
 
     def __init__(  # noqa: PLR0917 - its facts
-        self, mark: int, shadow: Storage, pointer: int | None, nbytes: int, dtype: str, itemsize: int, impls: tuple[int, ...] = (),
-        members: set[int] | None = None,
-    ) -> None:  # fmt: skip
+        self, mark: int, shadow: Storage, pointer: int | None, nbytes: int, dtype: str, itemsize: int
+    ) -> None:
         self.mark = mark
         self.shadow = shadow
         self.pointer = pointer
         self.nbytes = nbytes
         self.dtype = dtype
         self.itemsize = itemsize
-        self.impls = impls
-        self.members = set() if members is None else members
+        self.impls: tuple[int, ...] = ()
+        self.members: set[int] = set()
         self.shared = False
 
     @property

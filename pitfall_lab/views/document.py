@@ -53,6 +53,9 @@ cursor:pointer;text-align:center}
 .pl-page summary{cursor:pointer;min-height:28px}.pl-stepper input:checked+.pl-step{display:block}
 """
 
+WINDOW = "<style>body{margin:0;background:#fff}@media(prefers-color-scheme:dark){body{background:#1b1b1d}}</style>"
+"""In a page of its own, the paper of ``.pl-page`` goes on to the edges of the window."""
+
 
 def render(trace: Trace, findings: list[Any], language: Language = "en", key: str = "") -> str:
     """The complete document."""
@@ -60,7 +63,7 @@ def render(trace: Trace, findings: list[Any], language: Language = "en", key: st
     lang = "zh-CN" if language == "zh" else "en"
     return (
         f'<!doctype html>\n<html lang="{lang}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{title}</title></head><body>{fragment(trace, findings, language, key)}</body></html>\n"
+        f"<title>{title}</title>{WINDOW}</head><body>{fragment(trace, findings, language, key)}</body></html>\n"
     )
 
 

@@ -85,7 +85,7 @@ def _triangle_in_place(name: str, forward: Callable[..., Any]) -> None:
         tensor_only(self)
         if self.ndim < 2:
             raise runtime(f"{name}: input tensor must have at least 2 dimensions", "shape")
-        if any(n > 1 and s == 0 for n, s in zip(self.shape, self.stride, strict=True)):
+        if self.is_expanded:
             raise Unmodelled(f"{name}_ where elements share an address")
         rule = Rule(f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),))
         return in_place(e, rule, (self,), elementwise=False)

@@ -463,7 +463,7 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
         seen = source.window()
         _write_up_to(e, target, rest, None if seen is None else np.broadcast_to(seen, shape), outside[0])
         raise outside[1]
-    if any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):
+    if target.is_expanded:
         e.warnings.append(
             "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation."
         )

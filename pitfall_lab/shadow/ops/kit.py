@@ -621,7 +621,7 @@ def check_fits(target: ShadowTensor, operands: Sequence[Operand], dtype: DType |
 
 def check_overlap(target: ShadowTensor, operands: Sequence[Operand] = ()) -> None:
     """Refuse to write where one address holds several elements, or where an input lies partly under the output."""
-    if not is_dense(target.shape, target.stride) and any(n > 1 and s == 0 for n, s in zip(target.shape, target.stride, strict=True)):
+    if not is_dense(target.shape, target.stride) and target.is_expanded:
         raise runtime(errors.OVERLAP_SELF, "overlap", tensor=target)
     for other in operands:
         if isinstance(other, ShadowTensor) and overlaps_partly(target, other):

@@ -121,7 +121,7 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
         raise Unmodelled(f"{entry.names[0]} of type {tensors[0].dtype[:]}")
     if any(x.shape != tensors[0].shape for x in tensors):
         raise Unmodelled("whether torch looks first at shapes or for a kernel")
-    if entry.kind == "inplace" and any(n > 1 and s == 0 for n, s in zip(tensors[0].shape, tensors[0].stride, strict=True)):
+    if entry.kind == "inplace" and tensors[0].is_expanded:
         raise Unmodelled("whether torch looks first for elements that share their memory or for a kernel")
     raise no_kernel(kernel, tensors[0].dtype.scalar_name)
 
