@@ -200,25 +200,28 @@ class Pass:
         count = len(queue)
         while queue:
             node = heapq.heappop(queue)[2]
-            while True:  # a chain needs no queue
+            while node is not None:  # a chain needs no queue
                 if node.sequence >= FIRST or node.saved or node.retains or node.freed or node.inner is not None:
                     self.run_node(node, ran, keep_graph=keep_graph)
                 else:
                     ran.append(NodeRun(node, None, node.outputs[0][0] if node.outputs else ()))
                     node.freed = not keep_graph
-                ready = []
+                ready = None
                 for child, _ in node.next:
                     if child is not None:
-                        if waiting[child] == 1:
-                            ready.append(child)
-                        waiting[child] -= 1
-                if len(ready) == 1 and not queue:
-                    node = ready[0]
-                    continue
-                for child in ready:
+                        left = waiting[child] - 1
+                        if left:
+                            waiting[child] = left
+                            continue
+                        if ready is not None:
+                            count += 1
+                            heapq.heappush(queue, (-ready.sequence, count, ready))
+                        ready = child
+                if ready is not None and queue:
                     count += 1
-                    heapq.heappush(queue, (-child.sequence, count, child))
-                break
+                    heapq.heappush(queue, (-ready.sequence, count, ready))
+                    ready = None
+                node = ready
 
     def run_node(self, node: Node, ran: list[NodeRun], *, keep_graph: bool) -> None:
         """Run one node without numbers."""

@@ -99,7 +99,8 @@ class Express:
         if again is not None and again[0] is func and again[1] is grad and not (turned or kwargs):
             if kinds.are_again(again[2], args, operands):
                 plan = again[3]
-                results, nodes, insides = plan.follow(self._graph, [record.shadow for record in operands])  # type: ignore[misc]
+                shadows: Any = (operands[0].shadow,) if len(operands) == 1 else (operands[0].shadow, operands[1].shadow)
+                results, nodes, insides = plan.follow(self._graph, shadows)  # type: ignore[misc]
                 return plan, operands, results, nodes, place, args, kwargs, insides, None
             operands = []
         whole = kinds.of(func, args, kwargs, operands, place[2])
@@ -112,7 +113,7 @@ class Express:
             kinds.met = {MODE: self._writer.changes("mode", {"grad": not grad, "inference": False}, "observed"), **kinds.met}
         if plan.follow is None or (plan.writes and _is_watched(operands[0].shadow.counter)):  # type: ignore[union-attr,arg-type]
             return self._done(plan, operands, place, args, kwargs)
-        shadows: Any = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
+        shadows = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
         results, nodes, insides = plan.follow(self._graph, shadows)
         if again is None and plan.simple is not None and not (kwargs or turned or kinds.plain or self._follows_values):
             wanted = kinds.wanted_again(args, operands)
@@ -237,7 +238,6 @@ class Express:
         records = self._records
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
         step = len(self._writer.events)
-        marks = plan.marks(operands)
         self._label_nodes(plan, operands, nodes, reals)
         for inside, number in zip(insides, plan.insides, strict=True):
             if number:
@@ -262,7 +262,7 @@ class Express:
             numbers = self._note_write(operands[0], done, step)
         elif plan.looks:
             numbers = self._numbers.looks(plan, shadows)
-        self._write(plan, place, births, marks, entered[0] if len(entered) == 1 else None, step, numbers, _plain(ahead))
+        self._write(plan, place, births, operands, entered[0] if len(entered) == 1 else None, step, numbers, _plain(ahead))
         return True
 
     def _is_as_expected(self, ahead: Ahead, real: Any) -> bool:  # noqa: C901, PLR0912, PLR0915 - one call instead of six
@@ -302,7 +302,6 @@ class Express:
             return False
         events = self._writer.events
         step = len(events)
-        marks = plan.marks(operands)
         t, storages, counters = records.tensor_count, records.storage_count, records.counter_count
         if plan.leaves:
             self._graph.created.clear()
@@ -311,7 +310,7 @@ class Express:
             own, = nodes
             own.mark = nodes_before + plan.nodes[0]
             records.nodes.latest = sequence
-            own.twin = sequence, name
+            own.twin = sequence
             records.node_count = nodes_before + plan.made[3]
         records.tensor_count = shadow.mark = mark = t + 1
         records.counter_count = shadow.counter.mark = counters + 1  # type: ignore[union-attr]
@@ -338,13 +337,13 @@ class Express:
             names = naming.claim(target, site.span, record, step, None if caller is site else frame)
         deaths = records.bury() if records.died or records.left else None
         if site.scope is not scope or self.kinds.met:
-            self._write_row(plan, site, scope, (t, storages, counters, nodes_before), marks, names, deaths, None, _plain(ahead))
+            self._write_row(plan, site, scope, (t, storages, counters, nodes_before), operands, names, deaths, None, _plain(ahead))
             return True
         self._writer.row_steps.append(step)
         plain = _plain(ahead) if plan.saying.plain else None
-        events.append(
-            (plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, marks, names, deaths, None, None, plain)
-        )
+        events.append(plan.row(
+            operands, plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, names, deaths, None, None, plain
+        ))  # fmt: skip
         return True
 
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
@@ -361,8 +360,7 @@ class Express:
             return False
         records, step = self._records, len(self._writer.events)
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
-        marks = plan.marks(operands)
-        self._write(plan, place, births, marks, record, step, self._note_write(record, None, step), _plain(ahead))
+        self._write(plan, place, births, operands, record, step, self._note_write(record, None, step), _plain(ahead))
         return True
 
     def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
@@ -392,7 +390,7 @@ class Express:
             return False
         records = self._records
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
-        self._write(plan, place, births, plan.marks(operands), None, len(self._writer.events), None, _plain(ahead))
+        self._write(plan, place, births, operands, None, len(self._writer.events), None, _plain(ahead))
         return True
 
     def _is_plain(self, ahead: Ahead, result: Any) -> bool:
@@ -403,7 +401,7 @@ class Express:
         records = self._records
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
         self._writer.rows_observed += 1
-        self._write(plan, place, births, plan.marks(operands), None, len(self._writer.events), None, _plain(ahead))
+        self._write(plan, place, births, operands, None, len(self._writer.events), None, _plain(ahead))
         return True
 
     def _clearing(self, record: TensorRecord) -> Plan | None:
@@ -429,12 +427,12 @@ class Express:
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
         if plan is self._clearings.get(True):
             self._writer.note(f"tensors.{record.label}", GRAD, None)
-        self._write(plan, place, births, (record.mark,), None, len(self._writer.events))
+        self._write(plan, place, births, operands, None, len(self._writer.events))
         return True
 
     def _write(  # noqa: PLR0917 - the same
-        self, plan: Plan, place: Place, births: tuple[int, int, int, int], marks: Any, result: TensorRecord | None, step: int,
-        numbers: Any = None, plain: tuple[Any, ...] | None = None,
+        self, plan: Plan, place: Place, births: tuple[int, int, int, int], operands: list[TensorRecord], result: TensorRecord | None,
+        step: int, numbers: Any = None, plain: tuple[Any, ...] | None = None,
     ) -> None:  # fmt: skip
         """Write the row. ``result`` is the one that may get a name."""
         records, naming = self._records, self._naming
@@ -448,11 +446,11 @@ class Express:
             else:
                 names = naming.claim(site.target, site.span, result, step, None if caller is site else frame)
         deaths = records.bury() if records.died or records.left else None
-        self._write_row(plan, site, scope, births, marks, names, deaths, numbers, plain)
+        self._write_row(plan, site, scope, births, operands, names, deaths, numbers, plain)
 
     def _write_row(  # noqa: PLR0917 - the same
-        self, plan: Plan, site: Site, scope: tuple[str, ...], births: tuple[int, int, int, int], marks: Any, names: Any, deaths: Any,
-        numbers: Any, plain: Any,
+        self, plan: Plan, site: Site, scope: tuple[str, ...], births: tuple[int, int, int, int], operands: list[TensorRecord],
+        names: Any, deaths: Any, numbers: Any, plain: Any,
     ) -> None:  # fmt: skip
         writer = self._writer
         writer.row_steps.append(len(writer.events))
@@ -464,7 +462,7 @@ class Express:
         if self.kinds.met:
             met = tuple([effect for effects in self.kinds.met.values() for effect in effects])
             self.kinds.met.clear()
-        writer.events.append((plan.number, site.number, site.scope_number, *births, marks, names, deaths, met, numbers, plain))
+        writer.events.append(plan.row(operands, plan.number, site.number, site.scope_number, *births, names, deaths, met, numbers, plain))
 
     def _scope_number(self, scope: tuple[str, ...]) -> int:
         known = self._scopes.get(scope)

@@ -91,7 +91,7 @@ class Kinds:
         """
         if len(args) != len(wanted):
             return False
-        for value, form in zip(args, wanted, strict=True):
+        for value, form in zip(args, wanted):  # noqa: B905 - being strict takes longer than the rest
             if type(form) is not Form:
                 if value is not form:
                     return False

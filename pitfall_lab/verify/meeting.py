@@ -15,7 +15,7 @@ from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.description import Description, quiet_grad_fn
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.pairing import Pairing
-from pitfall_lab.verify.records import TensorRecord
+from pitfall_lab.verify.records import TensorRecord, twin_of
 from pitfall_lab.verify.world import World
 
 SEARCHES = 4
@@ -77,7 +77,7 @@ class Meeting:
             if shadow.node is None and (shadow.base is None or not shadow.base.requires_grad):
                 shadow.flag = seen.requires_grad
             return []
-        if mine is not None and mine.twin == facts.node_key(node):
+        if mine is not None and twin_of(mine) == facts.node_key(node):
             return []
         effects: list[Effect] = []
         if mine is None or not self._pairing.pair(node, mine, effects):

@@ -9,6 +9,7 @@ from pitfall_lab.observe import facts
 from pitfall_lab.shadow import Node, Saved
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.records import twin_of
 from pitfall_lab.verify.world import World
 
 Pair = tuple[Any, Node]
@@ -34,7 +35,7 @@ class Pairing:
         while work:
             theirs, own, user = work.pop()
             key = facts.node_key(theirs)
-            if own.twin == key:
+            if twin_of(own) == key:
                 continue
             known = fresh[key][1] if key in fresh else self._records.nodes.get(key)
             if known is own or (known is not None and _is_unpacked_leaf(known, own, user)):

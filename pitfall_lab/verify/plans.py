@@ -10,8 +10,7 @@ import torch
 
 from pitfall_lab.shadow import Node, ShadowTensor
 from pitfall_lab.shadow.recipes import Form, Forms, Recipe, Underivable, Window
-from pitfall_lab.verify.records import TensorRecord
-from pitfall_lab.verify.rows import Rows, Saying
+from pitfall_lab.verify.rows import MARKS, Row, Rows, Saying
 
 MOST_SHARED, MOST_FORMS = 4_000, 50_000
 """So much is kept from one recording to the next: a plan is some kilobytes, a form some hundred bytes."""
@@ -45,7 +44,8 @@ class Plan:
 
     ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with the
     numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many
-    tensors, storages, counters and nodes get labels; ``marks`` finds the numbers that a row needs of the operands.
+    tensors, storages, counters and nodes get labels; ``row`` makes a row: from the operands and what else it tells, in
+    its order.
     ``writes``: the memory of the first operand; ``uncounted`` are the operands whose memory is written besides.
     ``simple`` is the result of a recipe that makes one tensor with memory of its own and at most one node.
     ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
@@ -54,8 +54,8 @@ class Plan:
     """
 
     __slots__ = (
-        "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "marks", "nodes", "number", "op", "opens",
-        "results", "saying", "simple", "uncounted", "writes",
+        "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "nodes", "number", "op", "opens", "results", "row",
+        "saying", "simple", "uncounted", "writes",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - its parts
@@ -65,7 +65,7 @@ class Plan:
         self.follow = None if opens else recipe.follow
         self.opens = opens
         self.number, self.op, self.saying = -1, saying.op, saying
-        self.marks = marks_of(saying.roles)
+        self.row = row_of(saying.roles)
         self.results = results
         self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
         self.kinds = tuple((node.name, len(node.saved), len(node.edges)) for node in recipe.nodes)
@@ -94,7 +94,7 @@ class Plan:
         plan = cls.__new__(cls)
         plan.number, plan.op, plan.saying, plan.follow, plan.opens = -1, saying.op, saying, follow, False
         plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
-        plan.marks, plan.simple = marks_of(saying.roles), None
+        plan.row, plan.simple = row_of(saying.roles), None
         plan.kinds, plan.inside_at, plan.looks, plan.writes, plan.uncounted = (), [], (), False, ()
         return plan
 
@@ -165,11 +165,12 @@ _ROLES = {
 }  # fmt: skip
 
 
-def marks_of(roles: tuple[tuple[int, str], ...]) -> Callable[[list[TensorRecord]], tuple[int, ...]]:
-    """A function from the operands to the numbers in these roles."""
+def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Row]:
+    """A function from the operands, and from what stands before the numbers in these roles, to a row."""
+    before = ", ".join(f"p{place}" for place in range(MARKS))
     numbers = "".join(_ROLES[role].format(place) + ", " for place, role in roles)
-    found: Callable[[list[TensorRecord]], tuple[int, ...]] = eval(f"lambda o: ({numbers})")  # noqa: S307 - our own text
-    return found
+    made: Callable[..., Row] = eval(f"lambda o, {before}: ({before}, {numbers})")  # noqa: S307 - our own text
+    return made
 
 
 

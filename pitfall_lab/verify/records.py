@@ -17,6 +17,7 @@ import numpy as np
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.shadow import Counter, Node, ShadowTensor, Storage
+from pitfall_lab.shadow.graph import full_name
 
 _is_gone, _let_go = facts.is_gone, facts.let_go
 LOOKS = 16
@@ -58,14 +59,17 @@ class StorageRecord:
         return not facts.is_gone(impls[0]) if len(impls) == 1 else not impls or not all(map(facts.is_gone, impls))
 
 
-Deaths = tuple[int, int] | tuple[tuple[int, ...], tuple[int, ...]]
-"""The marks of the tensors and of the storages that have gone; where it is one of each, as a rule, without tuples of their own."""
+Deaths = int | tuple[tuple[int, ...], tuple[int, ...]]
+"""The marks of the tensors and of the storages that have gone; where it is one of each, as a rule, both in one number."""
+_STORAGES = 1 << 40
 
 
 def dead(deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The marks of the tensors and of the storages that have gone."""
-    tensors, storages = deaths
-    return ((tensors,), (storages,)) if type(tensors) is int else (tensors, storages)  # type: ignore[return-value]
+    if isinstance(deaths, int):
+        tensor, storage = divmod(deaths, _STORAGES)
+        return (tensor,), (storage,)
+    return deaths
 
 
 class TensorRecord(ref):  # type: ignore[type-arg]
@@ -98,8 +102,14 @@ class TensorRecord(ref):  # type: ignore[type-arg]
         return f"t{self.mark}"
 
 
+def twin_of(node: Node) -> Any:
+    """The key of torch's node that a shadow node stands for, or None. The express lane notes only its sequence number."""
+    twin = node.twin
+    return (twin, full_name(node.name)) if type(twin) is int else twin
+
+
 class Nodes:
-    """Shadow nodes by the key of torch's node, which is also their ``twin``.
+    """Shadow nodes by the key of torch's node (:func:`twin_of`).
 
     Nothing is kept alive; what died is forgotten when the table has doubled. Nodes made in the express lane know their twin and are
     entered here when somebody asks for one, by walking the graph from the tensors that live.
@@ -144,8 +154,9 @@ class Nodes:
             node = work.pop()
             if node is not None and node not in seen:
                 seen.add(node)
-                if node.twin is not None:
-                    self[node.twin] = node
+                key = twin_of(node)
+                if key is not None:
+                    self[key] = node
                 work += [child for child, _ in node.next]
 
 
@@ -332,7 +343,7 @@ class Records:
         died = self.died
         if len(died) == 1 and not self.left and self._goes_with(died[0]):
             record = died.pop()
-            return record.mark, record.storage.mark  # type: ignore[union-attr]
+            return record.mark * _STORAGES + record.storage.mark  # type: ignore[union-attr]
         self.died = []
         gone = []
         for record in died:

@@ -27,17 +27,17 @@ class Births(NamedTuple):
     n: int
 
 
-Row = tuple[int, int, int, int, int, int, int, tuple[int, ...], Any, Any, Any, Any, Any]
-"""One call that was done by a recipe: numbers and texts only (as a rule), which Python's cyclic collector need not look at.
+Row = tuple[Any, ...]
+"""One call that was done by a recipe: one tuple of numbers and texts (as a rule), which Python's cyclic collector need not look at.
 
 The place of its saying, of its span and of its scope among the :class:`Rows`; how many tensors, storages, counters and nodes had been
-labelled before; the numbers of its operands, one for each of the saying's roles; None, or the names that the result has now and the mark of
-the tensor that lost its name with those it keeps; None, or the marks of the tensors and of the storages that have gone since; None, or the
-effects that tell of operands which were met for the first time; None, or the numbers of each storage that the saying leaves open (of one
-that was written, those from before stand first); None, or the plain numbers among the arguments, or the index of a window and
-where it begins.
+labelled before; None, or the names that the result has now and the mark of the tensor that lost its name with those it keeps; None, or
+the tensors and storages that have gone since (:data:`pitfall_lab.verify.records.Deaths`); None, or the effects that tell of operands which
+were met for the first time; None, or the numbers of each storage that the saying leaves open (of one that was written, those from before
+stand first); None, or the plain numbers among the arguments, or the index of a window and where it begins; and at the end the numbers of
+its operands, one for each of the saying's roles.
 """
-BIRTHS, DEATHS, NUMBERS, PLAIN = 3, 9, 11, 12
+BIRTHS, NAMES, DEATHS, MET, NUMBERS, PLAIN, MARKS = 3, 7, 8, 9, 10, 11, 12
 """Where they are in a row."""
 NODE_RAN = -1
 """In the place of a saying: the row tells of a node that a backward ran. The step of the backward, the place of its span, the mark and
@@ -61,10 +61,10 @@ class Rows:
         """The event of a row, written out."""
         if row[0] == NODE_RAN:
             return self._node_event(row, step)
-        saying, names, deaths = self.sayings[row[0]], row[8], row[9]
+        saying, names, deaths = self.sayings[row[0]], row[NAMES], row[DEATHS]
         effects, results, operands, writes = saying.told(row, step)
-        if row[10] is not None:
-            effects = [*row[10], *effects]
+        if row[MET] is not None:
+            effects = [*row[MET], *effects]
         if names is not None:
             mine, lost = names
             if lost is not None:
@@ -223,7 +223,7 @@ Told = tuple[list[Effect], tuple[str, ...], tuple[Operand, ...], tuple[str, ...]
 def _label(slot: Slot) -> str:
     """The label that belongs at an open place, as a part of an f-string over the ``row``."""
     letter, number, is_new = slot
-    return f"{letter}{{row[{BIRTHS + 'tSCn'.index(letter)}] + {number}}}" if is_new else f"{letter}{{row[7][{number}]}}"
+    return f"{letter}{{row[{BIRTHS + 'tSCn'.index(letter)}] + {number}}}" if is_new else f"{letter}{{row[{MARKS + number}]}}"
 
 
 def _text(value: Any, others: list[Any]) -> str:
@@ -231,9 +231,9 @@ def _text(value: Any, others: list[Any]) -> str:
     if type(value) is _Look:
         return f"told(row[{NUMBERS}][{value.place}])"
     if type(value) is _Open:
-        return "step" if value.what is None else f"row[7][{value.what}]" if type(value.what) is int else f'f"{_label(value.what)}"'
+        return "step" if value.what is None else f"row[{MARKS + value.what}]" if type(value.what) is int else f'f"{_label(value.what)}"'
     if type(value) is _Beginning:
-        return f"row[{PLAIN}][1]" if value.role is None else f"row[7][{value.role}] + {value.further}"
+        return f"row[{PLAIN}][1]" if value.role is None else f"row[{MARKS + value.role}] + {value.further}"
     if type(value) is dict:
         return f"{{{', '.join(f'{key!r}: {_text(item, others)}' for key, item in value.items())}}}"
     if type(value) is list:
