@@ -249,7 +249,7 @@ class Comparison:
         ):  # fmt: skip
             return None
         memory = observed.untyped_storage()
-        if not memory.resizable() or memory._cdata in records.by_impl or memory.nbytes() != modelled.storage.size * observed.element_size():
+        if not memory.resizable() or records.knows(memory._cdata) or memory.nbytes() != modelled.storage.size * observed.element_size():
             return None
         return self._enter_gradient(step, record, observed, modelled, memory)
 

@@ -156,7 +156,7 @@ class Description:
 
     def _output_label(self, saved: Saved) -> str | None:
         """A saved output is kept without its object: find the living tensor that looks at the same place."""
-        record = self._records.storages.get(saved.storage.mark)
+        record = self._records.memory(saved.storage.mark)
         for other, _ in self._records.live(record) if record is not None else ():
             shadow = other.shadow
             if shadow is not None and (shadow.offset, shadow.shape, shadow.stride) == (saved.offset, saved.shape, saved.stride):

@@ -271,7 +271,7 @@ class Express:
         Nearly every call of a long program comes by here, so what :meth:`_enter` and :meth:`_write` do is written out.
         """
         plan, operands, (shadow,), nodes, (caller, site, frame, scope), _, _, _, _ = ahead
-        _, form, shape, stride, offset, dtype, requires_grad, name, nbytes, itemsize, dtype_name, _, _, _, version = plan.simple  # type: ignore[misc]
+        form, shape, stride, offset, dtype, requires_grad, name, version = plan.simple  # type: ignore[misc]
         if (
             type(real) is not torch.Tensor
             or real.shape != shape
@@ -297,7 +297,7 @@ class Express:
         elif real.requires_grad is not requires_grad or real.grad_fn is not None:
             return False
         impl = real.untyped_storage()._weak_ref()
-        if impl in records.by_impl:
+        if impl in records.fresh or impl in records.by_impl:
             facts.let_go(impl)
             return False
         events = self._writer.events
@@ -314,15 +314,10 @@ class Express:
             records.node_count = nodes_before + plan.made[3]
         records.tensor_count = shadow.mark = mark = t + 1
         records.counter_count = shadow.counter.mark = counters + 1  # type: ignore[union-attr]
-        storage = shadow.storage
-        records.storage_count = storage.mark = place = storages + 1
-        memory = _new(StorageRecord)
-        memory.mark, memory.shadow, memory.pointer, memory.nbytes, memory.dtype = place, storage, None, nbytes, dtype_name
-        memory.itemsize, memory.impls, memory.members, memory.shared = itemsize, (impl,), {mark}, False
-        records.storages[place] = records.by_impl[impl] = memory
-        record = TensorRecord(real, self._gone)
-        record.key, record.mark, record.shadow, record.kind, record.born, record.storage = key, mark, shadow, "tensor", step, memory
-        record.searches, record.form, record.epoch = 0, form, self.kinds.epoch
+        records.storage_count = shadow.storage.mark = storages + 1
+        records.fresh[impl] = record = TensorRecord(real, self._gone)
+        record.key, record.mark, record.shadow, record.kind, record.born, record.place = key, mark, shadow, "tensor", step, impl
+        record.records, record.searches, record.form, record.epoch = records, 0, form, self.kinds.epoch
         self._by_id[key] = records.by_mark[mark] = record
         names = None
         target, naming = site.target, self._naming
@@ -531,7 +526,7 @@ class Express:
             if real._version != window.version or real.storage_offset() != window.offset or id(real) in self._by_id:
                 return None
             impl = storage._weak_ref()
-            if impl in self._records.by_impl:
+            if self._records.knows(impl):
                 facts.let_go(impl)
                 return None
             return impl
@@ -539,7 +534,7 @@ class Express:
         shadow = parent.shadow
         version = shadow.counter.version if window.counts_with is not None else window.version  # type: ignore[union-attr]
         if (
-            self._records.by_impl.get(storage._cdata) is not parent.storage
+            not self._records.lies_at(storage._cdata, parent.storage)  # type: ignore[arg-type]
             or real._version != version
             or self._records.offset_of(real, parent.storage) != offset  # type: ignore[arg-type]
             or real._is_view() is (window.base is None)

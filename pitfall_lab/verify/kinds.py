@@ -104,7 +104,7 @@ class Kinds:
                 or record.shadow.counter.version != value._version  # type: ignore[union-attr]
                 or form.requires_grad is not value.requires_grad
                 or type(value) not in _TENSORS
-                or (operands and operands[0].storage is record.storage)
+                or (operands and operands[0].shadow.storage is record.shadow.storage)  # type: ignore[union-attr]
             ):
                 return False
             operands.append(record)
@@ -114,7 +114,7 @@ class Kinds:
         """What :meth:`are_again` will want; None where it takes more to tell the kind."""
         if len(operands) not in (1, 2) or any(record.form.is_flagged for record in operands):
             return None
-        if len(operands) == 2 and operands[0].storage is operands[1].storage:
+        if len(operands) == 2 and operands[0].shadow.storage is operands[1].shadow.storage:  # type: ignore[union-attr]
             return None
         forms = {id(record()): record.form for record in operands}
         wanted = tuple([forms.get(id(value), value) for value in args])
@@ -153,7 +153,7 @@ class Kinds:
                     add(shadow.accumulator is not None and shadow.accumulator() is not None)
                 if operands:
                     for place, other in enumerate(operands):
-                        if other.storage is record.storage:
+                        if other.shadow.storage is shadow.storage:  # type: ignore[union-attr]
                             add(place if other is record else -1 - place)
                             if _writes(key[0]):
                                 add(shadow.offset - other.shadow.offset)  # type: ignore[union-attr]
@@ -199,7 +199,7 @@ class Kinds:
     def _form_of(self, record: TensorRecord) -> Form | None:
         record.epoch = self.epoch
         unnamed = record.kind == "parameter" and not record.names and record.searches < SEARCHES
-        usable = record.shadow is not None and record.storage is not None and not unnamed and record() is not None
+        usable = record.shadow is not None and record.place is not None and not unnamed and record() is not None
         if usable and record.shadow.storage.data is not None:  # type: ignore[union-attr]
             # bfloat16 is followed in numbers of another width
             usable = record.shadow.storage.data.itemsize == record.storage.itemsize and len(record.storage.impls) == 1  # type: ignore[union-attr]

@@ -38,6 +38,16 @@ class Expected(NamedTuple):
     counter: int
     version: int
 
+    @property
+    def look(self) -> tuple[Any, ...]:
+        """What of it is asked of a tensor that was made alone."""
+        return self.form, self.shape, self.stride, self.offset, self.dtype, self.requires_grad, self.node, self.version
+
+    @property
+    def is_as_large_as_its_model(self) -> bool:
+        """Whether the model's memory tells how large torch's is, and of which type."""
+        return (self.nbytes, self.dtype_name) == (self.window.size * self.itemsize, self.window.dtype[:])
+
 
 class Plan:
     """All that is known of a call of one kind.
@@ -47,7 +57,7 @@ class Plan:
     tensors, storages, counters and nodes get labels; ``row`` makes a row: from the operands and what else it tells, in
     its order.
     ``writes``: the memory of the first operand; ``uncounted`` are the operands whose memory is written besides.
-    ``simple`` is the result of a recipe that makes one tensor with memory of its own and at most one node.
+    ``simple`` is the look of what a recipe makes that makes one tensor with memory of its own and at most one node.
     ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
     graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells. ``opens``: the results
     are windows that may begin anywhere in the memory of the operand.
@@ -72,12 +82,12 @@ class Plan:
         self.inside_at: list[tuple[int, int]] = []
         self.looks, self.writes, self.uncounted = saying.looks, recipe.writes, recipe.uncounted
         first = results[0] if results else 0
-        new = isinstance(first, Expected) and first.storage == first.counter == 1
+        new = isinstance(first, Expected) and first.storage == first.counter == 1 and first.is_as_large_as_its_model
         alone = new and len(results) == 1 and len(nodes) == (first.node is not None)  # type: ignore[union-attr]
         alone = alone and not recipe.uncounted and not recipe.insides and self.follow is not None
         self.insides: list[int] = []
         """The numbers of the labels of the counters inside the graph, or 0."""
-        self.simple: Expected | None = first if alone else None  # type: ignore[assignment]
+        self.simple: tuple[Any, ...] | None = first.look if alone else None  # type: ignore[union-attr]
 
     @classmethod
     def clearing(cls, saying: Saying) -> Plan:
@@ -160,7 +170,7 @@ def forget_plans() -> None:
 
 
 _ROLES = {
-    "t": "o[{}].mark", "S": "o[{}].storage.mark", "C": "o[{}].shadow.counter.mark", "v": "o[{}].shadow.counter.version",
+    "t": "o[{}].mark", "S": "o[{}].shadow.storage.mark", "C": "o[{}].shadow.counter.mark", "v": "o[{}].shadow.counter.version",
     "o": "o[{}].shadow.offset", "n": "o[{}].shadow.node.mark", "a": "o[{}].shadow.accumulator().mark", "b": "o[{}].shadow.view.base.mark",
 }  # fmt: skip
 

@@ -76,17 +76,19 @@ class TensorRecord(ref):  # type: ignore[type-arg]
     """One tensor or array of the program, held weakly: the record *is* the weak reference.
 
     ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` says how often its name was looked for: a
-    parameter is used (by its initialisation) before its module has a name.
+    parameter is used (by its initialisation) before its module has a name. ``place`` is its memory: most results have memory of their own
+    that goes when they go, and of which nobody asks; there it is only the weak reference to the StorageImpl, kept by ``records``.
     """
 
-    __slots__ = ("born", "epoch", "form", "key", "kind", "mark", "names", "searches", "shadow", "storage")
+    __slots__ = ("born", "epoch", "form", "key", "kind", "mark", "names", "place", "records", "searches", "shadow")
 
     key: int
     mark: int
     shadow: ShadowTensor | None
     kind: str
     born: int
-    storage: StorageRecord | None
+    place: StorageRecord | int | None
+    records: Records
     names: list[str]
     searches: int
     form: Any
@@ -100,6 +102,12 @@ class TensorRecord(ref):  # type: ignore[type-arg]
     def label(self) -> str:
         """``"t3"``."""
         return f"t{self.mark}"
+
+    @property
+    def storage(self) -> StorageRecord | None:
+        """The memory that it lies in; None for an opaque tensor."""
+        place = self.place
+        return self.records.settle(self) if type(place) is int else place  # type: ignore[return-value]
 
 
 def twin_of(node: Node) -> Any:
@@ -175,6 +183,8 @@ class Records:
         self.left: dict[int, StorageRecord] = {}
         self.by_id: dict[int, TensorRecord] = {}
         self.by_impl: dict[int, StorageRecord] = {}
+        self.fresh: dict[int, TensorRecord] = {}
+        """The tensors of whose memory no record has been made yet, by their StorageImpl."""
         self._by_pointer: dict[int, StorageRecord] = {}
         self.strange_gradients: dict[int, str] = {}
         """Marks of the tensors whose gradient has no strided memory (a sparse one), with the reason."""
@@ -237,7 +247,7 @@ class Records:
         """Make a record with a label that has been counted."""
         record = TensorRecord(real, self.gone)
         record.key = key = id(real)
-        record.mark, record.shadow, record.kind, record.born, record.storage = mark, shadow, kind, born, storage
+        record.mark, record.shadow, record.kind, record.born, record.place, record.records = mark, shadow, kind, born, storage, self
         record.names, record.searches, record.form, record.epoch = [], 0, None, -1
         self.by_id[key] = self.by_mark[mark] = record
         if shadow is not None:
@@ -252,7 +262,7 @@ class Records:
             record.shadow.mark = 0
         if record.storage is not None:
             record.storage.members.discard(record.mark)
-        record.shadow, record.storage = shadow, storage
+        record.shadow, record.place = shadow, storage
         shadow.mark = record.mark
         if storage is not None:
             storage.members.add(record.mark)
@@ -273,7 +283,7 @@ class Records:
         """The record of the memory a tensor lies in, if it is known: by StorageImpl, else by address."""
         if seen.storage is None:
             return None
-        record = self.by_impl.get(seen.storage)
+        record = self.by_impl.get(seen.storage) or self._settled(seen.storage)
         if record is not None:
             if record.pointer != seen.pointer and len(record.impls) == 1:
                 self._move(record, seen)
@@ -311,6 +321,36 @@ class Records:
         self.add_impl(record, seen, real)
         return record
 
+    def settle(self, record: TensorRecord) -> StorageRecord:
+        """Make the record of a tensor's own memory, after all."""
+        impl, storage = record.place, record.shadow.storage  # type: ignore[union-attr]
+        nbytes, name = storage.size * storage.dtype.itemsize, storage.dtype[:]
+        record.place = place = StorageRecord(storage.mark, storage, None, nbytes, name, storage.dtype.itemsize)
+        if self.fresh.get(impl) is record:  # type: ignore[arg-type]
+            del self.fresh[impl]  # type: ignore[arg-type]
+            place.members.add(record.mark)
+            self.add_new_storage(place, impl)  # type: ignore[arg-type]
+        return place  # else the memory has gone, with the tensor
+
+    def _settled(self, impl: int) -> StorageRecord | None:
+        record = self.fresh.get(impl)
+        return None if record is None else self.settle(record)
+
+    def memory(self, mark: int) -> StorageRecord | None:
+        """The memory with this mark, if it is known."""
+        if mark not in self.storages:
+            for record in list(self.fresh.values()):
+                self.settle(record)
+        return self.storages.get(mark)
+
+    def lies_at(self, impl: int, storage: StorageRecord) -> bool:
+        """Whether a StorageImpl is a known one of this memory."""
+        return (self.by_impl.get(impl) or self._settled(impl)) is storage
+
+    def knows(self, impl: int) -> bool:
+        """Whether a StorageImpl is known."""
+        return impl in self.fresh or impl in self.by_impl
+
     def add_new_storage(self, record: StorageRecord, impl: int) -> None:
         """Enter memory that nobody has seen before; ``impl`` is a weak reference to its StorageImpl."""
         self.storages[record.mark] = self.by_impl[impl] = record
@@ -319,6 +359,8 @@ class Records:
 
     def _place_all(self) -> None:
         """Find where storages lie that were entered without looking."""
+        for tensor in list(self.fresh.values()):
+            self.settle(tensor)
         for record in reversed(self.storages.values()):
             if record.pointer is not None:
                 return
@@ -330,20 +372,26 @@ class Records:
 
     def add_impl(self, record: StorageRecord, seen: Facts, real: Any) -> None:
         """Note one more StorageImpl on known memory."""
-        if seen.storage is not None and seen.storage not in self.by_impl:
+        if seen.storage is not None and not self.knows(seen.storage):
             record.impls += (facts.weak_storage(real),)
             self.by_impl[seen.storage] = record
 
-    def bury(self) -> Deaths:
+    def bury(self) -> Deaths:  # noqa: C901 - runs after every call
         """Return the marks of tensors and storages that died since the last call, and forget them.
 
         A graph may keep memory that no tensor of the program names any more. Such storages are asked again after every call, the
         ones that waited longest first, but only a few of them: what a call costs must not grow with what a program has made.
         """
         died = self.died
-        if len(died) == 1 and not self.left and self._goes_with(died[0]):
-            record = died.pop()
-            return record.mark * _STORAGES + record.storage.mark  # type: ignore[union-attr]
+        if len(died) == 1 and not self.left:
+            record = died[0]
+            impl = record.place
+            if type(impl) is int and _is_gone(impl):
+                # The usual case, when a name is bound to something else.
+                died.clear()
+                del self.fresh[impl]
+                _let_go(impl)
+                return record.mark * _STORAGES + record.shadow.storage.mark  # type: ignore[union-attr]
         self.died = []
         gone = []
         for record in died:
@@ -366,19 +414,6 @@ class Records:
                     self._drop(left)
         return tuple([record.mark for record in died]), tuple(sorted(gone))
 
-    def _goes_with(self, record: TensorRecord) -> bool:
-        """The usual case, when a name is bound to something else: memory that has gone with its only tensor. It is forgotten."""
-        place = record.storage
-        if place is None or place.pointer is not None or place.shared or len(place.members) != 1 or len(place.impls) != 1:
-            return False
-        impl, = place.impls
-        if not _is_gone(impl) or record.mark not in place.members:
-            return False
-        place.members.clear()
-        del self.storages[place.mark], self.by_impl[impl]
-        _let_go(impl)
-        return True
-
     def _drop(self, record: StorageRecord) -> None:
         del self.storages[record.mark]
         if record.shared:
@@ -390,7 +425,7 @@ class Records:
             facts.let_go(impl)
 
     def __del__(self) -> None:
-        for impl in self.by_impl:
+        for impl in (*self.by_impl, *self.fresh):
             facts.let_go(impl)
 
     def share(self, record: StorageRecord) -> None:
