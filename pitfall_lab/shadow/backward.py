@@ -198,6 +198,8 @@ class Pass:
         queue = [(-root.sequence, k, root) for k, root in enumerate(roots) if not waiting[root]]
         heapq.heapify(queue)
         count = len(queue)
+        node: Node | None
+        ready: Node | None
         while queue:
             node = heapq.heappop(queue)[2]
             while node is not None:  # a chain needs no queue

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -137,16 +137,16 @@ class Window:
         constants |= {f"{name}_{what}": getattr(self, what) for what in ("shape", "stride", "dtype", "device")}
         storage, counter = f"m{self.storage}", f"c{self.counter}"
         if self.on is not None:
-            storage = f"o[{self.on}].storage"
+            storage = f"o{self.on}.storage"
         elif storage not in known:
             known.add(storage)
             yield _new(storage, Storage(self.size, self.dtype, self.device), dtype=f"{name}_dtype", device=f"{name}_device")
         if self.counts_with is not None:
-            counter = f"o[{self.counts_with}].counter"
+            counter = f"o{self.counts_with}.counter"
         elif counter not in known:
             known.add(counter)
             yield _new(counter, Counter(self.version))
-        offset = f"{self.offset}" if self.on is None else f"o[{self.on}].offset + {self.offset}"
+        offset = f"{self.offset}" if self.on is None else f"o{self.on}.offset + {self.offset}"
         plain = ShadowTensor(None, Storage(0, self.dtype, self.device), self.shape, self.stride)  # type: ignore[arg-type]
         view = "None" if self.base is None else f"ViewOf({self.base}, {self.creation!r}, {counter}.version)"
         yield _new(
@@ -181,7 +181,7 @@ class Parts:
         """What a tensor is called in the recipe: an operand, or one to be made."""
         for j, operand in enumerate(self.operands):
             if operand is x:
-                return f"o[{j}]"
+                return f"o{j}"
         for name, other, _ in self.tensors:
             if other is x:
                 return name
@@ -194,7 +194,7 @@ class Parts:
         """How to find the base of a view."""
         for j, operand in enumerate(self.operands):
             if operand.view is not None and operand.view.base is base:
-                return f"o[{j}].view.base"
+                return f"o{j}.view.base"
         return self.name(base)
 
     def output(self, s: Saved, node: Node) -> str:
@@ -226,13 +226,14 @@ class Recipe:
     """How to do a call again. ``results`` are windows, or the place of an operand that was handed back.
 
     ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the
-    tensors that remain inside the graph; ``insides`` are those of the first call. It is None where there are numbers. ``writes``: the
+    tensors that remain inside the graph; ``insides`` are those of the first call. It is None where there are numbers. ``steps`` are its
+    text, for who wants to do more in one function: operands are called o0, o1 and so on, results x0, nodes n0. ``writes``: the
     memory of the first operand is written, which is handed back. ``uncounted`` are the operands whose memory is written as well, and
     no counter moves (the statistics of a batch norm): without numbers there is nothing to do for that. ``is_plain``: what is returned is no
     tensor. ``is_timeless``: it holds nothing of the engine that it was derived from, so that it will do for others.
     """
 
-    __slots__ = ("follow", "insides", "is_plain", "is_timeless", "nodes", "results", "uncounted", "writes")
+    __slots__ = ("follow", "insides", "is_plain", "is_timeless", "nodes", "results", "steps", "uncounted", "writes")
 
     def __init__(self, applied: Applied, operands: Sequence[ShadowTensor], versions: Sequence[int]) -> None:
         """Derive the recipe of what was ``applied`` to ``operands``; the results must not have been marked yet.
@@ -262,12 +263,22 @@ class Recipe:
         has_numbers = self.is_plain or results[0].graph.follows_values
         self.is_timeless = self.writes or has_numbers or all(_is_timeless(node.vjp) for node in made)
         windows = {name: window for name, _, window in parts.tensors}
-        self.results = [windows[name] if name in windows else int(name[2:-1]) for name in names]
+        self.results = [windows[name] if name in windows else int(name[1:]) for name in names]
         self.insides = [x for name, x, _ in parts.tensors if name not in names]
+        self.steps: Steps | None = None
         self.follow: Follow | None = None if has_numbers else _count_write if self.writes else self._compiled(parts, names)
 
     def _compiled(self, parts: Parts, results: list[str]) -> Follow:
         """The recipe as one straight function: it is followed at every call, and a loop over its parts takes longer than the parts."""
+        self.steps = Steps(*self._written(parts))
+        insides = [name for name, _, _ in parts.tensors if name not in results]
+        returned = ("".join(f"{name}, " for name in names) for names in (results, [f"n{k}" for k in range(len(self.nodes))], insides))
+        given = "".join(f"o{j}, " for j in range(len(parts.operands)))
+        first = [f"{given}= o"] if given else []
+        return self.steps.function("graph, o", first, f"return {', '.join(f'({names})' for names in returned)}")
+
+    def _written(self, parts: Parts) -> tuple[list[str], dict[str, Any]]:
+        """What the recipe does, in lines of text, and the constants that they name."""
         constants: dict[str, Any] = {
             "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter, "ViewOf": ViewOf,
             "ref": ref, "new": object.__new__,
@@ -297,12 +308,22 @@ class Recipe:
                 lines.append(f"n{k}.saved = n{k}_saved")
             elif kept:
                 lines.append(f"n{k}.saved = ({', '.join(kept)},)")
-        insides = [name for name, _, _ in parts.tensors if name not in results]
-        returned = ("".join(f"{name}, " for name in names) for names in (results, [f"n{k}" for k in range(len(self.nodes))], insides))
-        lines.append(f"return {', '.join(f'({names})' for names in returned)}")
-        exec("def follow(graph, o):\n" + "".join(f"    {line}\n" for line in lines), constants)  # noqa: S102 - our own text
-        follow: Follow = constants["follow"]
-        return follow
+        return lines, constants
+
+
+class Steps(NamedTuple):
+    """What a recipe does, in lines of text, and the constants that they name."""
+
+    lines: list[str]
+    constants: dict[str, Any]
+
+    def function(self, given: str, before: Sequence[str], last: str, **constants: Any) -> Callable[..., Any]:
+        """The function of what is ``given`` that does these steps, with lines ``before`` them and a ``last`` one."""
+        named = self.constants | constants
+        lines = "".join(f"    {line}\n" for line in (*before, *self.lines, last))
+        exec(f"def follow({given}):\n{lines}", named)  # noqa: S102 - our own text
+        made: Callable[..., Any] = named["follow"]
+        return made
 
 
 def _count_write(graph: Graph, operands: Sequence[ShadowTensor]) -> tuple[tuple[ShadowTensor, ...], tuple[()], tuple[()]]:
@@ -354,7 +375,7 @@ def _edge_text(edge: tuple[bool, int | None, int]) -> str:
         return f"(n{k}, {int(detail)})"
     if k is None:
         return "(None, 0)"
-    return f"(graph.accumulate_grad(o[{k}]), 0)" if detail else f"(o[{k}].node, o[{k}].output_nr)"
+    return f"(graph.accumulate_grad(o{k}), 0)" if detail else f"(o{k}.node, o{k}.output_nr)"
 
 
 def _edge(edge: Edge, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -> tuple[bool, int | None, int]:

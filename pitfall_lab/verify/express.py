@@ -23,6 +23,7 @@ from pitfall_lab.shadow.dtypes import FLOAT32
 from pitfall_lab.shadow.recipes import PLAIN, Window
 from pitfall_lab.shadow.storage import Counter
 from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.again import OFTEN, TENSORS
 from pitfall_lab.verify.cells import Look, equal, look
 from pitfall_lab.verify.kinds import MODE, Kinds
 from pitfall_lab.verify.memory import Memory
@@ -36,11 +37,9 @@ from pitfall_lab.verify.world import World
 
 _is_grad_enabled = torch.is_grad_enabled
 _next_sequence = torch._C._autograd._get_sequence_nr
-_new = object.__new__
 DEEP = 4_000
 """After so many nodes without a backward torch's are no longer looked at in the lane. Looking at a node gives it a Python object for life,
 and torch (2.13) frees a chain of nodes that have one recursively: some 50,000 of them end the process."""
-_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 GRAD = "grad"
 
 
@@ -97,12 +96,9 @@ class Express:
         site, operands = place[0], []
         again = site.again
         if again is not None and again[0] is func and again[1] is grad and not (turned or kwargs):
-            if kinds.are_again(again[2], args, operands):
-                plan = again[3]
-                shadows: Any = (operands[0].shadow,) if len(operands) == 1 else (operands[0].shadow, operands[1].shadow)
-                results, nodes, insides = plan.follow(self._graph, shadows)  # type: ignore[misc]
-                return plan, operands, results, nodes, place, args, kwargs, insides, None
-            operands = []
+            ahead: Ahead | None = again[4](again[3], args, kwargs, place, again[2], self._by_id, kinds.epoch, self._graph)
+            if ahead is not None:
+                return ahead
         whole = kinds.of(func, args, kwargs, operands, place[2])
         plan = None if whole is None else self._plans.get(whole) or self._plan_of_others(whole, func, operands, place)
         if plan is None:
@@ -113,12 +109,13 @@ class Express:
             kinds.met = {MODE: self._writer.changes("mode", {"grad": not grad, "inference": False}, "observed"), **kinds.met}
         if plan.follow is None or (plan.writes and _is_watched(operands[0].shadow.counter)):  # type: ignore[union-attr,arg-type]
             return self._done(plan, operands, place, args, kwargs)
-        shadows = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
+        shadows: Any = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
         results, nodes, insides = plan.follow(self._graph, shadows)
-        if again is None and plan.simple is not None and not (kwargs or turned or kinds.plain or self._follows_values):
-            wanted = kinds.wanted_again(args, operands)
+        if again is None and plan.again is not None and not (kwargs or turned or kinds.plain or self._follows_values):
+            plan.again.uses += 1
+            wanted = kinds.wanted_again(args, operands) if plan.again.uses > OFTEN else None
             if wanted is not None:
-                site.again = func, grad, wanted, plan
+                site.again = func, grad, wanted, plan, plan.again.follow(wanted)
         return plan, operands, results, nodes, place, args, kwargs, insides, None
 
     def _done(self, plan: Plan, operands: list[TensorRecord], place: Place, args: Any, kwargs: Any) -> Ahead | None:
@@ -146,7 +143,7 @@ class Express:
     def _shadow_of(self, value: Any) -> Any:
         """An argument as the shadow takes it."""
         kind = type(value)
-        if kind in _TENSORS:
+        if kind in TENSORS:
             return self._by_id[id(value)].shadow
         if kind is float or kind is int or kind is bool or value is None:
             return value
@@ -225,7 +222,7 @@ class Express:
             insides = tuple(nodes[node].saved[number] for node, number in plan.inside_at)
         if plan.leaves:
             self._graph.created.clear()
-        reals = (result,) if type(result) in _TENSORS else result
+        reals = (result,) if type(result) in TENSORS else result
         if type(reals) not in (tuple, list) or len(reals) != len(plan.results):
             return False
         impls = self._compare_all(reals, shadows, plan.results, operands)

@@ -15,6 +15,7 @@ from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.recipes import Form, Forms
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.again import TENSORS
 from pitfall_lab.verify.meeting import SEARCHES
 from pitfall_lab.verify.numbers import holds
 from pitfall_lab.verify.records import TensorRecord
@@ -36,7 +37,6 @@ _SCALING = frozenset(
     getattr(torch.Tensor, name + end) for name in ("add", "sub", "mul", "div", "addcmul", "addcdiv", "lerp") for end in ("", "_")
 )
 """What they make is of the same kind whatever the number is that they are given."""
-_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _CONSTANT = frozenset({int, float, bool, str, type(None)})
 _PLAIN = frozenset({int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)})
 
@@ -84,34 +84,8 @@ class Kinds:
             key += [record.shadow.offset for record in operands]  # type: ignore[union-attr]
         return tuple(key)
 
-    def are_again(self, wanted: tuple[Any, ...], args: Any, operands: list[TensorRecord]) -> bool:
-        """Whether arguments are what is ``wanted``: the very same numbers, and tensors of the same forms. It finds the operands.
-
-        Most lines of a program call the same again, and need not be asked for their kind.
-        """
-        if len(args) != len(wanted):
-            return False
-        for value, form in zip(args, wanted):  # noqa: B905 - being strict takes longer than the rest
-            if type(form) is not Form:
-                if value is not form:
-                    return False
-                continue
-            record = self._by_id.get(id(value))
-            if (
-                record is None
-                or record.form is not form
-                or record.epoch != self.epoch
-                or record.shadow.counter.version != value._version  # type: ignore[union-attr]
-                or form.requires_grad is not value.requires_grad
-                or type(value) not in _TENSORS
-                or (operands and operands[0].shadow.storage is record.shadow.storage)  # type: ignore[union-attr]
-            ):
-                return False
-            operands.append(record)
-        return True
-
     def wanted_again(self, args: Any, operands: list[TensorRecord]) -> tuple[Any, ...] | None:
-        """What :meth:`are_again` will want; None where it takes more to tell the kind."""
+        """What the next call of a line must be given to be of the same kind (see :class:`Again`); None where it takes more to tell."""
         if len(operands) not in (1, 2) or any(record.form.is_flagged for record in operands):
             return None
         if len(operands) == 2 and operands[0].shadow.storage is operands[1].shadow.storage:  # type: ignore[union-attr]
@@ -225,7 +199,7 @@ def _writes(func: Any) -> bool:
 
 def _window(real: Any, index: Any) -> tuple[Any, ...] | None:
     """What indices of numbers, slices, None and ``...`` have in common that open windows of one kind; None for others."""
-    shape = real.shape if type(real) in _TENSORS else ()
+    shape = real.shape if type(real) in TENSORS else ()
     items = index if type(index) is tuple else (index,)
     key: list[Any] = [type(index) is tuple]
     dim, dims = 0, len(shape)

@@ -10,6 +10,7 @@ import torch
 
 from pitfall_lab.shadow import Node, ShadowTensor
 from pitfall_lab.shadow.recipes import Form, Forms, Recipe, Underivable, Window
+from pitfall_lab.verify.again import Again
 from pitfall_lab.verify.rows import MARKS, Row, Rows, Saying
 
 MOST_SHARED, MOST_FORMS = 4_000, 50_000
@@ -54,18 +55,18 @@ class Plan:
 
     ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with the
     numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many
-    tensors, storages, counters and nodes get labels; ``row`` makes a row: from the operands and what else it tells, in
-    its order.
+    tensors, storages, counters and nodes get labels; ``row`` makes a row, of the operands and what else it tells, in its order.
     ``writes``: the memory of the first operand; ``uncounted`` are the operands whose memory is written besides.
     ``simple`` is the look of what a recipe makes that makes one tensor with memory of its own and at most one node.
+    ``again`` does the same for a line that calls it over and over.
     ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
     graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells. ``opens``: the results
     are windows that may begin anywhere in the memory of the operand.
     """
 
     __slots__ = (
-        "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "nodes", "number", "op", "opens", "results", "row",
-        "saying", "simple", "uncounted", "writes",
+        "again", "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "nodes", "number", "op", "opens",
+        "results", "row", "saying", "simple", "uncounted", "writes",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - its parts
@@ -88,6 +89,7 @@ class Plan:
         self.insides: list[int] = []
         """The numbers of the labels of the counters inside the graph, or 0."""
         self.simple: tuple[Any, ...] | None = first.look if alone else None  # type: ignore[union-attr]
+        self.again = Again(recipe) if alone else None
 
     @classmethod
     def clearing(cls, saying: Saying) -> Plan:
@@ -104,7 +106,7 @@ class Plan:
         plan = cls.__new__(cls)
         plan.number, plan.op, plan.saying, plan.follow, plan.opens = -1, saying.op, saying, follow, False
         plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
-        plan.row, plan.simple = row_of(saying.roles), None
+        plan.row, plan.simple, plan.again = row_of(saying.roles), None, None
         plan.kinds, plan.inside_at, plan.looks, plan.writes, plan.uncounted = (), [], (), False, ()
         return plan
 

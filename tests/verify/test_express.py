@@ -28,6 +28,12 @@ from tests.corpus import PROGRAMS
 APART = {"lazily_huge", "meta_huge", "threads", "system_exit", "state_left_behind", "default_device"}
 
 
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that calls the same a second time gets its own function at once: programs with loops of a hundred rounds take long."""
+    monkeypatch.setattr("pitfall_lab.verify.express.OFTEN", 1)
+
+
 def recorded(source: str, *, lane: bool, values: bool = False) -> tuple[Trace, int]:
     """The trace of a program, with or without the express lane, and how many calls took it."""
     session = Session("<program>", "program.py", source, values=values)
