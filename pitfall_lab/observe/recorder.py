@@ -171,10 +171,12 @@ class Recorder(TorchFunctionMode):
         if _is_compiling():
             return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
         caller = sys._getframe(1)
-        if caller.f_code is _DISPATCH:
+        code = caller.f_code
+        if code is _DISPATCH:
             kwargs = _all_given(func, args, kwargs, caller)
             caller = _caller(caller)
-        site = self._sites.get((id(caller.f_code), caller.f_lasti)) or self._site(caller)
+            code = caller.f_code
+        site = self._sites.get((id(code), caller.f_lasti)) or self._site(caller)
         run, lane = site.run, self._lane
         if lane is not None and not (kinds or self._stopped or self._in_region or self._backward_frame) and func in lane.functions:
             # The way of most calls (of plain tensors: nobody else handles them), with as few calls of ours as can be.
@@ -372,7 +374,7 @@ class Recorder(TorchFunctionMode):
         return known[0]
 
 
-def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs)  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - one line: the code's line table must have no second
+def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs) if kwargs else func(*args)  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - one line: the code's line table must have no second
 
 
 _run = _pitfall_lab_run

@@ -200,13 +200,14 @@ class Pass:
         count = len(queue)
         node: Node | None
         ready: Node | None
+        new = tuple.__new__  # NodeRun(...) takes twice as long
         while queue:
             node = heapq.heappop(queue)[2]
             while node is not None:  # a chain needs no queue
                 if node.sequence >= FIRST or node.saved or node.retains or node.freed or node.inner is not None:
                     self.run_node(node, ran, keep_graph=keep_graph)
                 else:
-                    ran.append(NodeRun(node, None, node.outputs[0][0] if node.outputs else ()))
+                    ran.append(new(NodeRun, (node, None, node.outputs[0][0] if node.outputs else ())))
                     node.freed = not keep_graph
                 ready = None
                 for child, _ in node.next:

@@ -35,7 +35,7 @@ class Adoption:
         else:
             shadow, storage, effects = self.shadow_of(real, seen)
             record = self._records.enter(real, shadow, seen.kind, len(self._writer.events) - 1, storage)
-        record.names = list(names) or self._world.namespace.names(real, frame)
+        record.names = names or tuple(self._world.namespace.names(real, frame))
         gradient = facts.grad_of(real) if record.shadow is not None else None
         if gradient is not None and gradient is not real:  # it came with one (``copy.deepcopy``)
             known = self._records.find(gradient)
@@ -143,7 +143,7 @@ class Adoption:
         record = self._records.find(array)
         if record is None:
             record = self._records.enter(array, None, "array", len(self._writer.events) - 1, storage)
-        record.names += [name for name in names if name not in record.names]
+        record.names += tuple([name for name in names if name not in record.names])
         if frame is not None:
             self._world.lines.start(frame)
         return self._describe.array(record, array)

@@ -319,13 +319,13 @@ class Express:
         names = None
         target, naming = site.target, self._naming
         if target is None:
-            record.names = []
+            record.names = ()
         elif caller is site and (naming.step != step - 1 or naming.span is not site.span):
-            record.names = [target]
+            record.names = site.names[0]
             naming.step, naming.span, naming.record = step, site.span, record
             names = site.names
         else:
-            record.names = []
+            record.names = ()
             names = naming.claim(target, site.span, record, step, None if caller is site else frame)
         deaths = records.bury() if records.died or records.left else None
         if site.scope is not scope or self.kinds.met:
@@ -433,7 +433,7 @@ class Express:
         if result is not None and site.target is not None:
             if caller is site and (naming.step != step - 1 or naming.span is not site.span) and not result.names:
                 naming.step, naming.span, naming.record = step, site.span, result
-                result.names.append(site.target)
+                result.names = site.names[0]  # type: ignore[assignment]
                 names = site.names
             else:
                 names = naming.claim(site.target, site.span, result, step, None if caller is site else frame)

@@ -39,7 +39,7 @@ class Meeting:
             return effects
         if record.kind == "parameter" and not record.names and record.searches < SEARCHES:
             record.searches += 1
-            record.names = self._namespace.names(real, frame)
+            record.names = tuple(self._namespace.names(real, frame))
             if record.names:
                 return self.catch_up(real, announce=True) + self._describe.tensor(record, facts.read(real), "observed")
         return self.catch_up(real, announce=True)

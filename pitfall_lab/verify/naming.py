@@ -52,20 +52,20 @@ class Naming:
             self._writer.rename(taken.mark, taken.names)
         if mine and record.born != step:
             self._writer.rename(record.mark, record.names)
-        lost = None if taken is None else (taken.mark, tuple(taken.names))
-        return (tuple(record.names) if mine else None, lost) if mine or lost else None
+        lost = None if taken is None else (taken.mark, taken.names)
+        return (record.names if mine else None, lost) if mine or lost else None
 
     def _claim(self, name: str, span: Span | None, record: TensorRecord, step: int) -> tuple[bool, TensorRecord | None]:
         """Give the result its name. Says whether that is new, and which record lost it."""
         taken = None
         before = self.record
-        if before is not None and self.step == step - 1 and span == self.span and before is not record and before.names[-1:] == [name]:
-            before.names.pop()
+        if before is not None and self.step == step - 1 and span == self.span and before is not record and before.names[-1:] == (name,):
+            before.names = before.names[:-1]
             taken = before
         self.step, self.span, self.record = step, span, record
-        mine = record.names[-1:] != [name]
+        mine = record.names[-1:] != (name,)
         if mine:
-            record.names.append(name)
+            record.names += (name,)
         return mine, taken
 
     def operands(self, call: Call) -> tuple[Operand, ...]:

@@ -89,7 +89,7 @@ class TensorRecord(ref):  # type: ignore[type-arg]
     born: int
     place: StorageRecord | int | None
     records: Records
-    names: list[str]
+    names: tuple[str, ...]
     searches: int
     form: Any
     """The form of the shadow (metadata mode), as of ``epoch``."""
@@ -248,7 +248,7 @@ class Records:
         record = TensorRecord(real, self.gone)
         record.key = key = id(real)
         record.mark, record.shadow, record.kind, record.born, record.place, record.records = mark, shadow, kind, born, storage, self
-        record.names, record.searches, record.form, record.epoch = [], 0, None, -1
+        record.names, record.searches, record.form, record.epoch = (), 0, None, -1
         self.by_id[key] = self.by_mark[mark] = record
         if shadow is not None:
             shadow.mark = mark

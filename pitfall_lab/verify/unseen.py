@@ -68,8 +68,8 @@ class Unseen:
             record, effects = self._adoption.adopt(real, frame, (name,))
         else:  # made inside ``forward``, where it had no name yet
             record, effects = known, self._meeting.catch_up(real)
-            if record.names[-1:] != [name]:
-                record.names.append(name)
+            if record.names[-1:] != (name,):
+                record.names += (name,)
                 effects = [*effects, *self._describe.names(record)]
         living = self._records.live(record.storage) if record.storage is not None else ()
         arrays = tuple(Operand(other.label) for other, _ in living if other.kind == "array")

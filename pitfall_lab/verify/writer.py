@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -117,7 +117,7 @@ class Writer:
         if seen is not None:
             self._looks[f"storages.S{storage}"] = seen
 
-    def rename(self, mark: int, names: list[str]) -> None:
+    def rename(self, mark: int, names: Sequence[str]) -> None:
         """Another row says that a tensor has these names now."""
         path = f"tensors.t{mark}"
         if path in self._last:
