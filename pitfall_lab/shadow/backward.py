@@ -6,7 +6,6 @@ as torch's is: a chain of 100,000 operations needs no deep stack.
 
 from __future__ import annotations
 
-import heapq
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -195,43 +194,24 @@ class Pass:
         ran, keep_graph = self.engine.ran, self.keep_graph or self.engine.policy.graph_survives_backward
         roots = list(dict.fromkeys(root for (root, _), _ in self.roots if root is not None))
         waiting = _edges_to(roots)
-        queue = [(-root.sequence, k, root) for k, root in enumerate(roots) if not waiting[root]]
-        heapq.heapify(queue)
-        count = len(queue)
-        node: Node | None
-        ready: Node | None
-        new = tuple.__new__  # NodeRun(...) takes twice as long
+        queue, new = ReadyQueue(), tuple.__new__  # NodeRun(...) takes twice as long
+        for root in (each for each in roots if not waiting[each]):
+            queue.push(root)
         while queue:
-            node = heapq.heappop(queue)[2]
-            while node is not None:  # a chain needs no queue
+            node: Node | None = queue.pop()
+            while node is not None:
                 if node.sequence >= FIRST or node.saved or node.retains or node.freed or node.inner is not None:
                     self.run_node(node, ran, keep_graph=keep_graph)
                 else:
                     ran.append(new(NodeRun, (node, None, node.outputs[0][0] if node.outputs else ())))
                     node.freed = not keep_graph
-                ready = None
-                for child, _ in node.next:
-                    if child is not None:
-                        left = waiting[child] - 1
-                        if left:
-                            waiting[child] = left
-                            continue
-                        if ready is not None:
-                            count += 1
-                            heapq.heappush(queue, (-ready.sequence, count, ready))
-                        ready = child
-                if ready is not None and queue:
-                    count += 1
-                    heapq.heappush(queue, (-ready.sequence, count, ready))
-                    ready = None
-                node = ready
+                node = _after(node, waiting, queue)
 
     def run_node(self, node: Node, ran: list[NodeRun], *, keep_graph: bool) -> None:
         """Run one node without numbers."""
-        outputs = node.outputs
-        shape = outputs[0][0] if outputs else ()
+        shape = node.outputs[0][0] if node.outputs else ()
         if node.retains:
-            self.hooks(node, [Gradient(None, meta[0]) for meta in outputs])
+            self.hooks(node, [Gradient(None, meta[0]) for meta in node.outputs])
         ran.append(NodeRun(node, None, shape))
         if node.leaf is not None:
             self.accumulate(node.leaf, Gradient(None, shape))
@@ -480,12 +460,26 @@ def _edges_to(roots: list[Node]) -> dict[Node, int]:
     while stack:
         for child, _ in stack.pop().next:
             if child is not None:
-                if child in count:
-                    count[child] += 1
-                else:
-                    count[child] = 1
+                if child not in count:
                     stack.append(child)
+                count[child] = count.get(child, 0) + 1
     return count
+
+
+def _after(node: Node, waiting: dict[Node, int], queue: ReadyQueue) -> Node | None:
+    """Queue the nodes that have all their gradients now that ``node`` has run; a chain needs no queue: its next node is returned."""
+    ready: Node | None = None
+    for child, _ in node.next:
+        if child is not None:
+            waiting[child] -= 1
+            if not waiting[child]:
+                if ready is not None:
+                    queue.push(ready)
+                ready = child
+    if ready is not None and queue:
+        queue.push(ready)
+        return None
+    return ready
 
 
 def reducible(shape: Shape, wanted: Shape) -> bool:
