@@ -46,6 +46,15 @@ def _kept_workers() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A command like Python that has imported torch already."""
+    from tests.warm import warmed
+
+    with warmed(tmp_path_factory.mktemp("warm")) as python:
+        yield python
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort whole files; the order within a file stays."""
     items.sort(key=lambda item: _place(item.path.relative_to(ROOT).as_posix()) if ROOT in item.path.parents else len(LONGEST))

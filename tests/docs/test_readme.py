@@ -22,6 +22,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"^```bash\n(.*?)\n```$", README, flags=re.MULTILINE | re.DOTALL) for line in block.splitlines()]
 TOOL = ".venv/bin/pitfall-lab"
 RUNNER = "python3 tests/run.py"
+COLD = ("doctor", "book")
+"""Commands that are about the Python that runs them, or start notebooks."""
 EXIT_CODES = {"check": {0, 1}, "explain": {0}, "show": {0}, "saves": {0}, "claims": {0, 1}, "book": {0}, "doctor": {0, 1}}
 
 
@@ -33,9 +35,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, *words: str, by: str = sys.executable) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    return subprocess.run([by, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False)
 
 
 def test_the_two_commands_come_first_and_are_run_by_the_runner_itself() -> None:
@@ -48,9 +50,9 @@ def test_the_two_commands_come_first_and_are_run_by_the_runner_itself() -> None:
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith(TOOL) and " lab" not in line.removeprefix(TOOL)])
-def test_a_command_of_the_tool_runs(line: str, folder: Path) -> None:
+def test_a_command_of_the_tool_runs(line: str, folder: Path, warm_python: str) -> None:
     words = shlex.split(line.removeprefix(TOOL))
-    done = python(folder, "-m", "pitfall_lab", *words)
+    done = python(folder, "-m", "pitfall_lab", *words, by=sys.executable if words[0] in COLD else warm_python)
     assert done.returncode in EXIT_CODES[words[0]], done.stderr
     assert "Traceback" not in done.stderr
     if "-o" in words:
@@ -101,8 +103,8 @@ def test_a_benchmark_prints_its_figures(line: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("python3 -m tests.check.")])
-def test_the_table_of_recall_is_printed(line: str, folder: Path) -> None:
-    done = python(ROOT, *shlex.split(line)[1:], "PL4")  # of one family: all programs are run by the tests of the rules
+def test_the_table_of_recall_is_printed(line: str, warm_python: str) -> None:
+    done = python(ROOT, *shlex.split(line)[1:], "PL4", by=warm_python)  # of one family: all programs are run by the tests of the rules
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert re.search(r"^PL401 .* 100% +0$", done.stdout, flags=re.MULTILINE)
 
@@ -112,11 +114,11 @@ def test_no_command_is_left_out() -> None:
     assert [line for line in COMMANDS if not line.startswith(known)] == []
 
 
-def test_the_notebook_cell_of_the_tour_does_what_the_tour_says(folder: Path) -> None:
+def test_the_notebook_cell_of_the_tour_does_what_the_tour_says(folder: Path, warm_python: str) -> None:
     (cell,) = [block for block in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "%%pitfall" in block]
     program = "\n".join(line.removeprefix("   ") for line in cell.splitlines() if "%%" not in line)
     (folder / "tour.py").write_text(program)
-    done = python(folder, "-m", "pitfall_lab", "check", "tour.py")
+    done = python(folder, "-m", "pitfall_lab", "check", "tour.py", by=warm_python)
     assert done.returncode == 1
     assert "saved-tensor-overwritten" in done.stdout
     assert "verified" in done.stdout

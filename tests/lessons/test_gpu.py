@@ -32,6 +32,13 @@ def test_without_a_device_an_experiment_is_replayed_or_says_why_not() -> None:
                 gpu.experiment(name, live=False)
 
 
+def test_a_torch_that_is_there_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(gpu.subprocess, "run", None)
+    assert gpu.has_cuda.__wrapped__() is torch.cuda.is_available()
+
+
 def test_an_unknown_experiment_is_answered_with_the_known_ones() -> None:
     with pytest.raises(KeyError, match="allocator_cache"):
         gpu.experiment("nothing")

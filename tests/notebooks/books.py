@@ -54,10 +54,10 @@ def tags(cell: Any) -> list[str]:
     return list(cell.metadata.get("tags", []))
 
 
-def run(book: Any, folder: Path) -> Any:
+def run(book: Any, folder: Path, python: str = sys.executable) -> Any:
     """Execute a notebook top to bottom in a fresh kernel, every warning an error, and return it with its outputs.
 
-    The kernel gets its own configuration folder and finds the package of this tree, installed or not.
+    The kernel runs in ``python``, gets its own configuration folder and finds the package of this tree, installed or not.
     """
     book.cells.insert(0, nbformat.v4.new_code_cell("import warnings\nwarnings.simplefilter('error')"))
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -72,6 +72,7 @@ def run(book: Any, folder: Path) -> Any:
     }
     # A kernel that is asked to end warns about its own future while it does so. Here that is an error: it would stay, and be waited for.
     client = NotebookClient(book, timeout=180, shutdown_kernel="immediate", resources={"metadata": {"path": str(folder)}})
+    client.create_kernel_manager().kernel_spec.argv[0] = python
     client.execute(env=environment)
     del book.cells[0]
     return book

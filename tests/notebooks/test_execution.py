@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote
@@ -14,10 +15,15 @@ from pitfall_lab import book as pages
 from tests.notebooks.books import ANNOUNCED, NAMES, code, read, run, said, shown_claims, tags
 
 
+COLD = ("00-start-here.ipynb", "09-autograd-in-training.ipynb")
+"""Notebooks whose kernels, like a reader's, import everything themselves; the second one makes an optimizer."""
+
+
 @pytest.fixture(scope="module", params=NAMES)
 def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One notebook after execution, once per module."""
-    book = run(read(request.param), tmp_path_factory.mktemp(request.param.split(".")[0]))
+    python = sys.executable if request.param in COLD else request.getfixturevalue("warm_python")
+    book = run(read(request.param), tmp_path_factory.mktemp(request.param.split(".")[0]), python)
     book.metadata["name"] = request.param
     return book
 

@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
@@ -227,5 +228,8 @@ def _read(file: Path) -> dict[str, Any]:
 
 @cache
 def has_cuda() -> bool:
-    """Whether torch sees a CUDA device (asked in another process: this package does not import torch)."""
+    """Whether torch sees a CUDA device: the torch that is imported already, else one in another process (this package imports none)."""
+    if "torch" in sys.modules:
+        with warnings.catch_warnings(action="ignore"):  # an old driver is told to who asks torch
+            return bool(sys.modules["torch"].cuda.is_available())
     return subprocess.run([sys.executable, "-c", _HAS_CUDA], capture_output=True, check=False).returncode == 0
