@@ -1,4 +1,4 @@
-"""One browser for all tests of a file, one page for each test; what a page said or asked for fails its test."""
+"""One browser and one page for all tests of a file, cleared for each; what the page said or asked for fails its test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.frontend.stage import Stage, browser, staged
+from tests.frontend.stage import Stage, browser
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,12 @@ def chromium() -> Iterator[Browser]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def window(chromium: Browser) -> Stage:
+    return Stage(chromium.new_page())
+
+
 @pytest.fixture
-def stage(chromium: Browser) -> Iterator[Stage]:
-    with staged(chromium, 1040) as here:
-        yield here
+def stage(window: Stage) -> Iterator[Stage]:
+    with window.cleared(1040):
+        yield window

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Locator, Page
 
 import pitfall_lab.widgets.question as widget
 from pitfall_lab.lessons.question import pose
-from tests.frontend.stage import MOUNT, browser
+from tests.frontend.stage import MOUNT, Stage, browser
 
 MODULE = Path(widget.__file__).with_name("question.js").read_text(encoding="utf-8")
 PROGRAM = """
@@ -26,22 +26,15 @@ h.sum().backward()
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def window() -> Iterator[Stage]:
     with browser() as running:
-        yield running
+        yield Stage(running.new_page())
 
 
 @pytest.fixture
-def page(chromium: Browser) -> Iterator[Page]:
-    """A page whose console must stay silent and which may ask the network for nothing."""
-    page = chromium.new_page(viewport={"width": 800, "height": 900})
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text) if message.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.route("**/*", lambda route: said.append(route.request.url) or route.abort())
-    yield page
-    page.close()
-    assert said == []
+def page(window: Stage) -> Iterator[Page]:
+    with window.cleared(800):
+        yield window.page
 
 
 @pytest.fixture
@@ -287,10 +280,11 @@ def test_a_question_shown_again_remembers_its_answer(page: Page, show: Callable[
     assert root.locator("button[type=submit]").is_disabled()
 
 
-def test_it_can_be_answered_when_the_kernel_is_gone(page: Page, show: Callable[..., Locator]) -> None:
+def test_it_can_be_answered_when_the_kernel_is_gone(window: Stage, page: Page, show: Callable[..., Locator]) -> None:
     root = show(dead=True)
     answer(page, root, "line 6 raises", "Saving keeps a reference")
     assert "and that is why" in root.locator("[aria-live=polite]").inner_text()
+    assert "the answer was not kept Error: the kernel is gone" in window.said.pop()
 
 
 def test_the_notebook_gets_none_of_its_keys(show: Callable[..., Locator]) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser
 
-from tests.frontend.conftest import chromium
-from tests.frontend.stage import Stage, staged
+from tests.frontend.conftest import chromium, window
+from tests.frontend.stage import Stage
 
-__all__ = ["chromium"]
+__all__ = ["chromium", "window"]
 
 
 @pytest.fixture
-def stage(chromium: Browser) -> Iterator[Stage]:
-    with staged(chromium, 1300) as here:
-        yield here
+def stage(window: Stage) -> Iterator[Stage]:
+    with window.cleared(1300):
+        yield window

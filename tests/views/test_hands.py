@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from itertools import product
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ def live(stage, picture, **more):
         changed = {name: base64.b64encode(getattr(look, name)).decode() for name in names if getattr(look, name) != before[name]}
         return messages, changed
 
-    name = f"kernel{id(look)}"
+    name = f"kernel{uuid4().hex}"
     stage.page.expose_function(name, kernel)
     state = {name: {"bytes": base64.b64encode(getattr(look, name)).decode()} for name in names}
     return stage.show({**state, "_view": look._view, "step": look.step, "focus": "", "language": look.language, "kernel": name, **more})
