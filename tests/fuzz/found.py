@@ -1248,4 +1248,14 @@ t4.backward()
 t5 = (t1 * 1e10)[None, None]
 F.scaled_dot_product_attention(t5, t5, t5).sum().backward()
 """,
+    "a causal mask is added in place, also to scores that are a view": """
+t1 = torch.ones(1, 3, requires_grad=True)
+t2 = F.scaled_dot_product_attention(t1, t1[None], t1[None], is_causal=True)
+t2.sum().backward()
+""",
+    "rows are copied into a dimension that has none, statistics into one number": """
+t1 = torch.ones(0, 3).index_copy(0, torch.tensor([0]), torch.ones(1, 3))
+t2 = torch.ones(1).expand(3)
+t3 = F.batch_norm(torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]), t2, t2, training=True)
+""",
 }

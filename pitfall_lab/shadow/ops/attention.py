@@ -125,7 +125,7 @@ def _composed(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTe
     if mask is not None:
         if broadcast(scores.shape, mask.shape) != scores.shape:
             raise Unmodelled("a mask larger than the scores")
-        scores = pointwise.add_(e, scores, mask)
+        scores = pointwise.add_in_place(e, scores, mask)
     weights = pure(e, SAFE_SOFTMAX, (scores,), scores.shape, scores.dtype)
     if dropout_p:
         weights = drop(e, weights, dropout_p, training=True, inplace=False)

@@ -25,6 +25,7 @@ from pitfall_lab.shadow.ops.kit import (
     new,
     no_derivative,
     of_finite,
+    overlaps_itself,
     own,
     private,
     pure,
@@ -106,6 +107,8 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
     tensor_only(input, *running, *given)
     if input.ndim < 2 or any(x.shape != (input.shape[1],) or x.dtype != input.dtype for x in (*running, *given)) or momentum is None:
         raise Unmodelled("batch_norm of operands that do not fit")
+    if training and any(map(overlaps_itself, running)):
+        raise Unmodelled("running statistics that share their memory: the kernel writes one after the other")
     if any(not is_contiguous(x.shape, x.stride) for x in given):
         raise Unmodelled("batch_norm with weights that do not lie side by side, as torch's kernels take it that they do")
     if not input.numel:

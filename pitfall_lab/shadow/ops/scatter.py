@@ -111,7 +111,7 @@ def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool
 
 def _check_places(name: str, index: np.ndarray, dim: int, size: int, *, inplace: bool) -> None:
     outside = index[(index < 0) | (index >= size)]
-    if outside.size and (name != "index_copy" or inplace):
+    if outside.size and (name != "index_copy" or inplace or not size):
         raise Unmodelled(f"{name} of places that do not exist")  # which is found out on the way
     if outside.size:
         raise ShadowError("IndexError", f"index_copy_(): index {outside[0]} is out of bounds for dimension {dim} with size {size}", "shape")
