@@ -42,10 +42,10 @@ def main(words: list[str]) -> int:
     if first is None:
         return step("tests", [python, "-m", "pytest", *words])
     # Each step runs even when an earlier one failed: one red run should tell everything.
-    codes = [first.code(), step("style", [python, "-m", "ruff", "check", "."])]
+    codes = [step("style", [python, "-m", "ruff", "check", "."])]
     # The browser tests have one server and one Chromium, which wait for each other half of the time, as do many tests for a process
     # that they started: one worker more than cores uses that time, and lets the browser go first.
-    beside = [Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), Beside("types", [python, "-m", "mypy"])]
+    beside = [first, Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), Beside("types", [python, "-m", "mypy"])]
     workers = str((os.cpu_count() or 2) + 1)
     codes.append(step("tests", [python, "-m", "pytest", "-n", workers, "--dist", "loadfile", "--ignore=tests/browser"], nice=5))
     codes += [each.code() for each in beside]
