@@ -281,7 +281,9 @@ def is_near(one: float, other: float) -> bool:
 
 
 def held_by(value: Any) -> list[Any]:
-    """A value; of an optimizer, the parameters that its steps may bring close to zero."""
+    """A value; of an optimizer the parameters that its steps may bring close to zero, of a module those that it multiplies by."""
+    if isinstance(value, torch.nn.Module):
+        return list(value.parameters())
     return [p for group in value.param_groups for p in group["params"]] if isinstance(value, torch.optim.Optimizer) else [value]
 
 
