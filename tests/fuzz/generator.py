@@ -689,8 +689,7 @@ def optimizer(w: Writer) -> None:
     opts = w.kinds_of(torch.optim.Optimizer)
     nets = w.kinds_of(torch.nn.Module)
     if not opts or w.chance(25):
-        # Of an expanded tensor a fused optimizer writes as many elements as it has, beyond its memory: the process may end.
-        leaves = w.kinds_of(torch.Tensor, lambda t: t.requires_grad and t.is_floating_point() and t.untyped_storage().nbytes() >= t.numel() * t.element_size())
+        leaves = w.kinds_of(torch.Tensor, lambda t: t.requires_grad and t.is_floating_point())
         params = f"{nets[w.digit(len(nets))]}.parameters()" if nets and w.chance(70) else f"[{leaves[w.digit(len(leaves))] if leaves else w.make('t', literal(w, (3,), grad=True))}]"
         name = w.fresh("opt")
         made = OPTIMIZERS[w.digit(len(OPTIMIZERS))].format(p=params)
