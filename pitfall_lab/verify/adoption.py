@@ -26,9 +26,11 @@ class Adoption:
 
     # ------------------------------------------------------------------ tensors and their memory
 
-    def adopt(self, real: Any, frame: FrameType | None, names: tuple[str, ...] = ()) -> tuple[TensorRecord, list[Effect]]:
-        """Take over a tensor, with its base, its history and the arrays that ``frame`` has on its memory."""
-        seen = facts.read(real)
+    def adopt(
+        self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: Facts | None = None
+    ) -> tuple[TensorRecord, list[Effect]]:
+        """Take over a tensor, with its base, its history and the arrays that ``frame`` has on its memory. ``seen`` are its facts, if known."""
+        seen = seen or facts.read(real)
         effects: list[Effect] = []
         if seen.storage is None:
             record = self._records.enter(real, None, seen.kind, len(self._writer.events) - 1, None)

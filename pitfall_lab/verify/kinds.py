@@ -162,10 +162,13 @@ class Kinds:
 
     def _adopted(self, real: Any, frame: FrameType) -> TensorRecord | None:
         """Meet a tensor on behalf of the call that is about to run, if nothing else has to be told before."""
-        if not self._may_meet() or self._records.storage_of(facts.read(real)) is not None:
+        if not self._may_meet():
+            return None
+        seen = facts.read(real)
+        if self._records.storage_of(seen) is not None:
             return None  # memory that is known may have been written since: that has to be told
         step = self._writer.reserve()
-        record, effects = self._adoption.adopt(real, frame)
+        record, effects = self._adoption.adopt(real, frame, seen=seen)
         self._writer.drop(step)
         self.met[id(real)] = effects
         return record
