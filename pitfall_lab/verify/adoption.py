@@ -29,7 +29,7 @@ class Adoption:
     def adopt(
         self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: Facts | None = None
     ) -> tuple[TensorRecord, list[Effect]]:
-        """Take over a tensor, with its base, its history and the arrays that ``frame`` has on its memory. ``seen`` are its facts, if known."""
+        """Take over a tensor, with its base, its history and the arrays that ``frame`` has on its memory. ``seen``: its facts."""
         seen = seen or facts.read(real)
         effects: list[Effect] = []
         if seen.storage is None:
