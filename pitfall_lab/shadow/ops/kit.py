@@ -537,6 +537,8 @@ def in_place(
         one_by_one(e, rule, target, operands)
     else:
         found = arrays(e, operands[overwrites:], compute_in)
+        if found is None and target.numel <= e.value_limit:
+            try_with_zeros(rule, operands)
         if overwrites and found is not None and target.dtype.numpy is not None and target.numel <= e.value_limit:
             found = [np.zeros(target.shape, target.dtype.numpy), *found]
         elif overwrites:
