@@ -298,7 +298,9 @@ class Pass:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``)."""
         if all(g is None for g in incoming):
             return [None] * len(node.next)
-        metas = [meta_of(edge) for edge in node.next]
+        # What nobody needs is not computed, but where the formula is not one of those that torch generates.
+        needed = self.targets if node.name != "CopySlices" else None
+        metas = [meta_of(edge) if needed is None or id(edge[0]) in needed else None for edge in node.next]
         arrays = [None if g is None else g.array for g in incoming]
         limit = self.engine.value_limit
         unknown = any(g is not None and g.array is None for g in incoming) or any(m is not None and math.prod(m[0]) > limit for m in metas)

@@ -118,6 +118,7 @@ OVERLAP_INPUT = (
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
     "Please clone() the tensor before performing the operation."
 )
+INFERENCE_FLAG = "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed."
 INFERENCE_WRITE = (
     "Inplace update to inference tensor outside InferenceMode is not allowed."
     "You can make a clone to get a normal tensor before doing inplace update."

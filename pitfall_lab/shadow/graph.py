@@ -419,6 +419,8 @@ class Graph:
                 tensor.view.version = tensor.version
             return node
         base = tensor.view.base
+        if base.storage is not tensor.storage:
+            raise Unmodelled("a write through a view that has been given other memory than its base has")
         outer = self.new_node("CopySlices", (self.edge(base), *node.next[1:]), _copy_slices_vjp(base, tensor, node))
         outer.inner = node
         outer.outputs = [(base.shape, base.dtype)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from pitfall_lab.shadow.dtypes import INT64, DType, default_float, from_numpy, of_number, promote
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
+from pitfall_lab.shadow.errors import INFERENCE_FLAG, ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.ops.kit import NUMBERS, as_shape, copied, new, preserved, tensor_only
 from pitfall_lab.shadow.ops.memory_format import strides
 from pitfall_lab.shadow.ops.registry import add, op
@@ -322,6 +322,8 @@ def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> An
 
 def parameter(e: Engine, data: ShadowTensor, requires_grad: bool = True) -> ShadowTensor:
     """``nn.Parameter``: a leaf on the same memory with the same counter."""
+    if requires_grad and data.inference and not e.inference:
+        raise runtime(INFERENCE_FLAG, "inference-tensor", tensor=data)
     result = alias(e, data, data.counter)
     result.kind = "parameter"
     return leaf(result, requires_grad)

@@ -161,9 +161,7 @@ def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
     if self.received and value:
         raise Unmodelled("whether this gradient is a view of another one, whose views would not require gradients")
     if self.inference and value and not e.inference:
-        raise runtime(
-            "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.", "inference-tensor", tensor=self
-        )
+        raise runtime(errors.INFERENCE_FLAG, "inference-tensor", tensor=self)
     if not self.is_leaf and not value and e.policy.non_leaf_flag_can_be_cleared:
         self.node = None
     elif not self.is_leaf and not value:
@@ -277,6 +275,8 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 @op(".share_memory_", kind="other")
 def share_memory_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
+    if self.storage.shared:
+        raise Unmodelled("memory that torch moves away from under an array")
     return self
 
 
