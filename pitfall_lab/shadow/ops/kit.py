@@ -492,7 +492,7 @@ def pointwise(
     return pure(e, rule, operands, shape, dtype, compute_in, stride)
 
 
-def in_place(
+def in_place(  # noqa: C901 - torch's checks, one after the other
     e: Engine,
     rule: Rule,
     operands: Sequence[Operand],
