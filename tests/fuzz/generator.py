@@ -223,6 +223,9 @@ def written(program: list[Step], *, alone: bool = False, vocabulary: str = "core
 
 def attempt(text: str, names: dict[str, Any]) -> bool:
     """Run one statement on torch; True when it raised."""
+    for tensor in [value for value in names.values() if isinstance(value, torch.Tensor)] if "register_hook" in text else ():
+        with contextlib.suppress(RuntimeError):
+            _ = tensor.is_leaf  # a view whose base has got a history makes torch (2.13) crash, unless it has been asked for its own
     names.update(SCOPE)
     try:
         exec(text, names)
