@@ -298,8 +298,7 @@ class Pass:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``)."""
         if all(g is None for g in incoming):
             return [None] * len(node.next)
-        # What nobody needs is not computed, but where the formula is not one of those that torch generates.
-        needed = self.targets if node.name != "CopySlices" else None
+        needed = None if node.name == "CopySlices" else self.targets  # the formulas that torch generates compute nothing else
         metas = [meta_of(edge) if needed is None or id(edge[0]) in needed else None for edge in node.next]
         arrays = [None if g is None else g.array for g in incoming]
         limit = self.engine.value_limit
@@ -322,8 +321,7 @@ class Pass:
                     results = rounded_once(node.vjp, given, saved, results, arrays)
         except Unmodelled:  # a formula that does not know what comes of these numbers
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
-        found = (result.array if isinstance(result, Written) else result for result in results)
-        check_sizes(node, [None if array is None else np.shape(array) for array in found], metas)
+        check_sizes(node, results, metas)
         loose = any(g is not None and g.loose for g in incoming) or any(map(is_permuted, (*arrays, *vars(saved).values(), *results)))
         return [self.wrap(r, meta, incoming, loose=loose) for r, meta in zip(results, metas, strict=False)]
 
@@ -419,10 +417,11 @@ def check_saved(node: Node) -> None:
         saved.check(node)
 
 
-def check_sizes(node: Node, shapes: Iterable[Shape | None], metas: Iterable[Meta | None]) -> None:
+def check_sizes(node: Node, results: Iterable[Any], metas: Iterable[Meta | None]) -> None:
     """Refuse a gradient of a shape that is not its tensor's: only one that was given other memory (``h.data = …``) can get it."""
-    for k, (shape, meta) in enumerate(zip(shapes, metas, strict=False)):
-        if meta is not None and shape is not None and not reducible(shape, meta[0]):
+    for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
+        shape = np.shape(result.array if isinstance(result, Written) else result)
+        if meta is not None and result is not None and not reducible(shape, meta[0]):
             text = f"Function {full_name(node.name)} returned an invalid gradient at index {k} - got {list(shape)} but expected shape "
             raise runtime(f"{text}compatible with {list(meta[0])}", "shape", node=node)
 

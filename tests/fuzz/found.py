@@ -1258,4 +1258,47 @@ t1 = torch.ones(0, 3).index_copy(0, torch.tensor([0]), torch.ones(1, 3))
 t2 = torch.ones(1).expand(3)
 t3 = F.batch_norm(torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]]), t2, t2, training=True)
 """,
+    "autograd pays no heed to logical operations in place": """
+t1 = torch.tensor([1.0, 0.0], requires_grad=True)
+t1.logical_not_()
+t2 = t1 * 2
+t2.logical_and_(t1)
+t2.sum().backward()
+""",
+    "a node does not compute what nobody needs": """
+t1 = torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+t2 = t1 * 2
+with torch.no_grad():
+    t2.t_()
+t2.zero_()
+t2.sum().backward(inputs=[t2])
+""",
+    "nothing is written through a view of nothing": """
+t1 = torch.ones(0, 3, requires_grad=True) * 2
+t2 = t1.expand(2, 0, 3)
+t2.mul_(torch.tensor([1.0, 2.0, 3.0], requires_grad=True))
+t2.sum().backward()
+""",
+    "a gradient that is zero stays it beside an infinite logarithm": """
+t1 = torch.tensor([1.0, 0.0], requires_grad=True)
+t2 = torch.tensor([-1.0, 0.0], requires_grad=True)
+(torch.xlogy(t1, t2) * 0).sum().backward()
+(torch.special.xlog1py(t1, t2 - 1) * torch.zeros(2)).sum().backward()
+""",
+    "whether a hook was shown a gradient that is handed out nobody knows": """
+t1 = torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+t1.register_hook(lambda g: g * 2)
+t2 = t1.t()
+g1, g2 = torch.autograd.grad((t2 * t2).sum(), [t1, t2])
+""",
+    "a parameter of inference mode": """
+with torch.inference_mode():
+    t1 = torch.ones(2)
+t2 = nn.Parameter(t1)
+t3 = nn.Parameter(t1, requires_grad=False)
+""",
+    "in place as well bfloat16 has to fit": """
+t1 = torch.tensor([[], []], dtype=torch.bfloat16)
+t1.index_fill_(1, torch.tensor([0]), 1.5)
+""",
 }

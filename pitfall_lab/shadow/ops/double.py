@@ -351,7 +351,7 @@ class RecordedPass(Pass):
         metas = [meta_of(edge) for edge in node.next]
         g, saved = Term(self.engine, first.tensor), self._unpack(node)
         results = node.vjp(g, saved) if formula is None else formula(node, g, saved, metas)
-        check_sizes(node, [None if r is None else r.tensor.shape for r in results], metas)
+        check_sizes(node, [None if r is None else r.tensor for r in results], metas)
         return [self._fit(r, meta) for r, meta in zip(results, metas, strict=False)]
 
     def _unpack(self, node: Node) -> _Terms:

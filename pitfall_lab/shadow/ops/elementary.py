@@ -393,16 +393,16 @@ def _xlogy(x: Any, y: Any) -> Any:
     return np.where(np.isnan(y), np.nan, np.where(x == 0, 0, x * np.log(y)))
 
 
-def _log_where(x: Any, y: Any) -> Any:
-    return np.where((x == 0) & (y <= 0), 0, np.log(y))
+def _xlogy_to_self(g: Any, x: Any, y: Any) -> Any:
+    return np.where((x == 0) & (y <= 0), 0, _xlogy(g, y))
 
 
 def _xlogy_rule(other: Any) -> Rule:
     if not isinstance(other, ShadowTensor):
         y = np.asarray(other)
-        return Rule("XlogyBackward2", lambda x: _xlogy(x, y.astype(x.dtype)), SELF, lambda g, s: (g * _log_where(s.self, y),))
+        return Rule("XlogyBackward2", lambda x: _xlogy(x, y.astype(x.dtype)), SELF, lambda g, s: (_xlogy_to_self(g, s.self, y.astype(g.dtype)),))
     keeps = (Keep("other", 1), Keep("self", 0))
-    return Rule("XlogyBackward0", _xlogy, keeps, lambda g, s: (g * _log_where(s.self, s.other), g * s.self / s.other))
+    return Rule("XlogyBackward0", _xlogy, keeps, lambda g, s: (_xlogy_to_self(g, s.self, s.other), g * s.self / s.other))
 
 
 def _with_number(
@@ -448,12 +448,16 @@ _with_number("xlogy", _xlogy_rule, ("torch.xlogy(a, b)", "a.xlogy(2.0)"), floats
 
 
 @op("torch.special.xlog1py", saves="other, self", samples=("torch.special.xlog1py(a, b)",))
-def xlog1py(e: Engine, input: Any, other: Any) -> ShadowTensor:
+def special_xlog1py(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     dtype = as_float(promoted(input, other))
+
+    def xlog1py(x: Any, y: Any) -> Any:
+        return np.where(np.isnan(y), np.nan, np.where(x == 0, 0, x * np.log1p(y)))
+
     rule = Rule(
-        "SpecialXlog1PyBackward0", lambda x, y: np.where(np.isnan(y), np.nan, np.where(x == 0, 0, x * np.log1p(y))), BOTH,
-        lambda g, s: (g * np.where((s.self == 0) & (s.other <= -1), 0, np.log1p(s.other)), g * s.self / (s.other + 1)),
+        "SpecialXlog1PyBackward0", xlog1py, BOTH,
+        lambda g, s: (np.where((s.self == 0) & (s.other <= -1), 0, xlog1py(g, s.other)), g * s.self / (s.other + 1)),
     )  # fmt: skip
     return pointwise(e, rule, (input, other), dtype, dtype)
 
