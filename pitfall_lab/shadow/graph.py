@@ -277,13 +277,11 @@ class Graph:
         self.stale: list[tuple[Node, Saved]] = []
         self.sequence = 0
         self.follows_values = True
-        self.packs = False
-        """Whether saved-tensor hooks of the program's are on."""
+        self.packs = False  # whether saved-tensor hooks of the program's are on
         self.has_packed = False
         self.has_guests = False
         """Whether code of the program's may run in a backward: hooks, its own nodes, what it keeps saved tensors with."""
-        self.reshaped = False
-        """Whether a tensor has got another shape than its node has made: only from numbers can be seen then what fits."""
+        self.reshaped = False  # whether a tensor has got another shape than its node has made: then only numbers show what fits
         self.gradients: WeakSet[ShadowTensor] = WeakSet()
 
     # -- nodes and edges

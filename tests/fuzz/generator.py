@@ -695,10 +695,7 @@ def optimizer(w: Writer) -> None:
         leaves = w.kinds_of(torch.Tensor, lambda t: t.requires_grad and t.is_floating_point())
         params = f"{nets[w.digit(len(nets))]}.parameters()" if nets and w.chance(70) else f"[{leaves[w.digit(len(leaves))] if leaves else w.make('t', literal(w, (3,), grad=True))}]"
         name = w.fresh("opt")
-        made = OPTIMIZERS[w.digit(len(OPTIMIZERS))].format(p=params)
-        if set(leaves) - set(w.kinds_of(torch.Tensor, torch.Tensor.is_contiguous)):
-            made = made.replace(", fused=True", "")  # of an expanded tensor these kernels write beyond its memory, and torch crashes
-        w.write(f"{name} = torch.optim.{made}")
+        w.write(f"{name} = torch.optim.{OPTIMIZERS[w.digit(len(OPTIMIZERS))].format(p=params)}")
         return
     name = opts[w.digit(len(opts))]
     way = w.digit(7)
