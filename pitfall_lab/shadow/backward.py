@@ -278,12 +278,12 @@ class Pass:
         if isinstance(node.vjp, Refusal) and any(gradient is not None for gradient in incoming):
             node.vjp()
         outgoing = self.compute(node, incoming, lenient)
-        self.check_nan(node, outgoing)
         for gradient in incoming:
             if gradient is not None:
                 gradient.hold(-1)
         if not self.keep_graph and not self.as_meant and not self.engine.policy.graph_survives_backward:
             node.release()
+        self.check_nan(node, outgoing)
         return outgoing
 
     def check_nan(self, node: Node, outgoing: list[Gradient | None]) -> None:

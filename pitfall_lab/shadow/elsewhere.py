@@ -46,17 +46,17 @@ class cuda:  # noqa: N801 - torch's name
 
 
 class set_detect_anomaly:  # noqa: N801 - torch's name
-    """Anomaly mode: a failing backward warns of the forward call, and its message has another hint."""
+    """Anomaly mode: a failing backward warns of the forward call, its message has another hint, and NaN makes it fail."""
 
     def __init__(self, mode: bool = True, check_nan: bool = True) -> None:
-        self.before = engine().anomaly
-        engine().anomaly = mode
+        self.before = engine().anomaly, engine().checks_nan
+        engine().anomaly, engine().checks_nan = mode, mode and check_nan
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        engine().anomaly = self.before
+        engine().anomaly, engine().checks_nan = self.before
 
 
 class detect_anomaly(set_detect_anomaly):  # noqa: N801 - torch's name

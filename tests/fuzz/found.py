@@ -1301,4 +1301,13 @@ t3 = nn.Parameter(t1, requires_grad=False)
 t1 = torch.tensor([[], []], dtype=torch.bfloat16)
 t1.index_fill_(1, torch.tensor([0]), 1.5)
 """,
+    "anomaly mode fails at NaN, of what somebody needs, when the node is done": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True)
+t2 = torch.tensor([0.5, 0.0], requires_grad=True)
+with torch.autograd.set_detect_anomaly(True):
+    t3 = (t1 * 0) / (t2 * 0)
+    g1 = torch.autograd.grad(t3.sum(), [t1], retain_graph=True)[0]
+with torch.autograd.detect_anomaly():
+    t3.sum().backward()
+""",
 }
