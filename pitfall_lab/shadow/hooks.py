@@ -103,6 +103,8 @@ class Suspended:
                 continue
             same = gradient.shape == array.shape and element_strides(gradient.array) == element_strides(array)
             if same and np.allclose(gradient.array, array, rtol=1e-5, atol=1e-8, equal_nan=True):
+                if gradient.array.flags.writeable:
+                    gradient.array[...] = array  # what is done with it is compared, and not rounding that came before
                 gradient.tensor = in_memory(gradient, self._engine.graph, dtype)
                 gradient.tensor.loose = gradient.loose
                 return gradient.tensor

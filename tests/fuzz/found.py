@@ -1297,6 +1297,12 @@ with torch.inference_mode():
 t2 = nn.Parameter(t1)
 t3 = nn.Parameter(t1, requires_grad=False)
 """,
+    "a gradient in a hook's hands is torch's, to the last digit": """
+t1 = torch.tensor([-1.5, 1.5, -2.0], requires_grad=True)
+t1.data.mul_(2).add_(1).mul_(2)
+t1.register_hook(lambda g: g.clamp(-1, 1))
+nn.LayerNorm(3)(t1).pow(2).mean().backward()
+""",
     "in place as well bfloat16 has to fit": """
 t1 = torch.tensor([[], []], dtype=torch.bfloat16)
 t1.index_fill_(1, torch.tensor([0]), 1.5)
