@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -70,6 +71,18 @@ def test_what_is_installed_here_is_what_is_pinned() -> None:
         if Version(installed.public) != pin(requirement):
             differing[name] = (str(installed), str(pin(requirement)))
     assert differing == {}
+
+
+def test_every_pin_installs_on_the_first_python_that_is_supported() -> None:
+    """Debian 12 has Python 3.11.2: a pin that wants a later one is no version there, and pip ends with a conflict."""
+    oldest = PROJECT["requires-python"].removeprefix(">=")
+    wants = {name: importlib.metadata.metadata(name)["Requires-Python"] for name in requirements("constraints.txt") if _is_installed(name)}
+    assert len(wants) > 80
+    assert {name: python for name, python in wants.items() if python and not SpecifierSet(python).contains(f"{oldest}.0")} == {}
+
+
+def _is_installed(name: str) -> bool:
+    return next(iter(importlib.metadata.distributions(name=name)), None) is not None
 
 
 def test_binder_installs_the_runtime_dependencies_and_the_same_torch() -> None:
