@@ -234,10 +234,10 @@ class Saved:
         counter = self.tensor.counter if self.tensor is not None else self.counter
         found = 0 if counter is None else counter.version
         if found != self.version:
-            shape = self.shape if self.tensor is None else self.tensor.shape
+            now = self.tensor or self
             origin = f", which is output 0 of {message_name(name or made_by.name)}," if made_by else ""
             text = errors.MODIFIED.format(
-                type=type_name(self.dtype), shape=list(shape), origin=origin, found=found, expected=self.version, hint=errors.HINT
+                type=type_name(now.dtype), shape=list(now.shape), origin=origin, found=found, expected=self.version, hint=errors.HINT
             )
             raise runtime(text, "saved-tensor-modified", node=owner, saved=self, tensor=self.tensor, expected=self.version, found=found)
 

@@ -1297,6 +1297,27 @@ with torch.inference_mode():
 t2 = nn.Parameter(t1)
 t3 = nn.Parameter(t1, requires_grad=False)
 """,
+    "what is written while it is read is written in the order of the memory": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]])
+t2 = t1[:, :2]
+t2.t().addcmul_(t2, t2)
+t2.t().sub_(t2, alpha=2)
+torch._foreach_lerp_([t2.t()], [t2], 0.5)
+""",
+    "the words for a saved parameter are of its type now": """
+net1 = nn.LayerNorm(2)
+t1 = torch.tensor([[1.0, 2.0]], requires_grad=True)
+t2 = net1(t1)
+net1.double()
+with torch.no_grad():
+    net1.weight.mul_(2)
+t2.sum().backward()
+""",
+    "a gradient that is retained with its history is contiguous": """
+t1 = torch.tensor([0.125], requires_grad=True) * 2
+t1.retain_grad()
+t1.sum().backward(create_graph=True)
+""",
     "a gradient in a hook's hands is torch's, to the last digit": """
 t1 = torch.tensor([-1.5, 1.5, -2.0], requires_grad=True)
 t1.data.mul_(2).add_(1).mul_(2)

@@ -371,8 +371,11 @@ class RecordedPass(Pass):
 
     def retain(self, tensor: ShadowTensor, gradient: Gradient) -> None:
         """A copy, or a new sum, with its history."""
-        held = tensor.gradient
-        tensor.gradient = _call(self.engine, "torch.Tensor.clone", gradient.tensor) if held is None else _call(self.engine, "torch.Tensor.add", held, gradient.tensor)
+        e, held = self.engine, tensor.gradient
+        if held is None:
+            tensor.gradient = _call(e, "torch.Tensor.clone", gradient.tensor, memory_format="contiguous_format")
+        else:
+            tensor.gradient = _call(e, "torch.Tensor.add", held, gradient.tensor)
 
     def accumulate(self, leaf: ShadowTensor, gradient: Gradient) -> None:
         """A copy the first time, a new sum every other time: never in place."""

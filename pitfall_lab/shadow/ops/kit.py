@@ -579,9 +579,10 @@ def have_common_elements(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
-    """Element after element, each seeing what the ones before it wrote.
+    """Element after element as they lie in the memory that is written, each seeing what the ones before it wrote.
 
-    In torch: vectorised kernels take several elements at a time, so the numbers may differ for long rows.
+    In torch: ``TensorIteratorBase::reorder_dimensions``. Vectorised kernels take several elements at a time, so the numbers may differ for
+    long rows.
     """
     live = [x.window() if isinstance(x, ShadowTensor) else np.asarray(x) for x in operands]
     known = [x for x in live if x is not None]
@@ -590,9 +591,10 @@ def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[O
     if out is None or len(known) < len(live):
         target.storage.data = None
         return
-    spread = [out, *(np.broadcast_to(x, target.shape) for x in known[1:])]
-    for index in np.ndindex(target.shape):
-        out[index] = rule.forward(*(x[index] for x in spread))
+    order = sorted(range(target.ndim), key=lambda dim: -target.stride[dim])
+    spread = [x.transpose(order) for x in (out, *(np.broadcast_to(x, target.shape) for x in known[1:]))]
+    for index in np.ndindex(spread[0].shape):
+        spread[0][index] = rule.forward(*(x[index] for x in spread))
 
 
 def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: Rule | None = None) -> None:
