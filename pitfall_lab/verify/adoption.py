@@ -121,11 +121,22 @@ class Adoption:
         known = self._records.storage_of(seen)
         if known is not None:
             self._records.add_impl(known, seen, real)
-            return known, []
+            return known, self._grown(known, real, seen)
         size = seen.nbytes // max(seen.itemsize, 1)
         flat = facts.flat_values(real, self._world.limit)
         record = self._records.add_storage(self._engine.storage(size, seen.dtype, seen.device, flat), seen, real)
         return record, self._describe.storage(record, "observed")
+
+    def _grown(self, known: StorageRecord, real: Any, seen: Facts) -> list[Effect]:
+        """Memory that a call without a model has made larger: the tensor reaches further than it did."""
+        reach = 0 if 0 in seen.shape else 1 + sum((n - 1) * step for n, step in zip(seen.shape, seen.stride or (), strict=True))
+        model = known.shadow
+        if len(known.impls) != 1 or seen.dtype != known.dtype or self._records.offset(seen, known) + reach <= model.size:
+            return []
+        model.about_to_change()
+        known.nbytes, model.size = seen.nbytes, seen.nbytes // max(seen.itemsize, 1)
+        model.data = facts.flat_values(real, self._world.limit)
+        return self._describe.storage(known, "observed")
 
     # ------------------------------------------------------------------ arrays
 

@@ -1318,6 +1318,17 @@ t1 = torch.tensor([0.125], requires_grad=True) * 2
 t1.retain_grad()
 t1.sum().backward(create_graph=True)
 """,
+    "memory that a call without a model makes larger": """
+t1 = torch.tensor([[], []], dtype=torch.float64)
+torch.exp(torch.tensor([3.0]), out=t1)
+t2 = t1.mean()
+""",
+    "a filter may lie in rows of channels": """
+t1 = torch.linspace(-1, 1, 48).view(2, 4, 6).requires_grad_()
+t2 = F.conv1d(t1, t1.mT[:, :2], groups=2)
+t3 = F.conv_transpose1d(t1[:, :2], torch.linspace(-1, 1, 16).view(2, 4, 2).mT.requires_grad_())
+(t2.sum() + t3.pow(2).sum()).backward()
+""",
     "a gradient in a hook's hands is torch's, to the last digit": """
 t1 = torch.tensor([-1.5, 1.5, -2.0], requires_grad=True)
 t1.data.mul_(2).add_(1).mul_(2)

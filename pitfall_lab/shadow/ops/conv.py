@@ -17,10 +17,10 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops import views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, of_finite, pure, tensor_only
-from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
+from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, laid_out, lies_channels_last
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.resample import pad
-from pitfall_lab.shadow.storage import ShadowTensor, Shape
+from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
 
 
 def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
@@ -116,6 +116,9 @@ def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowT
     else:
         inner, channels = windows.count(size), weight.shape[0]
     axes, last = (0, *range(2, input.ndim)), any_channels_last(input, weight)
+    if len(size) == 1:  # a sequence is made contiguous and becomes a picture of one row; the weight becomes one as it lies
+        (rows, of, length), (step, along, by) = weight.shape, weight.stride
+        last = lies_channels_last((rows, of, 1, length), (step, along, length * by, by))
 
     def forward(x: np.ndarray, w: np.ndarray, b: np.ndarray | None) -> np.ndarray:
         total = _spread(x, w, windows, groups, inner) if transposed else _correlate(x, w, windows, groups)
@@ -130,7 +133,8 @@ def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowT
 
     rule = of_finite(Rule("ConvolutionBackward0", forward, (Keep("input", 0), Keep("weight", 1)), vjp))
     shape = (input.shape[0], channels, *inner)
-    return pure(e, rule, (input, weight, bias), shape, input.dtype, stride=suggested(shape, input, weight))
+    stride = channels_last_strides(shape) if last else contiguous_strides(shape)
+    return pure(e, rule, (input, weight, bias), shape, input.dtype, stride=stride)
 
 
 # -- the functions

@@ -49,13 +49,18 @@ def follows(shape: Shape, stride: Shape, memory_format: Any) -> bool:
 
 def is_channels_last(tensor: ShadowTensor) -> bool:
     """Whether torch takes the tensor for one of channels_last (``suggest_memory_format``)."""
-    if tensor.ndim not in (4, 5) or 0 in tensor.shape or tensor.stride[1] == 0:
+    return tensor.ndim in {4, 5} and lies_channels_last(tensor.shape, tensor.stride)
+
+
+def lies_channels_last(shape: Shape, stride: Shape) -> bool:
+    """The same for a shape and strides (``is_channels_last_strides_2d``)."""
+    if 0 in shape or stride[1] == 0:
         return False
     least = 0
-    for d in (1, *reversed(range(2, tensor.ndim)), 0):
-        if tensor.stride[d] < least or (d == 0 and least == tensor.stride[1]):
+    for d in (1, *reversed(range(2, len(shape))), 0):
+        if stride[d] < least or (d == 0 and least == stride[1]):
             return False
-        least = tensor.stride[d] * max(tensor.shape[d], 1)
+        least = stride[d] * max(shape[d], 1)
     return True
 
 
