@@ -1329,6 +1329,25 @@ t2 = F.conv1d(t1, t1.mT[:, :2], groups=2)
 t3 = F.conv_transpose1d(t1[:, :2], torch.linspace(-1, 1, 16).view(2, 4, 2).mT.requires_grad_())
 (t2.sum() + t3.pow(2).sum()).backward()
 """,
+    "a fused step of parameters that have another type than its state": """
+net1 = nn.LayerNorm(2)
+opt1 = torch.optim.Adam(net1.parameters(), lr=0.1, fused=True)
+opt2 = torch.optim.SGD(net1.parameters(), lr=0.1, momentum=0.9, fused=True)
+net1(torch.tensor([[1.0, 2.0]])).pow(2).sum().backward()
+opt1.step()
+opt2.step()
+net1.double()
+opt1.step()
+opt2.step()
+""",
+    "a history that may not be used is told before an overlap": """
+t1 = torch.tensor([-0.75, 0.125, 0.75], requires_grad=True)
+t2 = t1.split(1, 0)[0]
+t1.requires_grad_(False)
+t1.exp_()
+t1.copy_(t2)
+t1.fill_(t2[0])
+""",
     "a gradient in a hook's hands is torch's, to the last digit": """
 t1 = torch.tensor([-1.5, 1.5, -2.0], requires_grad=True)
 t1.data.mul_(2).add_(1).mul_(2)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops.kit import arrays, records, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor
@@ -46,6 +46,14 @@ def _update(e: Engine, written: Sequence[ShadowTensor], read: Sequence[ShadowTen
         e.write(target, values)
 
 
+def _of_one_type(parameter: ShadowTensor, *others: ShadowTensor) -> None:
+    """The kernels ask each tensor for numbers of the parameter's type: after ``net.double()`` the optimizer's state is of another one."""
+    for other in others:
+        if other.dtype != parameter.dtype:
+            text = f"expected scalar type {parameter.dtype.scalar_name} but found {other.dtype.scalar_name}"
+            raise runtime(text, "dtype", tensor=other)
+
+
 def _no_scaling(*scales: Any) -> None:
     if any(s is not None for s in scales):
         raise Unmodelled("a fused step under a gradient scaler")
@@ -72,6 +80,7 @@ def _adam(*, decoupled: bool) -> Callable[..., None]:
 
         for k, p in enumerate(params):
             state = [exp_avgs[k], exp_avg_sqs[k], *([max_exp_avg_sqs[k]] if amsgrad else [])]
+            _of_one_type(p, grads[k], *state)
             _update(e, [p, *state], [grads[k], state_steps[k]], compute)
 
     return run
@@ -99,6 +108,7 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
         return p - rate * (g + momentum * buffer if nesterov else buffer), buffer
 
     for k, p in enumerate(params):
+        _of_one_type(p, grads[k], *([momentum_buffer_list[k]] if momentum else []))
         if momentum and is_first_step:
             # the buffer is new memory whose numbers nobody has read
             e.write(momentum_buffer_list[k], np.zeros(()))
@@ -120,6 +130,7 @@ def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_ste
         return p - rate / (1 + (float(step) - 1) * lr_decay) * g / (np.sqrt(total) + eps), total
 
     for k, p in enumerate(params):
+        _of_one_type(p, grads[k], state_sums[k])
         _update(e, [p, state_sums[k]], [grads[k], state_steps[k]], compute)
 
 

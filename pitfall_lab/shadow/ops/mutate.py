@@ -20,6 +20,7 @@ from pitfall_lab.shadow.ops.kit import (
     Rule,
     as_shape,
     broadcast,
+    check_history,
     check_overlap,
     decline_overlap,
     in_place,
@@ -50,6 +51,7 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
         if value.ndim:
             raise runtime(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.", "shape")
         e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or value.requires_grad))
+        check_history(e, self, value)
         check_overlap(self)
         rule = Rule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (zeros_like(g), g.sum()))
         return in_place(e, rule, (self, value), elementwise=False, overwrites=True)
@@ -62,6 +64,7 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
 def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowTensor:
     tensor_only(self, src)
     e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or src.requires_grad))
+    check_history(e, self, src)
     if src is self or _same_place(self, src):
         # Copied onto its own place: nothing is looked at any more, but it is counted, and its history is rewritten.
         return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
