@@ -1348,6 +1348,18 @@ t1.exp_()
 t1.copy_(t2)
 t1.fill_(t2[0])
 """,
+    "a fused step without weight decay of an infinite parameter": """
+t1 = torch.tensor([float("inf"), 1.0], requires_grad=True)
+opt1 = torch.optim.SGD([t1], lr=0.1, fused=True)
+opt2 = torch.optim.Adagrad([t1], lr=0.1, fused=True)
+t1.grad = torch.ones(2)
+opt1.step()
+opt2.step()
+""",
+    "lerp_ looks for an overlap before it looks at shapes": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True) * 1
+t1.lerp_(t1.t(), 0.5)
+""",
     "a gradient in a hook's hands is torch's, to the last digit": """
 t1 = torch.tensor([-1.5, 1.5, -2.0], requires_grad=True)
 t1.data.mul_(2).add_(1).mul_(2)

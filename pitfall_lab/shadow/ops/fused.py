@@ -54,6 +54,10 @@ def _of_one_type(parameter: ShadowTensor, *others: ShadowTensor) -> None:
             raise runtime(text, "dtype", tensor=other)
 
 
+def _decayed(gradient: Array, parameter: Array, weight_decay: float) -> Array:
+    return gradient + weight_decay * parameter if weight_decay else gradient  # zero times infinity would be NaN
+
+
 def _no_scaling(*scales: Any) -> None:
     if any(s is not None for s in scales):
         raise Unmodelled("a fused step under a gradient scaler")
@@ -101,7 +105,7 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
         raise Unmodelled("torch's kernel forgets to write what it has computed of half precision, as many numbers as it takes at a time")
 
     def step(p: Array, buffer: Array | None, g: Array) -> tuple[Array, ...]:
-        g = (-g if maximize else g) + weight_decay * p
+        g = _decayed(-g if maximize else g, p, weight_decay)
         if not momentum:
             return (p - rate * g,)
         buffer = g if buffer is None else buffer * momentum + g * (1 - dampening)
@@ -125,7 +129,7 @@ def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_ste
     rate = _number(lr)
 
     def compute(p: Array, total: Array, g: Array, step: Array) -> tuple[Array, Array]:
-        g = (-g if maximize else g) + weight_decay * p
+        g = _decayed(-g if maximize else g, p, weight_decay)
         total = total + g * g
         return p - rate / (1 + (float(step) - 1) * lr_decay) * g / (np.sqrt(total) + eps), total
 

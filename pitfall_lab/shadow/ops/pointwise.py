@@ -703,8 +703,8 @@ def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowT
         if x.dtype != self.dtype:
             raise runtime(f"expected dtype {self.dtype.c_name} for `{name}` but got dtype {x.dtype.c_name}", "dtype")
     dtype = promoted(*operands)
-    shape = broadcast(*(x.shape for x in operands))
     if dtype.category < 2:
+        shape = broadcast(*(x.shape for x in operands))
         if inplace:
             check_overlap(self, operands)
         if inplace and shape != self.shape:
