@@ -1360,6 +1360,11 @@ opt2.step()
 t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True) * 1
 t1.lerp_(t1.t(), 0.5)
 """,
+    "lerp_ is forbidden before types are looked at": """
+with torch.no_grad():
+    t1 = torch.tensor([1.5, 2.0], requires_grad=True)[0]
+t1.lerp_(torch.tensor(1.0, dtype=torch.float16, requires_grad=True), 0.5)
+""",
     "a gradient in a hook's hands is torch's, to the last digit": """
 t1 = torch.tensor([-1.5, 1.5, -2.0], requires_grad=True)
 t1.data.mul_(2).add_(1).mul_(2)

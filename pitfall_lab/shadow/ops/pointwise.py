@@ -697,6 +697,8 @@ def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowT
     tensor_only(self, end)
     by_tensor = isinstance(weight, ShadowTensor)
     rule, operands = (LERP, (self, end, weight)) if by_tensor else (_lerp_rule(weight), (self, end))
+    if inplace:
+        e.graph.check_inplace(self, records(e, *operands))
     check_history(e, *operands)
     # A weight without dimensions takes part in the promotion of types; one with dimensions must fit.
     for name, x in (("end", end), ("weight", weight))[: 1 + (by_tensor and weight.ndim > 0)]:
