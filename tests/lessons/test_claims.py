@@ -142,6 +142,12 @@ def test_a_claim_is_decided_under_torchs_own_defaults() -> None:
         torch.set_default_dtype(torch.float32)
 
 
+def test_a_warning_that_torch_says_once_is_said_in_every_lesson() -> None:
+    warns = ledger()["s3-1.3-d"]
+    assert [check(warns).same for _ in range(2)] == ["exactly", "exactly"]
+    assert not torch.is_warn_always_enabled()
+
+
 def test_a_program_that_uses_the_profiler_writes_nothing_beside_its_box(capfd: pytest.CaptureFixture[str]) -> None:
     assert check(ledger()["s1-2-t"]).same == "exactly"
     assert capfd.readouterr() == ("", "")
