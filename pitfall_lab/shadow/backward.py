@@ -380,7 +380,7 @@ class Pass:
 
     def accumulate(self, leaf: ShadowTensor, gradient: Gradient) -> None:
         """The first gradient becomes ``.grad``; later ones are added to it in place."""
-        if leaf.node is not None and not self.as_meant:
+        if not self.as_meant and self.engine.graph.grad_fn(leaf) is not None:
             raise runtime(errors.NO_LEAF, "other", tensor=leaf)
         if not leaf.requires_grad:  # it has been detached in place since; its hooks are still there
             if not self.as_meant:

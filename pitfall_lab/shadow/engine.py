@@ -276,6 +276,10 @@ class Engine:
         if storage.data is not None:
             self.numpy_memory[storage.data.__array_interface__["data"][0]] = storage
 
+    def is_lent(self, storage: Storage) -> bool:
+        """Whether a NumPy array looks at this memory (stand-alone only)."""
+        return storage.data is not None and self.numpy_memory.get(storage.data.__array_interface__["data"][0]) is storage
+
     def write(self, tensor: ShadowTensor, values: np.ndarray | None) -> None:
         """Put ``values`` (broadcast to the tensor's shape; None: unknown) into the tensor's memory. Does not bump."""
         storage = tensor.storage
@@ -285,6 +289,8 @@ class Engine:
             storage.data = np.empty(storage.size, tensor.dtype.numpy)
             target = tensor.window()
         if values is None or target is None:
+            if self.is_lent(storage):
+                raise Unmodelled("numbers that are not known go into memory that a NumPy array looks at")
             storage.data = None
         else:
             target[...] = values

@@ -1384,4 +1384,27 @@ with torch.autograd.set_detect_anomaly(True):
 with torch.autograd.detect_anomaly():
     t3.sum().backward()
 """,
+    "a gradient that is not known would go into memory that an array looks at": """
+t1 = torch.tensor([3.0, -0.5, 0.5], requires_grad=True)
+opt1 = torch.optim.Adam([t1], lr=0.1, fused=True)
+a1 = t1.detach().numpy()
+t2 = F.batch_norm(t1.expand(2, 3), None, None, training=True)
+t1.mean().backward()
+t2.prod().backward()
+opt1.step()
+""",
+    "a leaf that is a view of what was written since is asked for its history by its gradient": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True).exp()
+with torch.no_grad():
+    t2 = t1[:1]
+t3 = t2.requires_grad_().exp()
+with torch.no_grad():
+    t1.mul_(2)
+t3.sum().backward()
+t4 = torch.tensor([1.0, 2.0])
+t5 = t4[0].requires_grad_()
+t6 = t5.exp()
+t4.mul_(torch.tensor([1.0, 2.0], requires_grad=True))
+t6.backward()
+""",
 }
