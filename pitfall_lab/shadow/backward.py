@@ -21,10 +21,10 @@ from pitfall_lab.shadow.gradient import (
     Held,
     as_tensor,
     converted,
-    fresh,
     is_permuted,
     memory,
     plus,
+    retained,
     rounded_once,
     sum_to,
     swapped,
@@ -373,8 +373,7 @@ class Pass:
 
     def retain(self, tensor: ShadowTensor, gradient: Gradient) -> None:
         """What ``retain_grad`` does: a copy, or a new sum."""
-        array = gradient.array if tensor.gradient is None else plus(tensor.gradient.window(), gradient.array)
-        tensor.gradient = fresh(tensor, array, gradient.shape if tensor.gradient is None else tensor.gradient.shape)
+        tensor.gradient = retained(tensor, gradient)
 
     # -- leaves
 

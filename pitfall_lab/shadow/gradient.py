@@ -157,10 +157,14 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
     return result
 
 
-def fresh(tensor: ShadowTensor, array: np.ndarray | None, shape: Shape) -> ShadowTensor:
-    """``retain_grad``'s own copy of a gradient, contiguous (in torch: ``grad.clone(at::MemoryFormat::Contiguous)`` in ``variable.cpp``)."""
+def retained(tensor: ShadowTensor, gradient: Gradient) -> ShadowTensor:
+    """What ``retain_grad`` keeps: a contiguous copy, or a new sum (in torch: ``VariableHooks::retain_grad`` in ``variable.cpp``)."""
+    held = tensor.gradient
+    array, shape = (gradient.array, gradient.shape) if held is None else (plus(held.window(), gradient.array), held.shape)
     storage = Storage(math.prod(shape), tensor.dtype)
     result = ShadowTensor(tensor.graph, storage, shape, contiguous_strides(shape), 0, tensor.dtype, Counter())
+    # Of a sum, what is added decides where its first part leaves two dimensions in any order, as of size 1 it does.
+    result.loose = held is not None and 1 in shape and (gradient.loose or gradient.array is None or is_permuted(gradient.array))
     if array is not None:
         result.storage.data = np.empty(storage.size, array.dtype)
         target = result.window()
@@ -282,7 +286,7 @@ def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], array
     def wide(x: Any) -> Any:
         if isinstance(x, list):
             return [wide(item) for item in x]
-        return converted(x, np.float32) if getattr(x, "dtype", None) == np.float16 else x
+        return widened(x) if getattr(x, "dtype", None) == np.float16 else x
 
     exact = vjp(wide(given), type(saved)({name: wide(value) for name, value in vars(saved).items()}))
     owners = [memory(a) for a in arrays if a is not None]
@@ -295,8 +299,19 @@ def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], array
             once = converted(np.asarray(value), np.asarray(array).dtype)  # which another operand may have made a wider one
             if not _is_settled(np.asarray(array), once):
                 raise Unmodelled("a formula of several steps, in which half precision overflows or loses what is small")
-            rounded.append(Written(once, result.times) if isinstance(result, Written) else once)
+            times, seen_through = (result.times, result.seen_through) if isinstance(result, Written) else (0, False)
+            rounded.append(Written(once, times, seen_through or isinstance(np.asarray(array).base, np.ndarray)))
     return rounded
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """An array of half precision in float32, lying as it does: stretched dimensions stay stretched."""
+    if not array.size or dense_array(array) or min(array.strides) < 0:
+        return np.asarray(converted(array, np.float32))
+    strides = element_strides(array)
+    span = 1 + sum((n - 1) * step for n, step in zip(array.shape, strides, strict=True))
+    flat = np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,)).astype(np.float32)
+    return np.lib.stride_tricks.as_strided(flat, array.shape, [step * flat.itemsize for step in strides])
 
 
 def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:

@@ -64,7 +64,7 @@ class Storage:
     In torch: ``c10/core/StorageImpl.h``, bytes without a type. Old numbers are never kept there.
     """
 
-    __slots__ = ("__weakref__", "data", "device", "dtype", "links", "mark", "saved", "shared", "size")
+    __slots__ = ("__weakref__", "data", "device", "dtype", "laid", "links", "mark", "saved", "shared", "size")
 
     def __init__(self, size: int, dtype: DType, device: Device = CPU, data: np.ndarray | None = None) -> None:
         self.size = size
@@ -75,6 +75,8 @@ class Storage:
         self.shared = False
         self.saved: WeakSet[Saved] | None = None
         self.links: tuple[tuple[Storage, np.ndarray, np.ndarray], ...] = ()
+        self.laid: tuple[np.ndarray, np.ndarray] | None = None
+        """The numbers as they lay before somebody was moved (see ``ShadowTensor.lay_out``), and as they lie since."""
 
     def watch(self, saved: Saved) -> None:
         """Let ``saved`` keep the old numbers before they are overwritten."""
@@ -252,13 +254,16 @@ class ShadowTensor:
             setattr(self, name, getattr(other, name))
 
     def lay_out(self, stride: Shape, offset: int, size: int) -> None:
-        """Move the elements within their own memory: where torch was seen to have them."""
+        """Move the elements within their own memory: where torch was seen to have them. Who else looks at it is moved in turn."""
+        storage = self.storage
+        if storage.data is not None and (storage.laid is None or storage.laid[1] is not storage.data):
+            storage.laid = storage.data, np.zeros(size, storage.data.dtype)
+        before, now = storage.laid if storage.data is not None and storage.laid is not None else (None, None)
+        storage.data = before
         values = self.values()
-        self.stride, self.offset, self.storage.size = stride, offset, size
-        if values is not None:
-            self.storage.data = np.zeros(size, values.dtype)
-            target = self.window()
-            assert target is not None
+        self.stride, self.offset, storage.size, storage.data = stride, offset, size, now
+        target = self.window()
+        if values is not None and target is not None:
             target[...] = values
 
     def values(self) -> np.ndarray | None:

@@ -1375,6 +1375,35 @@ nn.LayerNorm(3)(t1).pow(2).mean().backward()
 t1 = torch.tensor([[], []], dtype=torch.bfloat16)
 t1.index_fill_(1, torch.tensor([0]), 1.5)
 """,
+    "a number beside a dimension of size 1 is an operand, in C++ too": """
+t1 = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_()
+t2 = t1.t().narrow(0, 0, 1)
+g1 = torch.autograd.grad(t2.pow(3).sum(), t2, create_graph=True)[0]
+g2 = torch.autograd.grad(t2.expm1().sum(), t2, create_graph=True)[0]
+t3 = torch.linspace(0.1, 1, 24).view(2, 3, 4).requires_grad_().permute(2, 1, 0).narrow(2, 0, 1)
+g3 = torch.autograd.grad(t3.sqrt().sum(), t3, create_graph=True)[0]
+g4 = torch.autograd.grad(g3.sum(), t3, create_graph=True)[0]
+g5 = torch.autograd.grad(t3.sigmoid().sum(), t3, create_graph=True)[0]
+""",
+    "two gradients in one memory are moved together": """
+t1 = torch.linspace(0.1, 1, 12).view(1, 3, 4).permute(2, 0, 1).requires_grad_()
+t2 = torch.full((4, 1, 3), 0.5, requires_grad=True)
+g1, g2 = torch.autograd.grad((t1.view_as(t1) + t2).pow(2).sum(), [t1, t2])
+""",
+    "a sum of retained gradients may lie like the second": """
+t1 = torch.linspace(0.1, 1, 24).view(2, 3, 4).requires_grad_()
+t2 = t1.permute(2, 0, 1).narrow(1, 0, 1)
+t2.retain_grad()
+t2.exp().sum().backward(retain_graph=True)
+t2.exp().sum().backward()
+""",
+    "in half precision, too, gradients lie and are held as in single": """
+t1 = torch.tensor([[0.5], [-1.0]], dtype=torch.float16).expand(2, 3).detach().requires_grad_()
+torch.maximum(t1, torch.tensor(0.5, dtype=torch.float16)).pow(2).sum().backward()
+t2 = torch.ones(2, 3, dtype=torch.float16)[:1, :1].detach().requires_grad_()
+t3 = t2.view_as(t2)
+(t3.t() @ t3).pow(2).sum().backward()
+""",
     "anomaly mode fails at NaN, of what somebody needs, when the node is done": """
 t1 = torch.tensor([1.0, 2.0], requires_grad=True)
 t2 = torch.tensor([0.5, 0.0], requires_grad=True)

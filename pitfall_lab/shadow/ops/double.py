@@ -98,14 +98,15 @@ class Term:
         if not isinstance(first, Term):
             return self._reflected(ufunc, _plain(first))
         if ufunc in SCALED and not isinstance(others[0], Term):
-            return _pointwise(SCALED[ufunc](_plain(others[0])), first)
+            return _pointwise(SCALED[ufunc](_plain(others[0])), first, number=_plain(others[0]))
         return self.call(f"torch.Tensor.{UFUNCS[ufunc]}", first, *others)
 
     def _reflected(self, ufunc: Any, number: Any) -> Term:
         if ufunc is np.multiply:
-            return _pointwise(_times(number), self)
+            return _pointwise(_times(number), self, number=number)
         if ufunc is np.subtract:  # C++'s `1 - x` fills a tensor and subtracts in place
-            return self.call("torch.Tensor.sub_", new(self.engine, self.shape, self.tensor.dtype, np.asarray(number)), self)
+            filled = new(self.engine, self.shape, self.tensor.dtype, np.asarray(number), preserved(self.tensor))
+            return self.call("torch.Tensor.sub_", filled, self)
         raise Unmodelled(f"the second derivative needs {ufunc.__name__} of a number and a tensor")
 
     def __array_function__(self, function: Any, _types: Any, args: Any, kwargs: Any) -> Any:
@@ -209,9 +210,10 @@ def _atomic(rule: Rule) -> Callable[..., tuple[Any, ...]]:
     return lambda node, g, s, metas: (_pointwise(rule, g, s.result),)
 
 
-def _pointwise(rule: Rule, *terms: Term) -> Term:
+def _pointwise(rule: Rule, *terms: Term, number: Any = None) -> Term:
+    """``rule`` on terms; a ``number`` that it has built in is an operand of torch's iterator all the same."""
     e, tensors = terms[0].engine, [t.tensor for t in terms]
-    return Term(e, pointwise(e, rule, tensors, tensors[0].dtype))
+    return Term(e, pointwise(e, rule, tensors, tensors[0].dtype, iterated=None if number is None else (*tensors, number)))
 
 
 def _row_by_row(rule: Rule, g: Term, result: Term) -> Term:
