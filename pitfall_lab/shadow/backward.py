@@ -21,6 +21,7 @@ from pitfall_lab.shadow.gradient import (
     Held,
     as_tensor,
     converted,
+    handed_through,
     is_permuted,
     memory,
     plus,
@@ -309,11 +310,8 @@ class Pass:
         if saved is None or node.vjp is None:
             if self.engine.graph.reshaped and not as_meant:
                 raise Unmodelled("a gradient that is not known, of a tensor that may have got another shape than its node has made")
-            return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
-        if node.multiple:
-            given: Any = arrays + [None] * (len(node.outputs) - len(arrays))
-        else:
-            given = arrays[0]
+            return handed_through(node, incoming, metas)
+        given: Any = arrays + [None] * (len(node.outputs) - len(arrays)) if node.multiple else arrays[0]
         try:
             with np.errstate(all="ignore"):
                 results = node.vjp(given, saved)
@@ -330,10 +328,10 @@ class Pass:
         """An outgoing array as a Gradient; an array handed through stays the same object."""
         if meta is None or array is None:
             return None
-        for g in incoming:
-            if g is not None and g.array is not None and g.array is array and g.shape == meta[0] and g.array.dtype == meta[1].numpy:
-                return g
         shape, dtype = meta
+        for g in incoming:
+            if g is not None and g.array is not None and g.array is array and g.shape == shape and array.dtype == (dtype.numpy or object):
+                return g
         times, seen_through = (array.times, array.seen_through) if isinstance(array, Written) else (0, False)
         array = np.asarray(array.array if isinstance(array, Written) else array)
         if array.shape != shape:

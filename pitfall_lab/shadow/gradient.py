@@ -7,6 +7,7 @@ decides what ``.grad._version``, ``.grad.stride()`` and the storage of ``.grad``
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pitfall_lab.shadow.dtypes import DType
     from pitfall_lab.shadow.engine import Engine
-    from pitfall_lab.shadow.graph import Graph, Vjp
+    from pitfall_lab.shadow.graph import Graph, Meta, Node, Vjp
 
 
 class Held:
@@ -45,7 +46,7 @@ class Gradient:
     holders of its memory are counted, views (the gradient of a transpose, of a sum) included.
     """
 
-    __slots__ = ("array", "held", "holders", "loose", "shape", "tensor")
+    __slots__ = ("array", "held", "holders", "loose", "outline", "shape", "tensor")
 
     def __init__(self, array: np.ndarray | None, shape: Shape, held: Held | None = None, tensor: ShadowTensor | None = None) -> None:
         self.array = array
@@ -56,6 +57,8 @@ class Gradient:
         self.holders = 0
         self.loose = False
         """It was computed from transposed arrays: how torch's kernels lay it out, and so whether ``.grad`` is a copy, is not modelled."""
+        self.outline: np.ndarray | None = None
+        """Without numbers, but given by the caller: its window, on bytes that stand for the memory that it was given in."""
 
     def hold(self, by: int = 1) -> None:
         """Somebody keeps this (or, with -1, lets go)."""
@@ -74,6 +77,34 @@ class Gradient:
                 total.held.storage = None  # what a hook was shown, and has let go of, is this memory before the sum
         total.loose = self.loose or other.loose
         return total
+
+
+def outline_of(tensor: ShadowTensor) -> np.ndarray | None:
+    """The tensor's window on bytes that stand for its elements, where these have no numbers."""
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride, strict=True))
+    if not tensor.numel or tensor.offset + last >= tensor.storage.size:
+        return None
+    return np.ndarray(tensor.shape, np.int8, np.zeros(tensor.storage.size, np.int8), tensor.offset, tensor.stride)
+
+
+def handed_through(node: Node, incoming: Sequence[Gradient | None], metas: Sequence[Meta | None]) -> list[Gradient | None]:
+    """Outgoing gradients without numbers; what the node hands on as it is, or as a view, stays in the memory that it was given in."""
+    made = [None if meta is None else Gradient(None, meta[0]) for meta in metas]
+    given = incoming[0]
+    if given is None or given.outline is None or node.vjp is None or node.saved or node.mirrored or node.multiple or not node.outputs:
+        return made
+    try:
+        results = node.vjp(given.outline, SimpleNamespace())
+    except (ArithmeticError, TypeError, ValueError, Unmodelled):  # a formula for numbers
+        return made
+    for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
+        if meta is None or not isinstance(result, np.ndarray) or meta[1] != node.outputs[0][1] or result.dtype != np.int8:
+            continue
+        seen = np.asarray(sum_to(result, meta[0]))
+        if memory(seen) is memory(given.outline):
+            handed = made[k] = given if seen is given.outline else Gradient(None, meta[0], given.held)
+            handed.outline = seen
+    return made
 
 
 def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
@@ -132,15 +163,17 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
     if leaf.dtype.numpy is None:
         gradient.array = None  # bfloat16, of which hooks hand out a copy in float32
-    array = gradient.array
+    array, outline = gradient.array, gradient.outline
     # A leaf may have been given other memory since: its gradient has the type and the shape that it had when the graph was made.
     dtype = leaf.dtype if array is None or array.dtype == leaf.dtype.numpy else from_numpy(array.dtype)
     fits = gradient.shape == leaf.shape
     if not fits and (array is None or array.size != 1 or gradient.holders > 1):
         raise Unmodelled("a gradient that does not fit its leaf any more")
-    if gradient.holders <= 1 and (array is None or not fits or _same_layout(array, leaf, stride)):
+    lying = outline if array is None else array
+    if gradient.holders <= 1 and (lying is None or not fits or _same_layout(lying, leaf, stride)):
         storage, offset = stolen(gradient, dtype)
-        own = stride if gradient.array is None or not leaf.numel else element_strides(gradient.array)
+        lying = outline if gradient.array is None else gradient.array
+        own = stride if lying is None or not leaf.numel else element_strides(lying)
         result = ShadowTensor(leaf.graph, storage, gradient.shape, own, offset, dtype, gradient.held.counter)
     else:
         # The copy is made by writing into fresh memory, which counts as a change.
@@ -152,7 +185,7 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowT
             if leaf.numel and target is not None:
                 target[...] = array
     # What NumPy's strides say of an array without elements is not what torch's would.
-    result.loose = ((gradient.loose or array is None) and gradient.holders <= 1) or not leaf.numel
+    result.loose = ((gradient.loose or (array is None and outline is None)) and gradient.holders <= 1) or not leaf.numel
     engine.graph.gradients.add(result)
     return result
 
@@ -175,16 +208,19 @@ def retained(tensor: ShadowTensor, gradient: Gradient) -> ShadowTensor:
 
 def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
     """The gradient as a tensor, on the very memory that becomes ``.grad`` if nobody keeps it."""
-    assert gradient.array is not None
     storage, offset = stolen(gradient, dtype)
-    made = not gradient.array.size and gradient.array.flags.owndata  # NumPy's strides say nothing of an array without elements
-    stride = contiguous_strides(gradient.shape) if made else element_strides(gradient.array)
+    lying = gradient.outline if gradient.array is None else gradient.array
+    assert lying is not None
+    made = not lying.size and lying.flags.owndata  # NumPy's strides say nothing of an array without elements
+    stride = contiguous_strides(gradient.shape) if made else element_strides(lying)
     return ShadowTensor(graph, storage, gradient.shape, stride, offset, dtype, gradient.held.counter)
 
 
 def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
     """The gradient's memory as a storage; pieces of one gradient (of a cat, say) share it."""
     held, array = gradient.held, gradient.array
+    if array is None and gradient.outline is not None and held.storage is not None:
+        return held.storage, _distance(gradient.outline, memory(gradient.outline))
     if array is None:
         return Storage(math.prod(gradient.shape), dtype), 0
     whole = memory(array)
@@ -193,7 +229,12 @@ def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
     if held.storage is None:
         flat = in_memory_order(whole)
         held.storage = Storage(whole.size, dtype, data=flat if whole.flags.writeable else flat.copy())
-    return held.storage, (array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // array.itemsize
+    return held.storage, _distance(array, whole)
+
+
+def _distance(array: np.ndarray, whole: np.ndarray) -> int:
+    """How many elements into its memory an array begins."""
+    return int(array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // array.itemsize
 
 
 def memory(array: np.ndarray) -> np.ndarray:

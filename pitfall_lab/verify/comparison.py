@@ -273,7 +273,8 @@ class Comparison:
             known, effects = self._meet_gradient(step, observed, modelled, asked=asked)
             if known is not None and known.shadow is None:
                 self._records.strange_gradients[record.mark] = facts.opacity(observed)
-            if asked and known is not None and record.shadow is not None:
+            unsure = asked or (modelled is not None and modelled.loose)
+            if unsure and known is not None and record.shadow is not None:
                 self._engine.set_grad(record.shadow, known.shadow)
             if known is not None and known.shadow is not None:
                 effects += self._check(step, known, observed)

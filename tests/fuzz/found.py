@@ -1404,6 +1404,24 @@ t2 = torch.ones(2, 3, dtype=torch.float16)[:1, :1].detach().requires_grad_()
 t3 = t2.view_as(t2)
 (t3.t() @ t3).pow(2).sum().backward()
 """,
+    "a gradient without numbers stays where it was given": """
+t1 = torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)
+t2 = torch.full((6,), 2.0, dtype=torch.bfloat16)
+t1.view(-1).backward(t2)
+t1.view(-1).backward(t2)
+g1 = torch.autograd.grad(t1.t(), t1, t1.detach().t())[0]
+t3 = torch.ones(5000, requires_grad=True)
+t4 = torch.full((5000,), 2.0)
+t3.view(50, 100).backward(t4.view(50, 100))
+t4.add_(1)
+t3.grad.mul_(2)
+""",
+    "a gradient in another type than bfloat16 is new memory": """
+t1 = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+t2 = t1.double()
+t3 = torch.full_like(t2.detach(), 2)
+g1 = torch.autograd.grad(t2, t1, t3)[0]
+""",
     "anomaly mode fails at NaN, of what somebody needs, when the node is done": """
 t1 = torch.tensor([1.0, 2.0], requires_grad=True)
 t2 = torch.tensor([0.5, 0.0], requires_grad=True)

@@ -16,7 +16,7 @@ from pitfall_lab.shadow.backward import Pass, compare, meta_of, reducible, wrong
 from pitfall_lab.shadow.dtypes import from_numpy
 from pitfall_lab.shadow.engine import Engine, Harm
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.gradient import Gradient, in_memory
+from pitfall_lab.shadow.gradient import Gradient, in_memory, outline_of
 from pitfall_lab.shadow.graph import Edge
 from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
@@ -64,6 +64,7 @@ def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
     """A tensor as a gradient: a view of it, on its way through a reshape, may become ``.grad`` in the tensor's own memory."""
     gradient = Gradient(tensor.window(), shape, tensor=tensor)
     gradient.held.storage = tensor.storage
+    gradient.outline = outline_of(tensor) if gradient.array is None else None
     if tensor.counter is not None:
         gradient.held.counter = tensor.counter
     return gradient
@@ -236,14 +237,15 @@ def detached(e: Engine, gradient: Gradient, like: ShadowTensor, given: list[Shad
     if gradient.tensor is None:
         array = gradient.array
         # A tensor may have been given other memory since: its gradient has the type that it had when the graph was made.
-        dtype = like.dtype if array is None or like.dtype.numpy in (None, array.dtype) else from_numpy(array.dtype)
-        made = new(e, gradient.shape, dtype, None) if array is None else in_memory(gradient, like.graph, dtype)
+        dtype = like.dtype if array is None or like.dtype.numpy is None or like.dtype.numpy == array.dtype else from_numpy(array.dtype)
+        unknown = array is None and gradient.outline is None
+        made = new(e, gradient.shape, dtype, None) if unknown else in_memory(gradient, like.graph, dtype)
         made.counter = gradient.held.counter
         source = next((tensor for tensor in given if tensor.storage is made.storage), None)
         if source is not None:  # it is a view, made inside, of what backward began with
             made = open_window(e, source, made.shape, made.stride, made.offset, "no_grad")
         made.received = source is None
-        made.loose = gradient.loose or array is None or not {0, 1}.isdisjoint(gradient.shape)  # one element, or none, lies nowhere in particular
+        made.loose = gradient.loose or unknown or not {0, 1}.isdisjoint(gradient.shape)  # one element, or none, lies nowhere in particular
         gradient.tensor = made
     return gradient.tensor
 
