@@ -1422,6 +1422,22 @@ t2 = t1.double()
 t3 = torch.full_like(t2.detach(), 2)
 g1 = torch.autograd.grad(t2, t1, t3)[0]
 """,
+    "what shares its memory is filled together, also where the write then fails": """
+with torch.inference_mode():
+    t1 = torch.arange(3.0).expand(2, 3)
+t1.index_fill_(0, torch.tensor([0]), 1.5)
+t1.masked_fill_(torch.tensor([[True, False, False], [False, False, True]]), 7)
+print(t1)
+""",
+    "copy_ alone knows that whole numbers get no history": """
+t1 = torch.arange(6).view(2, 3)
+with torch.inference_mode():
+    t2 = t1.view_as(t1)
+t2.copy_(torch.ones(3, requires_grad=True))
+t2[0] = torch.ones(3, requires_grad=True)
+t3 = torch.arange(3).expand(2, 3)
+t3.nan_to_num_()
+""",
     "anomaly mode fails at NaN, of what somebody needs, when the node is done": """
 t1 = torch.tensor([1.0, 2.0], requires_grad=True)
 t2 = torch.tensor([0.5, 0.0], requires_grad=True)

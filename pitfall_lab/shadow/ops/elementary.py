@@ -252,6 +252,8 @@ def nan_to_num(e: Engine, input: Any, nan: Any = None, posinf: Any = None, negin
 @op(".nan_to_num_", "torch.nan_to_num_", kind="inplace", saves="a clone of self", samples=("h.nan_to_num_()",))
 def nan_to_num_(e: Engine, self: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> ShadowTensor:
     tensor_only(self)
+    if self.dtype.category < 2:  # copied onto its own place: nothing is looked at
+        return in_place(e, _cleaned(nan, posinf, neginf), (self,), elementwise=False, overlapping=lambda: None)
     return in_place(e, _cleaned(nan, posinf, neginf), (self,), self.dtype)
 
 

@@ -502,22 +502,22 @@ def in_place(  # noqa: C901 - torch's checks, one after the other
     copies_self: bool = True,
     overwrites: bool = False,
     separate: bool = False,
-    overlapping: bool = False,
+    overlapping: Callable[[], None] | None = None,
 ) -> ShadowTensor:
     """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
 
     ``overwrites`` says that the old numbers do not matter (fill, copy), so that unknown memory becomes known; ``separate``, that every
-    element must have an address of its own although the operands are of other shapes; ``overlapping``, that the caller sees to windows
-    that overlap, where an operation that is not elementwise depends on the order in which torch's kernel goes.
+    element must have an address of its own although the operands are of other shapes; ``overlapping`` writes
+    once more, where windows overlap and the order in which torch's kernel goes decides.
     """
     target = operands[0]
     tensor_only(target)
     assert isinstance(target, ShadowTensor)
     recording = records(e, *operands)
-    e.graph.check_inplace(target, recording)
+    whole = recording and target.dtype.category < 2
+    e.graph.check_inplace(target, recording and not (whole and rule.node == "CopyBackwards"))  # copy_ alone knows of types
     if (recording or target.requires_grad) and target.view is not None and target.dtype != target.view.base.dtype:
         raise Unmodelled("a write into a view that reads its base as another type")
-    whole = recording and target.dtype.category < 2
     recording = recording and not whole
     node = None
     if recording:
@@ -544,6 +544,8 @@ def in_place(  # noqa: C901 - torch's checks, one after the other
         elif overwrites:
             found = None
         e.write(target, None if found is None else rule.forward(*found))
+    if overlapping is not None:
+        overlapping()
     finish_write(e, target, node, rule)
     return target
 

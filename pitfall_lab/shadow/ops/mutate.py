@@ -63,7 +63,7 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
 @op(".copy_", kind="inplace", samples=("h.copy_(b)", "h.copy_(c)", "h[0].copy_(c)", "p.copy_(a)", "n.copy_(p)", "h.copy_(h)"))
 def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowTensor:
     tensor_only(self, src)
-    e.graph.check_inplace(self, e.grad_enabled and (self.requires_grad or src.requires_grad))
+    e.graph.check_inplace(self, e.grad_enabled and self.dtype.category > 1 and (self.requires_grad or src.requires_grad))
     check_history(e, self, src)
     if src is self or _same_place(self, src):
         # Copied onto its own place: nothing is looked at any more, but it is counted, and its history is rewritten.

@@ -863,14 +863,16 @@ def masked_fill_in_place(e: Engine, self: Any, mask: Any, value: Any) -> ShadowT
 def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, value: Any, operands: tuple[Any, ...]) -> ShadowTensor:
     """Rows that share memory change together: an element is filled when any of its addresses is."""
     before, hit = self.values(), mask.window()
-    result = in_place(e, _masked_fill(value), operands, elementwise=False, overlapping=True)
-    if before is not None and hit is not None:
-        e.write(self, before)
-        out = self.window()
-        for index in zip(*np.nonzero(np.broadcast_to(hit, self.shape)), strict=True):
-            if out is not None:
-                out[index] = value
-    return result
+
+    def again() -> None:
+        if before is not None and hit is not None:
+            e.write(self, before)
+            out = self.window()
+            for index in zip(*np.nonzero(np.broadcast_to(hit, self.shape)), strict=True):
+                if out is not None:
+                    out[index] = value
+
+    return in_place(e, _masked_fill(value), operands, elementwise=False, overlapping=again)
 
 
 def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:

@@ -215,11 +215,13 @@ def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> Shado
     if isinstance(value, ShadowTensor):
         raise Unmodelled("index_fill_ with a tensor")
     at = wrap_dim(dim, self.ndim)
-    result = in_place(e, _index_fill_rule(at, value), (self, index), elementwise=False, overlapping=True)
-    places = index.window()
-    if places is not None and not is_dense(self.shape, self.stride):
-        e.write_at(self, (*(slice(None),) * at, places), value)  # elements that share their memory change together
-    return result
+
+    def again() -> None:
+        places = index.window()
+        if places is not None and not is_dense(self.shape, self.stride):
+            e.write_at(self, (*(slice(None),) * at, places), value)  # elements that share their memory change together
+
+    return in_place(e, _index_fill_rule(at, value), (self, index), elementwise=False, overlapping=again)
 
 
 # -- scatter
