@@ -75,7 +75,7 @@ class Pass:
             self.nodes[id(node)] = node
             if node.name == NO_DERIVATIVE and node.vjp is None:
                 raise Unmodelled("an operation without a derivative is on the way")
-            for child, _ in node.next:
+            for child in node.children:
                 if child is not None:
                     self.waiting[id(child)] = self.waiting.get(id(child), 0) + 1
                     stack.append(child)
@@ -89,12 +89,12 @@ class Pass:
             while stack:
                 node, left = stack.pop()
                 if left:
-                    if any(child is not None and id(child) in needed for child, _ in node.next):
+                    if any(child is not None and id(child) in needed for child in node.children):
                         needed.add(id(node))
                 elif id(node) not in done:
                     done.add(id(node))
                     stack.append((node, True))
-                    stack.extend((child, False) for child, _ in node.next if child is not None)
+                    stack.extend((child, False) for child in node.children if child is not None)
         self.targets = needed
 
     def run(self) -> None:
@@ -128,7 +128,7 @@ class Pass:
 
     def hand_on(self, queue: ReadyQueue, node: Node, outgoing: list[Gradient | None]) -> None:
         """Deliver what came out of a node along its edges."""
-        for (child, _), gradient in zip(node.next, outgoing, strict=False):
+        for child, gradient in zip(node.children, outgoing, strict=False):
             if gradient is not None and (self.targets is None or id(child) in self.targets):  # what nobody needs is not computed
                 gradient.hold()
         for (child, index), gradient in zip(node.next, outgoing, strict=False):
@@ -190,32 +190,45 @@ class Pass:
                 incoming[index] = swapped(gradient, came_out(seen, ()))
                 self.altered |= gradient is not None or seen is not None
 
-    def run_without_numbers(self) -> None:
+    def run_without_numbers(self) -> None:  # noqa: C901 - one loop for many nodes
         """The same for an engine that follows no numbers, when all nodes run: which gradients there are is known from the graph alone."""
-        ran, keep_graph = self.engine.ran, self.keep_graph or self.engine.policy.graph_survives_backward
+        passed, keep_graph = self.engine.passed, self.keep_graph or self.engine.policy.graph_survives_backward
         roots = list(dict.fromkeys(root for (root, _), _ in self.roots if root is not None))
-        waiting = _edges_to(roots)
-        queue, new = ReadyQueue(), tuple.__new__  # NodeRun(...) takes twice as long
+        waiting = _joins(roots)
+        queue = ReadyQueue()
+        heap = queue.heap
         for root in (each for each in roots if not waiting[each]):
             queue.push(root)
-        while queue:
+        while heap:
             node: Node | None = queue.pop()
-            while node is not None:
-                if node.sequence >= FIRST or node.saved or node.retains or node.freed or node.inner is not None:
-                    self.run_node(node, ran, keep_graph=keep_graph)
+            while node is not None:  # a chain needs no queue
+                if node.retains:
+                    self.hooks(node, [Gradient(None, shape) for shape, _ in node.outputs])
+                passed.append(node)
+                if node.sequence >= FIRST or node.saved or node.freed or node.inner is not None:
+                    self.run_node(node, keep_graph=keep_graph)
                 else:
-                    ran.append(new(NodeRun, (node, None, node.outputs[0][0] if node.outputs else ())))
                     node.freed = not keep_graph
-                node = _after(node, waiting, queue)
+                ready: Node | None = None
+                for child in node.children:
+                    if child is None:
+                        continue
+                    if child in waiting:
+                        waiting[child] -= 1
+                        if waiting[child]:
+                            continue
+                    if ready is not None:
+                        queue.push(ready)
+                    ready = child
+                if heap and ready is not None:
+                    queue.push(ready)
+                    ready = None
+                node = ready
 
-    def run_node(self, node: Node, ran: list[NodeRun], *, keep_graph: bool) -> None:
+    def run_node(self, node: Node, *, keep_graph: bool) -> None:
         """Run one node without numbers."""
-        shape = node.outputs[0][0] if node.outputs else ()
-        if node.retains:
-            self.hooks(node, [Gradient(None, meta[0]) for meta in node.outputs])
-        ran.append(NodeRun(node, None, shape))
         if node.leaf is not None:
-            self.accumulate(node.leaf, Gradient(None, shape))
+            self.accumulate(node.leaf, Gradient(None, node.outputs[0][0]))
             return
         if node.freed and node.name == "CopySlices":
             raise runtime(errors.TWICE, "backward-twice", node=node)
@@ -233,7 +246,7 @@ class Pass:
             return False
         if not self.captures:
             return True
-        return any(c is not None and id(c) in self.targets for c, _ in node.next)
+        return any(c is not None and id(c) in self.targets for c in node.children)
 
     def deliver(
         self, queue: ReadyQueue, node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False
@@ -298,7 +311,7 @@ class Pass:
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``)."""
         if all(g is None for g in incoming):
-            return [None] * len(node.next)
+            return [None] * len(node.children)
         needed = None if node.name == "CopySlices" else self.targets  # the formulas that torch generates compute nothing else
         metas = [meta_of(edge) if needed is None or id(edge[0]) in needed else None for edge in node.next]
         arrays = [None if g is None else g.array for g in incoming]
@@ -451,33 +464,18 @@ def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient
     return gradient
 
 
-def _edges_to(roots: list[Node]) -> dict[Node, int]:
-    """For each node that can be reached, how many edges lead to it."""
+def _joins(roots: list[Node]) -> dict[Node, int]:
+    """The roots, and the nodes where paths meet, with the edges that lead to each. To every other node that can be reached leads one."""
     count = dict.fromkeys(roots, 0)
-    stack = list(roots)
+    seen, stack = set(roots), list(roots)
     while stack:
-        for child, _ in stack.pop().next:
-            if child is not None:
-                if child not in count:
-                    stack.append(child)
-                count[child] = count.get(child, 0) + 1
+        for child in stack.pop().children:
+            if child in seen:
+                count[child] = count.get(child, 1) + 1
+            elif child is not None:
+                seen.add(child)
+                stack.append(child)
     return count
-
-
-def _after(node: Node, waiting: dict[Node, int], queue: ReadyQueue) -> Node | None:
-    """Queue the nodes that have all their gradients now that ``node`` has run; a chain needs no queue: its next node is returned."""
-    ready: Node | None = None
-    for child, _ in node.next:
-        if child is not None:
-            waiting[child] -= 1
-            if not waiting[child]:
-                if ready is not None:
-                    queue.push(ready)
-                ready = child
-    if ready is not None and queue:
-        queue.push(ready)
-        return None
-    return ready
 
 
 def reducible(shape: Shape, wanted: Shape) -> bool:

@@ -29,7 +29,7 @@ from pitfall_lab.shadow.hooks import Suspended
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf
 
-Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list["Harm"], list[str]]
+Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list[Node], list["Harm"], list[str]]
 
 UNCOUNTED = frozenset({
     "add", "sub", "mul", "div", "pow", "exp", "log", "sqrt", "sin", "cos", "tanh", "sigmoid", "relu", "neg", "square", "maximum", "minimum",
@@ -75,7 +75,8 @@ class Applied(NamedTuple):
     """What one call did.
 
     ``result`` has torch's structure. ``nodes`` were created, in this order. ``writes`` are the storages written.
-    ``stale`` are the saved tensors that became invalid by this call: the forecast. ``ran`` and ``harms`` belong to backward.
+    ``stale`` are the saved tensors that became invalid by this call: the forecast. ``ran`` and ``harms`` belong to backward, and so do the
+    ``passed`` nodes, that one ran which has followed no numbers.
     """
 
     result: Any = None
@@ -83,11 +84,17 @@ class Applied(NamedTuple):
     writes: tuple[Storage, ...] = ()
     stale: tuple[tuple[Node, Saved], ...] = ()
     ran: tuple[NodeRun, ...] = ()
+    passed: tuple[Node, ...] = ()
     harms: tuple[Harm, ...] = ()
     asked: bool = False
     """The call had to wait on its way."""
     waiting: Suspended | None = None
     """Set when the call is not over: it waits for what the program's own code does inside it."""
+
+    @property
+    def nodes_run(self) -> Sequence[Node]:
+        """The nodes that a backward ran, in this order."""
+        return self.passed or [run.node for run in self.ran]
 
 
 @cache
@@ -129,6 +136,7 @@ class Engine:
         self.numpy_memory: WeakValueDictionary[int, Storage] = WeakValueDictionary()
         self.writes: list[Storage] = []
         self.ran: list[NodeRun] = []
+        self.passed: list[Node] = []
         self.harms: list[Harm] = []
         self.warnings: list[str] = []
         self.asks = False
@@ -236,14 +244,14 @@ class Engine:
         set_default_float(self.default_float)
         self.graph.created = []
         self.graph.stale = []
-        self.writes, self.ran, self.harms, self.warnings = [], [], [], []
+        self.writes, self.ran, self.passed, self.harms, self.warnings = [], [], [], [], []
 
     def record(self, record: Record | None = None) -> Record:
         """Return the record so far; with ``record``, go on with that one."""
         graph = self.graph
-        now = graph.created, graph.stale, self.writes, self.ran, self.harms, self.warnings
+        now = graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings
         if record is not None:
-            graph.created, graph.stale, self.writes, self.ran, self.harms, self.warnings = record
+            graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings = record
         return now
 
     def applied(self, result: Any = None) -> Applied:
@@ -252,7 +260,8 @@ class Engine:
         writes = tuple(dict.fromkeys(self.writes)) if self.writes else ()
         if writes and self.asks:  # who asks has marked all memory that there was: what a call does to memory of its own is no write
             writes = tuple([storage for storage in writes if storage.mark])
-        return Applied(result, tuple(graph.created), writes, tuple(graph.stale), tuple(self.ran), tuple(self.harms))
+        nodes = tuple(graph.created), writes, tuple(graph.stale)
+        return Applied(result, *nodes, tuple(self.ran), tuple(self.passed), tuple(self.harms))
 
     # -- making and changing memory
 

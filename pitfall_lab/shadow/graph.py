@@ -4,7 +4,7 @@ Source in torch: ``torch/csrc/autograd/saved_variable.cpp``, ``variable.cpp`` (`
 ``functions/utils.h`` and ``VariableTypeUtils.h`` (``check_inplace``).
 """
 
-# ruff: noqa: A002 - `next` is what torch's engine calls a node's edges
+# ruff: noqa: A002, A003 - `next` is what torch's engine calls a node's edges
 
 from __future__ import annotations
 
@@ -58,21 +58,23 @@ class Refusal:
 
 
 class Node:
-    """One step of backward: receives the gradients of its outputs, hands on those of its inputs (``next``).
+    """One step of backward: receives the gradients of its outputs, hands on those of its inputs to its ``children``.
 
     ``vjp(g, s)`` computes them: ``g`` is the incoming gradient (a list when the node has several outputs), ``s`` holds the
     saved arrays by name, and one array or None per edge comes back. ``outputs`` are the shapes and types of what the forward
-    made; a gradient is summed and cast to them on its way. ``mirrored`` nodes were taken over from torch: gradients through
-    them are unknown.
+    made; a gradient is summed and cast to them on its way. ``indices`` say as the gradient of which of their outputs the children get it
+    (``next`` is both together). ``mirrored`` nodes were taken over from torch: gradients through them are unknown.
 
     In torch: ``torch/csrc/autograd/function.h``, with one class for each derivative, generated from
     ``tools/autograd/derivatives.yaml``; sequence numbers are counted per thread.
     """
 
     __slots__ = (
-        "__weakref__", "facade", "freed", "hooks", "inner", "lazy", "leaf", "mark", "mirrored", "multiple", "name", "next", "outputs",
-        "retains", "saved", "sequence", "twin", "vjp",
+        "__weakref__", "children", "facade", "freed", "hooks", "indices", "inner", "lazy", "leaf", "mark", "mirrored", "multiple", "name",
+        "outputs", "retains", "saved", "sequence", "twin", "vjp",
     )  # fmt: skip
+    children: tuple[Node | None, ...]
+    indices: tuple[int, ...]
 
     def __init__(self, name: str, next: tuple[Edge, ...], sequence: int, vjp: Vjp | None = None) -> None:
         self.name = name
@@ -92,6 +94,15 @@ class Node:
         self.twin: Any = None
         self.hooks: tuple[tuple[int, Callable[[Any], Any] | None], ...] = ()
         self.retains: tuple[tuple[int, ref[ShadowTensor]], ...] = ()
+
+    @property
+    def next(self) -> tuple[Edge, ...]:
+        """Where the gradients of the inputs go."""
+        return tuple(zip(self.children, self.indices, strict=True))
+
+    @next.setter
+    def next(self, edges: tuple[Edge, ...]) -> None:
+        self.children, self.indices = tuple([child for child, _ in edges]), tuple([index for _, index in edges])
 
     def keep(self, *saved: Saved) -> None:
         """Add saved tensors, in the order in which backward will check them."""

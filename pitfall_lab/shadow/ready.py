@@ -19,18 +19,19 @@ class ReadyQueue:
     """
 
     def __init__(self) -> None:
-        self._heap: list[Node] = []
+        self.heap: list[Node] = []
+        """What is in the queue, in no order that says much."""
 
     def __bool__(self) -> bool:
-        return bool(self._heap)
+        return bool(self.heap)
 
     def push(self, node: Node) -> None:
         """Add a node."""
-        self._heap.append(node)
-        self._rise(len(self._heap) - 1, node)
+        self.heap.append(node)
+        self._rise(len(self.heap) - 1, node)
 
     def _rise(self, place: int, node: Node) -> None:
-        heap = self._heap
+        heap = self.heap
         while place and heap[(place - 1) // 2].sequence < node.sequence:
             heap[place] = heap[(place - 1) // 2]
             place = (place - 1) // 2
@@ -38,7 +39,7 @@ class ReadyQueue:
 
     def pop(self) -> Node:
         """Take the next node out."""
-        heap = self._heap
+        heap = self.heap
         first, last = heap[0], heap.pop()
         size = len(heap)
         if size:

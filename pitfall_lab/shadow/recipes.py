@@ -9,6 +9,7 @@ counter. Numbers have no part in it: an engine that follows them does each call 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -58,7 +59,7 @@ class Forms:
         else:
             family = (view.creation, view.base.requires_grad, view.base.is_leaf)
         key = (
-            x.shape, x.stride, x.dtype, x.device, x.flag, x.node is None, x.number, x.kind, storage.size, storage.dtype,
+            x.shape, x.stride, x.dtype, x.device, x.flag, x.node is None, x.output_nr, x.number, x.kind, storage.size, storage.dtype,
             storage.data is None, family,
         )  # fmt: skip
         form = self._known.get(key)
@@ -77,12 +78,20 @@ class Underivable(Exception):
     """The call did something that no recipe can say."""
 
 
+class Way(NamedTuple):
+    """Where a gradient goes: to the recipe's ``own`` node in this place, to what made the operand in this place, or nowhere (None)."""
+
+    own: bool
+    place: int | None
+    output_nr: int = 0
+    is_leaf: bool = False
+
+
 class Made:
     """A node to be made.
 
-    ``edges`` are ``(True, k, output_nr)`` to the recipe's own node k, ``(False, j, is_leaf)`` to operand j, and ``(False, None, 0)``.
-    ``saved`` holds private saved tensors (nothing can invalidate them, so that one will do for all) and
-    ``(slot, name of the tensor, is_output)``.
+    ``saved`` holds private saved tensors (nothing can invalidate them, so that one will do for all) and ``(slot, name of the tensor,
+    is_output)``.
     """
 
     __slots__ = ("edges", "multiple", "name", "outputs", "saved", "vjp")
@@ -91,7 +100,7 @@ class Made:
         if node.mirrored or node.inner is not None or node.hooks or node.retains:
             raise Underivable
         self.name, self.vjp = node.name, node.vjp
-        self.edges = tuple(_edge(edge, parts.nodes, parts.operands) for edge in node.next)
+        self.edges = tuple(_way(edge, parts.nodes, parts.operands) for edge in node.next)
         self.outputs: list[Meta] = list(node.outputs)
         self.saved = tuple(_kept(s, node, parts) for s in node.saved)
         self.multiple = node.multiple
@@ -131,6 +140,19 @@ class Window:
         self.creation = ""
         if x.view is not None:
             self.base, self.creation = parts.root(x.view.base), x.view.creation
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether :meth:`tensor` makes it: nothing but its node ties it to anything else."""
+        alone = self.on is None and self.counts_with is None and self.base is None
+        return alone and not (self.flag or self.offset or self.version)
+
+    def tensor(self, graph: Graph, node: Node | None) -> ShadowTensor:
+        """The tensor of a plain window. The recipe's own lines do the same in less time."""
+        storage = Storage(self.size, self.dtype, self.device)
+        x = ShadowTensor(graph, storage, self.shape, self.stride, 0, self.dtype, Counter())
+        x.node, x.output_nr = node, self.output_nr
+        return x
 
     def written(self, name: str, constants: dict[str, Any], known: set[str]) -> Iterator[str]:
         """The lines that make the tensor and call it ``name``. Everything but the operands is a constant."""
@@ -227,10 +249,10 @@ class Recipe:
 
     ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the
     tensors that remain inside the graph; ``insides`` are those of the first call. It is None where there are numbers. ``steps`` are its
-    text, for who wants to do more in one function: operands are called o0, o1 and so on, results x0, nodes n0. ``writes``: the
-    memory of the first operand is written, which is handed back. ``uncounted`` are the operands whose memory is written as well, and
-    no counter moves (the statistics of a batch norm): without numbers there is nothing to do for that. ``is_plain``: what is returned is no
-    tensor. ``is_timeless``: it holds nothing of the engine that it was derived from, so that it will do for others.
+    text, for who wants to do more in one function. ``writes``: the memory of the first operand is written, which is handed back.
+    ``uncounted`` are the operands whose memory is written as well, and no counter moves (the statistics of a batch norm): without numbers
+    there is nothing to do for that. ``is_plain``: what is returned is no tensor. ``is_timeless``: it holds nothing of the engine that it
+    was derived from, so that it will do for others.
     """
 
     __slots__ = ("follow", "insides", "is_plain", "is_timeless", "nodes", "results", "steps", "uncounted", "writes")
@@ -270,58 +292,73 @@ class Recipe:
 
     def _compiled(self, parts: Parts, results: list[str]) -> Follow:
         """The recipe as one straight function: it is followed at every call, and a loop over its parts takes longer than the parts."""
-        self.steps = Steps(*self._written(parts))
+        self.steps = steps = self._written(parts)
         insides = [name for name, _, _ in parts.tensors if name not in results]
         returned = ("".join(f"{name}, " for name in names) for names in (results, [f"n{k}" for k in range(len(self.nodes))], insides))
         given = "".join(f"o{j}, " for j in range(len(parts.operands)))
-        first = [f"{given}= o"] if given else []
-        return self.steps.function("graph, o", first, f"return {', '.join(f'({names})' for names in returned)}")
+        lines = [f"{given}= o"] if given else []
+        lines += [f"p{j} = o{j}.node" for j in range(len(parts.operands)) if steps.name(f"p{j}")]
+        lines += [*steps.nodes, *steps.tensors, *steps.keeps, f"return {', '.join(f'({names})' for names in returned)}"]
+        return steps.function("graph, o", lines)
 
-    def _written(self, parts: Parts) -> tuple[list[str], dict[str, Any]]:
+    def _written(self, parts: Parts) -> Steps:
         """What the recipe does, in lines of text, and the constants that they name."""
         constants: dict[str, Any] = {
             "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter, "ViewOf": ViewOf,
             "ref": ref, "new": object.__new__,
         }  # fmt: skip
-        lines: list[str] = []
+        nodes: list[str] = []
         for k, made in enumerate(self.nodes):
-            edges = "".join(f"{_edge_text(edge)}, " for edge in made.edges)
+            children = "".join(f"{_end(way)}, " for way in made.edges)
             constants |= {f"n{k}_name": made.name, f"n{k}_vjp": made.vjp, f"n{k}_outputs": made.outputs}
-            parts_of = {"next": f"({edges})", "sequence": "graph.sequence", "multiple": str(made.multiple)}
+            parts_of = {"children": f"({children})", "indices": f"({''.join(f'{way.output_nr}, ' for way in made.edges)})"}
+            parts_of |= {"sequence": "graph.sequence", "multiple": str(made.multiple)}
             parts_of |= {slot: f"n{k}_{slot}" for slot in ("name", "vjp", "outputs")}
-            lines += [_new(f"n{k}", Node("", (), 0), **parts_of), "graph.sequence += 1"]
+            if made.saved and all(isinstance(saved, Saved) for saved in made.saved):
+                constants[f"n{k}_saved"] = made.saved
+                parts_of["saved"] = f"n{k}_saved"
+            nodes += [_new(f"n{k}", Node("", (), 0), **parts_of), "graph.sequence += 1"]
         known: set[str] = set()
+        tensors: list[str] = []
         for name, _, window in parts.tensors:
-            lines += window.written(name, constants, known)
+            tensors += window.written(name, constants, known)
+        keeps: list[str] = []
         for k, made in enumerate(self.nodes):
-            kept = []
+            if f"n{k}_saved" in constants:
+                continue
             for j, saved in enumerate(made.saved):
                 s = f"s{k}_{j}"
-                kept.append(s)
                 if isinstance(saved, Saved):
                     constants[s] = saved
                 else:
                     slot, x, is_output = saved
-                    lines += [f"{s} = Saved({slot!r}, {x}, is_output={is_output})", f"{s}.owner = ref(n{k})"]
-            if made.saved and all(s in constants for s in kept):
-                constants[f"n{k}_saved"] = made.saved
-                lines.append(f"n{k}.saved = n{k}_saved")
-            elif kept:
-                lines.append(f"n{k}.saved = ({', '.join(kept)},)")
-        return lines, constants
+                    keeps += [f"{s} = Saved({slot!r}, {x}, is_output={is_output})", f"{s}.owner = ref(n{k})"]
+            if made.saved:
+                keeps.append(f"n{k}.saved = ({''.join(f's{k}_{j}, ' for j in range(len(made.saved)))})")
+        return Steps(nodes, tensors, keeps, constants)
 
 
 class Steps(NamedTuple):
-    """What a recipe does, in lines of text, and the constants that they name."""
+    """What a recipe does, in lines of text: how nodes and tensors are made and what is kept; and the constants that these name.
 
-    lines: list[str]
+    They call the operands o0, o1 and so on, the nodes that those come from p0, the results x0, and the nodes that are made n0.
+    """
+
+    nodes: list[str]
+    tensors: list[str]
+    keeps: list[str]
     constants: dict[str, Any]
 
-    def function(self, given: str, before: Sequence[str], last: str, **constants: Any) -> Callable[..., Any]:
-        """The function of what is ``given`` that does these steps, with lines ``before`` them and a ``last`` one."""
+    def name(self, thing: str, *, but_for_tensors: bool = False) -> bool:
+        """Whether the steps speak of something; ``but_for_tensors``: also where no tensor is made."""
+        lines = self.nodes + self.keeps + ([] if but_for_tensors else self.tensors)
+        return any(re.search(rf"\b{thing}\b", line) for line in lines)
+
+    def function(self, given: str, lines: Sequence[str], **constants: Any) -> Callable[..., Any]:
+        """The function of what is ``given`` that consists of these lines."""
         named = self.constants | constants
-        lines = "".join(f"    {line}\n" for line in (*before, *self.lines, last))
-        exec(f"def follow({given}):\n{lines}", named)  # noqa: S102 - our own text
+        text = "".join(f"    {line}\n" for line in lines)
+        exec(f"def follow({given}):\n{text}", named)  # noqa: S102 - our own text
         made: Callable[..., Any] = named["follow"]
         return made
 
@@ -369,26 +406,24 @@ def _is_timeless(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, complex, str, slice, np.ndarray, np.generic, np.ufunc))
 
 
-def _edge_text(edge: tuple[bool, int | None, int]) -> str:
-    own, k, detail = edge
-    if own:
-        return f"(n{k}, {int(detail)})"
-    if k is None:
-        return "(None, 0)"
-    return f"(graph.accumulate_grad(o{k}), 0)" if detail else f"(o{k}.node, o{k}.output_nr)"
+def _end(way: Way) -> str:
+    """The node that a way leads to."""
+    if way.own or way.place is None:
+        return "None" if way.place is None else f"n{way.place}"
+    return f"graph.accumulate_grad(o{way.place})" if way.is_leaf else f"p{way.place}"
 
 
-def _edge(edge: Edge, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -> tuple[bool, int | None, int]:
+def _way(edge: Edge, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -> Way:
     node, output_nr = edge
     if node is None:
-        return False, None, 0
+        return Way(own=False, place=None)
     if any(node is own for own in nodes):
-        return True, _place(nodes, node), output_nr
+        return Way(own=True, place=_place(nodes, node), output_nr=output_nr)
     if node.leaf is not None:
-        return False, _place(operands, node.leaf), 1
+        return Way(own=False, place=_place(operands, node.leaf), is_leaf=True)
     for j, x in enumerate(operands):
         if x.node is node and x.output_nr == output_nr:
-            return False, j, 0
+            return Way(own=False, place=j, output_nr=output_nr)
     raise Underivable
 
 

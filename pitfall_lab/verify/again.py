@@ -7,18 +7,25 @@ from typing import Any
 
 import torch
 
-from pitfall_lab.shadow.recipes import Form, Recipe
+from pitfall_lab.shadow.recipes import Form, Recipe, Window
 
 TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 OFTEN = 64
 """A kind of calls that came so often gets a function of its own: to make one takes as long as some hundred calls save."""
 SAME = """
-    {record} = by_id.get(id({value}))
-    if {record} is None or {record}.form is not wanted[{place}] or {record}.epoch != epoch: return None
-    {shadow} = {record}.shadow
-    if {shadow}.counter.version != {value}._version or {value}.requires_grad is not {flag} or type({value}) not in tensors: return None
+{r} = by_id.get(id({a}))
+if {r} is None or {r}.form is not wanted[{place}] or {r}.epoch != epoch: return None
+if {r}.window is None:
+    {o} = {r}.made
+    if {o}.counter.version != {a}._version: return None
+    {p} = {o}.node
+elif {a}._version: return None
+else: {p} = {r}.node
+if {a}.requires_grad is not {flag} or type({a}) not in tensors: return None
 """
-"""A record goes with its tensor: what is found by the id is the tensor's."""
+"""A record goes with its tensor: what is found by the id is the tensor's. One whose shadow is not made yet has not been written."""
+APART = "if {r} is {q} or ({r}.window is {q}.window is None and {r}.made.storage is {q}.made.storage): return None"
+"""Whose shadow is not made yet has memory of its own."""
 
 
 class Again:
@@ -26,7 +33,7 @@ class Again:
 
     ``follow(plan, args, kwargs, place, wanted, by_id, epoch, graph)`` returns what the shadow has done before torch
     (:data:`pitfall_lab.verify.express.Ahead`), or None if the arguments are not what is ``wanted``: the very same numbers, and tensors of
-    the same forms on memory of their own.
+    the same forms on memory of their own. It makes the shadow of the result only if a node saves it.
     """
 
     __slots__ = ("_follow", "_recipe", "uses")
@@ -43,16 +50,20 @@ class Again:
         return self._follow
 
     def _made(self, wanted: tuple[Any, ...]) -> Callable[..., Any]:
+        steps = self._recipe.steps
+        window = self._recipe.results[0]
+        assert steps is not None
+        assert isinstance(window, Window)
         lines = [f"if len(args) != {len(wanted)}: return None", f"{', '.join(f'a{place}' for place in range(len(wanted)))}, = args"]
         lines += [f"if a{place} is not wanted[{place}]: return None" for place, value in enumerate(wanted) if type(value) is not Form]
         tensors = [(place, form) for place, form in enumerate(wanted) if type(form) is Form]
-        for number, (place, form) in enumerate(tensors):
-            names = {"record": f"r{number}", "value": f"a{place}", "shadow": f"o{number}", "flag": form.requires_grad}
-            lines += [line.strip() for line in SAME.format(place=place, **names).strip().splitlines()]
-            lines += [f"if o{other}.storage is o{number}.storage: return None" for other in range(number)]
+        for k, (place, form) in enumerate(tensors):
+            lines += SAME.format(a=f"a{place}", p=f"p{k}", o=f"o{k}", r=f"r{k}", place=place, flag=form.requires_grad).strip().splitlines()
+            lines += [APART.format(r=f"r{k}", q=f"r{other}") for other in range(k)]
+        is_kept = not window.is_plain or steps.name("x0", but_for_tensors=True)
+        lines += [f"o{k} = r{k}.shadow" for k in range(len(tensors)) if steps.name(f"o{k}", but_for_tensors=not is_kept)]
+        lines += [*steps.nodes, *(steps.tensors if is_kept else ()), *steps.keeps]
         records = ", ".join(f"r{number}" for number in range(len(tensors)))
         nodes = "".join(f"n{number}, " for number in range(len(self._recipe.nodes)))
-        last = f"return plan, [{records}], (x0,), ({nodes}), place, args, kwargs, (), None"
-        given = "plan, args, kwargs, place, wanted, by_id, epoch, graph"
-        assert self._recipe.steps is not None
-        return self._recipe.steps.function(given, lines, last, tensors=TENSORS)
+        lines.append(f"return plan, [{records}], ({'x0,' * is_kept}), ({nodes}), place, args, kwargs, (), None")
+        return steps.function("plan, args, kwargs, place, wanted, by_id, epoch, graph", lines, tensors=TENSORS)

@@ -41,7 +41,7 @@ class Comparison:
         before = len(self._writer.disagreements)
         operands = [self._records.find(real) for real in values.tensors((call.args, call.kwargs))]
         self._memory.remember(operands, () if self.is_brief else applied.ran, call.name)
-        self._is_backward = bool(applied.ran)
+        self._is_backward = bool(applied.ran or applied.passed)
         reals = list(values.tensors(result))
         shadows = list(_shadows(applied.result))
         if applied.ran:
@@ -219,7 +219,7 @@ class Comparison:
     def _gradients(self, step: int, applied: Applied) -> list[Effect]:
         """After a backward: compare the gradients it left on leaves (and on tensors that retain theirs)."""
         effects: list[Effect] = []
-        for leaf in (run.node.leaf for run in applied.ran if run.node.leaf is not None):
+        for leaf in [node.leaf for node in applied.nodes_run if node.leaf is not None]:
             record = self._records.modelled_by(leaf)
             real = record() if record is not None else None
             if record is None or real is None:

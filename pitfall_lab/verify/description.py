@@ -11,7 +11,8 @@ from pitfall_lab.shadow import Node, Saved, ShadowError, ShadowTensor
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.trace import By, Effect
 from pitfall_lab.verify.cells import cells
-from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts, dead
+from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
+from pitfall_lab.verify.rows import dead
 from pitfall_lab.verify.world import World
 
 
@@ -97,7 +98,7 @@ class Description:
         """Describe a new node of the graph and what it saved."""
         value = {
             "name": node.name,
-            "next": [self._records.node_label(edge) for edge, _ in node.next],
+            "next": [self._records.node_label(edge) for edge in node.children],
             "born": self._now(),
             "output": self._records.shadow_label(node.leaf) if node.leaf is not None else None,
             "saved": [self._saved_value(saved) for saved in node.saved],

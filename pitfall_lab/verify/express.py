@@ -32,7 +32,7 @@ from pitfall_lab.verify.numbers import Numbers
 from pitfall_lab.verify.planning import Planning
 from pitfall_lab.verify.plans import SET_GRAD, Expected, Plan, Shared
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
-from pitfall_lab.verify.rows import Saying
+from pitfall_lab.verify.rows import Row, Saying
 from pitfall_lab.verify.world import World
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -160,7 +160,7 @@ class Express:
         if applied.writes and applied.writes[0] is not operands[0].shadow.storage:  # type: ignore[union-attr]
             return False
         for node, kind in zip(nodes, plan.kinds, strict=True):
-            if (node.name, len(node.saved), len(node.next)) != kind:
+            if (node.name, len(node.saved), len(node.children)) != kind:
                 return False
         return all(self._is_like(x, expected, operands, nodes, opens=plan.opens) for x, expected in zip(shadows, plan.results, strict=True))
 
@@ -267,8 +267,8 @@ class Express:
 
         Nearly every call of a long program comes by here, so what :meth:`_enter` and :meth:`_write` do is written out.
         """
-        plan, operands, (shadow,), nodes, (caller, site, frame, scope), _, _, _, _ = ahead
-        form, shape, stride, offset, dtype, requires_grad, name, version = plan.simple  # type: ignore[misc]
+        plan, operands, shadows, nodes, (caller, site, frame, scope), _, _, _, _ = ahead
+        form, shape, stride, offset, dtype, requires_grad, name, version, window = plan.simple  # type: ignore[misc]
         if (
             type(real) is not torch.Tensor
             or real.shape != shape
@@ -303,19 +303,24 @@ class Express:
         if plan.leaves:
             self._graph.created.clear()
             self._label_leaves(plan, operands)
+        own = None
         if nodes:
             own, = nodes
             own.mark = nodes_before + plan.nodes[0]
-            records.nodes.latest = sequence
-            own.twin = sequence
+            own.twin = records.nodes.latest = sequence
             records.node_count = nodes_before + plan.made[3]
-        records.tensor_count = shadow.mark = mark = t + 1
-        records.counter_count = shadow.counter.mark = counters + 1  # type: ignore[union-attr]
-        records.storage_count = shadow.storage.mark = storages + 1
-        records.fresh[impl] = record = TensorRecord(real, self._gone)
-        record.key, record.mark, record.shadow, record.kind, record.born, record.place = key, mark, shadow, "tensor", step, impl
+        records.tensor_count = mark = t + 1
+        records.counter_count = counters + 1
+        records.storage_count = storages + 1
+        records.fresh[impl] = self._by_id[key] = records.by_mark[mark] = record = TensorRecord(real, self._gone)
+        record.key, record.mark, record.kind, record.born, record.place = key, mark, "tensor", step, impl
         record.records, record.searches, record.form, record.epoch = records, 0, form, self.kinds.epoch
-        self._by_id[key] = records.by_mark[mark] = record
+        if shadows:
+            record.made = shadow = shadows[0]
+            record.window = record.node = None
+            shadow.mark, shadow.counter.mark, shadow.storage.mark = mark, counters + 1, storages + 1  # type: ignore[union-attr]
+        else:
+            record.window, record.node = window, own
         names = None
         target, naming = site.target, self._naming
         if target is None:
@@ -329,13 +334,15 @@ class Express:
             names = naming.claim(target, site.span, record, step, None if caller is site else frame)
         deaths = records.bury() if records.died or records.left else None
         if site.scope is not scope or self.kinds.met:
-            self._write_row(plan, site, scope, (t, storages, counters, nodes_before), operands, names, deaths, None, _plain(ahead))
+            births = t, storages, counters, nodes_before
+            record.row = self._write_row(plan, site, scope, births, operands, names, deaths, None, _plain(ahead))
             return True
         self._writer.row_steps.append(step)
         plain = _plain(ahead) if plan.saying.plain else None
-        events.append(plan.row(
+        record.row = row = plan.row(
             operands, plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, names, deaths, None, None, plain
-        ))  # fmt: skip
+        )
+        events.append(row)
         return True
 
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
@@ -443,7 +450,7 @@ class Express:
     def _write_row(  # noqa: PLR0917 - the same
         self, plan: Plan, site: Site, scope: tuple[str, ...], births: tuple[int, int, int, int], operands: list[TensorRecord],
         names: Any, deaths: Any, numbers: Any, plain: Any,
-    ) -> None:  # fmt: skip
+    ) -> Row:  # fmt: skip
         writer = self._writer
         writer.row_steps.append(len(writer.events))
         if site.number < 0:
@@ -454,7 +461,9 @@ class Express:
         if self.kinds.met:
             met = tuple([effect for effects in self.kinds.met.values() for effect in effects])
             self.kinds.met.clear()
-        writer.events.append(plan.row(operands, plan.number, site.number, site.scope_number, *births, names, deaths, met, numbers, plain))
+        row = plan.row(operands, plan.number, site.number, site.scope_number, *births, names, deaths, met, numbers, plain)
+        writer.events.append(row)
+        return row
 
     def _scope_number(self, scope: tuple[str, ...]) -> int:
         known = self._scopes.get(scope)
@@ -466,6 +475,8 @@ class Express:
     def _as_call(self, ahead: Ahead) -> Call:
         """The call as the full lane knows it, with what the shadow did: for what turned out otherwise, and for what failed."""
         plan, _, shadows, nodes, (caller, site, frame, scope), args, kwargs, _, done = ahead
+        if plan.simple is not None and not shadows:
+            shadows = (plan.simple[-1].tensor(self._graph, nodes[0] if nodes else None),)
         grad, inference = self.kinds.grad, self.kinds.inference
         self.planning.stop()
         call = Call(

@@ -162,7 +162,7 @@ class Lockstep:
         if predicted is not None:
             self._writer.disagree(step, "outcome", "returned", f"{predicted.type_name}: {predicted.message}")
             applied = None
-        if applied is not None and call.name == "torch.autograd.grad" and any(run.node.mirrored for run in applied.ran):
+        if applied is not None and call.name == "torch.autograd.grad" and any(node.mirrored for node in applied.nodes_run):
             # Which gradients come back at all, and which objects they are, is then not ours to say.
             applied, call.memory["reason"] = None, "backward went through a node without a model"
         ok, reason = False, ""
@@ -186,8 +186,8 @@ class Lockstep:
         self._put(call, effects, "agreed" if ok else "observed", reason, results=tuple(results), writes=writes, forecasts=forecasts)
         if self._looks_at_gradients and call.name in BACKWARD:
             self._look_at_gradients(step)
-        if applied is not None and applied.ran:
-            self._outcomes.nodes_ran(step, call.span, applied.ran)
+        if applied is not None and (applied.ran or applied.passed):
+            self._outcomes.nodes_ran(step, call.span, applied)
             harms = self._outcomes.harms(step, applied)
             if harms:
                 self._writer.amend(step, harms=harms)
@@ -205,7 +205,7 @@ class Lockstep:
         message = str(error)
         predicted: ShadowError | None = self._expected(call, error, message)
         right = is_as_predicted(predicted, error, message)
-        if not right and not call.memory["reason"] and any(run.node.mirrored for run in self._engine.ran):
+        if not right and not call.memory["reason"] and any(node.mirrored for node in self._engine.applied().nodes_run):
             call.memory["reason"] = "backward went through a node without a model"
         self._count(call, agrees=right)
         if not call.memory["reason"] and not right:
@@ -213,7 +213,7 @@ class Lockstep:
             self._writer.disagree(step, "outcome", f"{type(error).__name__}: {message}", said)
         explained = predicted if right or is_same_error(predicted, error, message) else None
         failure = self._outcomes.failure(error, message, explained, step, call.span)
-        ran = self._ran(call) if right and call.name in BACKWARD else ()
+        ran = self._ran(call) if right and call.name in BACKWARD else Applied()
         for real in values.tensors((call.args, call.kwargs)):
             effects += self._meeting.catch_up(real)
         if call.name in BACKWARD:  # leaves that were reached before it failed have got theirs
@@ -320,10 +320,10 @@ class Lockstep:
         modelled = applied.stale if applied is not None else ()
         return self._forecasts.forecast(step, itertools.chain(modelled, call.memory.get("stale", ())))
 
-    def _ran(self, call: Call) -> tuple[Any, ...]:
-        """The nodes that a failing backward ran."""
+    def _ran(self, call: Call) -> Applied:
+        """What a failing backward did: the nodes that it ran."""
         applied: Applied | None = call.memory.get("applied")
-        return tuple(self._engine.ran) if applied is None else applied.ran
+        return self._engine.applied() if applied is None else applied
 
     def _look_at_gradients(self, step: int) -> None:
         """Say once that a gradient has become NaN or infinite."""
@@ -343,10 +343,10 @@ class Lockstep:
             )
         )  # fmt: skip
 
-    def _tell_nodes(self, step: int, span: Span | None, ran: tuple[Any, ...], predicted: ShadowError | None, failure: Failure) -> None:
+    def _tell_nodes(self, step: int, span: Span | None, ran: Applied, predicted: ShadowError | None, failure: Failure) -> None:
         """Tell of the nodes that a failing backward ran; the one that failed gets an event of its own."""
-        if ran and predicted is not None and ran[-1].node is predicted.node:
-            ran = ran[:-1]
+        if predicted is not None and ran.nodes_run and ran.nodes_run[-1] is predicted.node:
+            ran = ran._replace(ran=ran.ran[:-1], passed=ran.passed[:-1])
         self._outcomes.nodes_ran(step, span, ran)
         if predicted is not None and predicted.node is not None:
             self._outcomes.node_failed(step, span, predicted.node, failure)

@@ -116,9 +116,9 @@ def _between(roots: list[Node], ends: list[Node] | None) -> list[Node]:
     while stack:
         node, done = stack.pop()
         if done:
-            runs[node] = ends is None or any(child is not None and (child in ends or runs.get(child, False)) for child, _ in node.next)
+            runs[node] = ends is None or any(child is not None and (child in ends or runs.get(child, False)) for child in node.children)
         elif node not in runs:
             runs[node] = False
             stack.append((node, True))
-            stack.extend((child, False) for child, _ in node.next if child is not None)
+            stack.extend((child, False) for child in node.children if child is not None)
     return [node for node, run in runs.items() if run]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow import Applied, Node, ShadowError
+from pitfall_lab.shadow import Applied, Node, NodeRun, ShadowError
 from pitfall_lab.trace import CELL_LIMIT, Effect, Event, Failure, Harm, Span, StaleRead
 from pitfall_lab.verify.cells import cells, look
 from pitfall_lab.verify.description import Description
-from pitfall_lab.verify.rows import NODE_RAN
+from pitfall_lab.verify.rows import Ran
 from pitfall_lab.verify.world import World
+
+_mark, _name = attrgetter("mark"), attrgetter("name")
 
 
 class Outcomes:
@@ -34,14 +37,18 @@ class Outcomes:
             failure = replace(failure, **self._describe.saved(predicted.saved))
         return replace(failure, expected=predicted.expected, found=predicted.found)
 
-    def nodes_ran(self, parent: int, span: Span | None, ran: Iterable[Any]) -> None:
+    def nodes_ran(self, parent: int, span: Span | None, applied: Applied) -> None:
         """Give each node that a backward ran an event of its own."""
-        place = self._writer.rows.place(span)
-        events = self._writer.events
-        for node, gradient, shape in ran:
-            if node.mark:
-                received = None if gradient is None else look(np.asarray(gradient).reshape(-1))
-                events.append((NODE_RAN, parent, place, node.mark, node.name, shape, received, node.freed and node.leaf is None))
+        nodes: Sequence[Node] = applied.nodes_run
+        runs: Sequence[NodeRun] = applied.ran
+        if not all(map(_mark, nodes)):
+            nodes, runs = [node for node in nodes if node.mark], [run for run in runs if run.node.mark]
+        shapes = [run.shape for run in runs] or [node.outputs[0][0] if node.outputs else () for node in nodes]
+        gradients = [None if run.gradient is None else look(np.asarray(run.gradient).reshape(-1)) for run in runs]
+        freed = [node.freed and node.leaf is None for node in nodes]
+        events, place = self._writer.events, self._writer.rows.place(span)
+        ran = Ran(parent, place, len(events), list(map(_mark, nodes)), list(map(_name, nodes)), shapes, gradients, freed)
+        events += [ran] * len(nodes)
 
     def node_failed(self, parent: int, span: Span | None, node: Node, failure: Failure) -> None:
         """Give the node at which a backward stopped its event."""

@@ -62,7 +62,7 @@ class Pairing:
     def _differ(self, step: int | None, label: str, theirs: Any, own: Node) -> None:
         if step is not None:
             behind = [None if child is None else facts.node_name(child) for child, _ in facts.next_nodes(theirs)]
-            expected = [None if edge is None else edge.name for edge, _ in own.next]
+            expected = [None if edge is None else edge.name for edge in own.children]
             self._writer.disagree(step, f"tensors.{label}.grad_fn", [facts.node_name(theirs), behind], [own.name, expected])
 
     def _compare_saved(self, step: int | None, theirs: Any, own: Node) -> None:

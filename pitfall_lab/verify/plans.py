@@ -42,7 +42,7 @@ class Expected(NamedTuple):
     @property
     def look(self) -> tuple[Any, ...]:
         """What of it is asked of a tensor that was made alone."""
-        return self.form, self.shape, self.stride, self.offset, self.dtype, self.requires_grad, self.node, self.version
+        return self.form, self.shape, self.stride, self.offset, self.dtype, self.requires_grad, self.node, self.version, self.window
 
     @property
     def is_as_large_as_its_model(self) -> bool:
@@ -173,7 +173,8 @@ def forget_plans() -> None:
 
 _ROLES = {
     "t": "o[{}].mark", "S": "o[{}].shadow.storage.mark", "C": "o[{}].shadow.counter.mark", "v": "o[{}].shadow.counter.version",
-    "o": "o[{}].shadow.offset", "n": "o[{}].shadow.node.mark", "a": "o[{}].shadow.accumulator().mark", "b": "o[{}].shadow.view.base.mark",
+    "o": "o[{}].shadow.offset", "n": "(o[{0}].node if o[{0}].window else o[{0}].made.node).mark", "a": "o[{}].shadow.accumulator().mark",
+    "b": "o[{}].shadow.view.base.mark",
 }  # fmt: skip
 
 
@@ -202,7 +203,7 @@ def _links(recipe: Recipe) -> tuple[tuple[int, int, int], ...]:
     work = list(known)
     while work:
         start = work.pop()
-        for edge, (own, end, _) in enumerate(recipe.nodes[start].edges):
+        for edge, (own, end, *_) in enumerate(recipe.nodes[start].edges):
             if own and end not in known:
                 known.add(end)
                 work.append(end)

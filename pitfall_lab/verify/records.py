@@ -17,7 +17,9 @@ import numpy as np
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.shadow import Counter, Node, ShadowTensor, Storage
-from pitfall_lab.shadow.graph import full_name
+from pitfall_lab.shadow.graph import Graph, full_name
+from pitfall_lab.shadow.recipes import Window
+from pitfall_lab.verify.rows import BIRTHS, Deaths, Row, both
 
 _is_gone, _let_go = facts.is_gone, facts.let_go
 LOOKS = 16
@@ -59,32 +61,27 @@ class StorageRecord:
         return not facts.is_gone(impls[0]) if len(impls) == 1 else not impls or not all(map(facts.is_gone, impls))
 
 
-Deaths = int | tuple[tuple[int, ...], tuple[int, ...]]
-"""The marks of the tensors and of the storages that have gone; where it is one of each, as a rule, both in one number."""
-_STORAGES = 1 << 40
-
-
-def dead(deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The marks of the tensors and of the storages that have gone."""
-    if isinstance(deaths, int):
-        tensor, storage = divmod(deaths, _STORAGES)
-        return (tensor,), (storage,)
-    return deaths
-
-
 class TensorRecord(ref):  # type: ignore[type-arg]
     """One tensor or array of the program, held weakly: the record *is* the weak reference.
 
     ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` says how often its name was looked for: a
     parameter is used (by its initialisation) before its module has a name. ``place`` is its memory: most results have memory of their own
     that goes when they go, and of which nobody asks; there it is only the weak reference to the StorageImpl, kept by ``records``.
+
+    Of most results nobody asks for the shadow either. Then it is only ``made`` when somebody does: until then there are the ``window``
+    that it will be (None once there is a shadow), the ``node`` that it comes from, and the ``row`` that tells of its birth.
     """
 
-    __slots__ = ("born", "epoch", "form", "key", "kind", "mark", "names", "place", "records", "searches", "shadow")
+    __slots__ = (
+        "born", "epoch", "form", "key", "kind", "made", "mark", "names", "node", "place", "records", "row", "searches", "window",
+    )  # fmt: skip
 
     key: int
     mark: int
-    shadow: ShadowTensor | None
+    made: ShadowTensor | None
+    window: Window | None
+    node: Node | None
+    row: Row
     kind: str
     born: int
     place: StorageRecord | int | None
@@ -102,6 +99,26 @@ class TensorRecord(ref):  # type: ignore[type-arg]
     def label(self) -> str:
         """``"t3"``."""
         return f"t{self.mark}"
+
+    @property
+    def shadow(self) -> ShadowTensor | None:
+        """What stands for it in the shadow."""
+        if self.window is None:
+            return self.made
+        self.shadow = shadow = self.window.tensor(self.records.graph, self.node)
+        shadow.mark, shadow.storage.mark = self.mark, self.storage_mark
+        shadow.counter.mark = self.row[BIRTHS + 2] + 1  # type: ignore[union-attr]
+        return shadow
+
+    @shadow.setter
+    def shadow(self, shadow: ShadowTensor | None) -> None:
+        self.made, self.window, self.node = shadow, None, None
+
+    @property
+    def storage_mark(self) -> int:
+        """The number of the label of the memory that was made with it."""
+        mark: int = self.row[BIRTHS + 1] + 1
+        return mark
 
     @property
     def storage(self) -> StorageRecord | None:
@@ -156,7 +173,8 @@ class Nodes:
 
     def _enter_all(self) -> None:
         self.latest = -1
-        work = [record.shadow.node for record in self._living.values() if record.shadow is not None]
+        living = self._living.values()
+        work = [record.node if record.window else record.made and record.made.node for record in living]
         seen: set[Node] = set()
         while work:
             node = work.pop()
@@ -165,7 +183,7 @@ class Nodes:
                 key = twin_of(node)
                 if key is not None:
                     self[key] = node
-                work += [child for child, _ in node.next]
+                work += node.children
 
 
 class Records:
@@ -189,6 +207,8 @@ class Records:
         self.strange_gradients: dict[int, str] = {}
         """Marks of the tensors whose gradient has no strided memory (a sparse one), with the reason."""
         self.tensor_count = self.storage_count = self.counter_count = self.node_count = 0
+        self.graph: Graph
+        """The engine's."""
 
     # ------------------------------------------------------------------ labels
 
@@ -248,7 +268,7 @@ class Records:
         record = TensorRecord(real, self.gone)
         record.key = key = id(real)
         record.mark, record.shadow, record.kind, record.born, record.place, record.records = mark, shadow, kind, born, storage, self
-        record.names, record.searches, record.form, record.epoch = (), 0, None, -1
+        record.names, record.searches, record.form, record.epoch, record.row = (), 0, None, -1, ()
         self.by_id[key] = self.by_mark[mark] = record
         if shadow is not None:
             shadow.mark = mark
@@ -271,7 +291,7 @@ class Records:
         """An object has died."""
         if self.by_id.get(record.key) is record:
             del self.by_id[record.key]
-            if record.shadow is None or record.shadow.accumulator is not None:
+            if record.window is None and (record.made is None or record.made.accumulator is not None):
                 # A leaf's AccumulateGrad is known by the leaf's address (`facts.node_key`), which the next tensor may get.
                 self.nodes.forget(("leaf", record.key))
         if self.by_mark.pop(record.mark, None) is not None:
@@ -391,7 +411,7 @@ class Records:
                 died.clear()
                 del self.fresh[impl]
                 _let_go(impl)
-                return record.mark * _STORAGES + record.shadow.storage.mark  # type: ignore[union-attr]
+                return both(record.mark, record.storage_mark)
         self.died = []
         gone = []
         for record in died:

@@ -12,10 +12,27 @@ from typing import Any, NamedTuple
 from pitfall_lab.observe.values import text
 from pitfall_lab.trace import By, Effect, Event, Operand, Span
 from pitfall_lab.verify import cells
-from pitfall_lab.verify.records import dead
 
 LABELLED = frozenset({"storage", "counter", "grad_fn", "base", "grad", "tensor", "output"})
 """The fields of the state whose values are labels."""
+
+
+Deaths = int | tuple[tuple[int, ...], tuple[int, ...]]
+"""The marks of the tensors and of the storages that have gone; where it is one of each, as a rule, both in one number."""
+_STORAGES = 1 << 40
+
+
+def both(tensor: int, storage: int) -> Deaths:
+    """The marks of one tensor and one storage."""
+    return tensor * _STORAGES + storage
+
+
+def dead(deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The marks of the tensors and of the storages that have gone."""
+    if isinstance(deaths, int):
+        tensor, storage = divmod(deaths, _STORAGES)
+        return (tensor,), (storage,)
+    return deaths
 
 
 class Births(NamedTuple):
@@ -32,16 +49,30 @@ Row = tuple[Any, ...]
 
 The place of its saying, of its span and of its scope among the :class:`Rows`; how many tensors, storages, counters and nodes had been
 labelled before; None, or the names that the result has now and the mark of the tensor that lost its name with those it keeps; None, or
-the tensors and storages that have gone since (:data:`pitfall_lab.verify.records.Deaths`); None, or the effects that tell of operands which
+the tensors and storages that have gone since (:data:`Deaths`); None, or the effects that tell of operands which
 were met for the first time; None, or the numbers of each storage that the saying leaves open (of one that was written, those from before
 stand first); None, or the plain numbers among the arguments, or the index of a window and where it begins; and at the end the numbers of
 its operands, one for each of the saying's roles.
 """
 BIRTHS, NAMES, DEATHS, MET, NUMBERS, PLAIN, MARKS = 3, 7, 8, 9, 10, 11, 12
 """Where they are in a row."""
-NODE_RAN = -1
-"""In the place of a saying: the row tells of a node that a backward ran. The step of the backward, the place of its span, the mark and
-the name of the node, the shape of the gradient it received, its numbers or None, and whether it has been freed."""
+
+
+class Ran(NamedTuple):
+    """The nodes that a backward ran, in the place of the row of each: there may be as many of them as there were calls.
+
+    The step of the backward, the place of its span, and the step of the first node. Then, node by node, its mark and its name, the shape of
+    the gradient that it received, the numbers of that (an empty list, where no numbers are followed), and whether it has been freed.
+    """
+
+    parent: int
+    place: int
+    first: int
+    marks: list[int]
+    names: list[str]
+    shapes: list[tuple[int, ...]]
+    gradients: list[cells.Look | None]
+    freed: list[bool]
 
 
 class Rows:
@@ -59,7 +90,7 @@ class Rows:
 
     def event(self, row: Any, step: int) -> Event:
         """The event of a row, written out."""
-        if row[0] == NODE_RAN:
+        if type(row) is Ran:
             return self._node_event(row, step)
         saying, names, deaths = self.sayings[row[0]], row[NAMES], row[DEATHS]
         effects, results, operands, writes = saying.told(row, step)
@@ -81,15 +112,15 @@ class Rows:
         by: By = "observed" if saying.reason else "agreed"
         return Event(step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), by, saying.reason)
 
-    def _node_event(self, row: Any, step: int) -> Event:
-        _, parent, place, mark, name, shape, gradient, freed = row
-        path = f"nodes.n{mark}"
-        received = cells.told(gradient)
+    def _node_event(self, ran: Ran, step: int) -> Event:
+        k = step - ran.first
+        path = f"nodes.n{ran.marks[k]}"
+        received = cells.told(ran.gradients[k] if ran.gradients else None)
         effects = [Effect(f"{path}.ran", step, "modelled"), Effect(f"{path}.gradient", received, "modelled")]
-        effects.append(Effect(f"{path}.gradient_shape", list(shape), "modelled"))
-        if freed:
+        effects.append(Effect(f"{path}.gradient_shape", list(ran.shapes[k]), "modelled"))
+        if ran.freed[k]:
             effects.append(Effect(f"{path}.freed", True, "modelled"))
-        return Event(step, "node", name, self.spans[place], parent=parent, effects=tuple(effects), by="modelled")
+        return Event(step, "node", ran.names[k], self.spans[ran.place], parent=ran.parent, effects=tuple(effects), by="modelled")
 
 
 def _places_of(numbers: Sequence[Any], operands: tuple[Operand, ...]) -> tuple[int, ...]:

@@ -27,3 +27,6 @@ class World:
     """For each counter's label, when it was raised and to what: (step, version)."""
     writes: dict[str, list[int]] = field(default_factory=dict)
     """For each storage's label, the steps that wrote it."""
+
+    def __post_init__(self) -> None:
+        self.records.graph = self.engine.graph

@@ -13,8 +13,7 @@ from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, OptimizerStep, Outcome, Source, Trace
 from pitfall_lab.trace.replay import advance
 from pitfall_lab.verify.cells import Look, told
-from pitfall_lab.verify.records import dead
-from pitfall_lab.verify.rows import BIRTHS, DEATHS, Row, Rows
+from pitfall_lab.verify.rows import BIRTHS, DEATHS, Ran, Row, Rows, dead
 
 EVENT_LIMIT = 20_000
 METADATA_LIMIT = 500_000
@@ -33,7 +32,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.limit = EVENT_LIMIT
-        self.events: list[Event | Row | None] = []
+        self.events: list[Event | Row | Ran | None] = []
         self.rows = Rows()
         self.row_steps: list[int] = []
         """Where the rows are; the express lane writes both lists."""
@@ -221,7 +220,7 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _written_out(event: Event | Row | None, step: int, rows: Rows) -> Event:
+def _written_out(event: Event | Row | Ran | None, step: int, rows: Rows) -> Event:
     if isinstance(event, Event):
         return event
     return Event(step, "call", "", reason="not observed") if event is None else rows.event(event, step)

@@ -343,7 +343,7 @@ class RecordedPass(Pass):
         """Run the node's formula on tensors."""
         del as_meant
         if all(g is None for g in incoming):
-            return [None] * len(node.next)
+            return [None] * len(node.children)
         formula = FORMULAS.get(node.name)
         if node.mirrored or node.multiple or node.vjp is None or (formula is None and node.name not in AS_WRITTEN):
             raise Unmodelled(f"create_graph: the second derivative of {node.name} is not modelled")

@@ -352,7 +352,7 @@ def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | 
     """Save the operands that the rule asks for and whose edge is needed."""
     for k in rule.keeps:
         needed = (k.when,) if isinstance(k.when, int) else k.when
-        if not isinstance(k.what, int) or (needed is not None and all(node.next[edge][0] is None for edge in needed)):
+        if not isinstance(k.what, int) or (needed is not None and all(node.children[edge] is None for edge in needed)):
             continue
         operand = operands[k.what]
         if operand is None:
