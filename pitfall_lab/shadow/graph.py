@@ -445,9 +445,14 @@ class Graph:
 
     @staticmethod
     def move_retained(tensor: ShadowTensor, node: Node, index: int = 0) -> None:
-        """``retain_grad`` follows the newest version of a tensor (hooks stay with the old one)."""
-        if tensor.retains_grad and tensor.node is not None:
-            if all(kept() is not tensor for _, kept in tensor.node.retains):
+        """``retain_grad`` follows the newest version of a tensor; hooks stay with the old one, and new ones will go to the new one.
+
+        In torch: ``update_tensor_hooks_on_new_gradfn`` in ``variable.cpp``.
+        """
+        tensor.hooked = None
+        tensor.hooks = tuple(hook for hook in tensor.hooks or () if hook[0] < 0)  # what is done after accumulation stays
+        if tensor.retains_grad:
+            if tensor.node is None or all(kept() is not tensor for _, kept in tensor.node.retains):
                 raise Unmodelled("torch has lost the hook that retains the gradient, and an assertion of its own fails")
             tensor.node.retains = tuple(r for r in tensor.node.retains if r[1]() is not tensor)
             node.retains += ((index, ref(tensor)),)

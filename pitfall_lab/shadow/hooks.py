@@ -120,12 +120,14 @@ class Suspended:
 
 
 class Handle:
-    """A hook on a node or on a leaf, and what registering it returns."""
+    """A hook on a leaf, on a node or on both (a result may become a leaf), and what registering it returns."""
 
-    def __init__(self, owner: Node | ShadowTensor, entry: tuple[int, Hook]) -> None:
-        self._owner, self._entry = owner, entry
-        owner.hooks = (*(owner.hooks or ()), entry)
+    def __init__(self, entry: tuple[int, Hook], *owners: Node | ShadowTensor) -> None:
+        self._owners, self._entry = owners, entry
+        for owner in owners:
+            owner.hooks = (*(owner.hooks or ()), entry)
 
     def remove(self) -> None:
         """Take the hook away; a second time does nothing."""
-        self._owner.hooks = tuple(entry for entry in self._owner.hooks or () if entry is not self._entry)
+        for owner in self._owners:
+            owner.hooks = tuple(entry for entry in owner.hooks or () if entry is not self._entry)

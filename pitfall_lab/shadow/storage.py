@@ -23,6 +23,8 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import CPU, Device, DType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pitfall_lab.shadow.graph import Graph, Node, Saved
 
 Shape = tuple[int, ...]
@@ -154,8 +156,8 @@ class ShadowTensor:
     """
 
     __slots__ = (
-        "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooks", "inference", "kind",
-        "loose", "mark", "node", "number", "offset", "output_nr", "received", "retains_grad", "shape", "storage", "stride", "view",
+        "__weakref__", "accumulator", "counter", "device", "dtype", "facade", "flag", "gradient", "graph", "hooked", "hooks", "inference",
+        "kind", "loose", "mark", "node", "number", "offset", "output_nr", "received", "retains_grad", "shape", "storage", "stride", "view",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - the window's parts, in the order everyone thinks of them
@@ -183,6 +185,8 @@ class ShadowTensor:
         self.view: ViewOf | None = None
         self.accumulator: ref[Node] | None = None
         self.hooks: tuple[tuple[int, Any], ...] | None = None
+        self.hooked: tuple[Callable[[], Node | None], int] | None = None
+        """The node, and its output, that runs the hooks of a result: its history at the first of them, until torch begins anew."""
         self.retains_grad = False
         self.received = False
         """Handed out by ``autograd.grad``: whether it is a view of another gradient is not modelled."""

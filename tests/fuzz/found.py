@@ -1438,6 +1438,39 @@ t2[0] = torch.ones(3, requires_grad=True)
 t3 = torch.arange(3).expand(2, 3)
 t3.nan_to_num_()
 """,
+    "a view that is turned round in place keeps its new node until its base is written": """
+t1 = torch.tensor([[0.5, -1.0, 2.0]], requires_grad=True)
+t2 = t1.clone()
+t3 = t2.t()
+t3.t_()
+t3.unsqueeze_(0)
+t4 = torch.max(t3, 0)[0]
+(t3 * t3).sum().backward(retain_graph=True)
+t2.mul_(2)
+t3.sum().backward()
+""",
+    "later hooks join the first, wherever history has gone": """
+t1 = torch.arange(6.0).view(2, 3).requires_grad_()
+t2 = t1 * 1
+t2.register_hook(lambda g: g * 2)
+t2.t_()
+t2.register_hook(lambda g: g * 3)
+t2.mul_(2)
+t2.register_hook(lambda g: g * 5)
+t2.sum().backward()
+t3 = t1 * 1
+t3.register_hook(lambda g: g * 2)
+t3.detach_().requires_grad_()
+t3.register_hook(lambda g: g * 3)
+t3.sum().backward()
+""",
+    "a forbidden view fails at its first hook only": """
+t1 = torch.arange(6.0).view(2, 3).requires_grad_() * 1
+t2 = t1.split(1)[0]
+t1.mul_(2)
+t2.register_hook(lambda g: g * 2)
+t2.register_hook(lambda g: g * 2)
+""",
     "anomaly mode fails at NaN, of what somebody needs, when the node is done": """
 t1 = torch.tensor([1.0, 2.0], requires_grad=True)
 t2 = torch.tensor([0.5, 0.0], requires_grad=True)

@@ -27,6 +27,7 @@ import torch
 
 from pitfall_lab.shadow import Node, ShadowError, ShadowTensor
 from pitfall_lab.shadow import torch as shadow_torch
+from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.facade import engine
 from pitfall_lab.verify.cells import equal
 from pitfall_lab.verify.memory import PRECISE, PRODUCTS, flow, types_on_the_way
@@ -230,7 +231,10 @@ class Pair:
 
     def shadow_facts(self, t: ShadowTensor) -> dict[str, Any]:
         """The same of a tensor of the shadow's."""
-        fn = attempted(lambda: t.grad_fn)
+        try:
+            fn = attempted(lambda: t.grad_fn)
+        except Unmodelled:  # a history about which torch itself stumbles
+            raise Declined from None
         return {
             "shape": t.shape, "stride": t.stride, "offset": t.offset, "dtype": str(t.dtype), "requires_grad": t.requires_grad,
             "version": None if t.inference else t.version, "is_view": t.view is not None, "inference": t.inference, "is_leaf": fn if isinstance(fn, str) else fn is None,

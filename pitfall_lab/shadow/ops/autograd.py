@@ -275,6 +275,10 @@ def retain_grad(e: Engine, self: Any) -> None:
     node.retains += ((self.output_nr, ref(self)),)
 
 
+def _nowhere() -> None:
+    """No node."""
+
+
 @op(".register_hook", kind="other")
 def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
     """A stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None."""
@@ -303,7 +307,13 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
         return Gradient(None if numbers is None else numbers.copy(order="K"), gradient.shape)  # it lies as what was returned
 
     e.graph.has_guests = True
-    return Handle(self.grad_fn or self, (self.output_nr, None if hook is None else call))
+    if self.hooked is None:  # later hooks join the first, wherever history will have gone, and be it forbidden
+        self.hooked = _nowhere, 0
+        if self.grad_fn is not None:
+            self.hooked = ref(self.grad_fn), self.output_nr
+    node, index = self.hooked[0](), self.hooked[1]
+    entry = (index, None if hook is None else call)
+    return Handle(entry, self) if node is None else Handle(entry, self, node)
 
 
 @op(".register_post_accumulate_grad_hook", kind="other")
@@ -315,4 +325,4 @@ def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handl
     if self.grad_fn is not None:
         raise runtime("post accumulate grad hooks cannot be registered on non-leaf tensors", tensor=self)
     e.graph.has_guests = True
-    return Handle(self, (AFTER, hook))
+    return Handle((AFTER, hook), self)

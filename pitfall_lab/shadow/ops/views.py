@@ -761,9 +761,10 @@ def unsafe_chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[Shad
 
 
 def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, stride: Shape, vjp: Any) -> ShadowTensor:
-    """``t_``, ``squeeze_`` ...: counted as a change, although no memory is written."""
-    if self.view is not None and records(e, self):
-        raise Unmodelled("an in-place change of a view's shape")
+    """``t_``, ``squeeze_`` ...: counted as a change, although no memory is written.
+
+    A view gets the node like any tensor, and keeps it until its base is written: its base knows nothing of it (in torch ``set_history``).
+    """
     if self.inference and not e.inference:
         raise Unmodelled("an in-place change of the shape of an inference tensor outside of inference mode")
     recording = records(e, self)
@@ -775,6 +776,8 @@ def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, str
     if node is not None:
         node.outputs.append((shape, self.dtype))
         self.node, self.output_nr = node, 0  # torch does not move the hook of ``retain_grad`` here, and stumbles over that later
+        if self.view is not None:
+            self.view.version = self.version
     return self
 
 
@@ -809,7 +812,7 @@ def t_in_place(e: Engine, self: Any) -> ShadowTensor:
     return reshape_in_place(e, self, "TBackward1", self.shape[::-1], self.stride[::-1], lambda g, s: (g.T,))
 
 
-@op(".transpose_", kind="inplace", samples=("h.transpose_(0, 1)",))
+@op(".transpose_", ".swapaxes_", ".swapdims_", kind="inplace", samples=("h.transpose_(0, 1)", "h.swapaxes_(0, 1)"))
 def transpose_in_place(e: Engine, self: Any, dim0: int, dim1: int) -> ShadowTensor:
     tensor_only(self)
     i, j = wrap_dim(dim0, self.ndim), wrap_dim(dim1, self.ndim)
