@@ -109,6 +109,11 @@ def _operations() -> tuple[dict[str, Any], Any, Any]:
 
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 """Names that torch takes from those who know NumPy."""
+LARGEST_HALF = 65504
+SUMS = frozenset({"add", "add_", "sub", "sub_", "_foreach_sub"})
+"""Operations with one signature, whatever their factor is."""
+SUMMING = frozenset({"add", "sub", "rsub", "subtract", "foreach_add", "foreach_sub"})
+"""Operations that look at what their factor is."""
 FACTORS = frozenset({"alpha", "beta"})
 """Numbers that torch also takes as a tensor without dimensions: an LBFGS step is ``p.add_(d, alpha=t)``."""
 
@@ -195,7 +200,7 @@ class Engine:
                 if "axis" in kwargs or "keepdims" in kwargs:
                     kwargs = {NUMPY_NAMES.get(key, key): value for key, value in kwargs.items()}
                 if "alpha" in kwargs or "beta" in kwargs:
-                    kwargs = {key: _factor(value) if key in FACTORS else value for key, value in kwargs.items()}
+                    kwargs = {key: _factor(name, key, value) if key in FACTORS else value for key, value in kwargs.items()}
                 result = run_into(self, entry, args, kwargs) if "out" in kwargs else entry.run(self, *args, **kwargs)
                 if isinstance(result, Suspended):
                     result.go_on()
@@ -400,9 +405,16 @@ class Engine:
         leaf.gradient = gradient
 
 
-def _factor(value: Any) -> Any:
+def _factor(name: str, key: str, value: Any) -> Any:
     """The number in a tensor that is given for a number."""
+    short = name.rpartition(".")[2]
+    if value is None or isinstance(value, str):
+        if short not in SUMS:
+            raise Unmodelled("which of several signatures torch thinks is meant")
+        raise ShadowError("TypeError", f"{short}(): argument '{key}' must be Number, not {type(value).__name__}")
     if not isinstance(value, ShadowTensor):
+        if short.strip("_") not in SUMMING and not (type(value) in {int, float} and abs(value) <= LARGEST_HALF):
+            raise Unmodelled("a factor of a product that is no ordinary number")
         return value
     seen = value.window()
     if value.ndim or value.requires_grad or seen is None:

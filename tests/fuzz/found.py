@@ -1471,6 +1471,18 @@ t1.mul_(2)
 t2.register_hook(lambda g: g * 2)
 t2.register_hook(lambda g: g * 2)
 """,
+    "a number that its type has no room for": """
+t1 = torch.tensor([1.5, -2.0], dtype=torch.float16)
+t2 = t1.masked_fill(t1 > 0, -1e9)
+t1.fill_(1e5)
+t1.add_(t1, alpha=1e5)
+t3 = t1.add(1, alpha=True)
+t4 = torch.ones(2, dtype=torch.uint8).add(1, alpha=300)
+t5 = t1.addcmul(t1, t1, value=1e5)
+t6 = t1.clamp(max=70000)
+t7 = torch.full((2,), 1e40)
+t8 = torch.ones(2).sub(t1, alpha=None)
+""",
     "anomaly mode fails at NaN, of what somebody needs, when the node is done": """
 t1 = torch.tensor([1.0, 2.0], requires_grad=True)
 t2 = torch.tensor([0.5, 0.0], requires_grad=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import INT64, DType, default_float, from_numpy, of_number, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import INFERENCE_FLAG, ShadowError, Unmodelled, no_kernel, runtime
-from pitfall_lab.shadow.ops.kit import NUMBERS, as_shape, copied, new, preserved, tensor_only
+from pitfall_lab.shadow.ops.kit import NUMBERS, as_shape, copied, new, no_room, preserved, tensor_only
 from pitfall_lab.shadow.ops.memory_format import strides
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.views import alias
@@ -88,12 +89,24 @@ _filled("ones", 1)
 _filled("empty", None)
 
 
+def check_room(dtype: Any, value: Any, shape: Shape) -> None:
+    """Refuse to fill with what is no number, or has no room in the type."""
+    if not isinstance(value, bool | int | float | complex):
+        raise Unmodelled("a fill with something else")
+    refused = no_room(DType(dtype), value)
+    if refused and math.prod(shape) == 1:
+        raise Unmodelled("a number that does not fit, where torch writes one element without its kernel")
+    if refused:
+        raise runtime(refused, "dtype")
+
+
 @op("torch.full", samples=("torch.full((2, 3), 1.5)", "torch.full((2,), 3)"))
 def full(e: Engine, size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
          pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
     if not isinstance(fill_value, bool | int | float | complex):
         raise Unmodelled("full with a tensor")
+    check_room(dtype or of_number(fill_value), fill_value, as_shape((size,)))
     return made(e, as_shape((size,)), dtype or of_number(fill_value), np.asarray(fill_value), requires_grad)
 
 
@@ -102,6 +115,7 @@ def full_like(e: Engine, input: Any, fill_value: Any, *, dtype: Any = None, requ
               layout: Any = None, memory_format: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
     tensor_only(input)
     plain(device, layout, pin_memory, memory_format)
+    check_room(dtype or input.dtype, fill_value, input.shape)
     return leaf(new(e, input.shape, DType(dtype or input.dtype), np.asarray(fill_value), preserved(input)), requires_grad)
 
 

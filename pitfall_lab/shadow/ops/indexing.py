@@ -34,6 +34,7 @@ from pitfall_lab.shadow.ops.kit import (
     layout,
     new,
     open_window,
+    overflows,
     own,
     preserved,
     private,
@@ -398,23 +399,11 @@ def number_as(value: Any, dtype: DType) -> np.ndarray:
     """A plain number as an element of ``dtype``; what does not fit is refused (``c10/util/TypeCast.h``, ``overflow``)."""
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise ShadowError("ValueError", "Overflow when unpacking long long", "dtype")
-    if dtype[:] in CTYPES and _overflows(value, dtype):
+    if dtype[:] in CTYPES and overflows(value, DType("float64") if dtype[:] in {"float16", "bfloat16"} else dtype):
         raise runtime(f"value cannot be converted to type {CTYPES[dtype[:]]} without overflow", "dtype")
     if dtype.numpy is None:
         raise Unmodelled(f"numbers of type {dtype[:]}")
     return np.asarray(value.real if isinstance(value, complex) and dtype.category < 3 else value).astype(dtype.numpy)
-
-
-def _overflows(value: Any, dtype: DType) -> bool:
-    if isinstance(value, complex):
-        return (dtype.category < 3 and value.imag != 0) or _overflows(value.real, dtype)
-    if dtype.category > 1:
-        largest = np.finfo(np.float32).max if dtype in ("float32", "complex64") else np.inf
-        return bool(np.isfinite(value) and abs(value) > largest)
-    limits = np.iinfo(dtype.numpy)
-    # A negative whole number wraps around in an unsigned type, a negative float does not.
-    lowest = -limits.max if limits.min == 0 and isinstance(value, int) else limits.min
-    return not lowest <= value <= limits.max
 
 
 def _leading_ones(value: ShadowTensor) -> int:

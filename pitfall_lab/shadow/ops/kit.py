@@ -52,6 +52,8 @@ class Rule:
     vjp: Vjp | None = None
     edges: int | None = None
     """How many operands get an edge; None: all."""
+    refused: str = ""
+    """Torch's words for a number given with the operands that its kernel does not take; it has looked at the operands by then."""
 
 
 def of_finite(rule: Rule) -> Rule:
@@ -215,6 +217,43 @@ def as_shape(sizes: Sequence[Any]) -> Shape:
 
 
 # -- tensors and numbers
+
+
+C_NAMES = {
+    "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float16": "c10::Half",
+    "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double", "complex64": "c10::complex<float>",
+}  # fmt: skip
+LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "complex64": 3.4028234663852886e38}
+
+
+def overflows(value: Any, dtype: DType) -> bool:
+    """Whether a type has no room for a plain number (``c10/util/TypeCast.h``)."""
+    if isinstance(value, complex):
+        return (dtype.category < 3 and value.imag != 0) or overflows(value.real, dtype)
+    if dtype.category > 1:
+        return bool(np.isfinite(value) and abs(value) > LARGEST.get(dtype[:], np.inf))
+    limits = np.iinfo(dtype.numpy)
+    # A negative whole number wraps around in an unsigned type, a negative float does not.
+    lowest = -limits.max if limits.min == 0 and isinstance(value, int) else limits.min
+    return not lowest <= value <= limits.max
+
+
+def check_word(value: Any) -> None:
+    """Decline a whole number that no machine word holds: Python's conversion fails, in words of its own."""
+    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        raise Unmodelled("a whole number that no machine word holds")
+
+
+def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
+    """What torch says when a type has no room for a number, else nothing; ``wide``: the kernel computes half precision in float32."""
+    if wide and dtype[:] in {"float16", "bfloat16"}:
+        dtype = DType("float32")
+    plain = [x for x in values if isinstance(x, (bool, int, float, complex))]
+    for x in plain:
+        check_word(x)
+    if dtype[:] not in C_NAMES or not any(overflows(x, dtype) for x in plain):
+        return ""
+    return f"value cannot be converted to type {C_NAMES[dtype[:]]} without overflow"
 
 
 def tensor_only(*values: Any) -> None:
@@ -382,6 +421,8 @@ def pure(
     ``hidden`` names further results that only the node sees (statistics, buffers): then ``forward`` returns a tuple.
     """
     node = None
+    if rule.refused:
+        raise runtime(rule.refused, "dtype")
     if rule.node and records(e, *operands) and dtype.category >= 2:
         node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
         keep_inputs(e, node, rule, operands)
@@ -492,7 +533,7 @@ def pointwise(
     return pure(e, rule, operands, shape, dtype, compute_in, stride)
 
 
-def in_place(  # noqa: C901 - torch's checks, one after the other
+def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
     e: Engine,
     rule: Rule,
     operands: Sequence[Operand],
@@ -532,6 +573,8 @@ def in_place(  # noqa: C901 - torch's checks, one after the other
         raise Unmodelled("a write into windows that overlap")
     if whole and rule.node not in {"", "CopyBackwards"}:
         raise Unmodelled("whole numbers get a history, which torch forgets to prevent here")
+    if rule.refused:
+        raise runtime(rule.refused, "dtype")
     # Computed in another type, all operands are first cast to temporaries, and the results are written when all are there.
     if elementwise and (compute_in is None or compute_in == target.dtype) and reads_what_it_writes(target, operands):
         one_by_one(e, rule, target, operands)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from pitfall_lab.shadow.ops.kit import (
     check_overlap,
     decline_overlap,
     in_place,
+    no_room,
     preserved,
     pure,
     tensor_only,
@@ -57,7 +59,10 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
         return in_place(e, rule, (self, value), elementwise=False, overwrites=True)
     if not isinstance(value, NUMBERS):
         raise Unmodelled("fill_ with something else")
-    return in_place(e, _fill_rule(value), (self,), elementwise=False, overwrites=True)
+    refused = no_room(self.dtype, value)
+    if refused and self.numel == 1:
+        raise Unmodelled("a number that does not fit, where torch writes one element without its kernel")
+    return in_place(e, replace(_fill_rule(value), refused=refused), (self,), elementwise=False, overwrites=True)
 
 
 @op(".copy_", kind="inplace", samples=("h.copy_(b)", "h.copy_(c)", "h[0].copy_(c)", "p.copy_(a)", "n.copy_(p)", "h.copy_(h)"))

@@ -31,9 +31,11 @@ from pitfall_lab.shadow.ops.kit import (
     broadcast,
     check_history,
     check_overlap,
+    check_word,
     each,
     in_place,
     made_of,
+    no_room,
     pointwise,
     promoted,
     pure,
@@ -59,6 +61,7 @@ def operand(value: Any) -> Any:
         value = value.item()
     if not isinstance(value, (ShadowTensor, *NUMBERS)):
         raise Unmodelled(f"operand of type {type(value).__name__}")
+    check_word(value)
     return value
 
 
@@ -66,36 +69,28 @@ def operand(value: Any) -> Any:
 
 
 def _add_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
-    if refused := _refused_factor(alpha, dtype):
-        return Rule("AddBackward0", refused)
+    refused = _refused_factor(alpha, dtype)
     if alpha == 1:
-        return Rule("AddBackward0", np.add, (), lambda g, s: (g, g))
-    return Rule("AddBackward0", lambda a, b: a + _like(b, alpha), (), lambda g, s: (g, g * alpha))
+        return Rule("AddBackward0", np.add, (), lambda g, s: (g, g), refused=refused)
+    return Rule("AddBackward0", lambda a, b: a + _like(b, alpha), (), lambda g, s: (g, g * alpha), refused=refused)
 
 
 def _sub_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
-    if refused := _refused_factor(alpha, dtype):
-        return Rule("SubBackward0", refused)
     return Rule(
-        "SubBackward0", lambda a, b: a - (b if alpha == 1 else _like(b, alpha)), (), lambda g, s: (g, -g if alpha == 1 else -g * alpha)
-    )
+        "SubBackward0", lambda a, b: a - (b if alpha == 1 else _like(b, alpha)), (), lambda g, s: (g, -g if alpha == 1 else -g * alpha),
+        refused=_refused_factor(alpha, dtype),
+    )  # fmt: skip
 
 
-def _refused_factor(alpha: complex, dtype: DType) -> Callable[..., Any] | None:
-    """What raises torch's refusal of a factor that does not belong to the type of the result; torch looks at shapes first."""
+def _refused_factor(alpha: complex, dtype: DType) -> str:
+    """Torch's refusal of a factor that does not belong to the type of the result."""
     if isinstance(alpha, bool) and dtype != BOOL:
-        text = "Boolean alpha only supported for Boolean results."
-    elif dtype.category < 2 and not isinstance(alpha, int):
-        text = "For integral input tensors, argument alpha must not be a floating point number."
-    elif not dtype.is_complex and isinstance(alpha, complex):
-        text = "For non-complex input tensors, argument alpha must not be a complex number."
-    else:
-        return None
-
-    def refuse(*_: Any) -> Any:
-        raise runtime(text, "dtype")
-
-    return refuse
+        return "Boolean alpha only supported for Boolean results."
+    if dtype.category < 2 and not isinstance(alpha, int):
+        return "For integral input tensors, argument alpha must not be a floating point number."
+    if not dtype.is_complex and isinstance(alpha, complex):
+        return "For non-complex input tensors, argument alpha must not be a complex number."
+    return no_room(dtype, alpha)
 
 
 def _like(array: np.ndarray, alpha: complex) -> np.ndarray:
@@ -181,9 +176,8 @@ def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
         raise Unmodelled("rsub of two tensors")
     _check_bool_sub(self, other)
     dtype = promoted(self, operand(other))
-    refused = _refused_factor(alpha, dtype)
     rule = Rule(
-        "RsubBackward1", refused or (lambda a, o: o - _like(a, alpha)), (), lambda g, s: (-g if alpha == 1 else -g * alpha,), edges=1
+        "RsubBackward1", lambda a, o: o - _like(a, alpha), (), lambda g, s: (-g if alpha == 1 else -g * alpha,), 1, _refused_factor(alpha, dtype)
     )
     return pointwise(e, rule, (self, operand(other)), dtype, dtype)
 
@@ -253,7 +247,7 @@ def _integer_power(base: Any, exponent: Any) -> Any:
 
 def _pow_rule(exponent: float) -> Rule:
     def vjp(g: Any, s: Any) -> tuple[Any]:
-        if exponent == 0:
+        if exponent == 0 and not isinstance(exponent, bool):  # which is not equal to any number in C++
             return (np.zeros_like(g, order="C"),)
         return (g * np.conj(exponent * _numbered(s.self, exponent - 1)),)
 
@@ -279,6 +273,10 @@ def _pow_tensor_vjp(g: Any, s: Any) -> tuple[Any, Any]:
 POW_TENSOR = Rule("PowBackward1", _power, (Keep("exponent", 1), Keep("self", 0), Keep("result", "result")), _pow_tensor_vjp)
 
 
+def _no_room_for_power(dtype: DType, exponent: Any) -> str:
+    return no_room(dtype, exponent) if dtype[:] in {"float16", "bfloat16"} else ""  # other kernels take a double
+
+
 @op("pow", ".__pow__", saves="self; and exponent and result when the exponent is a tensor",
     samples=("a ** 2", "a.pow(3)", "b ** 0.5", "b ** c", "a ** 0", "b ** -1", "n ** 2", "torch.pow(2, a)"))  # fmt: skip
 def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTensor:
@@ -289,7 +287,7 @@ def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTenso
     dtype = promoted(base, exponent)
     if isinstance(exponent, ShadowTensor):
         return pointwise(e, POW_TENSOR, (base, exponent), dtype, dtype)
-    return pointwise(e, _pow_rule(exponent), (base,), dtype, dtype)
+    return pointwise(e, replace(_pow_rule(exponent), refused=_no_room_for_power(dtype, exponent)), (base,), dtype, dtype)
 
 
 @op(".pow_", ".__ipow__", kind="inplace", saves="a clone of self", samples=("h.pow_(2)", "h[0].pow_(2)"))
@@ -298,7 +296,7 @@ def pow_in_place(e: Engine, self: Any, exponent: Any) -> ShadowTensor:
     dtype = promoted(self, exponent)
     if isinstance(exponent, ShadowTensor):
         return in_place(e, POW_TENSOR, (self, exponent), dtype)
-    return in_place(e, _pow_rule(exponent), (self,), dtype)
+    return in_place(e, replace(_pow_rule(exponent), refused=_no_room_for_power(dtype, exponent)), (self,), dtype)
 
 
 @op(".__rpow__", saves="exponent, result", samples=("2 ** a",))
@@ -618,6 +616,8 @@ def _clamp_arguments(self: Any, low: Any, high: Any) -> DType:
     tensor_only(self)
     if isinstance(low, ShadowTensor) or isinstance(high, ShadowTensor):
         raise Unmodelled("clamp with tensor bounds")
+    if isinstance(low, complex) or isinstance(high, complex):
+        raise Unmodelled("clamp with complex bounds")
     if low is None and high is None:
         raise runtime("torch.clamp: At least one of 'min' or 'max' must not be None")
     return promoted(self, *(operand(x) for x in (low, high) if x is not None))
@@ -627,14 +627,14 @@ def _clamp_arguments(self: Any, low: Any, high: Any) -> DType:
 def clamp(e: Engine, input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     dtype = _clamp_arguments(input, min, max)
-    return pointwise(e, _clamp_rule(min, max), (input,), dtype, dtype)
+    return pointwise(e, replace(_clamp_rule(min, max), refused=no_room(dtype, min, max)), (input,), dtype, dtype)
 
 
 @op(".clamp_", "torch.clamp_", ".clip_", kind="inplace", saves="a clone of self", samples=("h.clamp_(0, 1)", "h.clamp_(min=0)"))
 def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> ShadowTensor:
     dtype = _clamp_arguments(self, min, max)
     check_number_fits(self, dtype)
-    return in_place(e, _clamp_rule(min, max), (self,), dtype)
+    return in_place(e, replace(_clamp_rule(min, max), refused=no_room(dtype, min, max)), (self,), dtype)
 
 
 def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
@@ -661,10 +661,11 @@ def _register_bound(name: str, forward: Any, inside: Any) -> tuple[Callable[...,
 
     def run(e: Engine, input: Any, bound: Any) -> ShadowTensor:
         dtype = prepare(input, bound)
-        return pointwise(e, rule(bound), (input,), dtype, dtype)
+        return pointwise(e, replace(rule(bound), refused=no_room(dtype, bound)), (input,), dtype, dtype)
 
     def run_in_place(e: Engine, self: Any, bound: Any) -> ShadowTensor:
-        return in_place(e, rule(bound), (self,), prepare(self, bound))
+        dtype = prepare(self, bound)
+        return in_place(e, replace(rule(bound), refused=no_room(dtype, bound)), (self,), dtype)
 
     add(name, run, "pure", "self", (f"a.{name}(0)", f"torch.{name}(a, 0.25)"))
     add((f".{name}_", f"torch.{name}_"), run_in_place, "inplace", "a clone of self", (f"h.{name}_(0.25)",))
@@ -696,7 +697,7 @@ LERP = Rule(
 def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowTensor:
     tensor_only(self, end)
     by_tensor = isinstance(weight, ShadowTensor)
-    rule, operands = (LERP, (self, end, weight)) if by_tensor else (_lerp_rule(weight), (self, end))
+    rule, operands = (LERP, (self, end, weight)) if by_tensor else (replace(_lerp_rule(weight), refused=no_room(self.dtype, weight, wide=True)), (self, end))
     if inplace:
         e.graph.check_inplace(self, records(e, *operands))
     check_history(e, *operands)
@@ -753,7 +754,9 @@ WHOLE_ADDCDIV = (
 
 
 def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
-    def check(e: Engine, *operands: ShadowTensor) -> None:
+    def check(e: Engine, value: Any, *operands: ShadowTensor) -> None:
+        if not isinstance(value, NUMBERS):
+            raise Unmodelled(f"{name} with a factor that is no number")
         if name == "addcdiv" and all(x.dtype.category < 2 for x in operands[1:]):
             check_history(e, *operands)
             raise runtime(WHOLE_ADDCDIV, "dtype")
@@ -766,15 +769,18 @@ def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
         return replace(make(value), vjp=refusal)  # the number is divided by the tensor in the tensor's own memory
 
     def run(e: Engine, input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
-        check(e, input, tensor1, tensor2)
+        check(e, value, input, tensor1, tensor2)
         dtype = promoted(input, tensor1, tensor2)
-        check(e, input, tensor1, tensor2)
-        return pointwise(e, rule_of(e, tensor1, tensor2, value), (input, tensor1, tensor2), dtype, dtype)
+        check(e, value, input, tensor1, tensor2)
+        rule = replace(rule_of(e, tensor1, tensor2, value), refused=no_room(dtype, value, wide=True))
+        return pointwise(e, rule, (input, tensor1, tensor2), dtype, dtype)
 
     def run_in_place(e: Engine, self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
         tensor_only(self, tensor1, tensor2)
-        check(e, self, tensor1, tensor2)
-        return in_place(e, rule_of(e, tensor1, tensor2, value), (self, tensor1, tensor2), promoted(self, tensor1, tensor2))
+        check(e, value, self, tensor1, tensor2)
+        dtype = promoted(self, tensor1, tensor2)
+        rule = replace(rule_of(e, tensor1, tensor2, value), refused=no_room(dtype, value, wide=True))
+        return in_place(e, rule, (self, tensor1, tensor2), dtype)
 
     saves = "tensor1 if tensor2 needs grad; tensor2"
     add(name, run, "pure", saves, (f"torch.{name}(a, b, c, value=2)", f"p.{name}(p, b)"))
@@ -803,6 +809,8 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
         raise runtime(text, "dtype") if condition.dtype != "uint8" else Unmodelled("where with a condition of bytes")
     x, y = operand(input), operand(other)
     dtype = promoted(x, y)
+    if no_room(dtype, x, y):
+        raise Unmodelled("a choice that does not fit into the type of the result")
     check_history(e, x, y)
     broadcast(condition.shape, *(t.shape for t in (x, y) if isinstance(t, ShadowTensor)))  # whose sizes the message tells first
 
@@ -846,7 +854,7 @@ def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
     shape = broadcast(mask.shape, input.shape)  # torch expands both before it looks at what they hold
     operands = _masked_operands(input, mask, value)
     check_history(e, input)
-    return pure(e, _masked_fill(value), operands, shape, input.dtype)
+    return pure(e, replace(_masked_fill(value), refused=no_room(input.dtype, value)), operands, shape, input.dtype)
 
 
 @op(".masked_fill_", kind="inplace", saves="mask", samples=("h.masked_fill_(m, 0)", "h.masked_fill_(m, 2.0)"))
@@ -857,7 +865,7 @@ def masked_fill_in_place(e: Engine, self: Any, mask: Any, value: Any) -> ShadowT
             "Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation."
         )
         return _masked_fill_expanded(e, self, mask, value, operands)
-    return in_place(e, _masked_fill(value), operands)
+    return in_place(e, replace(_masked_fill(value), refused=no_room(self.dtype, value)), operands)
 
 
 def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, value: Any, operands: tuple[Any, ...]) -> ShadowTensor:
@@ -872,7 +880,7 @@ def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, val
                 if out is not None:
                     out[index] = value
 
-    return in_place(e, _masked_fill(value), operands, elementwise=False, overlapping=again)
+    return in_place(e, replace(_masked_fill(value), refused=no_room(self.dtype, value)), operands, elementwise=False, overlapping=again)
 
 
 def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from pitfall_lab.shadow.ops.kit import (
     in_place,
     made_of,
     new,
+    no_room,
     own,
     preserved,
     pure,
@@ -203,17 +205,18 @@ def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> Shado
     tensor_only(input)
     check_history(e, input)
     _long_index(index, dim, input.ndim)
-    if isinstance(value, ShadowTensor):
-        raise Unmodelled("index_fill with a tensor")
-    return pure(e, _index_fill_rule(wrap_dim(dim, input.ndim), value), (input, index), input.shape, input.dtype, stride=preserved(input))
+    if not isinstance(value, bool | int | float):
+        raise Unmodelled("index_fill with a tensor, or a complex number")
+    rule = replace(_index_fill_rule(wrap_dim(dim, input.ndim), value), refused=no_room(input.dtype, value))
+    return pure(e, rule, (input, index), input.shape, input.dtype, stride=preserved(input))
 
 
 @op(".index_fill_", kind="inplace", saves="index", samples=("h.index_fill_(0, i[:1], 1.0)",))
 def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> ShadowTensor:
     tensor_only(self)
     _long_index(index, dim, self.ndim)
-    if isinstance(value, ShadowTensor):
-        raise Unmodelled("index_fill_ with a tensor")
+    if not isinstance(value, bool | int | float):
+        raise Unmodelled("index_fill_ with a tensor, or a complex number")
     at = wrap_dim(dim, self.ndim)
 
     def again() -> None:
@@ -221,7 +224,8 @@ def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> Shado
         if places is not None and not is_dense(self.shape, self.stride):
             e.write_at(self, (*(slice(None),) * at, places), value)  # elements that share their memory change together
 
-    return in_place(e, _index_fill_rule(at, value), (self, index), elementwise=False, overlapping=again)
+    rule = replace(_index_fill_rule(at, value), refused=no_room(self.dtype, value))
+    return in_place(e, rule, (self, index), elementwise=False, overlapping=again)
 
 
 # -- scatter
@@ -268,11 +272,13 @@ def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: b
     tensor_only(self)
     _index_of(index)
     is_tensor = isinstance(src, ShadowTensor)
+    if not is_tensor and not isinstance(src, bool | int | float | complex):
+        raise Unmodelled("scatter of something that is no number")
     if index.ndim != self.ndim or (is_tensor and (src.dtype != self.dtype or src.ndim != self.ndim)):
         raise Unmodelled("scatter of operands that do not fit")
     if is_tensor and src.shape != index.shape and src.requires_grad:
         raise Unmodelled("scatter of a source larger than its index")
-    rule = _scatter_rule(wrap_dim(dim, self.ndim), src, accumulate, inplace)
+    rule = replace(_scatter_rule(wrap_dim(dim, self.ndim), src, accumulate, inplace), refused=no_room(self.dtype, src))
     operands = (self, src, index) if is_tensor else (self, index)
     if inplace:
         e.graph.check_inplace(self, records(e, *operands))

@@ -102,6 +102,8 @@ def check_operands(e: Engine, entry: Op, name: str, args: Sequence[Any]) -> None
     if entry.kind == "inplace" and args and name not in LATE:
         target = args[0]
         if isinstance(target, ShadowTensor) and target.requires_grad and not e.inference:
+            if len(args) > 1 and (isinstance(args[1], str) or (isinstance(args[1], int) and abs(args[1]) >= 1 << 63)):
+                raise Unmodelled("an argument that Python cannot hand on")
             e.graph.check_inplace(target, any_requires_grad=True)
     if entry.refuses:
         check_types(entry, args)
