@@ -25,6 +25,7 @@ from pitfall_lab.observe.spans import STAND_IN, SourceMap
 from pitfall_lab.trace import Span
 
 _DISPATCH = handle_torch_function.__code__
+_getframe = sys._getframe
 _is_compiling = torch.compiler.is_compiling
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 STORES = (".__setitem__", ".__set__")
@@ -63,7 +64,7 @@ class Call:
 class Site:
     """A place in a program that calls torch: what is known of it need not be found out again."""
 
-    __slots__ = ("again", "code", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
+    __slots__ = ("again", "alone", "code", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
 
     def __init__(self, frame: FrameType, sources: SourceMap) -> None:
         code = frame.f_code
@@ -73,6 +74,8 @@ class Site:
         self.span = sources.span(frame) if self.is_user else None
         #: The name that the call's result is assigned to.
         self.target = sources.target(self.span) if self.span is not None else None
+        #: The functions around the site where there are none of the program's but its own; None if that is not known yet.
+        self.alone: tuple[str, ...] | None = None
         #: What a row of the trace says of a new tensor that gets this name.
         self.names = ((self.target,), None)
         #: Room for the listener: its numbers for this site and for the functions that were around it last.
@@ -145,12 +148,15 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self._listener = listener
         self._sources = sources
-        self._stopped = False
+        self._stopped = self._is_aside = False
+        """``_is_aside``: no call may take the lane now, because the recording has stopped, or torch is in a region or inside a backward."""
         self._names: dict[Any, tuple[str, bool]] = {}
         self._lane = listener.lane
         self._sites: dict[tuple[int, int], Site] = {}
         self._scopes: dict[Any, tuple[tuple[str, ...], list[CodeType]]] = {}
-        self._outside: tuple[FrameType | None, tuple[str, ...]] = (None, ())
+        self._around: FrameType | None = None
+        """What is outside of the program, and the functions around that."""
+        self._outer: tuple[str, ...] = ()
         self._backward_frame: FrameType | None = None
         # Tensor.backward calls autograd.backward, which is the same call; one that comes after it is a checkpoint's of its own.
         self._handed_on = False
@@ -170,7 +176,7 @@ class Recorder(TorchFunctionMode):
             kinds = None
         if _is_compiling():
             return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
-        caller = sys._getframe(1)
+        caller = _getframe(1)
         code = caller.f_code
         if code is _DISPATCH:
             kwargs = _all_given(func, args, kwargs, caller)
@@ -178,11 +184,15 @@ class Recorder(TorchFunctionMode):
             code = caller.f_code
         site = self._sites.get((id(code), caller.f_lasti)) or self._site(caller)
         run, lane = site.run, self._lane
-        if lane is not None and not (kinds or self._stopped or self._in_region or self._backward_frame) and func in lane.functions:
+        if lane is not None and not (kinds or self._is_aside) and func in lane.functions:
             # The way of most calls (of plain tensors: nobody else handles them), with as few calls of ours as can be.
             ahead = None
             try:
-                place = (site, site, caller, self._scope(caller)) if site.is_user else self._place(site, caller)
+                if site.is_user:
+                    scope = site.alone if caller.f_back is self._around else None
+                    place = site, site, caller, self._scope(caller) if scope is None else scope
+                else:
+                    place = self._place(site, caller)
                 if place is not None:
                     ahead = lane.before(func, args, kwargs, place)
             except Exception as error:
@@ -228,8 +238,10 @@ class Recorder(TorchFunctionMode):
 
     def within(self, frame: FrameType | None) -> None:
         """The program runs inside ``frame`` (None: it has ended). What is outside of it is looked at once, not at every call."""
-        self._outside = (frame, () if frame is None else self._sources.scope(frame))
+        self._around, self._outer = frame, () if frame is None else self._sources.scope(frame)
         self._scopes.clear()
+        for site in self._sites.values():
+            site.alone = None
 
     def start(self) -> Self:
         """Become the mode of this thread."""
@@ -251,7 +263,7 @@ class Recorder(TorchFunctionMode):
     def stop(self, reason: str) -> None:
         """End the recording; the program goes on."""
         if not self._stopped:
-            self._stopped = True
+            self._stopped = self._is_aside = True
             self._listener.stopped(reason)
 
     def _begin(
@@ -294,6 +306,7 @@ class Recorder(TorchFunctionMode):
         if region is not None:
             self._listener.passed_over(region, self._sources.span(region.frame), self._sources.scope(region.frame))
         self._in_region = region is not None  # between its transforms a region also makes plain calls
+        self._look_aside()
         return self._in_region or torch._C._functorch.peek_interpreter_stack() is not None
 
     def _is_machinery(self, frame: FrameType, func: Any) -> bool:
@@ -313,11 +326,16 @@ class Recorder(TorchFunctionMode):
         __tracebackhide__ = True
         outer = self._backward_frame, self._handed_on
         self._backward_frame, self._handed_on = call.frame, func is not torch.Tensor.backward
+        self._look_aside()
         try:
             with self:
                 return run(private_copy(func) if call.composite else func, args, kwargs)
         finally:
             self._backward_frame, self._handed_on = outer
+            self._look_aside()
+
+    def _look_aside(self) -> None:
+        self._is_aside = self._stopped or self._in_region or self._backward_frame is not None
 
     def _guarded(self, tell: Callable[..., None], *told: Any) -> None:
         if self._stopped:
@@ -351,9 +369,7 @@ class Recorder(TorchFunctionMode):
 
     def _scope(self, frame: FrameType) -> tuple[str, ...]:
         """The same as the source map's, with what is outside of the program looked up once."""
-        outside, names = self._outside
-        if frame.f_back is outside and (known := self._scopes.get(id(frame.f_code))) is not None:
-            return known[0]
+        outside = self._around
         around = []
         walk: FrameType | None = frame
         while walk is not outside:
@@ -361,7 +377,7 @@ class Recorder(TorchFunctionMode):
                 return self._sources.scope(frame)
             around.append(id(walk.f_code))
             walk = walk.f_back
-        key = tuple(around) if len(around) != 1 else around[0]
+        key = tuple(around)
         known = self._scopes.get(key)
         if known is None:
             own, walk = [], frame
@@ -370,7 +386,9 @@ class Recorder(TorchFunctionMode):
                 walk = walk.f_back
             inner = tuple(c.co_qualname for c in reversed(own) if self._sources.is_learners(c))
             # The code objects are kept so that their ids cannot be given to others.
-            known = self._scopes[key] = (*names, *inner)[-12:], own
+            known = self._scopes[key] = (*self._outer, *inner)[-12:], own
+        if len(key) == 1:
+            self._site(frame).alone = known[0]
         return known[0]
 
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
+from pitfall_lab.shadow.graph import Graph
 from pitfall_lab.shadow.recipes import Form, Recipe, Window
 
 TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 OFTEN = 64
 """A kind of calls that came so often gets a function of its own: to make one takes as long as some hundred calls save."""
 SAME = """
-{r} = by_id.get(id({a}))
-if {r} is None or {r}.form is not wanted[{place}] or {r}.epoch != epoch: return None
+{r} = get(id({a}))
+if {r} is None or {r}.form is not w{place} or {r}.epoch != epoch: return None
 if {r}.window is None:
     {o} = {r}.made
     if {o}.counter.version != {a}._version: return None
@@ -31,31 +32,31 @@ APART = "if {r} is {q} or ({r}.window is {q}.window is None and {r}.made.storage
 class Again:
     """One straight function for a kind of calls: it sees whether the arguments are what they were, and follows the recipe.
 
-    ``follow(plan, args, kwargs, place, wanted, by_id, epoch, graph)`` returns what the shadow has done before torch
-    (:data:`pitfall_lab.verify.express.Ahead`), or None if the arguments are not what is ``wanted``: the very same numbers, and tensors of
-    the same forms on memory of their own. It makes the shadow of the result only if a node saves it.
+    ``follow(args, kwargs, place, epoch)`` returns what the shadow has done before torch (:data:`pitfall_lab.verify.express.Ahead`), or None
+    if the arguments are not what is wanted: the very same numbers, and tensors of the same forms on memory of their own. It makes the
+    shadow of the result only if a node saves it.
     """
 
-    __slots__ = ("_follow", "_recipe", "uses")
+    __slots__ = ("_bind", "_recipe", "uses")
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
-        self._follow: Callable[..., Any] | None = None
+        self._bind: Callable[..., Callable[..., Any]] | None = None
         self.uses = 0
 
-    def follow(self, wanted: tuple[Any, ...]) -> Callable[..., Any]:
-        """The function, made for arguments like these when it is asked for first."""
-        if self._follow is None:
-            self._follow = self._made(wanted)
-        return self._follow
+    def follow(self, wanted: tuple[Any, ...], plan: Any, by_id: dict[int, Any], graph: Graph) -> Callable[..., Any]:
+        """The function for these arguments, in one recording; its text is made when it is asked for first."""
+        if self._bind is None:
+            self._bind = self._made(wanted)
+        return self._bind(plan, by_id.get, graph, *wanted)
 
-    def _made(self, wanted: tuple[Any, ...]) -> Callable[..., Any]:
+    def _made(self, wanted: tuple[Any, ...]) -> Callable[..., Callable[..., Any]]:
         steps = self._recipe.steps
         window = self._recipe.results[0]
         assert steps is not None
         assert isinstance(window, Window)
         lines = [f"if len(args) != {len(wanted)}: return None", f"{', '.join(f'a{place}' for place in range(len(wanted)))}, = args"]
-        lines += [f"if a{place} is not wanted[{place}]: return None" for place, value in enumerate(wanted) if type(value) is not Form]
+        lines += [f"if a{place} is not w{place}: return None" for place, value in enumerate(wanted) if type(value) is not Form]
         tensors = [(place, form) for place, form in enumerate(wanted) if type(form) is Form]
         for k, (place, form) in enumerate(tensors):
             lines += SAME.format(a=f"a{place}", p=f"p{k}", o=f"o{k}", r=f"r{k}", place=place, flag=form.requires_grad).strip().splitlines()
@@ -66,4 +67,5 @@ class Again:
         records = ", ".join(f"r{number}" for number in range(len(tensors)))
         nodes = "".join(f"n{number}, " for number in range(len(self._recipe.nodes)))
         lines.append(f"return plan, [{records}], ({'x0,' * is_kept}), ({nodes}), place, args, kwargs, (), None")
-        return steps.function("plan, args, kwargs, place, wanted, by_id, epoch, graph", lines, tensors=TENSORS)
+        inner = ["def follow(args, kwargs, place, epoch):", *(f"    {line}" for line in lines), "return follow"]
+        return steps.function(", ".join(["plan, get, graph", *(f"w{place}" for place in range(len(wanted)))]), inner, tensors=TENSORS)

@@ -12,7 +12,6 @@ from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.trace import By, Effect
 from pitfall_lab.verify.cells import cells
 from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
-from pitfall_lab.verify.rows import dead
 from pitfall_lab.verify.world import World
 
 
@@ -126,7 +125,7 @@ class Description:
     def deaths(self) -> list[Effect]:
         """Say of what died since the last call that it is gone."""
         self._writer.forget_gone()
-        tensors, storages = dead(self._records.bury())
+        tensors, storages = self._writer.rows.dead(self._records.bury())
         effects = []
         for mark in tensors:
             if self._writer.told(f"tensors.t{mark}"):

@@ -32,7 +32,7 @@ from pitfall_lab.verify.numbers import Numbers
 from pitfall_lab.verify.planning import Planning
 from pitfall_lab.verify.plans import SET_GRAD, Expected, Plan, Shared
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
-from pitfall_lab.verify.rows import Row, Saying
+from pitfall_lab.verify.rows import Saying
 from pitfall_lab.verify.world import World
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -75,6 +75,7 @@ class Express:
         self._plans = self.planning.plans
         self._numbers = Numbers(world.records, memory)
         self._gone = world.records.gone
+        self._events, self._row_steps, self._cells = world.writer.events, world.writer.row_steps, world.writer.rows.cells
         self._scopes: dict[tuple[str, ...], int] = {}
         self._clearings: dict[bool, Plan] = {}
         self.deep = DEEP
@@ -96,7 +97,7 @@ class Express:
         site, operands = place[0], []
         again = site.again
         if again is not None and again[0] is func and again[1] is grad and not (turned or kwargs):
-            ahead: Ahead | None = again[4](again[3], args, kwargs, place, again[2], self._by_id, kinds.epoch, self._graph)
+            ahead: Ahead | None = again[2](args, kwargs, place, kinds.epoch)
             if ahead is not None:
                 return ahead
         whole = kinds.of(func, args, kwargs, operands, place[2])
@@ -115,7 +116,7 @@ class Express:
             plan.again.uses += 1
             wanted = kinds.wanted_again(args, operands) if plan.again.uses > OFTEN else None
             if wanted is not None:
-                site.again = func, grad, wanted, plan, plan.again.follow(wanted)
+                site.again = func, grad, plan.again.follow(wanted, plan, self._by_id, self._graph)
         return plan, operands, results, nodes, place, args, kwargs, insides, None
 
     def _done(self, plan: Plan, operands: list[TensorRecord], place: Place, args: Any, kwargs: Any) -> Ahead | None:
@@ -198,11 +199,7 @@ class Express:
 
     def after(self, ahead: Ahead, result: Any) -> None:
         """Compare with torch and write the row; where something differs, the full lane takes over."""
-        if ahead[0].simple is not None:
-            agrees = self._is_as_expected(ahead, result)
-        else:
-            agrees = (ahead[8] is None or self._conforms(ahead)) and self._agrees(ahead, result)
-        if not agrees:
+        if not (self._agrees(ahead, result) if ahead[0].simple is None else self._is_as_expected(ahead, result)):
             self._long_way.after(self._as_call(ahead), result)
 
     def failed(self, ahead: Ahead, error: BaseException) -> None:
@@ -212,6 +209,8 @@ class Express:
     def _agrees(self, ahead: Ahead, result: Any) -> bool:  # noqa: C901, PLR0912 - runs after every call
         """Compare with torch and write the row. False, with nothing noted, if something differs."""
         plan, operands, shadows, nodes, place, _, _, insides, done = ahead
+        if done is not None and not self._conforms(ahead):
+            return False
         if not plan.results:
             if plan.saying.reason:
                 return self._is_plain(ahead, result)
@@ -268,7 +267,8 @@ class Express:
         Nearly every call of a long program comes by here, so what :meth:`_enter` and :meth:`_write` do is written out.
         """
         plan, operands, shadows, nodes, (caller, site, frame, scope), _, _, _, _ = ahead
-        form, shape, stride, offset, dtype, requires_grad, name, version, window = plan.simple  # type: ignore[misc]
+        form, shape, stride, offset, dtype, requires_grad, name, version, window, number, made = plan.simple  # type: ignore[misc]
+        by_id = self._by_id
         if (
             type(real) is not torch.Tensor
             or real.shape != shape
@@ -276,7 +276,7 @@ class Express:
             or real.dtype is not dtype
             or real._version != version
             or real.storage_offset() != offset
-            or (key := id(real)) in self._by_id
+            or (key := id(real)) in by_id
         ):
             return False
         records = self._records
@@ -293,39 +293,37 @@ class Express:
                 return False
         elif real.requires_grad is not requires_grad or real.grad_fn is not None:
             return False
-        impl = real.untyped_storage()._weak_ref()
-        if impl in records.fresh or impl in records.by_impl:
+        impl, fresh = real.untyped_storage()._weak_ref(), records.fresh
+        if impl in fresh or impl in records.by_impl:
             facts.let_go(impl)
             return False
-        events = self._writer.events
+        events = self._events
         step = len(events)
         t, storages, counters = records.tensor_count, records.storage_count, records.counter_count
-        if plan.leaves:
-            self._graph.created.clear()
-            self._label_leaves(plan, operands)
         own = None
         if nodes:
+            if plan.leaves:
+                self._graph.created.clear()
+                self._label_leaves(plan, operands)
             own, = nodes
-            own.mark = nodes_before + plan.nodes[0]
+            own.mark, records.node_count = nodes_before + number, nodes_before + made
             own.twin = records.nodes.latest = sequence
-            records.node_count = nodes_before + plan.made[3]
         records.tensor_count = mark = t + 1
-        records.counter_count = counters + 1
-        records.storage_count = storages + 1
-        records.fresh[impl] = self._by_id[key] = records.by_mark[mark] = record = TensorRecord(real, self._gone)
+        records.storage_count, records.counter_count = storages + 1, counters + 1
+        fresh[impl] = by_id[key] = records.by_mark[mark] = record = TensorRecord(real, self._gone)
         record.key, record.mark, record.kind, record.born, record.place = key, mark, "tensor", step, impl
         record.records, record.searches, record.form, record.epoch = records, 0, form, self.kinds.epoch
         if shadows:
             record.made = shadow = shadows[0]
             record.window = record.node = None
-            shadow.mark, shadow.counter.mark, shadow.storage.mark = mark, counters + 1, storages + 1  # type: ignore[union-attr]
+            shadow.mark, shadow.storage.mark, shadow.counter.mark = mark, storages + 1, counters + 1  # type: ignore[union-attr]
         else:
             record.window, record.node = window, own
         names = None
         target, naming = site.target, self._naming
         if target is None:
             record.names = ()
-        elif caller is site and (naming.step != step - 1 or naming.span is not site.span):
+        elif caller is site and (naming.span is not site.span or naming.step != step - 1):
             record.names = site.names[0]
             naming.step, naming.span, naming.record = step, site.span, record
             names = site.names
@@ -333,16 +331,16 @@ class Express:
             record.names = ()
             names = naming.claim(target, site.span, record, step, None if caller is site else frame)
         deaths = records.bury() if records.died or records.left else None
-        if site.scope is not scope or self.kinds.met:
+        if site.scope is not scope or self.kinds.met or plan.tells_numbers:
             births = t, storages, counters, nodes_before
-            record.row = self._write_row(plan, site, scope, births, operands, names, deaths, None, _plain(ahead))
+            self._write_row(plan, site, scope, births, operands, names, deaths, None, _plain(ahead))
             return True
-        self._writer.row_steps.append(step)
-        plain = _plain(ahead) if plan.saying.plain else None
-        record.row = row = plan.row(
-            operands, plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, names, deaths, None, None, plain
+        self._row_steps.append(step)
+        cells = self._cells
+        events.append(len(cells))
+        cells += plan.row(
+            operands, plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, names, deaths, None, None, None
         )
-        events.append(row)
         return True
 
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
@@ -450,7 +448,7 @@ class Express:
     def _write_row(  # noqa: PLR0917 - the same
         self, plan: Plan, site: Site, scope: tuple[str, ...], births: tuple[int, int, int, int], operands: list[TensorRecord],
         names: Any, deaths: Any, numbers: Any, plain: Any,
-    ) -> Row:  # fmt: skip
+    ) -> None:  # fmt: skip
         writer = self._writer
         writer.row_steps.append(len(writer.events))
         if site.number < 0:
@@ -461,9 +459,8 @@ class Express:
         if self.kinds.met:
             met = tuple([effect for effects in self.kinds.met.values() for effect in effects])
             self.kinds.met.clear()
-        row = plan.row(operands, plan.number, site.number, site.scope_number, *births, names, deaths, met, numbers, plain)
-        writer.events.append(row)
-        return row
+        writer.events.append(len(self._cells))
+        self._cells += plan.row(operands, plan.number, site.number, site.scope_number, *births, names, deaths, met, numbers, plain)
 
     def _scope_number(self, scope: tuple[str, ...]) -> int:
         known = self._scopes.get(scope)
@@ -476,7 +473,7 @@ class Express:
         """The call as the full lane knows it, with what the shadow did: for what turned out otherwise, and for what failed."""
         plan, _, shadows, nodes, (caller, site, frame, scope), args, kwargs, _, done = ahead
         if plan.simple is not None and not shadows:
-            shadows = (plan.simple[-1].tensor(self._graph, nodes[0] if nodes else None),)
+            shadows = (plan.results[0].window.tensor(self._graph, nodes[0] if nodes else None),)
         grad, inference = self.kinds.grad, self.kinds.inference
         self.planning.stop()
         call = Call(

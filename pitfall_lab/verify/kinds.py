@@ -26,6 +26,7 @@ ITEMS = 64
 _is_inference, _default_dtype = torch.is_inference_mode_enabled, torch.get_default_dtype
 _saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _is_autocast, _is_deterministic = torch._C._is_any_autocast_enabled, torch._C._get_deterministic_algorithms
+_FLOAT32 = torch.float32
 MODE = -1
 GETITEM = torch.Tensor.__getitem__
 _SPECIAL = frozenset({GETITEM, *(
@@ -186,10 +187,9 @@ class Kinds:
     def are_usual(self) -> bool:
         """Whether the program's settings are those that plans are made under."""
         return (
-            _is_inference() is self.inference is False
+            not (_is_inference() or self.inference or _is_autocast() or _is_deterministic() or regions.tracing())
             and _saved_tensor_hooks(True) is None
-            and _default_dtype() is torch.float32
-            and not (_is_autocast() or _is_deterministic() or regions.tracing())
+            and _default_dtype() is _FLOAT32
         )
 
 

@@ -57,7 +57,8 @@ class Plan:
     numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many
     tensors, storages, counters and nodes get labels; ``row`` makes a row, of the operands and what else it tells, in its order.
     ``writes``: the memory of the first operand; ``uncounted`` are the operands whose memory is written besides.
-    ``simple`` is the look of what a recipe makes that makes one tensor with memory of its own and at most one node.
+    ``simple`` is the look of what a recipe makes that makes one tensor with memory of its own and at most one node, with the number of its
+    label, and how many nodes get one. ``tells_numbers``: the row tells plain numbers.
     ``again`` does the same for a line that calls it over and over.
     ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
     graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells. ``opens``: the results
@@ -66,7 +67,7 @@ class Plan:
 
     __slots__ = (
         "again", "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "nodes", "number", "op", "opens",
-        "results", "row", "saying", "simple", "uncounted", "writes",
+        "results", "row", "saying", "simple", "tells_numbers", "uncounted", "writes",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - its parts
@@ -76,7 +77,7 @@ class Plan:
         self.follow = None if opens else recipe.follow
         self.opens = opens
         self.number, self.op, self.saying = -1, saying.op, saying
-        self.row = row_of(saying.roles)
+        self.row, self.tells_numbers = row_of(saying.roles), bool(saying.plain)
         self.results = results
         self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
         self.kinds = tuple((node.name, len(node.saved), len(node.edges)) for node in recipe.nodes)
@@ -88,7 +89,7 @@ class Plan:
         alone = alone and not recipe.uncounted and not recipe.insides and self.follow is not None
         self.insides: list[int] = []
         """The numbers of the labels of the counters inside the graph, or 0."""
-        self.simple: tuple[Any, ...] | None = first.look if alone else None  # type: ignore[union-attr]
+        self.simple: tuple[Any, ...] | None = (*first.look, nodes[0] if nodes else 0, made[3]) if alone else None  # type: ignore[union-attr]
         self.again = Again(recipe) if alone else None
 
     @classmethod
@@ -106,7 +107,7 @@ class Plan:
         plan = cls.__new__(cls)
         plan.number, plan.op, plan.saying, plan.follow, plan.opens = -1, saying.op, saying, follow, False
         plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
-        plan.row, plan.simple, plan.again = row_of(saying.roles), None, None
+        plan.row, plan.tells_numbers, plan.simple, plan.again = row_of(saying.roles), bool(saying.plain), None, None
         plan.kinds, plan.inside_at, plan.looks, plan.writes, plan.uncounted = (), [], (), False, ()
         return plan
 

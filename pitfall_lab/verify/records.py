@@ -19,7 +19,7 @@ from pitfall_lab.observe.facts import Facts
 from pitfall_lab.shadow import Counter, Node, ShadowTensor, Storage
 from pitfall_lab.shadow.graph import Graph, full_name
 from pitfall_lab.shadow.recipes import Window
-from pitfall_lab.verify.rows import BIRTHS, Deaths, Row, both
+from pitfall_lab.verify.rows import Deaths, Rows
 
 _is_gone, _let_go = facts.is_gone, facts.let_go
 LOOKS = 16
@@ -66,14 +66,15 @@ class TensorRecord(ref):  # type: ignore[type-arg]
 
     ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` says how often its name was looked for: a
     parameter is used (by its initialisation) before its module has a name. ``place`` is its memory: most results have memory of their own
-    that goes when they go, and of which nobody asks; there it is only the weak reference to the StorageImpl, kept by ``records``.
+    that goes when they go, and of which nobody asks; there it is only the weak reference to the StorageImpl, kept by ``records``, and the
+    event of their birth is a row.
 
     Of most results nobody asks for the shadow either. Then it is only ``made`` when somebody does: until then there are the ``window``
-    that it will be (None once there is a shadow), the ``node`` that it comes from, and the ``row`` that tells of its birth.
+    that it will be (None once there is a shadow) and the ``node`` that it comes from.
     """
 
     __slots__ = (
-        "born", "epoch", "form", "key", "kind", "made", "mark", "names", "node", "place", "records", "row", "searches", "window",
+        "born", "epoch", "form", "key", "kind", "made", "mark", "names", "node", "place", "records", "searches", "window",
     )  # fmt: skip
 
     key: int
@@ -81,7 +82,6 @@ class TensorRecord(ref):  # type: ignore[type-arg]
     made: ShadowTensor | None
     window: Window | None
     node: Node | None
-    row: Row
     kind: str
     born: int
     place: StorageRecord | int | None
@@ -105,20 +105,14 @@ class TensorRecord(ref):  # type: ignore[type-arg]
         """What stands for it in the shadow."""
         if self.window is None:
             return self.made
+        births = self.records.rows.births(self.born)
         self.shadow = shadow = self.window.tensor(self.records.graph, self.node)
-        shadow.mark, shadow.storage.mark = self.mark, self.storage_mark
-        shadow.counter.mark = self.row[BIRTHS + 2] + 1  # type: ignore[union-attr]
+        shadow.mark, shadow.storage.mark, shadow.counter.mark = births.t + 1, births.S + 1, births.C + 1  # type: ignore[union-attr]
         return shadow
 
     @shadow.setter
     def shadow(self, shadow: ShadowTensor | None) -> None:
         self.made, self.window, self.node = shadow, None, None
-
-    @property
-    def storage_mark(self) -> int:
-        """The number of the label of the memory that was made with it."""
-        mark: int = self.row[BIRTHS + 1] + 1
-        return mark
 
     @property
     def storage(self) -> StorageRecord | None:
@@ -209,6 +203,8 @@ class Records:
         self.tensor_count = self.storage_count = self.counter_count = self.node_count = 0
         self.graph: Graph
         """The engine's."""
+        self.rows: Rows
+        """The trace's."""
 
     # ------------------------------------------------------------------ labels
 
@@ -268,7 +264,7 @@ class Records:
         record = TensorRecord(real, self.gone)
         record.key = key = id(real)
         record.mark, record.shadow, record.kind, record.born, record.place, record.records = mark, shadow, kind, born, storage, self
-        record.names, record.searches, record.form, record.epoch, record.row = (), 0, None, -1, ()
+        record.names, record.searches, record.form, record.epoch = (), 0, None, -1
         self.by_id[key] = self.by_mark[mark] = record
         if shadow is not None:
             shadow.mark = mark
@@ -411,7 +407,7 @@ class Records:
                 died.clear()
                 del self.fresh[impl]
                 _let_go(impl)
-                return both(record.mark, record.storage_mark)
+                return record.born
         self.died = []
         gone = []
         for record in died:

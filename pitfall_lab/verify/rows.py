@@ -18,21 +18,7 @@ LABELLED = frozenset({"storage", "counter", "grad_fn", "base", "grad", "tensor",
 
 
 Deaths = int | tuple[tuple[int, ...], tuple[int, ...]]
-"""The marks of the tensors and of the storages that have gone; where it is one of each, as a rule, both in one number."""
-_STORAGES = 1 << 40
-
-
-def both(tensor: int, storage: int) -> Deaths:
-    """The marks of one tensor and one storage."""
-    return tensor * _STORAGES + storage
-
-
-def dead(deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The marks of the tensors and of the storages that have gone."""
-    if isinstance(deaths, int):
-        tensor, storage = divmod(deaths, _STORAGES)
-        return (tensor,), (storage,)
-    return deaths
+"""The marks of the tensors and of the storages that have gone; as a rule one of each, told by the step of the row of their birth."""
 
 
 class Births(NamedTuple):
@@ -44,8 +30,8 @@ class Births(NamedTuple):
     n: int
 
 
-Row = tuple[Any, ...]
-"""One call that was done by a recipe: one tuple of numbers and texts (as a rule), which Python's cyclic collector need not look at.
+Row = Sequence[Any]
+"""One call that was done by a recipe: numbers and texts (as a rule).
 
 The place of its saying, of its span and of its scope among the :class:`Rows`; how many tensors, storages, counters and nodes had been
 labelled before; None, or the names that the result has now and the mark of the tensor that lost its name with those it keeps; None, or
@@ -76,9 +62,13 @@ class Ran(NamedTuple):
 
 
 class Rows:
-    """What the rows of a trace have in common."""
+    """The rows of a trace, and what they have in common. ``among`` the events, the number where a row begins stands for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, among: list[Any]) -> None:
+        self._events = among
+        self.cells: list[Any] = []
+        """All rows, one behind the other. Python's cyclic collector looks at every new container, and a row of its own would be one for
+        each call."""
         self.sayings: list[Saying] = []
         self.spans: list[Span | None] = []
         self.scopes: list[tuple[str, ...]] = []
@@ -88,10 +78,21 @@ class Rows:
         self.spans.append(span)
         return len(self.spans) - 1
 
-    def event(self, row: Any, step: int) -> Event:
+    def cell(self, step: int, which: int) -> Any:
+        """One cell of the row in the place of an event."""
+        return self.cells[self._events[step] + which]
+
+    def row(self, step: int) -> Row:
+        """The row in the place of an event."""
+        start: int = self._events[step]
+        return self.cells[start : start + MARKS + len(self.sayings[self.cells[start]].roles)]
+
+    def event(self, step: int) -> Event:
         """The event of a row, written out."""
-        if type(row) is Ran:
-            return self._node_event(row, step)
+        ran = self._events[step]
+        if type(ran) is Ran:
+            return self._node_event(ran, step)
+        row = self.row(step)
         saying, names, deaths = self.sayings[row[0]], row[NAMES], row[DEATHS]
         effects, results, operands, writes = saying.told(row, step)
         if row[MET] is not None:
@@ -103,7 +104,7 @@ class Rows:
             if mine is not None:
                 effects += _named(results[0], mine)
         if deaths is not None:
-            tensors, storages = dead(deaths)
+            tensors, storages = self.dead(deaths)
             effects += [Effect(f"tensors.t{mark}.alive", False) for mark in tensors]
             effects += [Effect(f"storages.S{mark}.alive", False) for mark in storages]
         if row[PLAIN]:
@@ -111,6 +112,17 @@ class Rows:
         span, scope = self.spans[row[1]], self.scopes[row[2]]
         by: By = "observed" if saying.reason else "agreed"
         return Event(step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), by, saying.reason)
+
+    def births(self, step: int) -> Births:
+        """What had been labelled before the call whose row this is."""
+        return Births(*self.row(step)[BIRTHS:NAMES])
+
+    def dead(self, deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The marks of the tensors and of the storages that have gone."""
+        if isinstance(deaths, int):
+            tensor, storage, *_ = self.births(deaths)
+            return (tensor + 1,), (storage + 1,)
+        return deaths
 
     def _node_event(self, ran: Ran, step: int) -> Event:
         k = step - ran.first

@@ -29,4 +29,4 @@ class World:
     """For each storage's label, the steps that wrote it."""
 
     def __post_init__(self) -> None:
-        self.records.graph = self.engine.graph
+        self.records.graph, self.records.rows = self.engine.graph, self.writer.rows

@@ -13,7 +13,7 @@ from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, OptimizerStep, Outcome, Source, Trace
 from pitfall_lab.trace.replay import advance
 from pitfall_lab.verify.cells import Look, told
-from pitfall_lab.verify.rows import BIRTHS, DEATHS, Ran, Row, Rows, dead
+from pitfall_lab.verify.rows import BIRTHS, DEATHS, Ran, Rows
 
 EVENT_LIMIT = 20_000
 METADATA_LIMIT = 500_000
@@ -32,8 +32,8 @@ class Writer:
 
     def __init__(self) -> None:
         self.limit = EVENT_LIMIT
-        self.events: list[Event | Row | Ran | None] = []
-        self.rows = Rows()
+        self.events: list[Event | int | Ran | None] = []
+        self.rows = Rows(self.events)
         self.row_steps: list[int] = []
         """Where the rows are; the express lane writes both lists."""
         self._forgotten = 0
@@ -129,9 +129,9 @@ class Writer:
         if len(self._last) + len(self._renamed) < self._room:
             return
         for step in self.row_steps[self._forgotten :]:
-            deaths = self.events[step][DEATHS]  # type: ignore[index]
+            deaths = self.rows.cell(step, DEATHS)
             if deaths is not None:
-                tensors, storages = dead(deaths)
+                tensors, storages = self.rows.dead(deaths)
                 for mark in tensors:
                     self._last.pop(f"tensors.t{mark}", None)
                     self._renamed.pop(mark, None)
@@ -150,15 +150,15 @@ class Writer:
         series = _SERIES.get(table)
         if series is None or not self.row_steps:
             return -1
-        number = int(label[1:])
-        newest: Any = self.events[self.row_steps[-1]]
-        if number > newest[BIRTHS + series] + self.rows.sayings[newest[0]].made[series]:
+        number, cell, sayings = int(label[1:]), self.rows.cell, self.rows.sayings
+        newest = self.row_steps[-1]
+        if number > cell(newest, BIRTHS + series) + sayings[cell(newest, 0)].made[series]:
             return -1
-        place = bisect.bisect_left(self.row_steps, number, key=lambda step: self.events[step][BIRTHS + series])  # type: ignore[index]
-        row: Any = self.events[self.row_steps[place - 1]] if place else None
-        if row is None or number > row[BIRTHS + series] + self.rows.sayings[row[0]].made[series]:
+        place = bisect.bisect_left(self.row_steps, number, key=lambda step: cell(step, BIRTHS + series))
+        step = self.row_steps[place - 1]
+        if not place or number > cell(step, BIRTHS + series) + sayings[cell(step, 0)].made[series]:
             return -1
-        return self.row_steps[place - 1]
+        return step
 
     def _recall(self, path: str) -> bool:
         """Work out what a row would have written at ``path``, if one would."""
@@ -166,9 +166,9 @@ class Writer:
         if step < 0:
             return False
         table, _, label = path.partition(".")
-        number, row = int(label[1:]), self.events[step]
+        number = int(label[1:])
         state: dict[str, Any] = {}
-        for effect in self.rows.event(row, step).effects:
+        for effect in self.rows.event(step).effects:
             if effect.path == path or effect.path.startswith(path + "."):
                 advance(state, effect)
         if table not in state:
@@ -220,10 +220,10 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _written_out(event: Event | Row | Ran | None, step: int, rows: Rows) -> Event:
+def _written_out(event: Event | int | Ran | None, step: int, rows: Rows) -> Event:
     if isinstance(event, Event):
         return event
-    return Event(step, "call", "", reason="not observed") if event is None else rows.event(event, step)
+    return Event(step, "call", "", reason="not observed") if event is None else rows.event(step)
 
 
 class TooLong(Enough):
