@@ -488,6 +488,20 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
+def leave_uncompiled(*functions: Callable[..., Any]) -> None:
+    """Keep torch.compile from compiling these functions of ours, and what they call.
+
+    Where it has to break a graph, it goes on with the functions that are called next, and those may be ours.
+    """
+    eval_frame = torch._C._dynamo.eval_frame
+    if hasattr(eval_frame, "set_code_exec_strategy"):  # torch before 2.7 has other words for it
+        skip = eval_frame._FrameAction.SKIP
+        for function in functions:
+            eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
+
+
+leave_uncompiled(Recorder._begin, Recorder._place, Recorder._scope, Recorder._site, Recorder.tell, Recorder._guarded)
+
 OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__code__, Recorder._pass_on.__code__})
 
 

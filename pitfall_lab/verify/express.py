@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from pitfall_lab.observe import facts, values
-from pitfall_lab.observe.recorder import Call, Place, Site
+from pitfall_lab.observe.recorder import Call, Place, Site, leave_uncompiled
 from pitfall_lab.shadow import Applied, Device, DType, Node, ShadowError, ShadowTensor, Unmodelled
 from pitfall_lab.shadow.dtypes import FLOAT32
 from pitfall_lab.shadow.recipes import PLAIN, Window
@@ -603,5 +603,7 @@ def _plain(ahead: Ahead) -> tuple[Any, ...] | None:
         return None
     return done.plain if done is not None else tuple([value for value in (*args, *kwargs.values()) if type(value) is float])
 
+
+leave_uncompiled(Express.before, Express.after, Express.failed)
 
 __all__ = ["Express"]

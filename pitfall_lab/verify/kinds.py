@@ -187,9 +187,10 @@ class Kinds:
     def are_usual(self) -> bool:
         """Whether the program's settings are those that plans are made under."""
         return (
-            not (_is_inference() or self.inference or _is_autocast() or _is_deterministic() or regions.tracing())
+            not (_is_inference() or self.inference)
             and _saved_tensor_hooks(True) is None
             and _default_dtype() is _FLOAT32
+            and not (_is_autocast() or _is_deterministic() or regions.tracing())
         )
 
 
