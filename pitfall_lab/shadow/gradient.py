@@ -329,7 +329,8 @@ def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], array
             return [wide(item) for item in x]
         return widened(x) if getattr(x, "dtype", None) == np.float16 else x
 
-    exact = vjp(wide(given), type(saved)({name: wide(value) for name, value in vars(saved).items()}))
+    given = wide(given)
+    exact = vjp(given, type(saved)({name: wide(value) for name, value in vars(saved).items()}))
     owners = [memory(a) for a in arrays if a is not None]
     rounded = []
     for result, better in zip(results, exact, strict=True):
@@ -338,6 +339,9 @@ def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], array
             rounded.append(result)
         else:
             once = converted(np.asarray(value), np.asarray(array).dtype)  # which another operand may have made a wider one
+            if any(isinstance(x, np.ndarray) and np.may_share_memory(once, x) for x in (given if isinstance(given, list) else [given])):
+                rounded.append(result)  # converted, and nothing else
+                continue
             if not _is_settled(np.asarray(array), once):
                 raise Unmodelled("a formula of several steps, in which half precision overflows or loses what is small")
             times, seen_through = (result.times, result.seen_through) if isinstance(result, Written) else (0, False)

@@ -1483,6 +1483,11 @@ t6 = t1.clamp(max=70000)
 t7 = torch.full((2,), 1e40)
 t8 = torch.ones(2).sub(t1, alpha=None)
 """,
+    "half precision that is only converted lies as it comes": """
+t1 = torch.tensor([[0.5, -1.0, 2.0]], requires_grad=True)
+t1.half().sum().backward()
+t2 = torch.autograd.grad(t1.sum(), t1.grad.grad)
+""",
     "anomaly mode fails at NaN, of what somebody needs, when the node is done": """
 t1 = torch.tensor([1.0, 2.0], requires_grad=True)
 t2 = torch.tensor([0.5, 0.0], requires_grad=True)

@@ -192,6 +192,8 @@ def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_
     if materialize_grads and allow_unused is not None and not allow_unused:
         text = "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         raise errors.ShadowError("ValueError", text)
+    if inputs is None:
+        raise errors.ShadowError("TypeError", "'NoneType' object is not iterable")
     made, wanted = as_list(outputs), as_list(inputs)
     tensor_only(*made, *wanted)
     given = as_list(grad_outputs) or [None] * len(made)

@@ -56,6 +56,11 @@ class Rule:
     """Torch's words for a number given with the operands that its kernel does not take; it has looked at the operands by then."""
 
 
+def refusing(rule: Rule, text: str) -> Rule:
+    """The rule, or one that refuses."""
+    return replace(rule, refused=text) if text else rule
+
+
 def of_finite(rule: Rule) -> Rule:
     """The rule, but no numbers where infinities or NaN go in: in which order a kernel meets them (0 * inf, inf - inf) is no rule."""
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from pitfall_lab.shadow.ops.kit import (
     no_room,
     preserved,
     pure,
+    refusing,
     tensor_only,
 )
 from pitfall_lab.shadow.ops.memory_format import strides, suggests
@@ -62,7 +62,7 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
     refused = no_room(self.dtype, value)
     if refused and self.numel == 1:
         raise Unmodelled("a number that does not fit, where torch writes one element without its kernel")
-    return in_place(e, replace(_fill_rule(value), refused=refused), (self,), elementwise=False, overwrites=True)
+    return in_place(e, refusing(_fill_rule(value), refused), (self,), elementwise=False, overwrites=True)
 
 
 @op(".copy_", kind="inplace", samples=("h.copy_(b)", "h.copy_(c)", "h[0].copy_(c)", "p.copy_(a)", "n.copy_(p)", "h.copy_(h)"))

@@ -40,6 +40,7 @@ from pitfall_lab.shadow.ops.kit import (
     promoted,
     pure,
     records,
+    refusing,
     sign_of,
     tensor_only,
 )  # fmt: skip
@@ -287,7 +288,7 @@ def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTenso
     dtype = promoted(base, exponent)
     if isinstance(exponent, ShadowTensor):
         return pointwise(e, POW_TENSOR, (base, exponent), dtype, dtype)
-    return pointwise(e, replace(_pow_rule(exponent), refused=_no_room_for_power(dtype, exponent)), (base,), dtype, dtype)
+    return pointwise(e, refusing(_pow_rule(exponent), _no_room_for_power(dtype, exponent)), (base,), dtype, dtype)
 
 
 @op(".pow_", ".__ipow__", kind="inplace", saves="a clone of self", samples=("h.pow_(2)", "h[0].pow_(2)"))
@@ -296,7 +297,7 @@ def pow_in_place(e: Engine, self: Any, exponent: Any) -> ShadowTensor:
     dtype = promoted(self, exponent)
     if isinstance(exponent, ShadowTensor):
         return in_place(e, POW_TENSOR, (self, exponent), dtype)
-    return in_place(e, replace(_pow_rule(exponent), refused=_no_room_for_power(dtype, exponent)), (self,), dtype)
+    return in_place(e, refusing(_pow_rule(exponent), _no_room_for_power(dtype, exponent)), (self,), dtype)
 
 
 @op(".__rpow__", saves="exponent, result", samples=("2 ** a",))
@@ -627,14 +628,14 @@ def _clamp_arguments(self: Any, low: Any, high: Any) -> DType:
 def clamp(e: Engine, input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     dtype = _clamp_arguments(input, min, max)
-    return pointwise(e, replace(_clamp_rule(min, max), refused=no_room(dtype, min, max)), (input,), dtype, dtype)
+    return pointwise(e, refusing(_clamp_rule(min, max), no_room(dtype, min, max)), (input,), dtype, dtype)
 
 
 @op(".clamp_", "torch.clamp_", ".clip_", kind="inplace", saves="a clone of self", samples=("h.clamp_(0, 1)", "h.clamp_(min=0)"))
 def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> ShadowTensor:
     dtype = _clamp_arguments(self, min, max)
     check_number_fits(self, dtype)
-    return in_place(e, replace(_clamp_rule(min, max), refused=no_room(dtype, min, max)), (self,), dtype)
+    return in_place(e, refusing(_clamp_rule(min, max), no_room(dtype, min, max)), (self,), dtype)
 
 
 def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
@@ -661,11 +662,11 @@ def _register_bound(name: str, forward: Any, inside: Any) -> tuple[Callable[...,
 
     def run(e: Engine, input: Any, bound: Any) -> ShadowTensor:
         dtype = prepare(input, bound)
-        return pointwise(e, replace(rule(bound), refused=no_room(dtype, bound)), (input,), dtype, dtype)
+        return pointwise(e, refusing(rule(bound), no_room(dtype, bound)), (input,), dtype, dtype)
 
     def run_in_place(e: Engine, self: Any, bound: Any) -> ShadowTensor:
         dtype = prepare(self, bound)
-        return in_place(e, replace(rule(bound), refused=no_room(dtype, bound)), (self,), dtype)
+        return in_place(e, refusing(rule(bound), no_room(dtype, bound)), (self,), dtype)
 
     add(name, run, "pure", "self", (f"a.{name}(0)", f"torch.{name}(a, 0.25)"))
     add((f".{name}_", f"torch.{name}_"), run_in_place, "inplace", "a clone of self", (f"h.{name}_(0.25)",))
@@ -697,7 +698,7 @@ LERP = Rule(
 def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowTensor:
     tensor_only(self, end)
     by_tensor = isinstance(weight, ShadowTensor)
-    rule, operands = (LERP, (self, end, weight)) if by_tensor else (replace(_lerp_rule(weight), refused=no_room(self.dtype, weight, wide=True)), (self, end))
+    rule, operands = (LERP, (self, end, weight)) if by_tensor else (refusing(_lerp_rule(weight), no_room(self.dtype, weight, wide=True)), (self, end))
     if inplace:
         e.graph.check_inplace(self, records(e, *operands))
     check_history(e, *operands)
@@ -772,14 +773,14 @@ def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
         check(e, value, input, tensor1, tensor2)
         dtype = promoted(input, tensor1, tensor2)
         check(e, value, input, tensor1, tensor2)
-        rule = replace(rule_of(e, tensor1, tensor2, value), refused=no_room(dtype, value, wide=True))
+        rule = refusing(rule_of(e, tensor1, tensor2, value), no_room(dtype, value, wide=True))
         return pointwise(e, rule, (input, tensor1, tensor2), dtype, dtype)
 
     def run_in_place(e: Engine, self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> ShadowTensor:
         tensor_only(self, tensor1, tensor2)
         check(e, value, self, tensor1, tensor2)
         dtype = promoted(self, tensor1, tensor2)
-        rule = replace(rule_of(e, tensor1, tensor2, value), refused=no_room(dtype, value, wide=True))
+        rule = refusing(rule_of(e, tensor1, tensor2, value), no_room(dtype, value, wide=True))
         return in_place(e, rule, (self, tensor1, tensor2), dtype)
 
     saves = "tensor1 if tensor2 needs grad; tensor2"
@@ -854,7 +855,7 @@ def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
     shape = broadcast(mask.shape, input.shape)  # torch expands both before it looks at what they hold
     operands = _masked_operands(input, mask, value)
     check_history(e, input)
-    return pure(e, replace(_masked_fill(value), refused=no_room(input.dtype, value)), operands, shape, input.dtype)
+    return pure(e, refusing(_masked_fill(value), no_room(input.dtype, value)), operands, shape, input.dtype)
 
 
 @op(".masked_fill_", kind="inplace", saves="mask", samples=("h.masked_fill_(m, 0)", "h.masked_fill_(m, 2.0)"))
@@ -865,7 +866,7 @@ def masked_fill_in_place(e: Engine, self: Any, mask: Any, value: Any) -> ShadowT
             "Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation."
         )
         return _masked_fill_expanded(e, self, mask, value, operands)
-    return in_place(e, replace(_masked_fill(value), refused=no_room(self.dtype, value)), operands)
+    return in_place(e, refusing(_masked_fill(value), no_room(self.dtype, value)), operands)
 
 
 def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, value: Any, operands: tuple[Any, ...]) -> ShadowTensor:
@@ -880,7 +881,7 @@ def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, val
                 if out is not None:
                     out[index] = value
 
-    return in_place(e, replace(_masked_fill(value), refused=no_room(self.dtype, value)), operands, elementwise=False, overlapping=again)
+    return in_place(e, refusing(_masked_fill(value), no_room(self.dtype, value)), operands, elementwise=False, overlapping=again)
 
 
 def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:

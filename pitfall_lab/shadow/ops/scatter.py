@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from pitfall_lab.shadow.ops.kit import (
     pure,
     reads_what_it_writes,
     records,
+    refusing,
     tensor_only,
     wrap_dim,
 )
@@ -207,7 +207,7 @@ def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> Shado
     _long_index(index, dim, input.ndim)
     if not isinstance(value, bool | int | float):
         raise Unmodelled("index_fill with a tensor, or a complex number")
-    rule = replace(_index_fill_rule(wrap_dim(dim, input.ndim), value), refused=no_room(input.dtype, value))
+    rule = refusing(_index_fill_rule(wrap_dim(dim, input.ndim), value), no_room(input.dtype, value))
     return pure(e, rule, (input, index), input.shape, input.dtype, stride=preserved(input))
 
 
@@ -224,7 +224,7 @@ def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> Shado
         if places is not None and not is_dense(self.shape, self.stride):
             e.write_at(self, (*(slice(None),) * at, places), value)  # elements that share their memory change together
 
-    rule = replace(_index_fill_rule(at, value), refused=no_room(self.dtype, value))
+    rule = refusing(_index_fill_rule(at, value), no_room(self.dtype, value))
     return in_place(e, rule, (self, index), elementwise=False, overlapping=again)
 
 
@@ -278,7 +278,7 @@ def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: b
         raise Unmodelled("scatter of operands that do not fit")
     if is_tensor and src.shape != index.shape and src.requires_grad:
         raise Unmodelled("scatter of a source larger than its index")
-    rule = replace(_scatter_rule(wrap_dim(dim, self.ndim), src, accumulate, inplace), refused=no_room(self.dtype, src))
+    rule = refusing(_scatter_rule(wrap_dim(dim, self.ndim), src, accumulate, inplace), no_room(self.dtype, src))
     operands = (self, src, index) if is_tensor else (self, index)
     if inplace:
         e.graph.check_inplace(self, records(e, *operands))
