@@ -67,10 +67,12 @@ class Gradient:
 
     def plus(self, other: Gradient) -> Gradient:
         """The sum, in place where torch adds in place."""
-        array = None if self.array is None or other.array is None else _sum(self.array, other.array)
         # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it is never alone.
+        owned = self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))
+        in_place = self.held.holders <= 1 and owned
+        array = None if self.array is None or other.array is None else _sum(self.array, other.array, in_place=in_place)
         total = Gradient(array, self.shape)
-        if self.held.holders <= 1 and (self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))):
+        if in_place:
             self.held.counter.version += 1
             total.held = self.held
             if self.tensor is None:
@@ -118,17 +120,15 @@ def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
     return new
 
 
-def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """``a + b``, laid out like ``a``; of two contiguous arrays it has plain strides, also where a dimension of size 1 had others."""
-    if all(is_contiguous(x.shape, element_strides(x)) for x in (a, b)):
-        total = np.empty(a.shape, a.dtype)
-        np.add(a, b, out=total)
-        return total
-    if dense_array(a) and a.shape == b.shape:
-        total = np.empty_like(a, order="K")
-        np.add(a, b, out=total)
-        return total
-    return np.asarray(a + b)
+def _sum(a: np.ndarray, b: np.ndarray, *, in_place: bool) -> np.ndarray:
+    """``a + b``, where ``a`` lies or in new memory, laid out as any sum."""
+    from pitfall_lab.shadow.ops.kit import made_of
+
+    if in_place:
+        return np.asarray(laid_like(a + b, a))
+    total = made_of(a, b)
+    np.add(a, b, out=total)
+    return total
 
 
 def plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:

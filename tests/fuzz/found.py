@@ -1488,6 +1488,14 @@ t1 = torch.tensor([[0.5, -1.0, 2.0]], requires_grad=True)
 t1.half().sum().backward()
 t2 = torch.autograd.grad(t1.sum(), t1.grad.grad)
 """,
+    "a sum of gradients lies as any sum": """
+t1 = torch.tensor([[0.5, -1.0, 2.0]], requires_grad=True)
+(t1.sum() * t1.t().mean()).backward()
+""",
+    "lerp_ of whole numbers looks for overlaps first, too": """
+t1 = torch.tensor([[1, 0, 2], [0, 1, 1]])
+t1.lerp_(t1.unfold(0, 2, 1), 0.5)
+""",
     "anomaly mode fails at NaN, of what somebody needs, when the node is done": """
 t1 = torch.tensor([1.0, 2.0], requires_grad=True)
 t2 = torch.tensor([0.5, 0.0], requires_grad=True)

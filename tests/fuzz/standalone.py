@@ -194,7 +194,8 @@ class Pair:
             with torch.no_grad():
                 seen = u.detach().resolve_conj().resolve_neg()
                 # Memory that an array looks at may not be resized any more: an empty result of out= would feel our look.
-                self.compare_numbers(what, (seen if seen.numel() else seen.clone()).numpy(), mine.window(), mine, self.scale)
+                # So may zeros without memory of their own not be turned into an array.
+                self.compare_numbers(what, (seen if seen.numel() and not seen._is_zerotensor() else seen.clone()).numpy(), mine.window(), mine, self.scale)
         if isinstance(one["is_leaf"], bool) and (u.is_leaf or u.retains_grad):
             theirs, gradient = u.grad, mine.gradient
             if (theirs is None) != (gradient is None):

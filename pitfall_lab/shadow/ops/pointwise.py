@@ -708,9 +708,9 @@ def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowT
             raise runtime(f"expected dtype {self.dtype.c_name} for `{name}` but got dtype {x.dtype.c_name}", "dtype")
     dtype = promoted(*operands)
     if dtype.category < 2:
-        shape = broadcast(*(x.shape for x in operands))
         if inplace:
             check_overlap(self, operands)
+        shape = broadcast(*(x.shape for x in operands))
         if inplace and shape != self.shape:
             raise Unmodelled("whether torch looks first at shapes or for a kernel")
         raise no_kernel(f"lerp_kernel_{'tensor' if by_tensor else 'scalar'}", dtype.scalar_name)
