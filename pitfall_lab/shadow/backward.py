@@ -131,7 +131,7 @@ class Pass:
         for child, gradient in zip(node.children, outgoing, strict=False):
             if gradient is not None and (self.targets is None or id(child) in self.targets):  # what nobody needs is not computed
                 gradient.hold()
-        for (child, index), gradient in zip(node.next, outgoing, strict=False):
+        for child, index, gradient in zip(node.children, node.indices, outgoing, strict=False):
             self.deliver(queue, child, index, gradient)
 
     def capture(self, node: Node, incoming: list[Gradient | None], runs: bool) -> None:

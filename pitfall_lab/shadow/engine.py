@@ -265,8 +265,8 @@ class Engine:
         writes = tuple(dict.fromkeys(self.writes)) if self.writes else ()
         if writes and self.asks:  # who asks has marked all memory that there was: what a call does to memory of its own is no write
             writes = tuple([storage for storage in writes if storage.mark])
-        nodes = tuple(graph.created), writes, tuple(graph.stale)
-        return Applied(result, *nodes, tuple(self.ran), tuple(self.passed), tuple(self.harms))
+        created, stale = tuple(graph.created), tuple(graph.stale)
+        return Applied(result, created, writes, stale, tuple(self.ran), tuple(self.passed), tuple(self.harms))
 
     # -- making and changing memory
 

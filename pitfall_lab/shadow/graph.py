@@ -102,7 +102,7 @@ class Node:
 
     @next.setter
     def next(self, edges: tuple[Edge, ...]) -> None:
-        self.children, self.indices = tuple([child for child, _ in edges]), tuple([index for _, index in edges])
+        self.children, self.indices = zip(*edges, strict=True) if edges else ((), ())
 
     def keep(self, *saved: Saved) -> None:
         """Add saved tensors, in the order in which backward will check them."""

@@ -312,7 +312,7 @@ class Express:
         records.storage_count, records.counter_count = storages + 1, counters + 1
         fresh[impl] = by_id[key] = records.by_mark[mark] = record = TensorRecord(real, self._gone)
         record.key, record.mark, record.kind, record.born, record.place = key, mark, "tensor", step, impl
-        record.records, record.searches, record.form, record.epoch = records, 0, form, self.kinds.epoch
+        record.records, record.form, record.epoch = records, form, self.kinds.epoch
         if shadows:
             record.made = shadow = shadows[0]
             record.window = record.node = None

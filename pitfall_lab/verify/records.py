@@ -64,8 +64,8 @@ class StorageRecord:
 class TensorRecord(ref):  # type: ignore[type-arg]
     """One tensor or array of the program, held weakly: the record *is* the weak reference.
 
-    ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` says how often its name was looked for: a
-    parameter is used (by its initialisation) before its module has a name. ``place`` is its memory: most results have memory of their own
+    ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` says of a parameter how often its name was looked
+    for: it is used (by its initialisation) before its module has a name. ``place`` is its memory: most results have memory of their own
     that goes when they go, and of which nobody asks; there it is only the weak reference to the StorageImpl, kept by ``records``, and the
     event of their birth is a row.
 
