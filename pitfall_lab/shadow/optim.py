@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from pitfall_lab.shadow.facade import Tensor, call, enable_grad, engine, set_grad_enabled, takes_zero_grad
+from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.facade import Tensor, call, enable_grad, engine, set_grad_enabled, speaking, takes_zero_grad
 
 State = dict[str, Any]
 Group = dict[str, Any]
@@ -73,14 +74,29 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         for group in self.param_groups:
+            given = [p for p in group["params"] if p.shadow.gradient is not None]
+            self.check(given, group)
+            known = {p: set(self.state.get(p, ())) for p in given}
             with set_grad_enabled(group["differentiable"]):
-                for p in group["params"]:
-                    if p.shadow.gradient is not None:
+                try:
+                    for p in given:
                         self._advance(p, group)
                         p.stepped = True
+                except Exception as error:
+                    if (group.get("foreach") or group.get("fused")) and len(given) > 1 and hasattr(error, "shadow"):
+                        with speaking():
+                            raise Unmodelled("a step of all parameters together that fails on its way") from error
+                    self.give_up(known)
+                    raise
         if engine().policy.step_clears_grads:
             self.zero_grad()
         return loss
+
+    def check(self, params: list[Tensor], group: Group) -> None:
+        """Refuse a step before it begins."""
+
+    def give_up(self, known: dict[Tensor, set[str]]) -> None:
+        """After a step that failed: forget what torch keeps at the end only; ``known`` is what there was before."""
 
     def _advance(self, p: Tensor, group: Group) -> None:
         state = self.state.get(p)
@@ -157,6 +173,21 @@ class SGD(Optimizer):
     options: ClassVar[dict[str, Any]] = {
         "lr": 1e-3, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False, "fused": None,
     }  # fmt: skip
+
+    def check(self, params: list[Tensor], group: Group) -> None:
+        """A fused step takes all momentum buffers, or none."""
+        missing = ["momentum_buffer" not in self.state.get(p, {}) for p in params]
+        if group.get("fused") and group["momentum"] and any(missing) and not all(missing):
+            if len({str(p.dtype) for p in params}) > 1:
+                with speaking():
+                    raise Unmodelled("parameters of several types, for which torch takes one step each")
+            raise TypeError(f"expected Tensor as element {missing.index(True)} in argument 2, but got NoneType")
+
+    def give_up(self, known: dict[Tensor, set[str]]) -> None:
+        """The buffers are kept when all parameters are done."""
+        for p, keys in known.items():
+            if "momentum_buffer" not in keys:
+                self.state.get(p, {}).pop("momentum_buffer", None)
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
         """One step of gradient descent."""

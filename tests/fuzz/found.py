@@ -1496,6 +1496,30 @@ t1 = torch.tensor([[0.5, -1.0, 2.0]], requires_grad=True)
 t1 = torch.tensor([[1, 0, 2], [0, 1, 1]])
 t1.lerp_(t1.unfold(0, 2, 1), 0.5)
 """,
+    "a fused step knows no strides": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]])
+t2 = t1[:, :2].requires_grad_()
+opt1 = torch.optim.Adam([t2], lr=0.1, fused=True)
+t2.pow(2).sum().backward()
+opt1.step()
+""",
+    "a fused step takes all momentum buffers or none": """
+t1 = torch.tensor([0.5, -1.0], requires_grad=True)
+t2 = torch.tensor([1.5, 0.25], requires_grad=True)
+opt1 = torch.optim.SGD([t1, t2], lr=0.1, momentum=0.9, fused=True)
+t1.sum().backward()
+opt1.step()
+t2.sum().backward()
+opt1.step()
+""",
+    "momentum is kept when all parameters are done": """
+t1 = torch.tensor([0.5, -1.0], requires_grad=True)
+t2 = torch.tensor([1.5]).expand(2).requires_grad_()
+opt1 = torch.optim.SGD([t1, t2], lr=0.1, momentum=0.9)
+(t1 * t2).sum().backward()
+opt1.step()
+opt1.step()
+""",
     "anomaly mode fails at NaN, of what somebody needs, when the node is done": """
 t1 = torch.tensor([1.0, 2.0], requires_grad=True)
 t2 = torch.tensor([0.5, 0.0], requires_grad=True)

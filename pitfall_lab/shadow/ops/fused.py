@@ -17,7 +17,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.ops.kit import arrays, records, tensor_only
 from pitfall_lab.shadow.ops.registry import add, op
-from pitfall_lab.shadow.storage import ShadowTensor
+from pitfall_lab.shadow.storage import ShadowTensor, is_contiguous
 
 LANES = 16
 """How many numbers of half precision torch's kernels take at a time, at least."""
@@ -40,10 +40,21 @@ def _update(e: Engine, written: Sequence[ShadowTensor], read: Sequence[ShadowTen
     tensor_only(*written, *read)
     if records(e, *written, *read):
         raise Unmodelled("a fused step that autograd records")
+    if not all(is_contiguous(t.shape, t.stride) for t in (*written, *read)):
+        written, read = [_as_it_lies(t) for t in written], [_as_it_lies(t) for t in read]
     found = arrays(e, (*written, *read))
     fresh = [None] * len(written) if found is None else compute(*found)
     for target, values in zip(written, fresh, strict=True):
         e.write(target, values)
+
+
+def _as_it_lies(tensor: ShadowTensor) -> ShadowTensor:
+    """As many elements of the memory as the tensor has, from its first: the kernels know no strides, and write what lies between."""
+    if not tensor.ndim:
+        return tensor
+    if tensor.offset + tensor.numel > tensor.storage.size:
+        raise Unmodelled("a fused step of memory with fewer elements than the tensor has: the kernel writes beyond its end")
+    return ShadowTensor(tensor.graph, tensor.storage, (tensor.numel,), (1,), tensor.offset, tensor.dtype, tensor.counter)
 
 
 def _of_one_type(parameter: ShadowTensor, *others: ShadowTensor) -> None:
