@@ -197,10 +197,93 @@ class Express:
             return self._clearing(operands[0])
         return None
 
-    def after(self, ahead: Ahead, result: Any) -> None:
-        """Compare with torch and write the row; where something differs, the full lane takes over."""
-        if not (self._agrees(ahead, result) if ahead[0].simple is None else self._is_as_expected(ahead, result)):
-            self._long_way.after(self._as_call(ahead), result)
+    def after(self, ahead: Ahead, real: Any) -> None:  # noqa: C901, PLR0912, PLR0915 - one call instead of seven
+        """Compare what torch has returned and write the row; where something differs, the full lane takes over.
+
+        Here for the plans that most calls have: one tensor with memory of its own and at most one node. Nearly every call of a long program
+        comes by here, so what :meth:`_enter` and :meth:`_write` do is written out.
+        """
+        plan, operands, shadows, nodes, (caller, site, frame, scope), _, _, _, _ = ahead
+        if plan.simple is None:
+            return None if self._agrees(ahead, real) else self._differs(ahead, real)
+        form, shape, stride, offset, dtype, requires_grad, name, version, window, number, made = plan.simple
+        by_id = self._by_id
+        if (
+            type(real) is not torch.Tensor
+            or real.shape != shape
+            or real.stride() != stride
+            or real.dtype is not dtype
+            or real._version != version
+            or real.storage_offset() != offset
+            or (key := id(real)) in by_id
+        ):
+            return self._differs(ahead, real)
+        records = self._records
+        nodes_before = records.node_count
+        if nodes:
+            if nodes_before < self.deep:
+                node = real.grad_fn
+                if node is None or node.name() != name:
+                    return self._differs(ahead, real)
+                sequence = node._sequence_nr()
+            elif real.requires_grad and real.output_nr == 0:
+                sequence = _next_sequence() - 1
+            else:
+                return self._differs(ahead, real)
+        elif real.requires_grad is not requires_grad or real.grad_fn is not None:
+            return self._differs(ahead, real)
+        impl, fresh = real.untyped_storage()._weak_ref(), records.fresh
+        if impl in fresh or impl in records.by_impl:
+            facts.let_go(impl)
+            return self._differs(ahead, real)
+        events = self._events
+        step = len(events)
+        t, storages, counters = records.tensor_count, records.storage_count, records.counter_count
+        own = None
+        if nodes:
+            if plan.leaves:
+                self._graph.created.clear()
+                self._label_leaves(plan, operands)
+            own, = nodes
+            own.mark, records.node_count = nodes_before + number, nodes_before + made
+            own.twin = records.nodes.latest = sequence
+        records.tensor_count = mark = t + 1
+        records.storage_count, records.counter_count = storages + 1, counters + 1
+        fresh[impl] = by_id[key] = records.by_mark[mark] = record = TensorRecord(real, self._gone)
+        record.key, record.mark, record.kind, record.born, record.place = key, mark, "tensor", step, impl
+        record.records, record.form, record.epoch = records, form, self.kinds.epoch
+        if shadows:
+            record.made = shadow = shadows[0]
+            record.window = record.node = None
+            shadow.mark, shadow.storage.mark, shadow.counter.mark = mark, storages + 1, counters + 1  # type: ignore[union-attr]
+        else:
+            record.window, record.node = window, own
+        names = None
+        target, naming = site.target, self._naming
+        if target is None:
+            record.names = ()
+        elif caller is site and (naming.span is not site.span or naming.step != step - 1):
+            record.names = site.names[0]
+            naming.step, naming.span, naming.record = step, site.span, record
+            names = site.names
+        else:
+            record.names = ()
+            names = naming.claim(target, site.span, record, step, None if caller is site else frame)
+        deaths = records.bury() if records.died or records.left else None
+        if site.scope is not scope or self.kinds.met or plan.tells_numbers:
+            births = t, storages, counters, nodes_before
+            self._write_row(plan, site, scope, births, operands, names, deaths, None, _plain(ahead))
+            return None
+        self._row_steps.append(step)
+        cells = self._cells
+        events.append(len(cells))
+        cells += plan.row(
+            operands, plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, names, deaths, None, None, None
+        )
+        return None
+
+    def _differs(self, ahead: Ahead, result: Any) -> None:
+        self._long_way.after(self._as_call(ahead), result)
 
     def failed(self, ahead: Ahead, error: BaseException) -> None:
         """Torch refused what the shadow did: the full lane tells of it."""
@@ -259,88 +342,6 @@ class Express:
         elif plan.looks:
             numbers = self._numbers.looks(plan, shadows)
         self._write(plan, place, births, operands, entered[0] if len(entered) == 1 else None, step, numbers, _plain(ahead))
-        return True
-
-    def _is_as_expected(self, ahead: Ahead, real: Any) -> bool:  # noqa: C901, PLR0912, PLR0915 - one call instead of six
-        """The same for the plans that most calls have: one tensor with memory of its own and at most one node.
-
-        Nearly every call of a long program comes by here, so what :meth:`_enter` and :meth:`_write` do is written out.
-        """
-        plan, operands, shadows, nodes, (caller, site, frame, scope), _, _, _, _ = ahead
-        form, shape, stride, offset, dtype, requires_grad, name, version, window, number, made = plan.simple  # type: ignore[misc]
-        by_id = self._by_id
-        if (
-            type(real) is not torch.Tensor
-            or real.shape != shape
-            or real.stride() != stride
-            or real.dtype is not dtype
-            or real._version != version
-            or real.storage_offset() != offset
-            or (key := id(real)) in by_id
-        ):
-            return False
-        records = self._records
-        nodes_before = records.node_count
-        if nodes:
-            if nodes_before < self.deep:
-                node = real.grad_fn
-                if node is None or node.name() != name:
-                    return False
-                sequence = node._sequence_nr()
-            elif real.requires_grad and real.output_nr == 0:
-                sequence = _next_sequence() - 1
-            else:
-                return False
-        elif real.requires_grad is not requires_grad or real.grad_fn is not None:
-            return False
-        impl, fresh = real.untyped_storage()._weak_ref(), records.fresh
-        if impl in fresh or impl in records.by_impl:
-            facts.let_go(impl)
-            return False
-        events = self._events
-        step = len(events)
-        t, storages, counters = records.tensor_count, records.storage_count, records.counter_count
-        own = None
-        if nodes:
-            if plan.leaves:
-                self._graph.created.clear()
-                self._label_leaves(plan, operands)
-            own, = nodes
-            own.mark, records.node_count = nodes_before + number, nodes_before + made
-            own.twin = records.nodes.latest = sequence
-        records.tensor_count = mark = t + 1
-        records.storage_count, records.counter_count = storages + 1, counters + 1
-        fresh[impl] = by_id[key] = records.by_mark[mark] = record = TensorRecord(real, self._gone)
-        record.key, record.mark, record.kind, record.born, record.place = key, mark, "tensor", step, impl
-        record.records, record.form, record.epoch = records, form, self.kinds.epoch
-        if shadows:
-            record.made = shadow = shadows[0]
-            record.window = record.node = None
-            shadow.mark, shadow.storage.mark, shadow.counter.mark = mark, storages + 1, counters + 1  # type: ignore[union-attr]
-        else:
-            record.window, record.node = window, own
-        names = None
-        target, naming = site.target, self._naming
-        if target is None:
-            record.names = ()
-        elif caller is site and (naming.span is not site.span or naming.step != step - 1):
-            record.names = site.names[0]
-            naming.step, naming.span, naming.record = step, site.span, record
-            names = site.names
-        else:
-            record.names = ()
-            names = naming.claim(target, site.span, record, step, None if caller is site else frame)
-        deaths = records.bury() if records.died or records.left else None
-        if site.scope is not scope or self.kinds.met or plan.tells_numbers:
-            births = t, storages, counters, nodes_before
-            self._write_row(plan, site, scope, births, operands, names, deaths, None, _plain(ahead))
-            return True
-        self._row_steps.append(step)
-        cells = self._cells
-        events.append(len(cells))
-        cells += plan.row(
-            operands, plan.number, site.number, site.scope_number, t, storages, counters, nodes_before, names, deaths, None, None, None
-        )
         return True
 
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
