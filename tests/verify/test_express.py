@@ -248,13 +248,54 @@ def test_a_result_that_differs_from_the_plan_is_written_down(monkeypatch: pytest
     session = Session("<program>", "program.py", LOOP, values=False)
     lane = session._lockstep.lane
     assert lane is not None
-    monkeypatch.setattr(lane, "_is_as_expected", lambda *_: False)
+    monkeypatch.setattr(lane, "after", lane._differs)
     with session:
         exec(compile(LOOP, "<program>", "exec"), {"__name__": "__main__"})
     trace = session.finish()
     slow, _ = recorded(LOOP, lane=False)
     assert [event.op for event in trace.events] == [event.op for event in slow.events]
     assert trace.agreement == slow.agreement
+
+
+LATE = """\
+import torch
+x = torch.ones(4, requires_grad=True)
+kept, h = [], x
+for step in range(200):
+    h = h * 1.5
+    h = h + 1.0
+    if step % 50 == 49:
+        kept.append(h)
+        s = h * h
+first, second, third, fourth = kept
+first.retain_grad()
+v = second.view(2, 2)
+d = third.detach()
+with torch.no_grad():
+    fourth.mul_(2)
+    v.add_(1)
+(third * 2).sum().backward()
+try:
+    s.sum().backward()
+except RuntimeError:
+    print(first.grad is None, x.grad is None)
+"""
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_a_shadow_that_is_asked_for_late_is_what_it_would_have_been(*, values: bool) -> None:
+    """A line that calls over and over makes no shadow of its results until somebody asks."""
+    taken = {}
+    for lane in (True, False):
+        session = Session("<program>", "program.py", LATE, values=values)
+        if not lane:
+            session._lockstep.lane = session._recorder._lane = None
+        with session, contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(LATE, "<program>", "exec"), {"__name__": "__main__"})
+        taken[lane] = session.finish()
+    assert taken[True].events == taken[False].events
+    assert taken[True].disagreements == taken[False].disagreements == ()
+    assert taken[True].agreement == taken[False].agreement
 
 
 def test_a_call_that_torch_refuses_although_the_shadow_did_it_is_a_disagreement() -> None:
