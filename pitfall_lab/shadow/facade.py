@@ -95,7 +95,10 @@ def speaking() -> Iterator[None]:
         raised.__cause__ = error.__cause__
     else:
         return
-    raise raised
+    try:
+        raise raised
+    finally:
+        del raised  # else the error lives on in its own frame, and with it the nodes that the call has made
 
 
 def as_raised(error: ShadowError) -> Exception:

@@ -1520,6 +1520,11 @@ opt1 = torch.optim.SGD([t1, t2], lr=0.1, momentum=0.9)
 opt1.step()
 opt1.step()
 """,
+    "a hook is shown a gradient with a history also where its numbers are unknown": """
+t1 = torch.tensor([0.5, -1.0], dtype=torch.bfloat16, requires_grad=True)
+t1.register_hook(lambda g: print(tuple(g.shape)))
+t1.sum().backward(create_graph=True)
+""",
     "anomaly mode fails at NaN, of what somebody needs, when the node is done": """
 t1 = torch.tensor([1.0, 2.0], requires_grad=True)
 t2 = torch.tensor([0.5, 0.0], requires_grad=True)

@@ -289,11 +289,11 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
         raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)
 
     def call(gradient: Gradient) -> Gradient:
-        if gradient.array is None:
-            return Gradient(None, gradient.shape)
         if isinstance(gradient, Recorded):
             answer = hook(gradient.tensor)
             return gradient if answer is None else Recorded(e, answer)
+        if gradient.array is None:
+            return Gradient(None, gradient.shape)
         shown = in_memory(gradient, self.graph, self.dtype)
         kept = ref(shown)
         record = e.record()
