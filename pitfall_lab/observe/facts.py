@@ -35,7 +35,7 @@ class Facts(NamedTuple):
     device: str
     requires_grad: bool
     is_leaf: bool | None
-    """None where torch refuses to say: a view made under no_grad and written since."""
+    """None where torch refuses to say (a view made under no_grad and written since) and where it was not asked."""
     kind: str
     stride: tuple[int, ...] | None = None
     offset: int | None = None
@@ -55,11 +55,15 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def read(tensor: torch.Tensor) -> Facts:
-    """Read the facts of ``tensor``. Never raises for exotic layouts: what cannot be read is left out."""
+def read(tensor: torch.Tensor, *, asleep: bool = False) -> Facts:
+    """Read the facts of ``tensor``. Never raises for exotic layouts: what cannot be read is left out.
+
+    ``asleep``: it passes for a leaf until it is asked whether it is one (a view of which the base has got a history since). A program
+    can tell: torch refuses to write such a view in place. So it is not asked.
+    """
     kind = "parameter" if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter) else "tensor"
     device = tensor.device
-    first = dtype_name(tensor.dtype), device_name(device), tensor.requires_grad, _is_leaf(tensor), kind
+    first = dtype_name(tensor.dtype), device_name(device), tensor.requires_grad, None if asleep else _is_leaf(tensor), kind
     if is_opaque(tensor):
         shapeless = tensor.is_nested or isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
         return Facts(() if shapeless else tuple(int(n) for n in tensor.shape), *first)
@@ -271,9 +275,9 @@ def default_dtype() -> str:
     return str(torch.get_default_dtype()).removeprefix("torch.")
 
 
-def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The tensor's ``.grad`` without the warning that asking a non-leaf gives."""
-    return tensor.grad if _is_leaf(tensor) or tensor.retains_grad else None
+def grad_of(tensor: torch.Tensor, *, asleep: bool = False) -> torch.Tensor | None:
+    """The tensor's ``.grad`` without the warning that asking a non-leaf gives. ``asleep``: see :func:`read`."""
+    return tensor.grad if asleep or _is_leaf(tensor) or tensor.retains_grad else None
 
 
 def are_finite(found: Iterable[torch.Tensor]) -> bool:

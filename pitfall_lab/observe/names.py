@@ -50,6 +50,12 @@ def name_of(func: Callable[..., Any]) -> str:
     return f"{module}.{own}" if module.startswith("torch") else own
 
 
+ASKS_FOR_HISTORY = frozenset({
+    "torch.Tensor.grad_fn.__get__", "torch.Tensor.is_leaf.__get__", "torch.Tensor.__repr__", "torch.Tensor.__format__",
+})  # fmt: skip
+"""Quiet calls that make torch write the history of a view anew, if its base has been written since."""
+
+
 def is_quiet(name: str) -> bool:
     """Whether a call only looks at a tensor, so that there is nothing to record."""
     parts = name.split(".")

@@ -19,7 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode, handle_torch_function
 
 from pitfall_lab.observe import regions
-from pitfall_lab.observe.names import is_quiet, name_of
+from pitfall_lab.observe.names import ASKS_FOR_HISTORY, is_quiet, name_of
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
 from pitfall_lab.trace import Span
@@ -124,6 +124,9 @@ class Listener(Protocol):
 
     def after(self, call: Call, result: Any) -> None:
         """The call returned."""
+
+    def asked(self, real: Any) -> None:
+        """The program is about to ask a tensor for its history, in a call that only looks."""
 
     def composed(self, call: Call, result: Any) -> None:
         """A composite whose parts were told one by one returned."""
@@ -278,6 +281,8 @@ class Recorder(TorchFunctionMode):
                 known = self._names[func] = (name, is_quiet(name))
             name, quiet = known
             if quiet:
+                if name in ASKS_FOR_HISTORY:
+                    self._listener.asked(args[0])
                 return None, Verdict.RUN
             if (self._in_region or regions.possible()) and self._passed_over(caller):
                 return None, Verdict.RUN

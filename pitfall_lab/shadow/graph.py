@@ -452,7 +452,7 @@ class Graph:
         tensor.hooked = None
         tensor.hooks = tuple(hook for hook in tensor.hooks or () if hook[0] < 0)  # what is done after accumulation stays
         if tensor.retains_grad:
-            if tensor.node is None or all(kept() is not tensor for _, kept in tensor.node.retains):
+            if tensor.node is None or tensor.has_lost_hook:
                 raise Unmodelled("torch has lost the hook that retains the gradient, and an assertion of its own fails")
             tensor.node.retains = tuple(r for r in tensor.node.retains if r[1]() is not tensor)
             node.retains += ((index, ref(tensor)),)

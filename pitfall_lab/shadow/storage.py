@@ -229,6 +229,22 @@ class ShadowTensor:
         return self.node is None
 
     @property
+    def sleeps(self) -> bool:
+        """Whether this is a view that passes for a leaf: its base has got a history since, and nobody has asked for its own.
+
+        So is one that cannot be asked: torch has lost the hook that retains its gradient, and an assertion of its own would fail, once.
+        """
+        view = self.view
+        if view is None or view.version == self.version:
+            return False
+        return self.has_lost_hook if self.node is not None else view.creation == "default" and view.base.requires_grad
+
+    @property
+    def has_lost_hook(self) -> bool:
+        """Whether this retains its gradient, but its node knows nothing of it."""
+        return self.retains_grad and self.node is not None and all(kept() is not self for _, kept in self.node.retains)
+
+    @property
     def grad_fn(self) -> Node | None:
         """The node that made this tensor; a view of a changed base gets a new one here, or raises ShadowError."""
         return self.graph.grad_fn(self)

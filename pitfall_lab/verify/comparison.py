@@ -16,7 +16,7 @@ from pitfall_lab.shadow import Applied, Device, ShadowTensor
 from pitfall_lab.trace import By, Effect
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.cells import cells, equal
-from pitfall_lab.verify.description import Description, quiet_grad_fn
+from pitfall_lab.verify.description import Description, quiet_grad_fn, read
 from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.pairing import Pairing
@@ -96,10 +96,10 @@ class Comparison:
 
     def _bind(self, step: int, real: Any, shadow: ShadowTensor) -> tuple[str, list[Effect]]:
         """Let ``shadow`` stand for ``real``, if nothing speaks against it."""
-        seen = facts.read(real)
         known = self._records.find(real)
         if known is not None and known.shadow is shadow:
             return known.label, []
+        seen = facts.read(real)
         if seen.storage is None:
             return (known.label, []) if known is not None else self._adopt(real)
         other = self._records.shadow_label(shadow)
@@ -154,7 +154,7 @@ class Comparison:
 
     def _check(self, step: int, record: TensorRecord, real: Any) -> list[Effect]:
         """Compare one tensor's facts and memory; on a difference, torch's are taken over."""
-        seen, shadow = facts.read(real), record.shadow
+        seen, shadow = read(record, real), record.shadow
         if shadow is None or record.storage is None:
             return []
         if not self._follow_storage(record, real, seen):
@@ -207,6 +207,8 @@ class Comparison:
 
     def _same_history(self, step: int, record: TensorRecord, real: Any, seen: Facts, effects: list[Effect]) -> bool:
         """Whether both have the same graph behind the tensor; what is new of it is described in ``effects``."""
+        if record.shadow is not None and record.shadow.sleeps:
+            return True
         node = None if seen.inference else facts.node_of(real)
         own = quiet_grad_fn(record.shadow) if record.shadow is not None else None
         if (node is None) != (own is None):
@@ -266,7 +268,7 @@ class Comparison:
         return self._describe.new_gradient(known, record, dtype, str(modelled.device[:]), counter.version)
 
     def _gradient(self, step: int, record: TensorRecord, real: Any, *, asked: bool) -> list[Effect]:
-        observed = facts.grad_of(real)
+        observed = facts.grad_of(real, asleep=record.shadow is not None and record.shadow.sleeps)
         modelled = record.shadow.grad if record.shadow is not None else None
         effects: list[Effect] = []
         if observed is not None:
@@ -285,7 +287,7 @@ class Comparison:
         elif modelled is not None and record.shadow is not None:
             self._writer.disagree(step, f"tensors.{record.label}.grad", None, "a gradient")
             self._engine.set_grad(record.shadow, None)
-        return effects + self._describe.tensor(record, facts.read(real), "agreed")
+        return effects + self._describe.tensor(record, read(record, real), "agreed")
 
     def _meet_gradient(
         self, step: int, observed: Any, modelled: ShadowTensor | None, *, asked: bool

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.shadow import Node, Saved, ShadowError, ShadowTensor
 from pitfall_lab.shadow.errors import Unmodelled
@@ -171,8 +172,18 @@ def _names(record: TensorRecord) -> dict[str, Any]:
     return {"name": record.names[-1] if record.names else None, "names": list(record.names)}
 
 
-def quiet_grad_fn(shadow: ShadowTensor) -> Node | None:
-    """The tensor's node, or None where asking for it is an error (a view whose base was written in a forbidden way)."""
+def read(record: TensorRecord, real: Any) -> Facts:
+    """What torch says of a known tensor; one that sleeps is let sleep."""
+    return facts.read(real, asleep=record.shadow is not None and record.shadow.sleeps)
+
+
+def quiet_grad_fn(shadow: ShadowTensor, *, wakes: bool = False) -> Node | None:
+    """The tensor's node, or None where asking for it is an error (a view whose base was written in a forbidden way).
+
+    A view that sleeps has none, unless the program asks for it, which ``wakes`` it.
+    """
+    if not wakes and shadow.sleeps:
+        return None
     try:
         return shadow.grad_fn
     except (ShadowError, Unmodelled):

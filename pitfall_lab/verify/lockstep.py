@@ -20,7 +20,7 @@ from pitfall_lab.shadow import Applied, Engine, ShadowError
 from pitfall_lab.trace import By, Effect, Event, Failure, Forecast, Note, OptimizerStep, Span, Trace
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.comparison import Comparison
-from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.description import Description, quiet_grad_fn
 from pitfall_lab.verify.express import DEEP, Express
 from pitfall_lab.verify.forecasts import Forecasts
 from pitfall_lab.verify.kinds import MODE
@@ -120,6 +120,8 @@ class Lockstep:
         self._note_mode(call)
         self._memory.look_for_writes(None)
         step = self._writer.reserve()
+        if call.name in HOOKS:
+            self._wake(call.args[0], step)
         effects = self._meet(call, step)
         call.memory.update(step=step, effects=effects, parent=self._parents[-1] if self._parents else None)
         if lane is not None:
@@ -145,6 +147,7 @@ class Lockstep:
         """Meet the operands of a call; returns what has happened to them since they were last seen."""
         if call.name == DEEPCOPY:
             call.args = call.args[:1]  # what has been copied already is no operand
+            self.asked(call.args[0])
         elif call.name in INDEXING:
             call.args = tuple(map(values.index_of, call.args))
         met = self.lane.kinds.met if self.lane is not None else {}
@@ -153,6 +156,29 @@ class Lockstep:
             effects += met.pop(id(real)) if id(real) in met else self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
         met.clear()
         return effects
+
+    def asked(self, real: Any) -> None:
+        """The program asks a tensor for its history: a view that passes for a leaf gets its own, in torch and here."""
+        record = self._records.find(real)
+        if record is not None and record.shadow is not None and record.shadow.sleeps:
+            quiet_grad_fn(record.shadow, wakes=True)
+
+    def _wake(self, real: Any, step: int) -> None:
+        """A view that sleeps is about to get a hook. Torch (2.13) writes its history while it puts the hook on, and crashes."""
+        record = self._records.find(real)
+        if record is None or record.shadow is None or not record.shadow.sleeps:
+            return
+        facts.node_of(real)
+        self.asked(real)
+        en = (
+            "Alone, torch crashes here: this is a view whose base has got a history since, and nobody has asked for its grad_fn before "
+            "it gets a hook. Recorded, it was asked."
+        )
+        zh = (
+            "单独运行时 torch 会在这里崩溃：这是一个视图，它的 base 后来有了历史，而在注册钩子之前没有人读过它的 grad_fn。"
+            "记录时已先读取。"
+        )
+        self._writer.notes.append(Note("limit", en, zh, step))
 
     def after(self, call: Call, result: Any) -> None:
         """Compare what torch did with what the shadow said."""

@@ -12,7 +12,7 @@ from pitfall_lab.shadow import Unmodelled
 from pitfall_lab.shadow.engine import is_forbidden
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.description import Description, quiet_grad_fn
+from pitfall_lab.verify.description import Description, quiet_grad_fn, read
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.pairing import Pairing
 from pitfall_lab.verify.records import TensorRecord, twin_of
@@ -41,16 +41,20 @@ class Meeting:
             record.searches += 1
             record.names = tuple(self._namespace.names(real, frame))
             if record.names:
-                return self.catch_up(real, announce=True) + self._describe.tensor(record, facts.read(real), "observed")
+                return self.catch_up(real, announce=True) + self._describe.tensor(record, read(record, real), "observed")
         return self.catch_up(real, announce=True)
 
-    def catch_up(self, real: Any, *, announce: bool = False) -> list[Effect]:
-        """Take over what happened to a known tensor: versions, history, memory. ``announce`` tells of a write nobody saw."""
+    def catch_up(self, real: Any, *, announce: bool = False, wakes: bool = False) -> list[Effect]:
+        """Take over what happened to a known tensor: versions, history, memory. ``announce`` tells of a write nobody saw.
+
+        ``wakes``: torch has asked for its history (or may have): one that sleeps gets its own here as well.
+        """
         record = self._records.find(real)
         if record is None or record.shadow is None or record.storage is None:
             # a lazy module's parameter becomes an ordinary one when its shape is known
             return [] if record is None or facts.is_opaque(real) else self.replace(record, real, facts.read(real))
-        seen, shadow = facts.read(real), record.shadow
+        shadow, asleep = record.shadow, record.shadow.sleeps and not wakes
+        seen = facts.read(real, asleep=asleep)
         if seen.shape != shadow.shape or seen.dtype != shadow.dtype or self._records.storage_of(seen) is not record.storage:
             return self.replace(record, real, seen)
         if not announce and shadow.numel and seen.stride != shadow.stride:  # a call without a model has turned it round
@@ -58,7 +62,7 @@ class Meeting:
         was = (shadow.node, shadow.flag, shadow.grad, shadow._version)
         if seen.version is not None and shadow.counter is not None and seen.version != shadow.counter.version:
             self._engine.bump(shadow.counter, seen.version - shadow.counter.version)
-        effects = self._catch_up_history(record, real, seen)
+        effects = [] if asleep else self._catch_up_history(record, real, seen)
         effects += self._memory.catch_up(record.storage, real, announce=announce)
         if effects or announce is False or was != (shadow.node, shadow.flag, shadow.grad, shadow._version):
             effects += self._describe.tensor(record, seen, "observed")
@@ -70,7 +74,7 @@ class Meeting:
         if shadow is None or seen.inference:
             return []
         node = facts.node_of(real)
-        mine = quiet_grad_fn(shadow)
+        mine = quiet_grad_fn(shadow, wakes=True)
         if node is None:
             if mine is not None and seen.is_leaf:
                 shadow.node = None

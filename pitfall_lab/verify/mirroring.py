@@ -9,7 +9,7 @@ from pitfall_lab.observe.recorder import BACKWARD, Call
 from pitfall_lab.shadow import Node
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.description import Description, quiet_grad_fn
+from pitfall_lab.verify.description import Description, quiet_grad_fn, read
 from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.world import World
@@ -25,12 +25,13 @@ class Mirroring:
     def mirror(self, call: Call, result: Any) -> tuple[list[str], list[Effect]]:
         """Return the labels of the results and the effects of the call."""
         effects: list[Effect] = []
+        wakes = any(real.requires_grad for real in values.tensors(result))  # then torch has linked them to the histories of the operands
         for real in values.tensors((call.args, call.kwargs)):
             self._note_write(call, real)
             base = facts.base_of(real)
             if base is not None:
                 self._meet_base(real, base)
-            effects += self._meeting.catch_up(real) + (self._meeting.catch_up(base) if base is not None else [])
+            effects += self._meeting.catch_up(real, wakes=wakes) + (self._meeting.catch_up(base) if base is not None else [])
         results = []
         for real in values.tensors(result):
             record = self._records.find(real)
@@ -56,7 +57,7 @@ class Mirroring:
         known = self._records.find(real)
         if known is None or known.shadow is None or known.shadow.counter is None:
             return
-        seen, counter = facts.read(real), known.shadow.counter
+        seen, counter = read(known, real), known.shadow.counter
         if seen.version is not None and seen.version > counter.version:
             stale = self._engine.bump(counter, seen.version - counter.version)
             call.memory["stale"] = (*call.memory.get("stale", ()), *stale)
@@ -89,11 +90,12 @@ class Mirroring:
     def _nodes(self, given: Any) -> list[Node]:
         """The nodes in which the backward of some tensors begins, or ends."""
         shadows = [record.shadow for real in values.tensors(given) if (record := self._records.find(real)) is not None]
-        found = [None if s is None else quiet_grad_fn(s) or (s.accumulator() if s.accumulator is not None else None) for s in shadows]
+        known = [shadow for shadow in shadows if shadow is not None]
+        found = [quiet_grad_fn(s, wakes=True) or (s.accumulator() if s.accumulator is not None else None) for s in known]
         return [node for node in found if node is not None]
 
     def _take_gradient(self, record: TensorRecord, real: Any) -> list[Effect]:
-        observed = facts.grad_of(real)
+        observed = facts.grad_of(real, asleep=record.shadow is not None and record.shadow.sleeps)
         effects: list[Effect] = []
         known = None
         if observed is not None:
@@ -106,7 +108,7 @@ class Mirroring:
                 self._records.strange_gradients[record.mark] = facts.opacity(observed)
         if record.shadow is not None:
             self._engine.set_grad(record.shadow, known.shadow if known is not None else None)
-        return effects + self._describe.tensor(record, facts.read(real), "observed")
+        return effects + self._describe.tensor(record, read(record, real), "observed")
 
 
 def _between(roots: list[Node], ends: list[Node] | None) -> list[Node]:

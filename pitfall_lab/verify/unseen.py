@@ -60,7 +60,8 @@ class Unseen:
         if not facts.is_tensor(real) or self._writer.full:
             return
         known = self._records.find(real)
-        node = None if known is None else facts.node_of(real)
+        asleep = known is not None and known.shadow is not None and known.shadow.sleeps
+        node = None if known is None or asleep else facts.node_of(real)
         if known is not None and (node is None or facts.node_key(node) in self._records.nodes):
             return
         step = self._writer.reserve()

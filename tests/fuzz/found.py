@@ -1557,4 +1557,28 @@ t6 = t5.exp()
 t4.mul_(torch.tensor([1.0, 2.0], requires_grad=True))
 t6.backward()
 """,
+    "bytes are masks for index_put_ as well": """
+t1 = torch.tensor([], dtype=torch.uint8)
+t2 = torch.tensor([[2.0, 0.5, 1.0], [3.0, -1.0, 4.0]])
+t2.index_put_((t1,), torch.ones(3))
+t3 = t2[torch.tensor(1, dtype=torch.uint8)]
+""",
+    "small integers are no indices, but for a single number": """
+t1 = torch.tensor([[2.0, 0.5, 1.0], [3.0, -1.0, 4.0]])
+t2 = t1[torch.tensor(1, dtype=torch.int8)]
+t1[torch.tensor([0, 1], dtype=torch.int8)]
+t1[[0], torch.tensor([], dtype=torch.int16)] = 1
+""",
+    "a view whose base has got a history passes for a leaf until it is asked": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True)
+t2 = torch.ones(2, 3)
+t3 = t2.t()
+t3[0] = t1[0]
+t3.add_(1)
+t3[1] = t1[1]
+t3.mul_(2)
+t3.grad_fn
+t3.add_(1)
+t3.sum().backward()
+""",
 }

@@ -223,9 +223,6 @@ def written(program: list[Step], *, alone: bool = False, vocabulary: str = "core
 
 def attempt(text: str, names: dict[str, Any]) -> bool:
     """Run one statement on torch; True when it raised."""
-    for tensor in [value for value in names.values() if isinstance(value, torch.Tensor)] if "register_hook" in text else ():
-        with contextlib.suppress(RuntimeError):
-            _ = tensor.is_leaf  # a view whose base has got a history makes torch (2.13) crash, unless it has been asked for its own
     names.update(SCOPE)
     try:
         exec(text, names)
@@ -386,9 +383,10 @@ GRADS = (
     "torch.autograd.grad(({x} * {y}).sum(), {x})[0]", "torch.autograd.grad({x}.pow(3).sum(), {x}, create_graph=True)[0]", "torch.autograd.grad({x}.sum(), {y}, materialize_grads=True)[0]", "{x}.grad", "{x}.grad.clone()", "{x}.grad * 2",
     "torch.autograd.grad({x}.exp().sum(), {y}, retain_graph=True, allow_unused=True)[0]",
 )  # fmt: skip
+# Given a hook, a view whose base has got a history since makes torch (2.13) crash, unless it was asked for its own.
 LEAVES = (
     "{x}.retain_grad()", "{x}.grad = None", "{x}.grad.zero_()", "{x}.grad = torch.ones_like({x})", "{x}.grad = {y}", "{x}.grad += 1", "{x}.grad.mul_(0.5)", "{x}.grad.detach_()", "{x}.grad = {y}.detach()", "del {x}.grad",
-    "{x}.register_hook(lambda g: g * 2)", "{x}.register_hook(lambda g: None)", "{x}.register_hook(lambda g: print(tuple(g.shape)))", "{x}.register_hook(lambda g: g.clamp(-1, 1))", "{x}.requires_grad_()", "{x}.requires_grad_(False)",
+    "{x}.is_leaf; {x}.register_hook(lambda g: g * 2)", "{x}.is_leaf; {x}.register_hook(lambda g: None)", "{x}.is_leaf; {x}.register_hook(lambda g: print(tuple(g.shape)))", "{x}.is_leaf; {x}.register_hook(lambda g: g.clamp(-1, 1))", "{x}.requires_grad_()", "{x}.requires_grad_(False)",
     "{x}.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', None))", "{x}.grad.data.zero_()", "del {x}",
 )  # fmt: skip
 # 0.1, not 0: whether a sum of which nothing is left but rounding is above zero is decided by the order in which it is added up.

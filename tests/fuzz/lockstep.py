@@ -129,9 +129,9 @@ class Looks(ast.NodeTransformer):
 def gradient_of(tensor: torch.Tensor) -> Any:
     """The numbers of ``.grad``, flat, or None."""
     with contextlib.suppress(RuntimeError, NotImplementedError):
-        # Asked whether it is a leaf, a view whose base has got a history since gets its own, here as under observation. Left alone it would
-        # pass for a leaf with torch (2.13), which then refuses to write it, and crashes when it is given a hook.
-        gradient = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+        # Asked whether it is a leaf, a view whose base has got a history since would get its own; left alone it passes for a leaf with torch
+        # (2.13), which then refuses to write it. So nobody asks; of a tensor that is none, the gradient is None, with a warning.
+        gradient = tensor.grad
         if gradient is not None and not gradient.is_nested and gradient.layout is torch.strided and gradient.dtype is not torch.bfloat16 and not gradient.is_meta:
             return gradient.detach().resolve_conj().numpy().reshape(-1).copy()
     return None

@@ -37,6 +37,9 @@ class Watching:
     def after(self, call, result):
         pass
 
+    def asked(self, real):
+        pass
+
     def composed(self, call, result):
         pass
 

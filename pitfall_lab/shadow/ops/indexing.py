@@ -10,6 +10,7 @@ each a view with a node of its own; what is left (tensors, lists) becomes one In
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def _expanded(self: ShadowTensor, index: Any) -> list[Any]:
     if isinstance(index, list) and len(index) < 32 and any(isinstance(x, _PARTS) or x is None or x is Ellipsis for x in index):
         index = tuple(index)  # as NumPy once did (``treatSequenceAsTuple`` in ``python_variable_indexing.cpp``)
     items = list(index) if isinstance(index, tuple) else [index]
+    refuse_bytes(items)
     if isinstance(index, slice) and not self.ndim:
         raise _index_error("slice() cannot be applied to a 0-dim tensor.")
     wanted = sum(_consumes(i) for i in items)
@@ -158,6 +160,7 @@ def _select(e: Engine, result: ShadowTensor, dim: int, index: int, written: tupl
     return views.select_window(e, result, dim, index % size)
 
 
+INDICES = frozenset({"int64", "int32", "bool"})
 NO_INDEX = "tensors used as indices must be long, int, byte or bool tensors"
 
 
@@ -168,9 +171,13 @@ def _as_index(e: Engine, item: Any) -> ShadowTensor:
             item.dtype = DType("int64")
     if not isinstance(item, ShadowTensor):
         raise _index_error(NO_INDEX, "dtype")
-    if item.dtype == "uint8":
-        raise Unmodelled("a byte tensor as mask")
     return item
+
+
+def refuse_bytes(items: Iterable[Any]) -> None:
+    """Decline bytes among the indices: they are masks, of the old kind, and not everywhere."""
+    if any(isinstance(item, ShadowTensor) and item.dtype == "uint8" for item in items):
+        raise Unmodelled("a byte tensor as mask")
 
 
 @op(".__getitem__", kind="view", saves="the index tensors", samples=(
@@ -213,7 +220,7 @@ def _places(rest: list[ShadowTensor | None], ndim: int) -> tuple[Any, ...]:
 
 
 def _check_masks(self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
-    if any(t is not None and t.dtype.category > 1 for t in rest):
+    if any(t is not None and t.dtype not in INDICES for t in rest):
         raise _index_error(NO_INDEX, "dtype")
     for dim, item in enumerate(rest):
         for k, n in enumerate(item.shape if item is not None and bool_of(item.dtype) else ()):

@@ -66,6 +66,7 @@ def _check_count(self: ShadowTensor, indices: Any) -> None:
 @op(".index_put_", kind="inplace", saves="indices", samples=("h.index_put_((i,), c)", "p.index_put_((i,), torch.ones(3))"))
 def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool = False) -> ShadowTensor:
     tensor_only(self, values, *indices)
+    indexing.refuse_bytes(indices)
     if accumulate:
         raise Unmodelled("index_put_ that accumulates")
     _check_count(self, indices)
@@ -76,6 +77,7 @@ def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool
 @op("index_put", saves="indices", samples=("a.index_put((i,), c)", "p.index_put((i,), c)"))
 def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool = False) -> ShadowTensor:
     tensor_only(input, values, *indices)
+    indexing.refuse_bytes(indices)
     check_history(e, input, values)
     _check_count(input, indices)
     if any(x.dtype.category == 0 for x in indices) or values.dtype != input.dtype:
