@@ -8,9 +8,9 @@ Source in torch: ``torch/csrc/autograd/saved_variable.cpp``, ``variable.cpp`` (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -20,41 +20,16 @@ from pitfall_lab.shadow.dtypes import DType, type_name
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, window
+from pitfall_lab.shadow.windows import Refusal, Vjp, Written, as_strided_vjp, copy_slices_vjp
 
 Edge = tuple["Node | None", int]
 Meta = tuple[Shape, DType]
-Vjp = Callable[[Any, Any], Sequence[Any]]
-
-
-class Written(NamedTuple):
-    """A gradient that its formula wrote into fresh memory ``times`` times: the counter of ``.grad`` will show it.
-
-    ``seen_through``: the formula hands out a view of that memory, which is never alone with it: torch adds nothing in place there.
-    """
-
-    array: np.ndarray
-    times: int = 1
-    seen_through: bool = False
 
 
 NO_DERIVATIVE = "NotImplemented"
 """The node of an operation without a derivative."""
 FIRST = 2**63
 """The sequence number of AccumulateGrad (gradients are put into leaves as soon as they are ready), and of a node without a derivative."""
-
-
-class Refusal:
-    """The rule of a node that raises as soon as a gradient arrives, whatever its numbers."""
-
-    __slots__ = ("kind", "message")
-
-    def __init__(self, message: str, kind: str = "other") -> None:
-        self.message = message
-        self.kind = kind
-
-    def __call__(self, _g: object = None, _s: object = None) -> Any:
-        """Raise."""
-        raise runtime(self.message, self.kind)
 
 
 class Node:
@@ -430,7 +405,7 @@ class Graph:
         base = tensor.view.base
         if base.storage is not tensor.storage:
             raise Unmodelled("a write through a view that has been given other memory than its base has")
-        outer = self.new_node("CopySlices", (self.edge(base), *node.next[1:]), _copy_slices_vjp(base, tensor, node))
+        outer = self.new_node("CopySlices", (self.edge(base), *node.next[1:]), copy_slices_vjp(base, tensor, node))
         outer.inner = node
         outer.outputs = [(base.shape, base.dtype)]
         outer.keep(*node.saved)
@@ -458,83 +433,7 @@ class Graph:
             node.retains += ((index, ref(tensor)),)
 
 
-Window = tuple[int, Shape, Shape]
-
-
-def as_strided_vjp(given: Window, made: Window) -> Vjp:
-    """Put the gradient of the window ``made`` at its place in zeros, and look at them through the window ``given`` (offset, shape, stride).
-
-    In torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``.
-    """
-    shape, stride = given[1:]
-
-    def vjp(g: np.ndarray, _: object) -> tuple[np.ndarray | Written]:
-        if 0 in shape or 0 in made[1]:
-            return (np.zeros(shape, g.dtype),)
-        first = min(given[0], made[0])
-        everywhere, places = (positions(window[0] - first, *window[1:]) for window in (given, made))
-        flat = np.zeros(max(int(everywhere.max()), int(places.max())) + 1, g.dtype)
-        np.add.at(flat, places.reshape(-1), g.reshape(-1))
-        # where several elements of the input have one address, they share its gradient evenly
-        count = np.bincount(everywhere.reshape(-1), minlength=flat.size)
-        if shared := bool(count.max() > 1):
-            flat /= np.maximum(count, 1).astype(g.dtype)
-        step = flat.itemsize
-        seen = np.ndarray(shape, g.dtype, flat, (given[0] - first) * step, tuple(step * s for s in stride))
-        return (Written(seen, 1 + shared, seen_through=True),)
-
-    return vjp
-
-
-def _copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
-    """The slice of the gradient goes through the operation's own rule; the rest passes unchanged.
-
-    In torch: ``CopySlices::apply`` in ``torch/csrc/autograd/functions/tensor.cpp``.
-    """
-    if 0 not in view.shape and any(n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True)):
-        return Refusal(errors.OVERLAP_SELF, "overlap")  # the gradient is written through a window like this one
-    window_at = (view.offset - base.offset, view.shape, view.stride)
-    shape, stride = base.shape, base.stride
-
-    def vjp(g: np.ndarray, s: Any) -> Sequence[Any]:
-        places = positions(*window_at)
-        flat = np.zeros(_extent(shape, stride, places), g.dtype)
-        everywhere = positions(0, shape, stride)
-        flat[everywhere] = g
-        if inner.vjp is None:
-            raise ValueError("a mirrored node cannot be inside CopySlices")
-        results = inner.vjp(flat[places], s)
-        first = results[0].array if isinstance(results[0], Written) else results[0]
-        flat[places] = 0 if first is None else first
-        return (Written(_laid_out(flat[everywhere], stride), 2), *results[1:])
-
-    return vjp
-
-
-def _laid_out(array: np.ndarray, stride: Shape) -> np.ndarray:
-    """The array in memory of its own, in the order of these strides."""
-    order = sorted(range(array.ndim), key=lambda d: -stride[d])
-    return array if order == list(range(array.ndim)) else array.transpose(order).copy().transpose(np.argsort(order)).copy(order="K")
-
-
-def _extent(shape: Shape, stride: Shape, places: np.ndarray) -> int:
-    last = sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if 0 not in shape else 0
-    return max(last, int(places.max()) if places.size else 0) + 1
-
-
-def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
-    """The flat index of every element of a window.
-
-    >>> positions(1, (2, 2), (3, 1)).tolist()
-    [[1, 2], [4, 5]]
-    """
-    index = np.full(shape, offset, np.int64)
-    for axis, (size, step) in enumerate(zip(shape, stride, strict=True)):
-        index += (np.arange(size) * step).reshape((-1,) + (1,) * (len(shape) - axis - 1))
-    return index
-
-
 __all__ = [
     "FIRST", "NO_DERIVATIVE", "Edge", "Graph", "Meta", "Node", "Refusal", "Saved", "Vjp", "Written", "as_strided_vjp", "full_name",
-    "message_name", "positions", "unpack",
+    "message_name", "unpack",
 ]  # fmt: skip

@@ -1581,4 +1581,10 @@ t3.grad_fn
 t3.add_(1)
 t3.sum().backward()
 """,
+    "an index of inference mode cannot be saved, wherever it points": """
+with torch.inference_mode():
+    t1 = torch.full((2,), 3)
+t2 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t3 = t2[:, t1]
+""",
 }

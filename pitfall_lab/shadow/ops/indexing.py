@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import BOOL, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
@@ -299,6 +300,8 @@ def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Sh
 
 def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> ShadowTensor:
     """``self[index tensors]``: a copy, with IndexBackward0."""
+    if records(e, self) and any(t is not None and t.inference for t in rest):
+        raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=self)  # before the kernel looks at the index
     _check_masks(self, rest)
     shape = index_shape(self, rest)
     outside = _out_of_range(self, rest)
@@ -321,7 +324,7 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
     if node is not None:
         own(node, result)
     if e.policy.index_shares_memory and places is not None:
-        from pitfall_lab.shadow.graph import positions
+        from pitfall_lab.shadow.windows import positions
 
         views.link(result, self, positions(self.offset, self.shape, self.stride)[places])
     return result
@@ -551,7 +554,7 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
     result = pure(e, rule, (input, index), shape, input.dtype)
     seen = index.window()
     if e.policy.index_shares_memory and seen is not None:
-        from pitfall_lab.shadow.graph import positions
+        from pitfall_lab.shadow.windows import positions
 
         views.link(result, input, positions(input.offset, input.shape, input.stride)[(*places, seen.reshape(-1))])
     return result

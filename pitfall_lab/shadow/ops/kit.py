@@ -23,9 +23,10 @@ from pitfall_lab.shadow.dtypes import BOOL, DType, can_cast, default_float, from
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import element_strides
-from pitfall_lab.shadow.graph import Edge, Node, Saved, Vjp, positions
+from pitfall_lab.shadow.graph import Edge, Node, Saved, Vjp
 from pitfall_lab.shadow.ops.memory_format import channels_last_strides, follows
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf, contiguous_strides, is_contiguous, is_dense
+from pitfall_lab.shadow.windows import positions
 
 OVERLAP_LIMIT = 4096
 Operand = ShadowTensor | bool | int | float | complex

@@ -17,7 +17,7 @@ from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import reshaped, sum_to, unsqueezed
-from pitfall_lab.shadow.graph import Vjp, as_strided_vjp, positions
+from pitfall_lab.shadow.graph import Vjp, as_strided_vjp
 from pitfall_lab.shadow.ops.kit import (
     Rule,
     as_shape,
@@ -39,6 +39,7 @@ from pitfall_lab.shadow.ops.memory_format import follows
 from pitfall_lab.shadow.ops.memory_format import strides as memory_format_strides
 from pitfall_lab.shadow.ops.registry import op
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, contiguous_strides, is_contiguous
+from pitfall_lab.shadow.windows import positions
 
 CLONE = Rule("CloneBackward0", lambda a: a, (), lambda g, s: (g,))
 
