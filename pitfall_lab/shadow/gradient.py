@@ -196,8 +196,10 @@ def retained(tensor: ShadowTensor, gradient: Gradient) -> ShadowTensor:
     array, shape = (gradient.array, gradient.shape) if held is None else (plus(held.window(), gradient.array), held.shape)
     storage = Storage(math.prod(shape), tensor.dtype)
     result = ShadowTensor(tensor.graph, storage, shape, contiguous_strides(shape), 0, tensor.dtype, Counter())
-    # Of a sum, what is added decides where its first part leaves two dimensions in any order, as of size 1 it does.
-    result.loose = held is not None and 1 in shape and (gradient.loose or gradient.array is None or is_permuted(gradient.array))
+    if held is not None:
+        # A sum lies as its first part does; what is added decides where that leaves two dimensions in any order, as of size 1 it does.
+        turned = held.stride != contiguous_strides(shape)
+        result.loose = turned or (1 in shape and (gradient.loose or gradient.array is None or is_permuted(gradient.array)))
     if array is not None:
         result.storage.data = np.empty(storage.size, array.dtype)
         target = result.window()

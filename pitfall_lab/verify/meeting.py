@@ -100,7 +100,8 @@ class Meeting:
         if record.shadow is not None:
             if record.shadow.counter is not None:
                 shadow.counter = record.shadow.counter
-                shadow.counter.version = seen.version or 0
+                if seen.version is not None:  # memory of inference mode does not tell; the tensor's counter stays, and stays where it is
+                    shadow.counter.version = seen.version
             old = record.shadow.view
             if old is not None and shadow.view is not None and shadow.view.base is old.base:
                 shadow.view.creation, shadow.view.version = old.creation, old.version  # how it was made is not to be seen any more

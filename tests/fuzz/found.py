@@ -1587,4 +1587,19 @@ with torch.inference_mode():
 t2 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
 t3 = t2[:, t1]
 """,
+    "a retained sum lies as its first part, which somebody else has given": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)
+t2 = t1.mT
+t2.grad = torch.ones_like(t2)
+t2.sum().backward(inputs=[t2])
+""",
+    "memory of inference mode does not tell how often a parameter was written": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True)
+with torch.no_grad():
+    t1.mul_(2)
+t2 = (t1 * t1).sum()
+with torch.inference_mode():
+    t1.data = t1.data.clone()
+t2.backward()
+""",
 }

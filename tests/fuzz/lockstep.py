@@ -294,15 +294,18 @@ def no_excuse(trace: Trace, line: int) -> bool:
 
 
 def names_of(trace: Trace, label: str, step: int) -> list[str]:
-    """The names that a tensor has at a step."""
-    found: list[str] = []
+    """The names that a tensor has at a step, without those that another tensor has got since."""
+    had: dict[str, list[str]] = {}
+    owner: dict[str, str] = {}
     for event in trace.events[: step + 1]:
         for effect in event.effects:
-            if effect.path == f"tensors.{label}" and isinstance(effect.value, dict):
-                found = effect.value.get("names") or []
-            elif effect.path == f"tensors.{label}.names":
-                found = effect.value or []
-    return found
+            parts = effect.path.split(".")
+            if parts[0] != "tensors" or not (len(parts) == 2 or parts[2:] == ["names"]):
+                continue
+            names = effect.value.get("names") if isinstance(effect.value, dict) else effect.value if len(parts) == 3 else []
+            owner.update((name, parts[1]) for name in names or () if name not in had.get(parts[1], ()))
+            had[parts[1]] = names or []
+    return [name for name in had.get(label, ()) if owner[name] == label]
 
 
 def same(one: Any, other: Any) -> bool:
