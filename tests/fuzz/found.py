@@ -1602,4 +1602,12 @@ with torch.inference_mode():
     t1.data = t1.data.clone()
 t2.backward()
 """,
+    "the product of numbers of which one is zero hands out a view": """
+t1 = torch.tensor([0.0, 4.0, -1.0], requires_grad=True)
+(t1.prod() + (t1 * 2).sum()).backward()
+t2 = torch.tensor([[1.0], [0.0]], requires_grad=True)
+((t2 * 2).sum() + t2.prod(1).sum()).backward()
+t3 = torch.tensor([[0.0]], requires_grad=True)
+(t3.prod() + (t3 * 2).sum()).backward()
+""",
 }

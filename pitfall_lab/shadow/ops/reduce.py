@@ -128,9 +128,14 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
             return (g,)
         if np.all(s.self != 0):  # as torch does; where the input was changed since, this is not the product of the others
             return (widen(g, before, dims, keepdim) * (widen(s.result, before, dims, keepdim) / s.self),)
-        if dim is None and np.sum(s.self == 0) > 1:
+        if math.prod(before[d] for d in dims) == 1:
+            return (widen(g, before, dims, keepdim),)
+        if dim is not None:
+            return (widen(g, before, dims, keepdim) * _product_of_others(s.self, dims),)
+        if np.sum(s.self == 0) > 1:
             return (np.zeros_like(s.self),)
-        return (widen(g, before, dims, keepdim) * _product_of_others(s.self, dims),)
+        flat = widen(g, before, dims, keepdim) * _product_of_others(s.self, dims)
+        return (Written(np.ascontiguousarray(flat), 0, seen_through=True),)  # torch flattens the input, and shapes what comes out
 
     rule = Rule(_names("Prod", dim), lambda x: np.prod(x, axis=dims, keepdims=keepdim), (Keep("self", 0), Keep("result", "result")), vjp)
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
