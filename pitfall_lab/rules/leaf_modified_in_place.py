@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.story import Record, Story
 from pitfall_lab.rules.syntax import torch_name
 from pitfall_lab.rules.wording import at_line, called, capital, statement_text
 from pitfall_lab.trace import Failure, T
@@ -19,7 +19,13 @@ KINDS = ("leaf-modified", "view-of-leaf-modified")
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each write into a leaf that torch refused."""
     for step, failure in story.failures(*KINDS):
-        yield _finding(story, step, failure)
+        view = story.tensor(failure.tensor, step)
+        yield _finding(story, step, failure) if view is None or not _passes_for_a_leaf(view) else _view_finding(story, step, failure, view)
+
+
+def _passes_for_a_leaf(view: Record) -> bool:
+    """Whether this is a view whose base has got a history since, and that nobody has asked for its own: torch's error calls it a leaf."""
+    return view.get("is_leaf") is None and view.get("base") is not None and not view.get("grad_fn")
 
 
 def _finding(story: Story, step: int, failure: Failure) -> Finding:
@@ -59,6 +65,58 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
         facts=(Fact("tensor", failure.tensor, story.by(step)), Fact("leaf", leaf, story.by(step))),
         predicted=story.predicted(failure, step),
     )
+
+
+def _view_finding(story: Story, step: int, failure: Failure, view: Record) -> Finding:
+    """The written tensor is no leaf, though torch takes it for one."""
+    span = failure.span or story.span(step)
+    base = str(view["base"])
+    name, whole = called(story, failure.tensor, None, step), called(story, base, None, step)
+    written = max((at for at, node in story.history("tensors", base, "grad_fn") if node and at < step), default=None)
+    here, there = at_line(story, span), at_line(story, story.span(written))
+    return RULE.finding(
+        span,
+        step,
+        T(
+            en=f"{capital(here.en)} changes {name.en}, a view of {whole.en}; a computed value was written into {whole.en} since "
+            f"({there.en}), torch has not told the view yet, takes it for a leaf and refuses.",
+            zh=f"{here.zh}修改了 {name.zh}，它是 {whole.zh} 的视图；后来有一个算出来的值写进了 {whole.zh}（{there.zh}），"
+            "torch 还没有通知这个视图，把它当成叶子，于是拒绝。",
+        ),
+        T(
+            en=f"{capital(name.en)} shares its memory with {whole.en}. When {there.en} wrote a computed value into that memory, "
+            f"{whole.en} became the result of a computation, and so did {name.en}. Torch works out the history of a view only when it is "
+            "asked for (by an operation, by `.grad_fn`, by printing), and a write in place checks whether its target is a leaf before "
+            "anything has asked. So the error speaks of a leaf, though there is none here. Take the view again after the first write, "
+            "and torch knows where it comes from.",
+            zh=f"{name.zh} 与 {whole.zh} 共用一块内存。{there.zh}把一个算出来的值写进这块内存后，{whole.zh} 就成了计算的结果，"
+            f"{name.zh} 也一样。视图的历史要等到有人问起（一次运算、`.grad_fn`、打印）torch 才去推算，而就地写入在任何人问起之前就检查目标是不是叶子。"
+            "所以报错里说的是叶子，其实这里没有叶子。在第一次写入之后重新取一次视图，torch 就知道它从哪里来了。",
+        ),
+        related=[
+            story.related("made", view.get("born"), T(en=f"the view of {whole.en} is taken here", zh=f"在这里取出 {whole.zh} 的视图")),
+            story.related("changed", written, T(
+                en=f"{whole.en} gets its history here, through the memory that the view looks at",
+                zh=f"{whole.zh} 在这里通过视图所看的内存得到历史",
+            )),
+            Related("changed", span, step, T(
+                en=f"`{statement_text(story, span)}` would change the view, and torch raises",
+                zh=f"`{statement_text(story, span)}` 要修改这个视图，torch 报错",
+            )),
+        ],
+        fixes=_taken_again(story, step, view.get("born")),
+        facts=[Fact("tensor", failure.tensor, story.by(step)), Fact("base", base, story.by(step))],
+        predicted=story.predicted(failure, step),
+    )  # fmt: skip
+
+
+def _taken_again(story: Story, step: int, made: int | None) -> tuple[Fix, ...]:
+    program = story.program
+    write, view = (program.statement_at(story.span(at)) if program.tree else None for at in (step, made))
+    if write is None or not isinstance(view, ast.Assign) or program.function(view) is not program.function(write):
+        return ()
+    title = T(en="Take the view again, after its memory was written", zh="在内存写入之后重新取一次视图")
+    return unique(program.text, [Fix(title, program.insert_before(write, program.segment(view)))])
 
 
 def _leaf(story: Story, failure: Failure, step: int) -> str | None:
@@ -182,10 +240,13 @@ RULE = Rule(
         en="A tensor that was made by you and not computed from others is called a *leaf*. Gradients end up in leaves: in their `.grad`. A "
         "change in place would be recorded as one more operation, and the tensor would become the result of that operation: there would be "
         "no leaf left for the gradient to arrive at. So torch refuses. A training step or an initial value is not a part of what is "
-        "differentiated, and `torch.no_grad()` says so: the numbers change, the leaf stays a leaf.",
+        "differentiated, and `torch.no_grad()` says so: the numbers change, the leaf stays a leaf. The same words of torch can meet a view "
+        "that is no leaf: a computed value was written into its memory through another view, and torch has not worked out its history "
+        "yet. Taking the view again helps there.",
         zh="由你直接创建、而不是由别的张量算出来的张量叫做*叶子*。梯度最后到达叶子，放在它的 `.grad` 里。就地修改会被记录成又一次运算，这"
         "个张量就成了那次运算的结果：再也没有叶子可以接收梯度。所以 torch 拒绝。训练的一步或设定初值不属于要求导的计算，"
-        "`torch.no_grad()` 就是用来说明这一点的：数值变了，叶子仍是叶子。",
+        "`torch.no_grad()` 就是用来说明这一点的：数值变了，叶子仍是叶子。同样的报错也会落在并非叶子的视图上：有一个算出来的值通过另一个视图"
+        "写进了它的内存，而 torch 还没有推算它的历史。这时重新取一次视图就行。",
     ),
     bad="""import torch
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from pitfall_lab.check import check
 from pitfall_lab.trace import Trace
 from pitfall_lab.verify import trace_program
 
@@ -70,6 +71,18 @@ def test_who_asks_may_write_recorded_as_alone(title: str) -> None:
     alone, recorded, trace, names = both(WAKES_IT[title] + "\ns.add_(1)\nnode = s.grad_fn.name()\n")
     assert (alone, recorded, trace.disagreements) == ("", "", ())
     assert names["node"] == "AsStridedBackward0"
+
+
+def test_the_finding_does_not_call_it_a_leaf_and_its_fix_runs() -> None:
+    """Torch's own words do."""
+    (finding,) = check(HEAD + "s.add_(1)\nassert s.sum() == 8\n")
+    assert finding.rule == "PL201"
+    assert "`s` is a leaf" not in finding.explanation.en
+    assert "a view of `d`" in finding.message.en
+    assert [related.span.line for related in finding.related if related.span] == [5, 6, 7]
+    (fix,) = finding.fixes
+    assert fix.verified
+    assert fix.edits[0].text.splitlines()[0] == "s = d.t()"
 
 
 def test_a_hook_that_would_crash_torch_does_not_and_the_trace_says_so() -> None:
