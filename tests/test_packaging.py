@@ -76,7 +76,8 @@ def test_what_is_installed_here_is_what_is_pinned() -> None:
 def test_every_pin_installs_on_the_first_python_that_is_supported() -> None:
     """Debian 12 has Python 3.11.2: a pin that wants a later one is no version there, and pip ends with a conflict."""
     oldest = PROJECT["requires-python"].removeprefix(">=")
-    wants = {name: importlib.metadata.metadata(name).get("Requires-Python") for name in requirements("constraints.txt") if _is_installed(name)}
+    installed = filter(_is_installed, requirements("constraints.txt"))
+    wants = {name: importlib.metadata.metadata(name).get("Requires-Python") for name in installed}
     assert len(wants) > 80
     assert {name: python for name, python in wants.items() if python and not SpecifierSet(python).contains(f"{oldest}.0")} == {}
 

@@ -228,7 +228,7 @@ class Pass:
     def run_node(self, node: Node, *, keep_graph: bool) -> None:
         """Run one node without numbers."""
         if node.leaf is not None:
-            self.accumulate(node.leaf, Gradient(None, node.outputs[0][0]))
+            self.accumulate(node, node.leaf, Gradient(None, node.outputs[0][0]))
             return
         if node.freed and node.name == "CopySlices":
             raise runtime(errors.TWICE, "backward-twice", node=node)
@@ -281,7 +281,7 @@ class Pass:
             self.engine.ran.append(NodeRun(node, None if first is None or first.array is None else np.array(first.array), shape))
         if node.leaf is not None:
             if first is not None:
-                self.accumulate(node.leaf, first)
+                self.accumulate(node, node.leaf, first)
                 if first.holders > 1:
                     first.hold(-1)  # it was copied; the last of those who wait for it can have it
             return []
@@ -388,7 +388,7 @@ class Pass:
 
     # -- leaves
 
-    def accumulate(self, leaf: ShadowTensor, gradient: Gradient) -> None:
+    def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
         """The first gradient becomes ``.grad``; later ones are added to it in place."""
         if not self.as_meant and self.engine.graph.grad_fn(leaf) is not None:
             raise runtime(errors.NO_LEAF, "other", tensor=leaf)
@@ -401,12 +401,12 @@ class Pass:
             return
         held = leaf.gradient
         if held is None or self.engine.policy.backward_overwrites_grad:
-            leaf.gradient = as_tensor(self.engine, leaf, gradient)
+            leaf.gradient = as_tensor(self.engine, leaf, gradient, node.outputs[0][1])
         else:
             if held.is_expanded:
                 raise runtime(errors.OVERLAP_SELF, "overlap", tensor=held)
             self.engine.write(held, plus(held.window(), gradient.array))
-            if held.inference:
+            if held.counter is None and not self.engine.inference:  # what was detached from it since has a counter of its own
                 raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=held)
             self.engine.graph.bump(held.counter)
         self.after(leaf)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pitfall_lab.shadow.dtypes import from_numpy
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
@@ -157,15 +156,16 @@ def sum_to(g: Any, shape: Shape) -> Any:
     return total.reshape(shape) if extra else total
 
 
-def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient) -> ShadowTensor:
-    """``.grad``: laid out like the leaf; stolen (the very memory) when nobody else holds it, else copied."""
+def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTensor:
+    """``.grad``: laid out like the leaf; stolen (the very memory) when nobody else holds it, else copied.
+
+    ``dtype`` and the shape are those that the leaf had when the graph was made: it may have been given other memory since.
+    """
     dense = is_dense(leaf.shape, leaf.stride)
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
-    if leaf.dtype.numpy is None:
+    if dtype.numpy is None:
         gradient.array = None  # bfloat16, of which hooks hand out a copy in float32
     array, outline = gradient.array, gradient.outline
-    # A leaf may have been given other memory since: its gradient has the type and the shape that it had when the graph was made.
-    dtype = leaf.dtype if array is None or array.dtype == leaf.dtype.numpy else from_numpy(array.dtype)
     fits = gradient.shape == leaf.shape
     if not fits and (array is None or array.size != 1 or gradient.holders > 1):
         raise Unmodelled("a gradient that does not fit its leaf any more")

@@ -405,6 +405,8 @@ class Graph:
         base = tensor.view.base
         if base.storage is not tensor.storage:
             raise Unmodelled("a write through a view that has been given other memory than its base has")
+        if base.dtype != tensor.dtype:
+            raise Unmodelled("a write into a view that reads its base as another type")
         outer = self.new_node("CopySlices", (self.edge(base), *node.next[1:]), copy_slices_vjp(base, tensor, node))
         outer.inner = node
         outer.outputs = [(base.shape, base.dtype)]

@@ -57,7 +57,7 @@ def as_strided_vjp(given: Window, made: Window) -> Vjp:
 
     def vjp(g: np.ndarray, _: object) -> tuple[np.ndarray | Written]:
         if 0 in shape or 0 in made[1]:
-            return (np.zeros(shape, g.dtype),)
+            return (Written(np.zeros(shape, g.dtype), 1),)
         first = min(given[0], made[0])
         everywhere, places = (positions(window[0] - first, *window[1:]) for window in (given, made))
         flat = np.zeros(max(int(everywhere.max()), int(places.max())) + 1, g.dtype)

@@ -35,7 +35,8 @@ class Adoption:
         if seen.storage is None:
             record = self._records.enter(real, None, seen.kind, len(self._writer.events) - 1, None)
         else:
-            shadow, storage, effects = self.shadow_of(real, seen)
+            unseen = self._unseen(real)
+            shadow, storage, effects = (*unseen, []) if unseen is not None else self.shadow_of(real, seen)
             record = self._records.enter(real, shadow, seen.kind, len(self._writer.events) - 1, storage)
         record.names = names or tuple(self._world.namespace.names(real, frame))
         gradient = facts.grad_of(real) if record.shadow is not None else None

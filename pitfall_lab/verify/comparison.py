@@ -103,16 +103,17 @@ class Comparison:
         if seen.storage is None:
             return (known.label, []) if known is not None else self._adopt(real)
         other = self._records.shadow_label(shadow)
-        if known is not None and other is None and (shadow.storage.data is None or self._is_backward) and self._engine.graph.has_guests:
-            return known.label, []  # a hook gave it back, or looked at it on its way: whether it is one of the program's was not known
+        # What a hook gave back, or looked at on its way: whether it is one of the program's, or on its memory, was not known.
+        was_shown = other is None and (shadow.storage.data is None or self._is_backward) and self._engine.graph.has_guests
+        if known is not None and was_shown:
+            return known.label, []
         if known is not None or other is not None:
             self._writer.disagree(step, "result.is", known.label if known else "a new tensor", other or "a new tensor")
             return (known.label, []) if known else self._adopt(real)
         storage = self._records.storage_of(seen)
         mine = self._records.storage_label(shadow.storage)
         if (storage.label if storage else None) != mine:
-            self._writer.disagree(step, "result.storage", storage.label if storage else "new memory", mine or "new memory")
-            return self._adopt(real)
+            return self._found_elsewhere(step, real, storage, mine, expected=mine is None and was_shown)
         if storage is None:
             storage = self._records.add_storage(shadow.storage, seen, real)
             if shadow.storage.data is None:
@@ -126,6 +127,14 @@ class Comparison:
             self._adoption.take_base(real, shadow, storage)
             shadow.received = False
         return self._records.enter(real, shadow, seen.kind, step, storage).label, []
+
+    def _found_elsewhere(
+        self, step: int, real: Any, storage: StorageRecord | None, mine: str | None, *, expected: bool
+    ) -> tuple[str, list[Effect]]:
+        """Take over a result that lies on other memory than the shadow said; ``expected``: where it would lie was not known."""
+        if not expected:
+            self._writer.disagree(step, "result.storage", storage.label if storage else "new memory", mine or "new memory")
+        return self._adopt(real)
 
     def bind(self, step: int, real: Any, shadow: ShadowTensor) -> list[Effect]:
         """Let ``shadow`` stand for a tensor that is no call's result, and describe it."""

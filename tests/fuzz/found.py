@@ -1610,4 +1610,57 @@ t2 = torch.tensor([[1.0], [0.0]], requires_grad=True)
 t3 = torch.tensor([[0.0]], requires_grad=True)
 (t3.prod() + (t3 * 2).sum()).backward()
 """,
+    "a gradient of inference mode, detached, counts for itself": """
+t1 = torch.ones(2, 2, requires_grad=True)
+with torch.inference_mode():
+    t2 = t1 * 2
+t1.grad = t2.detach()
+t1.T.mean().backward()
+""",
+    "a view without elements, of a leaf that was written": """
+t1 = torch.ones(2, 3, requires_grad=True)
+t2 = t1[5:]
+with torch.no_grad():
+    t1.add_(1)
+((t1 * 2).sum() + t2.sum()).backward()
+t1.grad = None
+t2.sum().backward()
+""",
+    "a gradient with a history, of a leaf that has another type by then": """
+t1 = torch.ones(3, requires_grad=True)
+t2 = t1 * t1
+t1.data = t1.data.double()
+t2.sum().backward(create_graph=True)
+t3 = torch.ones(2, 3, requires_grad=True)
+t4 = t3 * 2
+t3.data = t3.data.bfloat16()
+t4.sum().backward()
+""",
+    "a gradient that a hook saw, on the memory of another one": """
+t1 = torch.tensor([1.25, -1.5, 1.5], requires_grad=True)
+t2 = t1.view(3)
+t1.register_hook(lambda g: None)
+t3, t4 = torch.autograd.grad(t2.exp().sum(), [t1, t2])
+t3.add_(1)
+t4.mul_(2)
+t5 = t3 * t4
+""",
+    "an indexed write into the real part": """
+t1 = torch.tensor([4.0, -1.0, 3.0], requires_grad=True)
+t2 = torch.fft.fft(t1 * 1).real
+t2.index_put_((torch.tensor([0]),), torch.tensor(2.0))
+""",
+    "einsum sums what inference mode has made": """
+with torch.inference_mode():
+    t1 = torch.ones(3)
+t2 = torch.ones(2, 3, requires_grad=True)
+t3 = torch.einsum('ij,k->i', t2, t1)
+t3.sum().backward()
+""",
+    "out= without elements, an operand as well": """
+t1 = torch.ones(2, 0)
+t2 = torch.ones(1, 2, 0)
+torch.add(t1, t2, out=t1)
+torch.add(t1, t1, out=t1)
+""",
 }

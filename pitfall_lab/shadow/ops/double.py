@@ -379,7 +379,7 @@ class RecordedPass(Pass):
         else:
             tensor.gradient = _call(e, "torch.Tensor.add", held, gradient.tensor)
 
-    def accumulate(self, leaf: ShadowTensor, gradient: Gradient) -> None:
+    def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
         """A copy the first time, a new sum every other time: never in place."""
         if not leaf.requires_grad or gradient.tensor is None:
             return
@@ -388,7 +388,7 @@ class RecordedPass(Pass):
         if held is not None and not e.policy.backward_overwrites_grad:
             leaf.gradient = _call(e, "torch.Tensor.add", held, gradient.tensor)
         elif is_dense(leaf.shape, leaf.stride):
-            leaf.gradient = _call(e, "torch.Tensor.copy_", new(e, leaf.shape, leaf.dtype, np.zeros(()), leaf.stride), gradient.tensor)
+            leaf.gradient = _call(e, "torch.Tensor.copy_", new(e, leaf.shape, node.outputs[0][1], np.zeros(()), leaf.stride), gradient.tensor)
         else:
             leaf.gradient = _call(e, "torch.Tensor.clone", gradient.tensor)
         e.graph.gradients.add(leaf.gradient)

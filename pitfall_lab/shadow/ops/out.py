@@ -87,7 +87,8 @@ def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], i
     """Decline what torch's kernels do in ways of their own: other sizes, and operands under the result."""
     if result.storage is target.storage or target.inference:
         raise Unmodelled("out= of an operation that made no new memory")
-    if target.shape != result.shape and (target.storage.size or target.offset or target.storage.shared):
+    taken = target.storage.size or target.offset or target.storage.shared or any(x is target for x in operands)
+    if target.shape != result.shape and taken:
         raise Unmodelled("out= that is resized")
     if overlaps_itself(target):
         raise Unmodelled("out= that holds several elements at one address")

@@ -190,6 +190,8 @@ def einsum(e: Engine, *arguments: Any) -> ShadowTensor:
     if not isinstance(equation, str) or len(operands) not in (1, 2):
         raise Unmodelled("einsum of more than two operands, or with lists of dimensions")
     tensor_only(*operands)
+    if not e.inference and any(x.inference for x in operands):
+        raise Unmodelled("how often torch counts in sums of an inference tensor inside einsum, outside of inference mode")
     parts, result = _labels(equation, len(operands))
     if any(len(p) != x.ndim for p, x in zip(parts, operands, strict=True)):
         raise Unmodelled("einsum of operands that do not fit")

@@ -123,7 +123,7 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
     kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
     dims, before = reduced_dims(dim, input.ndim), input.shape
 
-    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray | Written]:
         if not before:
             return (g,)
         if np.all(s.self != 0):  # as torch does; where the input was changed since, this is not the product of the others
