@@ -96,10 +96,15 @@ class Suspended:
         """Whether it waits before ``node`` runs, for its hooks, and afterwards, for what comes out."""
         return self._pass.has_hooks(node), self._pass.is_foreign(node)
 
-    def recognise(self, array: np.ndarray, dtype: DType) -> ShadowTensor | None:
-        """The tensor that stands for a gradient in the hands of the program's code: one of this stop's, with these numbers."""
+    def recognise(self, array: np.ndarray, dtype: DType, *, on_known_memory: bool) -> ShadowTensor | None:
+        """The tensor that stands for a gradient in the hands of the program's code: one of this stop's, with these numbers.
+
+        ``on_known_memory``: it lies on memory of the program's, so it is none of which only the numbers were seen.
+        """
         for gradient in self.stop.given if self.stop is not None else ():
             if gradient is None or gradient.tensor is not None or gradient.array is None or gradient.array.dtype != array.dtype:
+                continue
+            if gradient.loose and on_known_memory:
                 continue
             same = gradient.shape == array.shape and element_strides(gradient.array) == element_strides(array)
             if same and np.allclose(gradient.array, array, rtol=1e-5, atol=1e-8, equal_nan=True):

@@ -78,7 +78,8 @@ def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
 
     In torch: ``CopySlices::apply`` in ``torch/csrc/autograd/functions/tensor.cpp``.
     """
-    if 0 not in view.shape and any(n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True)):
+    stretched = 0 not in view.shape and any(n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True))
+    if stretched and base.requires_grad:
         return Refusal(errors.OVERLAP_SELF, "overlap")  # the gradient is written through a window like this one
     window_at = (view.offset - base.offset, view.shape, view.stride)
     shape, stride = base.shape, base.stride

@@ -85,7 +85,10 @@ class Listening:
     def recognise(self, real: Any) -> ShadowTensor | None:
         """The shadow of a gradient that the program's code has in its hands now."""
         numbers = facts.window_values(real, self._limit)
-        return None if numbers is None or self._lost else self.waiting.recognise(numbers, DType(facts.dtype_name(real.dtype)))
+        if numbers is None or self._lost:
+            return None
+        known = self._records.storage_of(facts.read(real)) is not None
+        return self.waiting.recognise(numbers, DType(facts.dtype_name(real.dtype)), on_known_memory=known)
 
     def finish(self, *, failed: bool, by_engine: bool = False) -> Applied:
         """Take the posts away and run on with what is known.

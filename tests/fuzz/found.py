@@ -1663,4 +1663,17 @@ t2 = torch.ones(1, 2, 0)
 torch.add(t1, t2, out=t1)
 torch.add(t1, t1, out=t1)
 """,
+    "an indexed write into a stretched plain tensor": """
+t1 = torch.tensor([-2.0, 1.0, 2.0], requires_grad=True)
+t2 = torch.full((3,), -2.0)
+t2.expand(2, 3)[torch.tensor([[0, 1], [1, 0]])] = t1
+(t2 * 3).sum().backward()
+""",
+    "a hook of a program that reads nodes, on the memory that backward was given": """
+t1 = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True) * 1
+t2 = t1.flatten()
+t1.register_hook(lambda g: g.clamp(-1, 1))
+t2.backward(gradient=t2.detach())
+print(t1.grad_fn.name())
+""",
 }
