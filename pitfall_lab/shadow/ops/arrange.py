@@ -14,6 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Written
 from pitfall_lab.shadow.ops.kit import (
     Keep,
@@ -176,8 +177,11 @@ def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         turns = -k % 4
-        flipped = np.flip(g, axes if turns == 2 else axes[int(turns == 1)]).copy(order="K")  # new memory, laid out like the gradient
-        return (np.swapaxes(flipped, *axes) if turns % 2 else flipped,)
+        flipped = laid_like(np.flip(g, axes if turns == 2 else axes[int(turns == 1)]).copy(order="K"), g)
+        if turns % 2:  # transposed in place: no view
+            turned = np.swapaxes(flipped, *axes)
+            flipped = laid_like(turned.copy(), turned)
+        return (flipped,)
 
     rule = Rule("Rot90Backward0", lambda x: np.rot90(x, k, axes), (), vjp)
     if input.ndim != 2 or k % 4 == 0:
@@ -257,7 +261,7 @@ def _scattered(name: str, node: str, part: Callable[..., Any], samples: tuple[st
             return full
 
         def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
-            kept = g.copy()
+            kept = laid_like(g.copy(), g)
             part(kept, *where, **named)[...] = 0
             return kept, part(g, *where, **named)
 

@@ -249,6 +249,10 @@ def _register_transposed(rank: int, samples: tuple[str, ...]) -> None:
             raise Unmodelled("a convolution with odd sizes")
         batch, whole = _batched(e, input, rank)
         _check_channels(batch, weight, bias, groups, transposed=True)
+        reach = (s * (n - 1) + r + 1 + m - 2 * p for n, s, r, m, p in zip(
+            batch.shape[2:], windows.stride, _reach(windows.kernel, windows.dilation), more, windows.padding, strict=True))  # fmt: skip
+        if min(reach) < 1:
+            raise Unmodelled("a transposed convolution that leaves nothing")
         result = convolve(e, batch, weight, bias, windows, groups, transposed=True, output_padding=more)
         return result if whole else views.squeeze(e, result, 0)
 

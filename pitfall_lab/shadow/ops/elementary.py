@@ -108,8 +108,8 @@ def bessel_i(order: int, x: Any) -> Any:
 
 
 def _only_positive(x: Any) -> None:
-    if np.any(np.asarray(x) <= 0):
-        raise Unmodelled("the gamma function's derivatives left of zero")
+    if np.any((np.asarray(x) <= 0) | np.isinf(x)):
+        raise Unmodelled("the gamma function's derivatives left of zero, and at infinity")
 
 
 def _digamma(x: Any) -> Any:
@@ -367,7 +367,7 @@ def _copysign_rule(other: Any) -> Rule:
 
     if isinstance(other, ShadowTensor):
         keeps = (Keep("self", 0, 0), Keep("result", "result"))
-        return Rule("CopysignBackward0", np.copysign, keeps, lambda g, s: (ratio(g, s), Written(zeros_like(g))))
+        return Rule("CopysignBackward0", np.copysign, keeps, lambda g, s: (ratio(g, s), Written(np.zeros(g.shape, g.dtype))))
     forward = lambda x: np.copysign(x, np.asarray(other).astype(x.dtype))  # noqa: E731 - a rule in one row
     return Rule("CopysignBackward1", forward, (Keep("self", 0), Keep("result", "result")), lambda g, s: (ratio(g, s),))
 

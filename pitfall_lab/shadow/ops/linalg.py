@@ -142,7 +142,7 @@ def matrix_power(e: Engine, input: Any, n: int) -> ShadowTensor:
     if input.ndim != 2 or input.shape[0] != input.shape[1] or n not in (1, 2, 3):
         raise Unmodelled("other powers of a matrix")
     if n == 1:
-        return do(e, "clone", input)
+        return do(e, "clone", input, memory_format="contiguous_format")
     square = do(e, "mm", input, input)
     return square if n == 2 else do(e, "mm", square, input)
 

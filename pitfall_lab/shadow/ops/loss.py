@@ -35,7 +35,7 @@ from pitfall_lab.shadow.ops.kit import (
 )
 from pitfall_lab.shadow.ops.kit import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.storage import ShadowTensor, Shape
+from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -260,6 +260,8 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
     backward: Any = vjp
     if log_probs.ndim == 1 and target.ndim:
         backward = Refusal(f"size mismatch (got input: {list(log_probs.shape)}, target: {list(target.shape)})", "shape")
+    if log_probs.ndim == 4 and not is_contiguous(log_probs.shape, preserved(log_probs)):
+        backward = Refusal("grad_input must be contiguous")  # it is made like the input
     rule = Rule(node, forward, (Keep("self", 0), Keep("target", 1), Keep("weight", 2)), backward, edges=1)
     shape = (() if log_probs.ndim == 1 else target.shape) if reduction == "none" else ()
     return pure(e, rule, (log_probs, target, weight), shape, log_probs.dtype, hidden=("total_weight",))
@@ -722,9 +724,9 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
     rows = np.arange(count)
 
     def gaps(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        gap = np.maximum(margin - x[rows, y][:, None] + x, 0)
+        gap = margin - x[rows, y][:, None] + x
         gap[rows, y] = 0
-        return gap
+        return np.where(gap > 0, gap, 0)
 
     def forward(x: np.ndarray, y: np.ndarray, w: Any) -> Any:
         loss = (gaps(x, y) ** p).sum(1) / classes

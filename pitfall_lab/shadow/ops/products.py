@@ -252,6 +252,8 @@ def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None)
     tensor_only(*given)
     if weight.ndim != 3 or input1.shape[:-1] != input2.shape[:-1] or (input1.shape[-1], input2.shape[-1]) != weight.shape[1:] or len({x.dtype for x in given}) > 1:
         raise Unmodelled("bilinear of operands that do not fit")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise Unmodelled("bilinear with a bias that does not fit")
     outer_shape = input1.shape[:-1]
     rows = (views.reshape(e, x, -1, x.shape[-1]) for x in (input1, input2))
     first, second = rows

@@ -176,7 +176,8 @@ def _register(name: str) -> None:
         projected = name == "lstm" and states[0].shape[-1] != states[1].shape[-1]
         per = (4 if has_biases else 2) + projected
         plan = _plan(params, has_biases, num_layers, dropout, train, bidirectional, batch_first, per)
-        if input.ndim != 3 or 0 in input.shape or any(s.ndim != 3 or s.shape[0] != len(params) // per for s in states):
+        batch = input.shape[0 if batch_first else 1 : 2][:1]
+        if input.ndim != 3 or 0 in input.shape or any(s.ndim != 3 or s.shape[:2] != (len(params) // per, *batch) for s in states):
             raise Unmodelled(f"{name} of operands that do not fit")
         if name == "lstm" and input.dtype == FLOAT32 and not projected:
             return _mkldnn_lstm(e, plan, input, states)

@@ -13,8 +13,9 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.ops import mutate, views
-from pitfall_lab.shadow.ops.kit import Keep, Rule, made_of, new, preserved, pure, tensor_only
+from pitfall_lab.shadow.ops.kit import Keep, Rule, new, preserved, pure, tensor_only
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, is_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -98,11 +99,7 @@ def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = No
     fill = value or 0
 
     def cut(g: np.ndarray) -> np.ndarray:
-        if g.size != 1:
-            return laid_out(g.copy(), last)
-        one = made_of(g)  # a clone: also of one element it has the strides of what it was cut from
-        one[...] = g
-        return one
+        return np.asarray(laid_like(laid_out(g.copy(), last), g))  # a clone: where the window is dense it has its strides
 
     rule = Rule(
         "ConstantPadNdBackward0", lambda x: np.pad(x, widths, constant_values=fill), (), lambda g, s: (cut(g[inner]),)
@@ -287,7 +284,7 @@ def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTenso
     """(..., C, H * r, W * r) to (..., C * r * r, H, W)."""
     tensor_only(input)
     r = downscale_factor
-    if input.ndim < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r:
+    if input.ndim < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r or not input.numel:
         raise Unmodelled("pixel_unshuffle of such an input")
     *outer, channels, height, width = input.shape
     shape = (*outer, channels * r * r, height // r, width // r)
@@ -298,7 +295,7 @@ def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTenso
 def channel_shuffle(e: Engine, input: Any, groups: int) -> ShadowTensor:
     """Channels (g, n) become (n, g)."""
     tensor_only(input)
-    if input.ndim < 3 or groups < 1 or input.shape[1] % groups or is_channels_last(input):
+    if input.ndim < 3 or groups < 1 or input.shape[1] % groups or is_channels_last(input) or not input.numel:
         raise Unmodelled("channel_shuffle of such an input")
     count, channels = input.shape[:2]
     inner, shape = input.shape[2:], input.shape
