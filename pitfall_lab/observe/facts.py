@@ -72,7 +72,7 @@ def read(tensor: torch.Tensor, *, asleep: bool = False) -> Facts:
     return Facts(
         tuple(tensor.shape), *first, tensor.stride(), tensor.storage_offset(), storage._cdata,
         storage.data_ptr() if device.type == "cpu" else 0, storage.nbytes(), tensor.element_size(),
-        None if inference else _version(tensor), tensor._is_view(), inference, not storage.resizable(),
+        _version(tensor), tensor._is_view(), inference, not storage.resizable(),
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ class Adoption:
         storage, effects = self._storage(real, seen)
         base, more = self._base(real)
         effects += more
-        node = None if seen.inference else facts.node_of(real)
+        node = None if seen.inference and seen.version is None else facts.node_of(real)
         shadow = self._engine.adopt(
             storage.shadow, seen.shape, seen.stride or (), self._records.offset(seen, storage), seen.dtype, version=seen.version or 0,
             requires_grad=seen.requires_grad and node is None, grad_fn=None if node is None else self.mirror_node(node, effects),
@@ -67,8 +67,7 @@ class Adoption:
         )  # fmt: skip
         if seen.inference:
             shadow.inference = self._engine.met_inference = True
-            shadow.counter = None
-        elif seen.version is None:
+        if seen.version is None:
             shadow.counter = None  # made in inference mode, on other memory since: see `predict`
         if base is not None:
             shadow.counter = base.counter

@@ -218,7 +218,7 @@ class Comparison:
         """Whether both have the same graph behind the tensor; what is new of it is described in ``effects``."""
         if record.shadow is not None and record.shadow.sleeps:
             return True
-        node = None if seen.inference else facts.node_of(real)
+        node = None if seen.inference and seen.version is None else facts.node_of(real)  # what is detached from it later has a history
         own = quiet_grad_fn(record.shadow) if record.shadow is not None else None
         if (node is None) != (own is None):
             self._writer.disagree(step, f"tensors.{record.label}.grad_fn", node and facts.node_name(node), own and own.name)

@@ -233,13 +233,17 @@ def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights
     order = range(length - 1, -1, -1) if backwards else range(length)
 
     def vjp(gs: list[Any], s: Any) -> tuple[Any, ...]:
-        w = [s.weight0, s.weight1, s.weight2, s.weight3][: len(matrices)]
-        gates, states = _lstm_forward(s.input, s.hx_, s.cx_, w, order)
+        if ran is None:
+            raise Unmodelled("an LSTM whose gates are not known")
+        # The workspace keeps gates and cells, and what the last direction was given; the rest is read when backward runs.
+        gates, states = ran
+        w, x, h = (s.weight0, s.weight1), s.input if given is None else given, s.hx_ if given is None else states[0][0]
         to_input, to_ih, to_hh = np.zeros(s.input.shape), np.zeros(s.weight0.shape), np.zeros(s.weight1.shape)
         to_bias = np.zeros(4 * hidden)
         to_h, to_c = (np.zeros((count, hidden)) if g is None else g.astype(np.float64) for g in gs[1:3])
         for k in reversed(range(length)):
-            (enter, forget, fresh, leave), (before, memory), after = gates[k], states[k], np.tanh(states[k + 1][1])
+            (enter, forget, fresh, leave), after = gates[k], np.tanh(states[k + 1][1])
+            before, memory = (s.result0[order[k - 1]], states[k][1]) if k else (h, s.cx_)
             flow = to_h + (0 if gs[0] is None else gs[0][order[k]])
             through = to_c + flow * leave * (1 - after * after)
             d = np.concatenate([
@@ -248,7 +252,7 @@ def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights
             ], 1)  # fmt: skip
             to_bias += d.sum(0)
             to_input[order[k]] = d @ w[0]
-            to_ih += d.T @ s.input[order[k]]
+            to_ih += d.T @ x[order[k]]
             to_hh += d.T @ before
             to_h, to_c = d @ w[1], through * forget
         return to_input, to_ih, to_hh, to_bias, to_bias.copy(), to_h, to_c
@@ -262,10 +266,12 @@ def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights
         node.keep(*(Saved(f"weight{k}", x) for k, x in enumerate(matrices)))
         node.keep(*(Saved(f"weight{k}", private(e, np.zeros(0, np.float32), FLOAT32), own=True) for k in range(len(matrices), 4)))
     found = arrays(e, (input, *state, *matrices))
+    ran = None if found is None else _lstm_forward(found[0], found[1], found[2], found[3:], order)
+    given = found[0].copy() if backwards and found is not None else None
     shapes = ((length, count, hidden), (count, hidden), (count, hidden))
     values: Sequence[Any] = (None, None, None)
-    if found is not None:
-        _, reached = _lstm_forward(found[0], found[1], found[2], found[3:], order)
+    if ran is not None:
+        reached = ran[1]
         seen = [h for h, _ in reached[1:]]
         values = (np.stack(seen[::-1] if backwards else seen), *reached[-1])
     results = [new(e, shape, FLOAT32, x) for shape, x in zip(shapes, values, strict=True)]
