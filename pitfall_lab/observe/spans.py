@@ -236,7 +236,14 @@ def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     for target, value in list(pairs):
         if isinstance(target, _SEQUENCE) and isinstance(value, _SEQUENCE) and len(target.elts) == len(value.elts):
             pairs += zip(target.elts, value.elts, strict=True)
-    return pairs
+    return [(target, choice) for target, value in pairs for choice in _choices(value)]
+
+
+def _choices(value: ast.expr) -> list[ast.expr]:
+    """The expression, or those of which one is its value: ``f(x) if ready else x``, ``x or f(x)``, ``y := f(x)``."""
+    inside = {ast.IfExp: ("body", "orelse"), ast.NamedExpr: ("value",)}.get(type(value), ())
+    parts = value.values if isinstance(value, ast.BoolOp) else [getattr(value, field) for field in inside]
+    return [value, *(choice for part in parts for choice in _choices(part))]
 
 
 def _dotted(node: ast.expr) -> str | None:

@@ -317,6 +317,7 @@ class Pass:
         arrays = [None if g is None else g.array for g in incoming]
         limit = self.engine.value_limit
         unknown = any(g is not None and g.array is None for g in incoming) or any(m is not None and math.prod(m[0]) > limit for m in metas)
+        unknown |= not node.multiple and any(g is not None for g in incoming[1:])  # of a statistic: saved, unpacked and used (create_graph)
         if not as_meant and any(s.tensor is not None and (s.tensor.shape, s.tensor.dtype) != (s.shape, s.dtype) for s in node.saved):
             raise Unmodelled("a saved tensor has got memory of another shape or type: no kernel was written for what it does then")
         saved = None if unknown or node.vjp is None or node.mirrored else unpack(node, as_meant=as_meant)

@@ -1676,4 +1676,53 @@ t1.register_hook(lambda g: g.clamp(-1, 1))
 t2.backward(gradient=t2.detach())
 print(t1.grad_fn.name())
 """,
+    "what is detached from inference memory gets a history": """
+with torch.inference_mode():
+    t1 = torch.ones(3) * 2
+t2 = t1.data
+t3 = torch.ones(3, requires_grad=True)
+t2[[-1]] = t3[0]
+t2.mul_(t3)
+t2.sum().backward()
+""",
+    "one element turned, padded, scattered and signed": """
+t1 = torch.ones(2, 3)[:1, :1].clone().requires_grad_()
+(t1.rot90().exp().sum() + (t1 * 2).sum()).backward()
+t1.grad = None
+(F.pad(t1, (1, 0)).exp().sum() + (t1 * 2).sum()).backward()
+t1.grad = None
+(t1.slice_scatter(t1, 0, 0, 2).sum() + (t1 * 2).sum()).backward()
+t2 = torch.ones(2, 3)[:1, :1].clone().requires_grad_()
+(torch.copysign(t1, t2).sum() + (t2 * 2).sum()).backward()
+""",
+    "nll_loss of a picture that does not lie row by row": """
+t1 = torch.zeros(2, 4, 3, 4).mT.requires_grad_()
+F.nll_loss(t1, torch.zeros(2, 4, 3, dtype=torch.long)).backward()
+""",
+    "an empty vector in block_diag": """
+t1 = torch.ones(0, requires_grad=True)
+t2 = torch.ones(2, 3, requires_grad=True)
+(torch.block_diag(t1, t2).exp().sum() + (t2 * 2).sum()).backward()
+t3, t4 = torch.autograd.grad(torch.block_diag(t2, torch.ones(1, requires_grad=True)).exp().sum(), [t2, t1], allow_unused=True)
+""",
+    "a second derivative that goes through the statistics of group_norm": """
+t1 = torch.tensor([[[0.5, -1.0], [2.0, 3.0]]], requires_grad=True)
+t2 = F.group_norm(t1, 1)
+(t2 * t2).sum().backward(create_graph=True)
+t3 = t1.grad
+t1.grad = None
+t3.sum().backward()
+""",
+    "what an LSTM keeps for backward, and what it reads again": """
+t1 = torch.arange(72.0).view(3, 4, 6).sin().requires_grad_()
+t2 = (torch.arange(24.0).view(2, 4, 3).sin(), torch.arange(24.0).view(2, 4, 3).cos())
+t3 = nn.LSTM(6, 3, bidirectional=True)
+with torch.no_grad():
+    for p in t3.parameters():
+        p.copy_(torch.linspace(-0.9, 0.7, p.numel()).view(p.shape))
+t4, t5 = t3(t1, t2)
+t1.data.mul_(2)
+t2[0].data.mul_(2)
+t4.sum().backward()
+""",
 }

@@ -261,6 +261,20 @@ def test_an_assignment_into_a_tensor_spans_the_whole_statement():
     assert [text[s.column : s.end_column] for name, s in spans if name == "__setitem__"] == ["x[0] = 1.0", "x[1:] += 2"]
 
 
+def test_a_result_that_is_one_of_several_choices_has_its_name():
+    source = (
+        "import torch\nx = torch.ones(2)\na = x * 2 if len(x) else x\nb = None or (c := x.exp())\n"
+        "d = x + 1 if False else (x - 1 if False else x / 2)\ne, f = (x.sin() if True else x), x.cos()\n"
+    )
+    trace = trace_program(source)
+    named = {names[0]: event.name for event in trace.events for names in [_names_given(event)] if names}
+    assert named == {"x": "ones", "a": "mul", "b": "exp", "d": "div", "e": "sin", "f": "cos"}
+
+
+def _names_given(event):
+    return next((effect.value for effect in event.effects if effect.path.endswith(".names")), [])
+
+
 def test_recording_does_not_make_python_forget_which_warnings_it_has_shown(monkeypatch):
     forgot = []
     real = warnings._filters_mutated

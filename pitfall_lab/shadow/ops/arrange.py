@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,13 +129,20 @@ def column_stack(e: Engine, tensors: Any) -> ShadowTensor:
     return do(e, "cat", [do(e, "Tensor.reshape", x, x.numel, 1) if x.ndim <= 1 else x for x in tensors], 1)
 
 
+def _corners(sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """Where each block of these sizes begins, and where the last one ends."""
+    return list(itertools.accumulate(sizes, lambda at, size: (at[0] + size[0], at[1] + size[1]), initial=(0, 0)))
+
+
 @op("torch.functional.block_diag", "torch.block_diag", samples=("torch.block_diag(a, c)", "torch.block_diag(w, p)"))
 def block_diag(e: Engine, *tensors: Any) -> ShadowTensor:
     tensor_only(*tensors)
     if any(x.ndim > 2 or x.dtype != tensors[0].dtype for x in tensors):
         raise Unmodelled("block_diag of such tensors")
     sizes = [(1,) * (2 - x.ndim) + x.shape for x in tensors]
-    corners = list(itertools.accumulate(sizes, lambda at, size: (at[0] + size[0], at[1] + size[1]), initial=(0, 0)))
+    corners = _corners(sizes)
+    # Backward forgets that an empty vector has taken a row: what comes after it gets the gradient of the row above.
+    places = _corners([(0, 0) if x.shape == (0,) else size for x, size in zip(tensors, sizes, strict=True)])
 
     def forward(*xs: np.ndarray) -> np.ndarray:
         full = np.zeros(corners[-1], xs[0].dtype)
@@ -144,9 +151,13 @@ def block_diag(e: Engine, *tensors: Any) -> ShadowTensor:
         return full
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
-        blocks = [g[row : row + n, col : col + m] for (row, col), (n, m) in zip(corners, sizes, strict=False)]
-        seen = (block if x.ndim == 2 else block.reshape(x.shape).copy() for block, x in zip(blocks, tensors, strict=True))
-        return tuple(Written(block, 0, seen_through=True) if block.base is None else block for block in seen)
+        blocks = [g[row : row + n, col : col + m] for (row, col), (n, m) in zip(places, sizes, strict=False)]
+        return tuple(block if x.ndim == 2 else vector(block, x) for block, x in zip(blocks, tensors, strict=True))
+
+    def vector(block: np.ndarray, x: ShadowTensor) -> Any:
+        if block.size == 1:
+            return block[:, 0] if x.ndim else block.reshape(())
+        return Written(block.reshape(x.shape).copy(), 0, seen_through=True)
 
     return pure(e, Rule("BlockDiagBackward0", forward, (), vjp), tensors, corners[-1], tensors[0].dtype)
 
