@@ -359,6 +359,8 @@ def records(e: Engine, *operands: Any) -> bool:
     wanting = [x for x in operands if isinstance(x, ShadowTensor) and x.requires_grad]
     if any(x.inference and x.flag for x in wanting):
         raise Unmodelled("a leaf made in inference mode, used outside of it")
+    if e.met_inference and wanting and all(x.inference for x in operands if isinstance(x, ShadowTensor)):
+        raise Unmodelled("memory of inference mode that has got a history: autograd does not see an operation on nothing else")
     if any(x.dtype.category < 2 for x in wanting):
         raise Unmodelled("whole numbers with a history")
     for x in wanting:

@@ -728,7 +728,9 @@ def _unsafe(e: Engine, self: ShadowTensor, at: int, size: int) -> tuple[ShadowTe
     results = []
     for i in starts:
         shape = (*before[:at], min(size, length - i), *before[at + 1 :])
-        results.append(ShadowTensor(e.graph, self.storage, shape, self.stride, self.offset + i * self.stride[at], dtype, Counter()))
+        counter = None if self.inference else Counter()
+        results.append(ShadowTensor(e.graph, self.storage, shape, self.stride, self.offset + i * self.stride[at], dtype, counter))
+        results[-1].inference = self.inference
     if records(e, self):
 
         def vjp(gs: list[Any], s: object) -> tuple[np.ndarray]:
@@ -868,12 +870,13 @@ def set_data(e: Engine, self: Any, value: Any) -> None:
 def clone(e: Engine, input: Any, *, memory_format: Any = None) -> ShadowTensor:
     tensor_only(input)
     if memory_format is not None and "preserve" not in str(memory_format):
-        return pure(e, CLONE, (input,), input.shape, input.dtype, stride=memory_format_strides(input.shape, memory_format))
-    if e.policy.clone_shares_memory:
+        result = pure(e, CLONE, (input,), input.shape, input.dtype, stride=memory_format_strides(input.shape, memory_format))
+    elif e.policy.clone_shares_memory:
         return view(e, "CloneBackward0", input, input.shape, input.stride, input.offset, lambda g, s: (g,))
-    if e.policy.clone_cuts_graph:
+    elif e.policy.clone_cuts_graph:
         return new(e, input.shape, input.dtype, input.window(), preserved(input))
-    result = pure(e, CLONE, (input,), input.shape, input.dtype, stride=preserved(input))
+    else:
+        result = pure(e, CLONE, (input,), input.shape, input.dtype, stride=preserved(input))
     if input.inference and result.counter is not None:
         result.counter.version = 1
     return result
