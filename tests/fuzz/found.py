@@ -1725,4 +1725,17 @@ t1.data.mul_(2)
 t2[0].data.mul_(2)
 t4.sum().backward()
 """,
+    "operations on nothing but inference memory that has a history": """
+with torch.inference_mode():
+    t1 = torch.ones(3) * 2
+    t5 = torch.ones(1, 2, 2, 2)
+t2 = t1.data
+t3 = torch.ones(3, requires_grad=True)
+t2[[-1]] = t3[0]
+t4 = t2.view(t2.shape)
+t4 = -t2
+t4 = t2 * t3
+t6 = t5.clone(memory_format=torch.channels_last)
+t7 = t1.unsafe_chunk(3)[0]
+""",
 }
