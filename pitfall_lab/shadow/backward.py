@@ -38,6 +38,8 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
+    from pitfall_lab.shadow.dtypes import DType
+
 
 @dataclass
 class Pass:
@@ -381,11 +383,11 @@ class Pass:
             if tensor is not None and gradient is not None:
                 self.filled[id(tensor)] = (tensor, gradient)
                 if not self.as_meant:
-                    self.retain(tensor, gradient)
+                    self.retain(tensor, gradient, node.outputs[index][1] if index < len(node.outputs) else tensor.dtype)
 
-    def retain(self, tensor: ShadowTensor, gradient: Gradient) -> None:
+    def retain(self, tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> None:
         """What ``retain_grad`` does: a copy, or a new sum."""
-        tensor.gradient = retained(tensor, gradient)
+        tensor.gradient = retained(tensor, gradient, dtype)
 
     # -- leaves
 

@@ -169,6 +169,8 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DTy
     fits = gradient.shape == leaf.shape
     if not fits and (array is None or array.size != 1 or gradient.holders > 1):
         raise Unmodelled("a gradient that does not fit its leaf any more")
+    if not leaf.numel and gradient.held.storage is not None:
+        raise Unmodelled("whether a gradient without elements is the memory that backward was given")
     lying = outline if array is None else array
     if gradient.holders <= 1 and (lying is None or not fits or _same_layout(lying, leaf, stride)):
         storage, offset = stolen(gradient, dtype)
@@ -190,12 +192,15 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DTy
     return result
 
 
-def retained(tensor: ShadowTensor, gradient: Gradient) -> ShadowTensor:
-    """What ``retain_grad`` keeps: a contiguous copy, or a new sum (in torch: ``VariableHooks::retain_grad`` in ``variable.cpp``)."""
+def retained(tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTensor:
+    """What ``retain_grad`` keeps: a contiguous copy, or a new sum (in torch: ``VariableHooks::retain_grad`` in ``variable.cpp``).
+
+    ``dtype`` is the type that the tensor had when the graph was made.
+    """
     held = tensor.gradient
     array, shape = (gradient.array, gradient.shape) if held is None else (plus(held.window(), gradient.array), held.shape)
-    storage = Storage(math.prod(shape), tensor.dtype)
-    result = ShadowTensor(tensor.graph, storage, shape, contiguous_strides(shape), 0, tensor.dtype, Counter())
+    storage = Storage(math.prod(shape), dtype)
+    result = ShadowTensor(tensor.graph, storage, shape, contiguous_strides(shape), 0, dtype, Counter())
     if held is not None:
         # A sum lies as its first part does; what is added decides where that leaves two dimensions in any order, as of size 1 it does.
         turned = held.stride != contiguous_strides(shape)
@@ -347,7 +352,8 @@ def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], array
             if not _is_settled(np.asarray(array), once):
                 raise Unmodelled("a formula of several steps, in which half precision overflows or loses what is small")
             times, seen_through = (result.times, result.seen_through) if isinstance(result, Written) else (0, False)
-            rounded.append(Written(once, times, seen_through or isinstance(np.asarray(array).base, np.ndarray)))
+            seen_through |= isinstance(np.asarray(array).base, np.ndarray)
+            rounded.append(Written(once, times, seen_through) if times or seen_through else once)
     return rounded
 
 

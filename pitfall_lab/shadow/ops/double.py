@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow.backward import Pass, check_sizes, meta_of
-from pitfall_lab.shadow.dtypes import from_numpy
+from pitfall_lab.shadow.dtypes import DType, from_numpy
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.gradient import Gradient, sum_to
@@ -371,7 +371,7 @@ class RecordedPass(Pass):
             tensor = _call(self.engine, "torch.Tensor.to", tensor, dtype)
         return Recorded(self.engine, tensor)
 
-    def retain(self, tensor: ShadowTensor, gradient: Gradient) -> None:
+    def retain(self, tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> None:
         """A copy, or a new sum, with its history."""
         e, held = self.engine, tensor.gradient
         if held is None:
