@@ -169,8 +169,6 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DTy
     fits = gradient.shape == leaf.shape
     if not fits and (array is None or array.size != 1 or gradient.holders > 1):
         raise Unmodelled("a gradient that does not fit its leaf any more")
-    if not leaf.numel and gradient.held.storage is not None:
-        raise Unmodelled("whether a gradient without elements is the memory that backward was given")
     lying = outline if array is None else array
     if gradient.holders <= 1 and (lying is None or not fits or _same_layout(lying, leaf, stride)):
         storage, offset = stolen(gradient, dtype)
