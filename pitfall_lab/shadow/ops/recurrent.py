@@ -176,7 +176,8 @@ def _register(name: str) -> None:
         projected = name == "lstm" and states[0].shape[-1] != states[1].shape[-1]
         per = (4 if has_biases else 2) + projected
         plan = _plan(params, has_biases, num_layers, dropout, train, bidirectional, batch_first, per)
-        batch = input.shape[0 if batch_first else 1 : 2][:1]
+        at = 0 if batch_first else 1
+        batch = input.shape[at : at + 1]
         if input.ndim != 3 or 0 in input.shape or any(s.ndim != 3 or s.shape[:2] != (len(params) // per, *batch) for s in states):
             raise Unmodelled(f"{name} of operands that do not fit")
         if name == "lstm" and input.dtype == FLOAT32 and not projected:
@@ -235,7 +236,7 @@ def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights
     def vjp(gs: list[Any], s: Any) -> tuple[Any, ...]:
         if ran is None:
             raise Unmodelled("an LSTM whose gates are not known")
-        # The workspace keeps gates and cells, and what the last direction was given; the rest is read when backward runs.
+        # The workspace keeps gates and cells, and what a layer that runs backwards was given; the rest is read when backward runs.
         gates, states = ran
         w, x, h = (s.weight0, s.weight1), s.input if given is None else given, s.hx_ if given is None else states[0][0]
         to_input, to_ih, to_hh = np.zeros(s.input.shape), np.zeros(s.weight0.shape), np.zeros(s.weight1.shape)
