@@ -22,14 +22,21 @@ STAND_IN = "_pitfall_lab_run"
 
 
 @cache
-def _library_prefixes() -> tuple[str, ...]:
-    """Folders whose code is not the learner's: the standard library, installed packages and pitfall_lab itself."""
+def _library_prefixes(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Folders whose code is not the learner's: the standard library, packages installed on the module ``path``, and pitfall_lab itself."""
     paths = sysconfig.get_paths()
     places = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths]
     places += site.getsitepackages() if hasattr(site, "getsitepackages") else []
-    modules = [sys.modules.get(name) for name in ("torch", "IPython", "ipykernel")]
+    places += [folder for folder in path if folder and _holds_installed_packages(folder)]
+    modules = [sys.modules.get(name) for name in ("torch", "numpy", "IPython", "ipykernel")]
     places += [str(Path(module.__file__).parent) for module in modules if module and module.__file__]
     return tuple({str(Path(place)) + "/" for place in places} | {*PACKAGE, "<frozen ", "<__array_function__"})
+
+
+@cache
+def _holds_installed_packages(folder: str) -> bool:
+    """Whether packages are installed in ``folder``: a ``--target``, a ``--user`` site, or another environment."""
+    return Path(folder).name in ("site-packages", "dist-packages") or next(Path(folder).glob("*.dist-info"), None) is not None
 
 
 Place = tuple[int, int, int, int]
@@ -65,7 +72,7 @@ class SourceMap:
         """Whether code of this file name is the learner's."""
         known = self._is_user.get(filename)
         if known is None:
-            known = not filename.startswith((*_library_prefixes(), "<eval_with_key>"))
+            known = not filename.startswith((*_library_prefixes(tuple(sys.path)), "<eval_with_key>"))
             if known and filename.startswith("<"):  # no file: a cell, or something that keeps its source with linecache
                 # What exec or eval runs (``<string>``) has no text to show: the line that runs it stands for it.
                 known = filename.startswith(("<ipython", "<stdin")) or filename in linecache.cache

@@ -291,3 +291,14 @@ def test_a_package_imported_through_a_link_does_not_take_itself_for_the_learner(
     program += "print(t.outcome.kind, len(t.disagreements), sorted({e.op for e in t.events if e.kind == 'call'}))\n"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "finished 0 ['torch.Tensor.backward', 'torch.Tensor.mul', 'torch.Tensor.sum', 'torch.ones']\n"
+
+
+def test_packages_are_library_code_wherever_they_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, mine = tmp_path / "target", tmp_path / "mine"
+    (target / "numpy-9.9.dist-info").mkdir(parents=True)
+    mine.mkdir()
+    for folder in (target, mine):
+        monkeypatch.syspath_prepend(str(folder))
+    sources = SourceMap("<s>", "s.py", "")
+    assert not sources.is_user(str(target / "numpy" / "core.py"))
+    assert sources.is_user(str(mine / "helpers.py"))
