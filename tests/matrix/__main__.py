@@ -1,0 +1,124 @@
+"""The engine on every supported release: ``python -m tests.matrix``, or a part: ``--torch 2.15.0 --numpy 1.26.4 --python 3.12``.
+
+For each cell an environment is made, used and removed, one at a time; results are kept in ``build/matrix/results.json``, so that a run
+which was ended goes on where it was, and everything that was printed in ``build/matrix/<cell>``. ``--again`` measures anew.
+Exit status: 0 when nothing fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from tests.matrix.environments import ROOT, Cell, Unmade, make
+from tests.matrix.measures import Bench
+from tests.matrix.table import differences, failing, render
+
+FOLDER = ROOT / "build" / "matrix"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""From the first one that the package supports to the newest that torch does."""
+OLDEST_NUMPY = "1.26.4"
+
+
+def main() -> int:
+    """Measure what is asked for and not yet known, and print the table of all that is."""
+    parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__)
+    parser.add_argument("--torch", help="only this release")
+    parser.add_argument("--numpy", help="only this release, or newest")
+    parser.add_argument("--python", help="only this minor version, 3.12")
+    parser.add_argument("--quick", action="store_true", help="fewer of the engine's tests, and 50 random programs both ways")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--again", action="store_true", help="measure anew what is known already")
+    options = parser.parse_args()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    results = Results(FOLDER / ("quick.json" if options.quick else "results.json"))
+    chosen = selected(options)
+    for cell in chosen:
+        if options.again or cell.name not in results.rows:
+            print(f"== {cell.name}", flush=True)
+            results.keep(cell, measured(cell, quick=options.quick, jobs=options.jobs))
+            print(render([results.row(cell)]).rpartition("\n")[2], flush=True)
+    rows = [results.row(cell) for cell in chosen]
+    print(f"\n{render(rows)}")
+    return int(any(map(failing, rows)))
+
+
+def selected(options: argparse.Namespace) -> list[Cell]:
+    """The cells of the matrix, or the one that is named by at least a release of torch or a corner of it."""
+    if options.torch:
+        return [Cell(options.torch, options.numpy or "newest", options.python or PYTHONS[0])]
+    return [
+        cell
+        for cell in matrix(releases())
+        if (options.numpy is None or cell.numpy == options.numpy) and (options.python is None or cell.python == options.python)
+    ]
+
+
+def matrix(torches: list[str]) -> list[Cell]:
+    """The newest release first, since the others are compared with it; every minor release; the corners of NumPy and Python."""
+    newest, oldest = torches[0], torches[-1]
+    cells = [Cell(torch, "newest", PYTHONS[0]) for torch in torches]
+    cells += [Cell(torch, OLDEST_NUMPY, PYTHONS[0]) for torch in (newest, oldest)]
+    return cells + [Cell(newest, "newest", python) for python in PYTHONS[1:]]
+
+
+def releases() -> list[str]:
+    """Of every minor release of torch from the declared lower bound on, the last one that pip finds; the newest first."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (bound,) = (re.match(r"torch>=(\d+)\.(\d+)", line) for line in project["dependencies"] if line.startswith("torch"))
+    listed = subprocess.run([sys.executable, "-m", "pip", "index", "versions", "torch"], capture_output=True, text=True, check=True).stdout
+    last: dict[tuple[int, int], tuple[int, int, int]] = {}
+    for found in re.finditer(r"\b(\d+)\.(\d+)\.(\d+)\b", listed.partition("Available versions:")[2].partition("\n")[0]):
+        major, minor, patch = map(int, found.groups())
+        last[major, minor] = max((major, minor, patch), last.get((major, minor), (0, 0, 0)))
+    lowest = (int(bound[1]), int(bound[2]))
+    return [".".join(map(str, last[minor])) for minor in sorted(last, reverse=True) if minor >= lowest]
+
+
+def measured(cell: Cell, *, quick: bool, jobs: int) -> dict[str, Any]:
+    """Make a cell's environment, measure, and remove it."""
+    started, output, environment = time.monotonic(), FOLDER / cell.name, FOLDER / "environment"
+    output.mkdir(exist_ok=True)
+    row: dict[str, Any] = {"torch": cell.torch, "python": cell.python, "numpy": cell.numpy}
+    try:
+        python, row["how"] = make(cell, environment)
+        bench = Bench(python, output, jobs, quick)
+        row["numpy"] = bench.run("versions.txt", "-c", "import numpy; print(numpy.__version__)").strip()
+        row |= {"engine": bench.engine(), "fuzz": bench.fuzz(), "check": bench.check()}
+    except Unmade as reason:
+        row["unmade"] = str(reason)
+    finally:
+        shutil.rmtree(environment, ignore_errors=True)
+    return {**row, "seconds": round(time.monotonic() - started)}
+
+
+class Results:
+    """What was measured, kept in a file after each cell; the first cell of the newest torch is what the others are compared with."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.rows: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+    def keep(self, cell: Cell, row: dict[str, Any]) -> None:
+        """Remember a cell's result."""
+        self.rows[cell.name] = row
+        self._file.write_text(json.dumps(self.rows, indent=1), encoding="utf-8")
+
+    def row(self, cell: Cell) -> dict[str, Any]:
+        """A cell's result, with the programs that ``check`` sees differently there."""
+        row = self.rows[cell.name]
+        measured_at_all = [one for one in self.rows.values() if "check" in one]
+        reference = max(measured_at_all, key=lambda one: [int(part) for part in one["torch"].split(".")], default={"check": {}})
+        return {**row, "check_differing": differences(row.get("check", {}), reference["check"])}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
