@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pitfall_lab.observe.private import unseen
 from pitfall_lab.observe.snapshot import Named, snapshot
 from pitfall_lab.trace import Effect, Event, Operand, T
 from pitfall_lab.trace.replay import replay
@@ -120,7 +121,7 @@ def _write(value: Any, index: tuple[int, ...], number: Any) -> None:
     who = "NumPy" if isinstance(value, np.ndarray) else "torch"
     try:
         # The learner's function modes (a recorder among them) must not see us write; autograd must not record it.
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with unseen(), torch.no_grad():
             value[index] = number
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         first = str(error).split("\n", 1)[0][:200]

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pitfall_lab.observe import private
 from pitfall_lab.trace import T
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 _SAVED: dict[type, tuple[str, ...]] = {}
-_META = torch._C._autograd.CreationMeta
 _CREATIONS = {
-    _META.DEFAULT: "default", _META.IN_CUSTOM_FUNCTION: "custom", _META.MULTI_OUTPUT_NODE: "multi", _META.NO_GRAD_MODE: "no_grad",
-    _META.INFERENCE_MODE: "inference",
+    "DEFAULT": "default", "IN_CUSTOM_FUNCTION": "custom", "MULTI_OUTPUT_NODE": "multi", "NO_GRAD_MODE": "no_grad",
+    "INFERENCE_MODE": "inference",
 }  # fmt: skip
+"""torch's words and ours for how a view was made."""
 
 
 class Facts(NamedTuple):
@@ -111,24 +112,24 @@ def is_opaque(tensor: torch.Tensor) -> bool:
     """Whether the tensor has no strided memory of its own to look at."""
     if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
         return True  # a parameter of a lazy module: it has no shape yet
-    if tensor.layout is not torch.strided or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if tensor.layout is not torch.strided or private.is_wrapped(tensor):
         return True
     kind = type(tensor)
     if kind is not torch.Tensor and kind is not torch.nn.Parameter and hasattr(kind, "__torch_dispatch__"):
-        return kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl and not isinstance(tensor, torch.nn.Parameter)
+        return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and not isinstance(tensor, torch.nn.Parameter)
     # A conjugated or negated view reads other numbers than lie in its memory; a tensor of torch's own zeros (the gradient of sgn) has none.
-    return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
+    return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or private.is_zerotensor(tensor))
 
 
 def is_immutable(tensor: torch.Tensor) -> bool:
     """Whether these are zeros that torch has made without memory (the gradient of ``sgn``): nothing can be added to them in place."""
-    return tensor._is_zerotensor()
+    return private.is_zerotensor(tensor)
 
 
 def own_class(tensor: torch.Tensor) -> str:
     """The name of the tensor's class if it is one of the program's and may handle operations (``__torch_function__``); else empty."""
     kind = type(tensor)
-    if kind.__torch_function__ is torch._C._disabled_torch_function_impl or kind.__module__.partition(".")[0] == "torch":
+    if kind.__torch_function__ is torch.nn.Parameter.__torch_function__ or kind.__module__.partition(".")[0] == "torch":
         return ""  # what torch's own classes are (nested, parameters) is told by `opacity`
     return kind.__name__
 
@@ -145,7 +146,7 @@ def why_opaque(tensor: torch.Tensor) -> T | None:
         return None
     if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
         return T("a parameter without a shape yet", "还没有形状的参数")
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if private.is_wrapped(tensor):
         return T("a tensor that a function transform has wrapped", "被函数变换包裹的张量")
     if tensor.is_nested:
         return T("a nested tensor: its rows have sizes of their own", "嵌套张量，各行大小不同")
@@ -175,22 +176,13 @@ def device_name(device: torch.device) -> str:
 
 
 def weak_storage(tensor: torch.Tensor) -> int:
-    """A reference that keeps the storage's number unique but not its memory alive: the number itself. To be given to :func:`let_go`."""
+    """A reference that keeps the storage's number unique but not its memory alive: the number itself. To be given to ``private.let_go``."""
     return tensor.untyped_storage()._weak_ref()
 
 
 def storage_behind(reference: int) -> torch.UntypedStorage | None:
     """The storage that a weak reference refers to, if it still exists."""
-    if is_gone(reference):
-        return None
-    found: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(reference)
-    return found
-
-
-#: Whether the storage behind a weak reference has been freed.
-is_gone: Callable[[int], bool] = torch.UntypedStorage._expired
-#: Ends a weak reference; its number may be another storage's from now on.
-let_go: Callable[[int], None] = torch.UntypedStorage._free_weak_ref
+    return None if private.is_gone(reference) else private.new_with_weak_ptr(reference)
 
 
 def bytes_in(memory: torch.UntypedStorage, count: int) -> bytes:
@@ -283,7 +275,7 @@ def grad_of(tensor: torch.Tensor, *, asleep: bool = False) -> torch.Tensor | Non
 def are_finite(found: Iterable[torch.Tensor]) -> bool:
     """Whether no number in dense tensors of floating point numbers is NaN or infinite. Of others nothing is said."""
     dense = [x.detach() for x in found if x.layout is torch.strided and x.is_floating_point() and x.numel() and x.device.type != "meta"]
-    return not dense or all(math.isfinite(size.item()) for size in torch._foreach_norm(dense, math.inf))
+    return all(math.isfinite(torch.linalg.vector_norm(x, math.inf).item()) for x in dense)
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -293,7 +285,7 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def creation_of(view: torch.Tensor) -> str:
     """How a view was made, which decides whether it may be changed in place (``CreationMeta`` in ``torch/csrc/autograd/variable.h``)."""
-    return _CREATIONS[torch._C._autograd._get_creation_meta(view)]
+    return _CREATIONS[private.creation_meta(view).name] if private.creation_meta is not None else "default"
 
 
 def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -303,7 +295,7 @@ def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
     before anything else can run.
     """
     version = one._version
-    if other._version != version:
+    if other._version != version or private.set_versions is None:
         return False
     try:
         set_version(one, version + 1)
@@ -315,9 +307,9 @@ def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
 def set_version(tensor: torch.Tensor, version: int) -> None:
     """Set the tensor's version. Only for looking: whoever calls this puts the old one back."""
     try:
-        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        private.set_versions((tensor,), (version,))
     except TypeError:  # torch before 2.7 takes one tensor
-        torch._C._autograd._unsafe_set_version_counter(tensor, version)
+        private.set_versions(tensor, version)
 
 
 def node_of(tensor: torch.Tensor) -> Any | None:
@@ -348,10 +340,15 @@ def node_key(node: Any) -> tuple[Any, ...]:
     """
     if node.name() == ACCUMULATE:
         return ("leaf", id(node.variable))
-    number = node._sequence_nr()
+    number = node._sequence_nr() if private.has_sequence else LAST
     if number == LAST:
         return ("note", node.metadata.setdefault("pitfall_lab", next(_NOTES)))
     return (number, node.name())
+
+
+def sequence_of(node: Any) -> int:
+    """A number that is greater for nodes that were made later; 0 for all where torch does not say."""
+    return int(node._sequence_nr()) if private.has_sequence else 0
 
 
 def is_of_engine(error: BaseException) -> bool:
@@ -359,7 +356,7 @@ def is_of_engine(error: BaseException) -> bool:
     walk = error.__traceback__
     while walk is not None and walk.tb_next is not None:
         walk = walk.tb_next
-    return walk is not None and walk.tb_frame.f_code.co_name == "_engine_run_backward"
+    return walk is not None and walk.tb_frame.f_code.co_name == private.ENGINE
 
 
 def leaf_of(node: Any) -> torch.Tensor | None:
@@ -372,9 +369,14 @@ def next_nodes(node: Any) -> list[tuple[Any | None, int]]:
     return list(node.next_functions)
 
 
+def packs() -> bool:
+    """Whether saved-tensor hooks are on (the program's, or those of checkpointing), as far as torch says."""
+    return private.saved_tensor_hooks is None or private.saved_tensor_hooks(True) is not None
+
+
 def may_read_saved() -> bool:
-    """Whether reading ``_saved_*`` runs no code of the learner's (no saved-tensor hooks, no checkpointing)."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    """Whether ``_saved_*`` can be read, and reading it runs no code of the learner's."""
+    return private.has_saved and not packs()
 
 
 def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
@@ -470,7 +472,7 @@ def _saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | Non
 
 def outputs_of(node: Any) -> list[tuple[tuple[int, ...], str]]:
     """Shape and dtype of what the node's operation returned in forward, as far as torch remembers."""
-    known = [(seen.shape, seen.dtype) for seen in node._input_metadata]
+    known = [(seen.shape, seen.dtype) for seen in node._input_metadata] if private.has_metadata else []
     return [(tuple(int(n) for n in shape), dtype_name(dtype)) for shape, dtype in known]
 
 

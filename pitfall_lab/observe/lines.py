@@ -11,8 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import torch
-
+from pitfall_lab.observe.private import unseen
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
 from pitfall_lab.trace import Span
 
@@ -65,7 +64,7 @@ class LineWatch:
             self._last.pop(id(frame), None)
         if before is not None and event in ("line", "return"):
             try:
-                with torch._C.DisableTorchFunction():
+                with unseen():
                     self._tell(frame, self._sources.line_span(frame.f_code.co_filename, before))
             except Exception:  # it would surface in the learner's program
                 self.stop()

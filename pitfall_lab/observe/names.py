@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-#: Torch's table of names, read once and before any program runs: torch's own look-up enters ``catch_warnings`` each time, which makes
-#: Python forget which warnings it has already shown.
-_NAMES: dict[Any, str] = torch.overrides._get_overridable_functions()[1]
+from pitfall_lab.observe.private import names_of_functions
 
-_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_OPERATORS = (type(torch.ops.aten.add.Tensor), type(torch.ops.aten.add))
+
 #: Calls that neither make a tensor, nor change one, nor start backward. They are passed on unseen.
 QUIET_GETTERS = frozenset({
     "shape", "dtype", "device", "layout", "requires_grad", "grad_fn", "is_leaf", "_version", "ndim", "names", "itemsize", "nbytes",
@@ -39,7 +38,7 @@ def name_of(func: Callable[..., Any]) -> str:
     >>> name_of(torch.Tensor.add_)
     'torch.Tensor.add_'
     """
-    resolved = str(func) if isinstance(func, _OPERATORS) else _NAMES.get(func)
+    resolved = str(func) if isinstance(func, _OPERATORS) else names_of_functions.get(func)
     if resolved:
         return resolved
     own = str(getattr(func, "__name__", type(func).__name__))

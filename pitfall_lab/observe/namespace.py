@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from pitfall_lab.observe.private import byte_bounds
+
 _OPTIMIZED = 0x1
 DEPTH = 8
 NO_MODULES = frozenset({
@@ -62,7 +64,7 @@ class Namespace:
                 if type(value) in NO_ARRAYS:
                     continue
                 if isinstance(value, np.ndarray) and value.size and not value.dtype.hasobject and id(value) not in found:
-                    low, high = np.lib.array_utils.byte_bounds(value)
+                    low, high = byte_bounds(value)
                     if low < pointer + nbytes and pointer < high:
                         found[id(value)] = (value, name)
         return list(found.values())

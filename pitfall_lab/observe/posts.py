@@ -6,11 +6,10 @@ are gone when the backward is over. Holding a gradient would change whether torc
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from pitfall_lab.observe.private import compiled_autograd, unseen
 
 Tell = Callable[[Any, tuple[Any, ...], tuple[Any, ...]], None]
 """``tell(key, given, outgoing)``: gradients that a node received and, once it has run, those it hands on."""
@@ -27,7 +26,7 @@ class Posts:
         """Look at what ``node`` receives, after the hooks that are there already."""
 
         def look(given: tuple[Any, ...]) -> None:
-            with torch._C.DisableTorchFunction():
+            with unseen():
                 self._tell(key, given, ())
 
         self._handles.append(node.register_prehook(look))
@@ -36,7 +35,7 @@ class Posts:
         """Look at what ``node`` hands on."""
 
         def look(outgoing: tuple[Any, ...], given: tuple[Any, ...]) -> None:
-            with torch._C.DisableTorchFunction():
+            with unseen():
                 self._tell(key, given, outgoing)
 
         self._handles.append(node.register_hook(look))
@@ -50,5 +49,4 @@ class Posts:
 
 def may_listen() -> bool:
     """Whether hooks on nodes are only hooks: compiled autograd would trace them."""
-    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
-    return not getattr(compiled, "compiled_autograd_enabled", False)
+    return not compiled_autograd()

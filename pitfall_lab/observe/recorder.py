@@ -16,15 +16,15 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Protocol, Self
 
 import torch
-from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode, handle_torch_function
+from torch.overrides import TorchFunctionMode
 
-from pitfall_lab.observe import regions
+from pitfall_lab.observe import private, regions
 from pitfall_lab.observe.names import ASKS_FOR_HISTORY, is_quiet, name_of
+from pitfall_lab.observe.private import dispatch, mode_at, modes_on, pop_mode, push_mode, unseen
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
 from pitfall_lab.trace import Span
 
-_DISPATCH = handle_torch_function.__code__
 _getframe = sys._getframe
 _is_compiling = torch.compiler.is_compiling
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
@@ -110,10 +110,6 @@ class Lane(Protocol):
         """The call raised."""
 
 
-ENOUGH_RECOMPUTED = "_StopRecomputationError"
-"""What ``torch.utils.checkpoint`` ends a recomputation with when it has all it needs. No program sees it."""
-
-
 class Listener(Protocol):
     """What the recorder tells, one call at a time."""
 
@@ -181,7 +177,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
         caller = _getframe(1)
         code = caller.f_code
-        if code is _DISPATCH:
+        if code is dispatch:
             kwargs = _all_given(func, args, kwargs, caller)
             caller = _caller(caller)
             code = caller.f_code
@@ -231,7 +227,7 @@ class Recorder(TorchFunctionMode):
             result = self._inside(func, run, call, args, kwargs) if verdict is Verdict.INSIDE else run(func, args, kwargs)
         except BaseException as error:
             if verdict is not Verdict.OPEN:
-                stopped = type(error).__name__ == ENOUGH_RECOMPUTED
+                stopped = type(error).__name__ == private.ENOUGH_RECOMPUTED
                 self.tell(self._listener.cut_short if stopped else self._listener.failed, call, error)
             # The traceback keeps this frame: it must not keep the call's tensors alive as well.
             call = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
@@ -248,20 +244,24 @@ class Recorder(TorchFunctionMode):
 
     def start(self) -> Self:
         """Become the mode of this thread."""
-        torch.overrides.has_torch_function = _unaware_of_us
+        if private.has_modes:
+            torch.overrides.has_torch_function = _unaware_of_us
         return self.__enter__()
 
     def leave(self) -> None:
         """Stop being the mode of this thread, also when the program entered another one since and left it on (``set_default_device``)."""
+        if not private.has_modes:
+            self.__exit__(None, None, None)
+            return
         torch.overrides.has_torch_function = _HAS_TORCH_FUNCTION
         above: list[Any] = []
-        while torch._C._len_torch_function_stack():
-            mode = _pop_mode()
+        while modes_on():
+            mode = pop_mode()
             if mode is self:
                 break
             above.append(mode)
         for mode in reversed(above):
-            _push_mode(mode)
+            push_mode(mode)
 
     def stop(self, reason: str) -> None:
         """End the recording; the program goes on."""
@@ -299,7 +299,7 @@ class Recorder(TorchFunctionMode):
                 # A class of the program's own is asked about the call as a whole: its parts are not ours to watch.
                 not kinds and func not in self._opened and is_composite(func), frame is caller,
             )  # fmt: skip
-            with _unseen():
+            with unseen():
                 return call, self._listener.before(call)
         except Exception as error:  # whatever goes wrong in us must not reach the learner's program
             self.stop(_reason(error))
@@ -312,7 +312,7 @@ class Recorder(TorchFunctionMode):
             self._listener.passed_over(region, self._sources.span(region.frame), self._sources.scope(region.frame))
         self._in_region = region is not None  # between its transforms a region also makes plain calls
         self._look_aside()
-        return self._in_region or torch._C._functorch.peek_interpreter_stack() is not None
+        return self._in_region or private.transform() is not None
 
     def _is_machinery(self, frame: FrameType, func: Any) -> bool:
         """Whether the call is torch's own work inside a backward that the learner started from ``frame``."""
@@ -352,7 +352,7 @@ class Recorder(TorchFunctionMode):
 
     def tell(self, tell: Callable[..., None], *told: Any) -> None:
         """Call ``tell`` out of the recorder's own sight; an error of its ends the recording, not the program."""
-        with _unseen():
+        with unseen():
             self._guarded(tell, *told)
 
     def _site(self, frame: FrameType) -> Site:
@@ -405,9 +405,6 @@ _run = _pitfall_lab_run
 
 _PLAIN = (torch.Tensor,)
 _PARAMETERS = (torch.nn.Parameter,)
-_unseen = torch._C.DisableTorchFunction
-"""While we look, tensors of the program's own classes are not asked: their ``__torch_function__`` would run, and could print or count."""
-
 FAST_PATHS = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
 _HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
 
@@ -420,20 +417,20 @@ def _unaware_of_us(relevant_args: Any) -> bool:
     if sys._getframe(1).f_globals.get("__name__") not in FAST_PATHS:
         return bool(_HAS_TORCH_FUNCTION(relevant_args))
     above: list[Any] = []
-    while depth := torch._C._len_torch_function_stack():
-        if not isinstance(torch._C._get_function_stack_at(depth - 1), Recorder):
+    while depth := modes_on():
+        if not isinstance(mode_at(depth - 1), Recorder):
             break
-        above.append(_pop_mode())
+        above.append(pop_mode())
     try:
         return bool(_HAS_TORCH_FUNCTION(relevant_args))
     finally:
         for mode in reversed(above):
-            _push_mode(mode)
+            push_mode(mode)
 
 
 def _caller(frame: FrameType) -> FrameType:
     """Skip torch's own dispatch: the frame that called the function we were given."""
-    while frame.f_code is _DISPATCH and frame.f_back is not None and frame.f_back.f_back is not None:
+    while frame.f_code is dispatch and frame.f_back is not None and frame.f_back.f_back is not None:
         frame = frame.f_back.f_back
     return frame
 
@@ -493,19 +490,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
-def leave_uncompiled(*functions: Callable[..., Any]) -> None:
-    """Keep torch.compile from compiling these functions of ours, and what they call.
-
-    Where it has to break a graph, it goes on with the functions that are called next, and those may be ours.
-    """
-    eval_frame = torch._C._dynamo.eval_frame
-    if hasattr(eval_frame, "set_code_exec_strategy"):  # torch before 2.7 has other words for it
-        skip = eval_frame._FrameAction.SKIP
-        for function in functions:
-            eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
-
-
-leave_uncompiled(Recorder._begin, Recorder._place, Recorder._scope, Recorder._site, Recorder.tell, Recorder._guarded)
+private.leave_uncompiled(Recorder._begin, Recorder._place, Recorder._scope, Recorder._site, Recorder.tell, Recorder._guarded)
 
 OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__code__, Recorder._pass_on.__code__})
 
@@ -520,7 +505,7 @@ def clean_traceback(traceback: TracebackType | None) -> TracebackType | None:
     while walk is not None:
         code = walk.tb_frame.f_code
         if code is Recorder.__torch_function__.__code__:
-            if kept and kept[-1].tb_frame.f_code is _DISPATCH:
+            if kept and kept[-1].tb_frame.f_code is dispatch:
                 del kept[-2:]
         elif code not in OUR_CODE and code.co_name != STAND_IN:
             kept.append(walk)

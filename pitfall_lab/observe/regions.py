@@ -6,31 +6,24 @@ found by the frames between the learner's line and the call, and only where one 
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
 from types import FrameType
 from typing import Any
 
-import torch
-
+from pitfall_lab.observe.private import (
+    ENTRIES,
+    FAKE,
+    dispatch_mode,
+    dispatch_modes,
+    frames_compiled,
+    fx_tracer,
+    has_switches,
+    jit_tracer,
+    transform,
+)
 from pitfall_lab.observe.spans import SourceMap
 
-#: The end of a file's name, how its entry points begin (their qualified names), and what the learner called.
-_ENTRIES = (
-    ("torch/_functorch/apis.py", "", "torch.func.{}"),
-    ("torch/_functorch/eager_transforms.py", "", "torch.func.{}"),
-    ("torch/_vmap_internals.py", "", "torch.func.vmap"),
-    ("torch/_dynamo/eval_frame.py", "_TorchDynamoContext.__call__.<locals>", "torch.compile"),
-    ("torch/_dynamo/eval_frame.py", "OptimizedModule.", "torch.compile"),
-    ("torch/jit/_trace.py", "trace", "torch.jit.trace"),
-    ("torch/fx/_symbolic_trace.py", "symbolic_trace", "torch.fx.symbolic_trace"),
-    ("torch/export/__init__.py", "export", "torch.export.export"),
-)
-_FAKE = torch._C._TorchDispatchModeKey.FAKE
-_transforms, _tracer = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
-_dispatch_modes, _fx = torch._C._len_torch_dispatch_stack, torch.fx._symbolic_trace
-_COMPILER = "torch._dynamo.convert_frame"
 REASONS = {
     "torch.func": "a function transform runs the function on wrapped tensors; what came out was read afterwards",
     "torch.compile": "a compiled function runs as one piece; what came out was read afterwards",
@@ -66,16 +59,17 @@ class Region:
 
 def possible() -> bool:
     """Whether a call may lie in a region: a transform is on, something was compiled, or a tracer runs."""
-    return tracing() or (_COMPILER in sys.modules and sys.modules[_COMPILER].FRAME_COUNTER > 0)
+    return tracing() or frames_compiled() > 0
 
 
 def tracing() -> bool:
     """Whether a transform or a tracer is at work now: what we look at would be wrapped, or written down as the program's."""
     return (
-        _transforms() is not None
-        or _tracer() is not None
-        or _fx._is_fx_tracing_flag
-        or (_dispatch_modes() and torch._C._get_dispatch_mode(_FAKE) is not None)  # torch.export runs on fake tensors
+        not has_switches
+        or transform() is not None
+        or jit_tracer() is not None
+        or fx_tracer()
+        or (dispatch_modes() and dispatch_mode(FAKE) is not None)  # torch.export runs on fake tensors
     )
 
 
@@ -97,7 +91,7 @@ def around(caller: FrameType, sources: SourceMap) -> Region | None:
 
 @cache
 def _entry(filename: str, qualname: str) -> str | None:
-    for end, beginning, name in _ENTRIES:
+    for end, beginning, name in ENTRIES:
         if filename.endswith(end) and qualname.startswith(beginning):
             return name.format(qualname.split(".", maxsplit=1)[0])
     return None

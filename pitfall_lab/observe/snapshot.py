@@ -16,6 +16,7 @@ import torch
 
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.namespace import Namespace
+from pitfall_lab.observe.private import byte_bounds, unseen
 from pitfall_lab.trace import Effect, Event, Failure, Note, Trace
 from pitfall_lab.trace.text import plain
 
@@ -34,7 +35,7 @@ def snapshot(values: Named) -> Trace:
     A value that has no such memory is left out, with a note that says why.
     """
     # The learner's function modes (a recorder among them) must not see us look.
-    with torch._C.DisableTorchFunction():
+    with unseen():
         table = _Table()
         for name, value in values:
             table.take(name, value)
@@ -46,7 +47,7 @@ def graph(values: Named, frame: FrameType | None = None) -> Trace:
 
     Tensors that the program has names for in ``frame`` are named. At most ``NODES`` nodes; a note counts the rest.
     """
-    with torch._C.DisableTorchFunction():
+    with unseen():
         walk = _Walk(_names_in(frame))
         for name, value in values:
             walk.start(name, value)
@@ -121,8 +122,8 @@ class _Table:
         owner = value
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
-        low, high = np.lib.array_utils.byte_bounds(owner)
-        own_low, own_high = np.lib.array_utils.byte_bounds(value)
+        low, high = byte_bounds(owner)
+        own_low, own_high = byte_bounds(value)
         first = value.__array_interface__["data"][0]
         key = None if owner.size else ("array", id(owner))
         return _Item(label, name, value, key, min(low, own_low), max(high, own_high), first, max(value.itemsize, 1), None)
@@ -358,7 +359,7 @@ class _Walk:
 
 def _age(node: Any) -> int:
     """Leaves first (in the order they were met), then torch's own counting."""
-    return -1 if facts.leaf_of(node) is not None else int(node._sequence_nr())
+    return -1 if facts.leaf_of(node) is not None else facts.sequence_of(node)
 
 
 def _refusal(step: int, node: Any, label: str, slot: facts.Slot, record: dict[str, Any]) -> Event:

@@ -178,7 +178,7 @@ class Adoption:
             order.append(item)
             stack += [child for child, _ in facts.next_nodes(item) if child is not None]
         made = []  # until all are linked, nothing else holds them
-        for item in sorted(order, key=lambda n: (facts.leaf_of(n) is None, n._sequence_nr())):
+        for item in sorted(order, key=lambda n: (facts.leaf_of(n) is None, facts.sequence_of(n))):
             made.append(self._mirror_one(item, effects))
             self._records.nodes[facts.node_key(item)] = made[-1]
         mirrored = self._records.nodes.get(facts.node_key(node))

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from pitfall_lab.observe import facts, values
-from pitfall_lab.observe.recorder import Call, Place, Site, leave_uncompiled
+from pitfall_lab.observe.private import leave_uncompiled, let_go, next_sequence
+from pitfall_lab.observe.recorder import Call, Place, Site
 from pitfall_lab.shadow import Applied, Device, DType, Node, ShadowError, ShadowTensor, Unmodelled
 from pitfall_lab.shadow.dtypes import FLOAT32
 from pitfall_lab.shadow.recipes import PLAIN, Window
@@ -36,7 +37,6 @@ from pitfall_lab.verify.rows import Saying
 from pitfall_lab.verify.world import World
 
 _is_grad_enabled = torch.is_grad_enabled
-_next_sequence = torch._C._autograd._get_sequence_nr
 DEEP = 4_000
 """After so many nodes without a backward torch's are no longer looked at in the lane. Looking at a node gives it a Python object for life,
 and torch (2.13) frees a chain of nodes that have one recursively: some 50,000 of them end the process."""
@@ -227,14 +227,14 @@ class Express:
                     return self._differs(ahead, real)
                 sequence = node._sequence_nr()
             elif real.requires_grad and real.output_nr == 0:
-                sequence = _next_sequence() - 1
+                sequence = next_sequence() - 1  # type: ignore[misc]
             else:
                 return self._differs(ahead, real)
         elif real.requires_grad is not requires_grad or real.grad_fn is not None:
             return self._differs(ahead, real)
         impl, fresh = real.untyped_storage()._weak_ref(), records.fresh
         if impl in fresh or impl in records.by_impl:
-            facts.let_go(impl)
+            let_go(impl)
             return self._differs(ahead, real)
         events = self._events
         step = len(events)
@@ -312,7 +312,7 @@ class Express:
             return False
         if done is not None and not self._numbers.agree(reals, shadows, plan, operands):
             for impl in impls:
-                facts.let_go(impl)
+                let_go(impl)
             return False
         records = self._records
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
@@ -506,7 +506,7 @@ class Express:
             impl = self._compare(real, shadow.offset, expected, operands)
             if impl is None:
                 for taken in impls:
-                    facts.let_go(taken)
+                    let_go(taken)
                 return None
             if impl:
                 impls.append(impl)
@@ -533,7 +533,7 @@ class Express:
                 return None
             impl = storage._weak_ref()
             if self._records.knows(impl):
-                facts.let_go(impl)
+                let_go(impl)
                 return None
             return impl
         parent = operands[window.on]

@@ -24,8 +24,6 @@ from pitfall_lab.verify.world import World
 ITEMS = 64
 """Longer lists among the arguments are not looked through."""
 _is_inference, _default_dtype = torch.is_inference_mode_enabled, torch.get_default_dtype
-_saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
-_is_autocast, _is_deterministic = torch._C._is_any_autocast_enabled, torch._C._get_deterministic_algorithms
 _FLOAT32 = torch.float32
 MODE = -1
 GETITEM = torch.Tensor.__getitem__
@@ -188,9 +186,9 @@ class Kinds:
         """Whether the program's settings are those that plans are made under."""
         return (
             not (_is_inference() or self.inference)
-            and _saved_tensor_hooks(True) is None
+            and not facts.packs()
             and _default_dtype() is _FLOAT32
-            and not (_is_autocast() or _is_deterministic() or regions.tracing())
+            and not (facts.autocasting() or facts.deterministic() or regions.tracing())
         )
 
 

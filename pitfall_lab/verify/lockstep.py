@@ -11,7 +11,7 @@ import itertools
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import facts, regions, values
+from pitfall_lab.observe import facts, private, regions, release, values
 from pitfall_lab.observe.lines import LineWatch
 from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict
 from pitfall_lab.observe.regions import Region
@@ -72,11 +72,14 @@ class Lockstep:
         self._mirroring = Mirroring(world, describe, adoption, self._meeting)
         self._outcomes, self._forecasts, self._naming = Outcomes(world, describe), Forecasts(world, describe), Naming(world, describe)
         self._engine.asks = True
+        world.writer.notes += release.notes()
         self._looks_at_gradients = looks_at_gradients
         self._inside: list[Listening] = []
         self._parents: list[int] = []
         self._pending: list[Effect] = []
-        self.lane: Express | None = Express(world, self._naming, adoption, self._memory, self)
+        # The lane tells a node by its sequence number.
+        has_lane = private.has_sequence and private.next_sequence is not None
+        self.lane: Express | None = Express(world, self._naming, adoption, self._memory, self) if has_lane else None
 
     def is_free(self) -> bool:
         """Whether nothing waits to be told with the next call, and the trace has room for one."""
@@ -113,7 +116,7 @@ class Lockstep:
             lane.kinds.epoch += 1
         engine = self._engine
         engine.grad_enabled, engine.inference = call.grad, call.inference
-        engine.packs = not facts.may_read_saved()
+        engine.packs = facts.packs()
         if call.name in BACKWARD:
             engine.checks_nan = facts.checks_nan()
         self._passing.leave(call.frame, (call.args, call.kwargs), parent=self._parents[-1] if self._parents else None)

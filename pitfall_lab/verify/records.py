@@ -16,12 +16,12 @@ import numpy as np
 
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
+from pitfall_lab.observe.private import byte_bounds, is_gone, let_go
 from pitfall_lab.shadow import Counter, Node, ShadowTensor, Storage
 from pitfall_lab.shadow.graph import Graph, full_name
 from pitfall_lab.shadow.recipes import Window
 from pitfall_lab.verify.rows import Deaths, Rows
 
-_is_gone, _let_go = facts.is_gone, facts.let_go
 LOOKS = 16
 """How many of the storages that lost their last tensor are asked after each call whether they are gone."""
 
@@ -58,7 +58,7 @@ class StorageRecord:
     def alive(self) -> bool:
         """Whether any StorageImpl on this memory still exists."""
         impls = self.impls
-        return not facts.is_gone(impls[0]) if len(impls) == 1 else not impls or not all(map(facts.is_gone, impls))
+        return not is_gone(impls[0]) if len(impls) == 1 else not impls or not all(map(is_gone, impls))
 
 
 class TensorRecord(ref):  # type: ignore[type-arg]
@@ -402,11 +402,11 @@ class Records:
         if len(died) == 1 and not self.left:
             record = died[0]
             impl = record.place
-            if type(impl) is int and _is_gone(impl):
+            if type(impl) is int and is_gone(impl):
                 # The usual case, when a name is bound to something else.
                 died.clear()
                 del self.fresh[impl]
-                _let_go(impl)
+                let_go(impl)
                 return record.born
         self.died = []
         gone = []
@@ -438,11 +438,11 @@ class Records:
             del self._by_pointer[record.pointer]
         for impl in record.impls:
             del self.by_impl[impl]
-            facts.let_go(impl)
+            let_go(impl)
 
     def __del__(self) -> None:
         for impl in (*self.by_impl, *self.fresh):
-            facts.let_go(impl)
+            let_go(impl)
 
     def share(self, record: StorageRecord) -> None:
         """From now on NumPy code can write this memory without torch knowing."""
@@ -475,7 +475,7 @@ class Records:
 def array_facts(array: np.ndarray) -> dict[str, Any]:
     """Shape, strides in elements, dtype and address range of a NumPy array."""
     item = max(array.itemsize, 1)
-    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (0, 0)
+    low, high = byte_bounds(array) if array.size else (0, 0)
     return {
         "shape": list(array.shape), "stride": [step // item for step in array.strides], "dtype": array.dtype.name, "low": low, "high": high,
         "pointer": array.__array_interface__["data"][0], "itemsize": item, "numel": math.prod(array.shape),

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 import pitfall_lab
-from pitfall_lab.observe import Recorder, Verdict, facts
+from pitfall_lab.observe import Recorder, Verdict, facts, private
 from pitfall_lab.observe.names import is_quiet, name_of
 from pitfall_lab.observe.recorder import clean_traceback, is_composite, private_copy
 from pitfall_lab.observe.spans import SourceMap
@@ -228,10 +228,10 @@ def test_canary_a_weak_storage_reference_keeps_no_memory_alive():
     t = torch.ones(1000)
     ref = facts.weak_storage(t)
     assert ref == torch.ones(0).set_(t).untyped_storage()._cdata
-    assert not facts.is_gone(ref)
+    assert not private.is_gone(ref)
     del t
-    assert facts.is_gone(ref)
-    facts.let_go(ref)
+    assert private.is_gone(ref)
+    private.let_go(ref)
 
 
 def test_canary_default_saved_tensor_hooks_can_be_asked_for():

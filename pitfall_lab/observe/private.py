@@ -1,0 +1,211 @@
+"""Everything private that is read from torch and NumPy, in one place: what each name is for, and what happens where a release lacks it.
+
+Each name is looked up once, when this file is imported, and has no wrapper, so that a call costs what it would cost. Where it is missing,
+one of three things happens. Another name says the same, and only time is lost (``lost`` is None). Or something cannot be observed: ``lost``
+says what, and every trace carries that sentence. Or nothing right could be written down at all (:data:`VITAL`): nothing is recorded, and
+the trace says why. ``tests/verify/test_private.py`` takes each name away once, and finds any that is not listed here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pitfall_lab.trace import T
+
+
+class Name(NamedTuple):
+    """A private name: where it is, what it is for, and what cannot be observed without it."""
+
+    path: str
+    purpose: str
+    lost: T | None
+
+
+NAMES: list[Name] = []
+MISSING: list[Name] = []
+"""The names that the installed releases lack."""
+VITAL = T("nothing that a program does can be observed", "无法观察程序所做的任何事")
+
+
+def found(path: str) -> Any:
+    """What stands behind a name in the installed releases, or None. Nothing is imported for it."""
+    first, *rest = path.split(".")
+    at: Any = sys.modules.get(first)
+    for depth, part in enumerate(rest, 1):
+        at = getattr(at, part, sys.modules.get(".".join((first, *rest[:depth]))))
+    return at
+
+
+def _name(path: str, purpose: str, lost: T | None = None, otherwise: Any = None) -> Any:
+    """List a name; return what it stands for, or what stands in where it is missing."""
+    name, value = Name(path, purpose, lost), found(path)
+    NAMES.append(name)
+    if value is None:
+        MISSING.append(name)
+        return otherwise
+    return value
+
+
+# ------------------------------------------------------------------ tensors and storages: attributes, read where they are needed
+
+_name("torch.Tensor._version", "the version counter", VITAL)
+_name("torch.Tensor._is_view", "whether autograd knows a tensor as a view", VITAL)
+_name("torch.Tensor._base", "what it is a view of", VITAL)
+_name("torch.UntypedStorage._cdata", "which StorageImpl a tensor's memory belongs to", VITAL)
+_name("torch.UntypedStorage._weak_ref", "a reference that keeps that number unique and the memory not alive", VITAL)
+new_with_weak_ptr = _name("torch.UntypedStorage._new_with_weak_ptr", "the storage behind such a reference", VITAL)
+#: Whether the storage behind a weak reference has been freed.
+is_gone: Callable[[int], bool] = _name("torch.UntypedStorage._expired", "whether that storage has been freed", VITAL)
+#: Ends a weak reference; its number may be another storage's from now on.
+let_go: Callable[[int], None] = _name("torch.UntypedStorage._free_weak_ref", "ending such a reference", VITAL)
+is_zerotensor: Callable[[torch.Tensor], bool] = _name(
+    "torch.Tensor._is_zerotensor", "whether these are zeros that torch made without memory",
+    T("zeros that torch made without memory (they are taken for ordinary ones)", "torch 不分配内存的零张量（被当作普通张量）"),
+    lambda _tensor: False,
+)  # fmt: skip
+creation_meta: Callable[[torch.Tensor], Any] | None = _name(
+    "torch._C._autograd._get_creation_meta", "how a view was made, which decides whether it may be changed in place",
+    T(
+        "how a view was made that came from outside of the recording (under no_grad, by an operation with several results)",
+        "在记录之外产生的视图是怎样产生的（在 no_grad 下，或由有多个结果的运算产生）",
+    ),
+)  # fmt: skip
+CreationMeta: Any = _name("torch._C._autograd.CreationMeta", "torch's words for that", NAMES[-1].lost)
+set_versions: Callable[[Any, Any], None] | None = _name(
+    "torch._C._autograd._unsafe_set_version_counter", "moving a version for a moment, to see which tensors count together",
+    T(
+        "which tensors that came from outside of the recording share a version counter, and at which version a stale one was saved",
+        "在记录之外产生的张量中哪些共用版本计数器，以及失效的张量保存时的版本",
+    ),
+)  # fmt: skip
+
+# ------------------------------------------------------------------ nodes; every kind has a class, which has these attributes
+
+NODE = "torch._C._functions.ExpBackward0"
+has_sequence = _name(f"{NODE}._sequence_nr", "a node's number, which no other node gets") is not None
+next_sequence: Callable[[], int] | None = _name("torch._C._autograd._get_sequence_nr", "the number that the next node will get")
+has_metadata = _name(
+    f"{NODE}._input_metadata", "the shape and type of what an operation without a model returned",
+    T("in the graph, the shapes of operations that have no model", "图中没有模型的运算的形状"),
+) is not None  # fmt: skip
+_SAVED = T(
+    "what the nodes of the graph have saved, and at which version (the trace says what the model says of it)",
+    "图中各节点保存了什么、保存时的版本（记录中只有模型的说法）",
+)
+has_saved = _name(f"{NODE}._saved_result", "the tensors that a node saved (torch's notes on autograd show them)", _SAVED) is not None
+_name(
+    f"{NODE}._raw_saved_result", "the same without unpacking them",
+    T("in pictures of a live graph, what its nodes have saved", "实时计算图的图示中各节点保存了什么"),
+)  # fmt: skip
+saved_tensor_hooks: Callable[[bool], Any] | None = _name(
+    "torch._C._autograd._top_saved_tensors_default_hooks", "whether saved-tensor hooks are on: reading a saved tensor runs them", _SAVED
+)
+ENGINE = "_engine_run_backward"
+_name(
+    f"torch.autograd.graph.{ENGINE}", "the function in which the engine raises, by its frame's name",
+    T("whether torch's engine or code of the program's raised an error in a backward", "backward 中的错误由引擎还是由程序的代码引发"),
+)  # fmt: skip
+#: What ``torch.utils.checkpoint`` ends a recomputation with when it has all it needs. No program sees it.
+ENOUGH_RECOMPUTED = "_StopRecomputationError"
+_name(
+    f"torch.utils.checkpoint.{ENOUGH_RECOMPUTED}", "the end of a recomputation, by the error's name",
+    T("the early end of a recomputation (such a call is shown as failed)", "重计算的提前结束（这样的调用显示为失败）"),
+)  # fmt: skip
+
+# ------------------------------------------------------------------ function modes
+
+
+#: While we look, tensors of the program's own classes are not asked: their ``__torch_function__`` would run, and could print or count.
+unseen: Callable[[], AbstractContextManager[Any]] = _name(
+    "torch._C.DisableTorchFunction", "looking at tensors out of sight of the program's classes and modes", VITAL, nullcontext
+)
+_MODES = T(
+    "a function mode that the program entered and left on, and the other way that attention takes when a mode is on",
+    "程序进入后没有退出的函数模式，以及有模式时注意力层所走的另一条路径",
+)
+pop_mode: Callable[[], Any] = _name("torch.overrides._pop_mode", "taking the innermost function mode off", _MODES)
+push_mode: Callable[[Any], None] = _name("torch.overrides._push_mode", "putting it on again", _MODES)
+modes_on: Callable[[], int] = _name("torch._C._len_torch_function_stack", "how many function modes are on", _MODES)
+mode_at: Callable[[int], Any] = _name("torch._C._get_function_stack_at", "which they are", _MODES)
+has_modes = not any(name.lost is _MODES for name in MISSING)
+#: Torch's table of names, read once and before any program runs: torch's own look-up (which stands in where there is no table) enters
+#: ``catch_warnings`` each time, which makes Python forget which warnings it has already shown.
+_table = _name("torch.overrides._get_overridable_functions", "the names of all functions that a mode sees")
+names_of_functions: dict[Any, str] = _table()[1] if _table else {
+    function: torch.overrides.resolve_name(function)
+    for functions in torch.overrides.get_overridable_functions().values() for function in functions
+}  # fmt: skip
+dispatch: Any = _name(
+    "torch.overrides.handle_torch_function.__code__", "the frame in which a function of torch's own asks the modes",
+    T("arguments that functions of torch's forget to pass on to function modes", "torch 的函数忘记传给函数模式的参数"),
+)  # fmt: skip
+
+# ------------------------------------------------------------------ transforms, compilers and tracers
+
+fx_tracer: Callable[[], bool] = _name(
+    "torch.fx._symbolic_trace.is_fx_symbolic_tracing", "whether torch.fx traces", None, found("torch.fx._symbolic_trace.is_fx_tracing")
+)
+transform: Callable[[], Any] = _name("torch._C._functorch.peek_interpreter_stack", "whether a function transform runs", None, lambda: None)
+jit_tracer: Callable[[], Any] = _name("torch._C._get_tracing_state", "whether torch.jit.trace runs")
+dispatch_modes: Callable[[], int] = _name("torch._C._len_torch_dispatch_stack", "how many dispatch modes are on")
+dispatch_mode: Callable[[Any], Any] = _name("torch._C._get_dispatch_mode", "whether one of torch's own kinds is on")
+FAKE: Any = _name("torch._C._TorchDispatchModeKey.FAKE", "the kind that torch.export runs under")
+has_switches = fx_tracer is not None and not set(NAMES[-5:]) & set(MISSING)
+"""Otherwise a region may be anywhere: it is looked for in the frames of every call."""
+is_wrapped: Callable[[torch.Tensor], bool] = _name(
+    "torch._C._functorch.is_functorch_wrapped_tensor", "whether a function transform has wrapped a tensor",
+    T("whether a function transform has wrapped a tensor", "张量是否被函数变换包裹"), lambda _tensor: False,
+)  # fmt: skip
+#: Where transforms, compilers and tracers begin: the end of a file's name, how the function's qualified name begins, what it is called.
+ENTRIES = (
+    ("torch/_functorch/apis.py", "", "torch.func.{}"),
+    ("torch/_functorch/eager_transforms.py", "", "torch.func.{}"),
+    ("torch/_vmap_internals.py", "", "torch.func.vmap"),
+    ("torch/_dynamo/eval_frame.py", "_TorchDynamoContext.__call__.<locals>", "torch.compile"),
+    ("torch/_dynamo/eval_frame.py", "OptimizedModule.", "torch.compile"),
+    ("torch/jit/_trace.py", "trace", "torch.jit.trace"),
+    ("torch/fx/_symbolic_trace.py", "symbolic_trace", "torch.fx.symbolic_trace"),
+    ("torch/export/__init__.py", "export", "torch.export.export"),
+)
+_eval_frame: Any = _name(
+    "torch._C._dynamo.eval_frame.set_code_exec_strategy", "keeping torch.compile from compiling functions of ours",
+    T(
+        "what torch.compile makes of a program (it may compile functions of this package as well)",
+        "torch.compile 如何编译程序（可能连同本工具的函数一起编译）",
+    ),
+)  # fmt: skip
+
+
+def frames_compiled() -> int:
+    """How many frames torch.compile has compiled, where it has been imported."""
+    compiler = sys.modules.get("torch._dynamo.convert_frame")
+    return 0 if compiler is None else getattr(compiler, "FRAME_COUNTER", 1)
+
+
+def compiled_autograd() -> bool:
+    """Whether a backward is traced instead of run."""
+    return bool(getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "compiled_autograd_enabled", False))
+
+
+def leave_uncompiled(*functions: Callable[..., Any]) -> None:
+    """Keep torch.compile from compiling these functions of ours, and what they call.
+
+    Where it has to break a graph, it goes on with the functions that are called next, and those may be ours.
+    """
+    if _eval_frame is not None:
+        words = torch._C._dynamo.eval_frame
+        skip = words._FrameAction.SKIP
+        for function in functions:
+            _eval_frame(function.__code__, words._FrameExecStrategy(skip, skip))
+
+
+# ------------------------------------------------------------------ NumPy
+
+#: The first and the last byte of an array. NumPy before 2.0 has it in another place.
+byte_bounds: Callable[[np.ndarray], tuple[int, int]] = getattr(np.lib, "array_utils", np).byte_bounds

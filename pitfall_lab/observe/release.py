@@ -1,0 +1,52 @@
+"""The installed torch: whether this version of the package knows it, and what it does not let us observe."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from pitfall_lab.observe import private
+from pitfall_lab.trace import Note, T
+
+NEWEST = (2, 15)
+"""The newest release of torch that this package was tested with."""
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version, which name a release.
+
+    >>> numbers("2.13.0+cpu"), numbers("2.16.0a0+git1")
+    ((2, 13), (2, 16))
+    """
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+def unknown() -> T | None:
+    """One sentence where the installed torch is newer than what this package was tested with."""
+    if numbers(torch.__version__) <= NEWEST:
+        return None
+    known = ".".join(map(str, NEWEST))
+    return T(
+        f"torch {torch.__version__} is newer than {known}, the newest release that this version of pitfall_lab was tested with: "
+        "what it says of torch may be out of date.",
+        f"torch {torch.__version__} 比此版本 pitfall_lab 测试过的最新版 {known} 更新：它对 torch 的说法可能已过时。",
+    )
+
+
+def unobservable() -> list[T]:
+    """One sentence for each thing that cannot be observed, because the installed torch lacks a name for it."""
+    lost = dict.fromkeys(name.lost for name in private.MISSING if name.lost not in {None, private.VITAL})
+    here = torch.__version__
+    return [T(f"Not observed with torch {here}: {text.en}.", f"torch {here} 下未观察：{text.zh}。") for text in lost if text is not None]
+
+
+def notes() -> list[Note]:
+    """What the reader of any trace recorded with this torch must know."""
+    return [Note("limit", text.en, text.zh) for text in (unknown(), *unobservable()) if text is not None]
+
+
+def forbids() -> str:
+    """Why nothing can be recorded with the installed torch, or an empty string."""
+    vital = [name.path for name in private.MISSING if name.lost is private.VITAL]
+    return f"torch {torch.__version__} has no {vital[0]}, without which {private.VITAL.en}" if vital else ""
