@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pitfall_lab import processes
 from pitfall_lab.cli import Refusal
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ def execute(book: Any, folder: Path, timeout: int) -> str:
 
     # The kernel finds this package also when it is run from its source tree.
     root = str(Path(__file__).resolve().parent.parent)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
+    environment = processes.environment()
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH", "")]))
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     resources = {"metadata": {"path": str(folder)}}
     client = NotebookClient(book, timeout=timeout, resources=resources, store_widget_state=False, coalesce_streams=True)

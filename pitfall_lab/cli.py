@@ -12,6 +12,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from pitfall_lab import processes
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -57,6 +59,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 2 for input that cannot be used, always with one sentence on stderr."""
+    processes.forget_current_folder()
     words = list(sys.argv[1:] if argv is None else argv)
     command = words[0] if words and words[0] in COMMANDS else None
     passed_on: list[str] = []

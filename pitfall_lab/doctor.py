@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pitfall_lab import processes
 from pitfall_lab.cli import installed_version
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.get_device_n
 
 def _torch() -> Iterator[Finding]:
     """Ask a Python of its own: a broken torch may end the process, and that too is a finding."""
-    done = subprocess.run([sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, check=False)
+    done = processes.run(processes.code(_ASK_TORCH), capture_output=True)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"])[-1]
         advice = f"{sys.executable} -m pip install torch (CUDA: pytorch.org/get-started/locally); saved traces open without it."
@@ -107,13 +107,13 @@ def _torch() -> Iterator[Finding]:
 
 
 def _dot() -> Finding:
-    path = shutil.which("dot")
+    path = processes.installed("dot")
     if path is None:
         advice = "graphs are laid out by our own code; graphviz's layout comes with: apt|brew|winget install graphviz."
         return Finding("note", "dot", "the graphviz program is not on the PATH", advice)
     try:
-        done = subprocess.run([path, "-V"], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = processes.run([path, "-V"], capture_output=True, timeout=10)
+    except (OSError, processes.TimeoutExpired) as error:
         return Finding("note", "dot", f"{path} does not run: {error}", "graphs are laid out by our own code meanwhile.")
     return Finding("ok", "dot", f"{(done.stderr or done.stdout).strip()}, {path}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +57,8 @@ def read(path: Path) -> Trace:
             return Trace.from_json(text)
         except TraceError as error:
             raise Refusal(f"{path} is not a saved trace: {error}") from None
+    from pitfall_lab.beside import as_for_python
     from pitfall_lab.verify import trace_program
 
-    return trace_program(text, name=path.name)
+    with as_for_python(str(path.resolve().parent), os.environ.get("PYTHONPATH", "")):
+        return trace_program(text, name=path.name)

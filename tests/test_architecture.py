@@ -37,6 +37,10 @@ OUTSIDE: dict[str, set[str] | None] = {
     "widgets": {"anywidget", "ipywidgets", "traitlets", "IPython"},
     "": None,
 }
+BELOW = "processes"
+"""The one module beside the layers that any of them may import: it starts other programs and imports nothing of ours."""
+STARTS = {"subprocess", "multiprocessing", "concurrent.futures.process", "runpy", "pty", "asyncio.subprocess"}
+"""Modules that start processes or run files."""
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "pitfall_lab", "notebooks", "tests", "binder"}
 
 
@@ -89,12 +93,22 @@ def test_a_module_imports_only_from_the_layers_below_it(path: Path) -> None:
         if top == "pitfall_lab":
             if layer in LAYERS and rest and (PACKAGE / rest[0]).is_dir():
                 assert rest[0] == layer or rest[0] in LAYERS[layer], f"{layer} may not import {name}"
-            elif layer in LAYERS and rest:
+            elif layer in LAYERS and rest and rest != [BELOW]:
                 pytest.fail(f"{layer} may not import {name}: the modules on top stand above the layers")
         elif top not in sys.stdlib_module_names:
             assert top != "torch" or layer in {"observe", "verify"}, "only observe and verify import torch"
             if allowed_outside is not None:
                 assert top in allowed_outside, f"{layer} may not import {name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
+def test_one_module_starts_processes_so_that_none_finds_modules_in_the_current_folder(path: Path) -> None:
+    if path == PACKAGE / f"{BELOW}.py":
+        assert not [name for name in imports(path) if name.startswith("pitfall_lab")]
+    else:
+        assert not imports(path) & STARTS
+        starts = r"ProcessPoolExecutor|os\.(?:system|popen|exec|spawn|posix_spawn)|\.pipe\(format"
+        assert not re.search(starts, path.read_text(encoding="utf-8"))
 
 
 def test_every_package_folder_is_a_known_layer() -> None:

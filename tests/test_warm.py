@@ -30,6 +30,12 @@ def test_a_module_is_run_by_a_fork_in_which_torch_is_there(warm_python: str, tmp
     assert told == f"{[str(tmp_path / 'program.py'), 'x']} __main__ {sys.platform == 'linux'} {warm_python}\n"
 
 
+def test_a_file_is_run_without_its_folder_on_the_path(warm_python: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(f"import sys; print(sys.argv, __name__, 'torch' in sys.modules, {str(tmp_path)!r} in sys.path)")
+    told = done(warm_python, "-P", str(tmp_path / "program.py"), "x", cwd=tmp_path).stdout
+    assert told == f"{[str(tmp_path / 'program.py'), 'x']} __main__ {sys.platform == 'linux'} False\n"
+
+
 @pytest.mark.parametrize(("code", "status"), [("raise SystemExit(3)", 3), ("1 / 0", 1), ("import os; os.abort()", -6)])
 def test_it_ends_as_the_program_ends(warm_python: str, code: str, status: int) -> None:
     assert done(warm_python, "-c", code).returncode == status

@@ -2,7 +2,8 @@
 
 :func:`warmed` gives the path of a command that takes Python's words, environment, folder and standard files, and ends as the program ends.
 Behind it are two processes of this file: ``serve`` imports torch and forks, ``ask`` (the command) asks for a fork and waits for its end. In
-a fork ``sys.executable`` is the command: what a program starts is warm as well. Other words than ``-c`` and ``-m`` go to Python itself.
+a fork ``sys.executable`` is the command: what a program starts is warm as well. Words that begin otherwise than with ``-c``, ``-m`` and
+``-P FILE`` go to Python itself.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def warmed(folder: Path) -> Iterator[str]:
 
 def ask(name: str, words: list[str]) -> int:
     """Let the program of ``words`` run in a fork; return its status when it has ended."""
-    if words[:1] not in (["-c"], ["-m"]):
+    if words[:1] not in (["-c"], ["-m"]) and (words[:1] != ["-P"] or words[1].startswith("-")):
         os.execv(sys.executable, [sys.executable, *words])
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
         link.connect(f"\0{name}")
@@ -99,19 +100,23 @@ def _taking_over(message: bytes, files: list[int]) -> list[str]:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[:0] = ["" if words[0] == "-c" else folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    own = {"-c": [""], "-m": [folder], "-P": []}[words[0]]
+    sys.path[:0] = [*own, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     return words
 
 
 def run(words: list[str]) -> None:
-    """Do what Python does with ``-c`` or ``-m``."""
+    """Do what Python does with ``-c``, ``-m`` or ``-P FILE``."""
     import runpy
     import types
 
-    sys.argv = ["-c", *words[2:]]
+    sys.argv, sys.orig_argv = [words[0], *words[2:]], [sys.executable, *words]
     sys.modules["__main__"] = types.ModuleType("__main__")
     if words[0] == "-m":
         runpy._run_module_as_main(words[1])
+    elif words[0] == "-P":
+        sys.argv[0] = words[1]
+        runpy.run_path(words[1], run_name="__main__")
     else:
         exec(words[1], sys.modules["__main__"].__dict__)
 

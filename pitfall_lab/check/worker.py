@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pitfall_lab.beside import as_for_python
 from pitfall_lab.check.scripts import forgiving
 from pitfall_lab.check.workshop import EVENT_LIMIT, VALUE_LIMIT
 from pitfall_lab.trace import Trace
@@ -185,32 +186,10 @@ def perform(job: Job) -> None:
     import numpy as np
 
     np.random.seed(0)  # noqa: NPY002 - the program's own draws must be the same before and after a fix
-    if job["prelude"]:
-        exec(compile(job["prelude"], "<prelude>", "exec"), namespace)  # noqa: S102 - imports of earlier cells
-    if job["kind"] == "trace":
-        from pitfall_lab.verify import trace_program
-
-        trace = trace_program(
-            job["source"],
-            name=job["name"],
-            namespace=namespace,
-            filename=job["path"],
-            value_limit=job["value_limit"],
-            values=job["value_limit"] >= 0,
-            tree=forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else None,
-            limit=EVENT_LIMIT,
-            gradients=job["value_limit"] < 0,
-        )
-        gc.disable()  # the program has ended, and so will this process
-        seen, trace = look_at(trace, job)
-        answer = json.dumps(seen) + "\n" + trace.to_json()
-    elif job["kind"] == "run":
-        answer = _alone(job, namespace)
-    else:
-        from pitfall_lab.verify.witness import witness
-
-        program = forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else job["source"]
-        answer = json.dumps(witness(program, job["name"], namespace, meant=job["kind"] == "meant"), allow_nan=False)
+    if job["pythonpath"]:
+        os.environ["PYTHONPATH"] = job["pythonpath"]
+    with as_for_python(job["folder"], job["pythonpath"]):
+        answer = _answer(job, namespace)
     partial = Path(job["result"] + ".part")
     partial.write_text(answer, encoding="utf-8")
     partial.replace(job["result"])
@@ -218,6 +197,35 @@ def perform(job: Job) -> None:
         with contextlib.suppress(Exception):  # the program may have put anything in their place
             stream.flush()
     os._exit(0)
+
+
+def _answer(job: Job, namespace: dict[str, Any]) -> str:
+    """Run the program and return what was found."""
+    if job["prelude"]:
+        exec(compile(job["prelude"], "<prelude>", "exec"), namespace)  # noqa: S102 - imports of earlier cells
+    if job["kind"] == "run":
+        return _alone(job, namespace)
+    if job["kind"] != "trace":
+        from pitfall_lab.verify.witness import witness
+
+        program = forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else job["source"]
+        return json.dumps(witness(program, job["name"], namespace, meant=job["kind"] == "meant"), allow_nan=False)
+    from pitfall_lab.verify import trace_program
+
+    trace = trace_program(
+        job["source"],
+        name=job["name"],
+        namespace=namespace,
+        filename=job["path"],
+        value_limit=job["value_limit"],
+        values=job["value_limit"] >= 0,
+        tree=forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else None,
+        limit=EVENT_LIMIT,
+        gradients=job["value_limit"] < 0,
+    )
+    gc.disable()  # the program has ended, and so will this process
+    seen, trace = look_at(trace, job)
+    return json.dumps(seen) + "\n" + trace.to_json()
 
 
 WAYS_AROUND = {
@@ -332,7 +340,7 @@ def _limit_memory(mebibytes: int | None) -> None:
 
 
 def _as_main(job: Job) -> dict[str, Any]:
-    """A fresh ``__main__`` with the names a script finds, and the script's folder first on the path."""
+    """A fresh ``__main__`` with the names a script finds."""
     main_module = types.ModuleType("__main__")
     namespace = main_module.__dict__
     namespace["__builtins__"] = __builtins__
@@ -340,8 +348,6 @@ def _as_main(job: Job) -> dict[str, Any]:
         namespace["__file__"] = job["path"]
     sys.modules["__main__"] = main_module
     sys.argv = [job["path"] or job["name"], *job["argv"]]
-    here = str(Path(__file__).resolve().parent.parent.parent)
-    sys.path[:] = [job["folder"], *(p for p in sys.path[1:] if p)] + ([here] if here not in sys.path[1:] else [])
     return namespace
 
 

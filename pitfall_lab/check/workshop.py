@@ -7,14 +7,13 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
+from pitfall_lab import processes
 from pitfall_lab.trace import Trace
 
 TIMEOUT = 60.0
@@ -25,6 +24,7 @@ NO_NUMBERS = -1
 EVENT_LIMIT = 20_000
 """So many events are recorded; what a program does after that is not looked at."""
 START_SECONDS = 120.0
+_WORKER = processes.ours("pitfall_lab.check.worker")
 
 
 class Unchecked(Exception):
@@ -72,7 +72,7 @@ class Workshop:
     was_large: bool = field(default=False, init=False)
     was_opened: bool = field(default=False, init=False)
     asks: bool = field(default=False, init=False)
-    _worker: subprocess.Popen[str] | None = field(default=None, init=False)
+    _worker: processes.Popen[str] | None = field(default=None, init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
     _jobs: int = field(default=0, init=False)
 
@@ -87,7 +87,7 @@ class Workshop:
             self._worker.stdin.close()
             try:
                 self._worker.wait(timeout=2)
-            except subprocess.TimeoutExpired:
+            except processes.TimeoutExpired:
                 self._worker.kill()
                 self._worker.wait()
             self._worker.stdout.close()
@@ -128,6 +128,7 @@ class Workshop:
             "name": subject.name,
             "path": subject.path,
             "folder": subject.folder,
+            "pythonpath": os.environ.get("PYTHONPATH", ""),
             "argv": list(subject.argv),
             "prelude": subject.prelude,
             "result": str(result),
@@ -158,9 +159,7 @@ class Workshop:
         return Unchecked("Crash", f"{name} ended the process that was running it, so it could not be checked.")
 
     def _start(self) -> None:
-        self._worker = subprocess.Popen(
-            _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=_environment()
-        )
+        self._worker = processes.start(_WORKER, stdin=processes.PIPE, stdout=processes.PIPE, variables=_environment())
 
     def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
         if self._worker is None:
@@ -180,13 +179,6 @@ class Workshop:
         return cast("dict[str, Any]", json.loads(answer))
 
 
-def _command(*flags: str) -> list[str]:
-    """The worker's command line. It finds this very package, wherever that was imported from."""
-    home = str(Path(__file__).resolve().parent.parent.parent)
-    start = f"import sys; sys.path.append({home!r}); from pitfall_lab.check.worker import main; main()"
-    return [sys.executable, "-c", start, *flags]
-
-
 def _environment() -> dict[str, str]:
     """The environment of checked programs: windows and plots stay closed, text is UTF-8; threads of torch's that wait let others work.
 
@@ -199,19 +191,16 @@ def _environment() -> dict[str, str]:
 def _run_once(job: dict[str, Any]) -> dict[str, Any]:
     """Run a job in a process that is started for it alone, where there is no ``fork``."""
     try:
-        done = subprocess.run(
-            _command("--once"),
+        done = processes.run(
+            [*_WORKER, "--once"],
             input=json.dumps(job) + "\n",
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
+            stdout=processes.PIPE,
+            stderr=processes.STDOUT,
             errors="replace",
             timeout=job["timeout"] + 30,
-            check=False,
-            env=_environment(),
+            variables=_environment(),
         )
-    except subprocess.TimeoutExpired:
+    except processes.TimeoutExpired:
         return {"status": "timeout", "code": 0}
     return {"status": "exit" if done.returncode >= 0 else "signal", "code": abs(done.returncode), "output": done.stdout[: 1 << 20]}
 

@@ -92,6 +92,8 @@ class Fence:
         version = _landlock_version()
         if version < 1:
             raise FenceError("This kernel has no Landlock.")
+        if not all(Path(entry).is_absolute() for entry in sys.path):
+            raise FenceError("The current folder is on the path on which modules are found, where a submission's files could be imported.")
         every = _RIGHTS.get(version, (1 << 16) - 1)
         handled = struct.pack("=Q", every) + (struct.pack("=Q", 3) if version >= 4 else b"")  # 4 adds TCP: binding and connecting
         self._rules = _call(_CREATE_RULESET, ctypes.create_string_buffer(handled, len(handled)), len(handled), 0)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pitfall_lab import processes
 from pitfall_lab.check.command import count, mebibytes, seconds
 from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom import fence, submissions
@@ -160,15 +159,13 @@ def _here(jobs: int | None, assignment: Assignment, sheets: Sequence[submissions
     if not sheets:
         return
     jobs = min(jobs or os.cpu_count() or 1, len(sheets))
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
-        waiting = {pool.submit(sit, s.cells, assignment.keys, assignment.limits, fenced=fenced, hidden=hidden): s for s in sheets}
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
-    except BrokenProcessPool:
+        with processes.pool(jobs) as pool:
+            waiting = {pool.submit(sit, s.cells, assignment.keys, assignment.limits, fenced=fenced, hidden=hidden): s for s in sheets}
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+    except BrokenExecutor:
         raise RoomError("A process that judges was ended from outside; --resume goes on.") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _on_dask(address: str, assignment: Assignment, sheets: Sequence[submissions.Sheet], *, fenced: bool) -> Work:

@@ -10,8 +10,6 @@ import os
 import random
 import select
 import signal
-import subprocess
-import sys
 import tempfile
 import textwrap
 import threading
@@ -19,9 +17,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, Self
 
+from pitfall_lab import processes
 from pitfall_lab.lessons.attempt import Observation, Problem, Request
 from pitfall_lab.lessons.exercise import Exercise, grade
 from pitfall_lab.trace import T
@@ -124,7 +122,7 @@ class Room:
 
     fenced: bool = True
     hidden: tuple[str, ...] = ()
-    _process: subprocess.Popen[str] | None = field(default=None, init=False)
+    _process: processes.Popen[str] | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
         return self
@@ -150,14 +148,11 @@ class Room:
         return {"status": "signal", "code": signal.SIGKILL, "seconds": seconds, "output": "", "report": None}
 
     def _start(self) -> None:
-        home = str(Path(__file__).resolve().parent.parent.parent)
-        start = f"import sys; sys.path.append({home!r}); from pitfall_lab.classroom.room import main; main()"
         keep = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
         environment = {name: os.environ[name] for name in keep if name in os.environ}
         environment |= {"HOME": tempfile.gettempdir(), "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "LANG": "C.UTF-8"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment
-        )
+        command = processes.ours("pitfall_lab.classroom.room")
+        self._process = processes.start(command, stdin=processes.PIPE, stdout=processes.PIPE, variables=environment)
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"fenced": self.fenced, "hidden": self.hidden}) + "\n")
         self._process.stdin.flush()
@@ -182,7 +177,7 @@ class Room:
             process.stdin.close()
         try:
             process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
+        except processes.TimeoutExpired:
             process.kill()
             process.wait()
         process.stdout.close()

@@ -8,12 +8,13 @@ notebook's file. That the kernel then reports the truth is nbgrader's business; 
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pitfall_lab import processes
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.submissions import CELL
 from pitfall_lab.cli import Refusal
@@ -106,12 +107,10 @@ def _credit(key: str, folder: Path, _saved: tuple[int, ...]) -> tuple[float, tup
 
 
 @cache
-def _judge() -> subprocess.Popen[str]:
+def _judge() -> processes.Popen[str]:
     """The process that judges: one for all the tests of a notebook."""
-    home = str(Path(__file__).resolve().parent.parent.parent)
-    start = f"import sys; sys.path.append({home!r}); from pitfall_lab.classroom.nbgrader import main; main()"
-    command = [sys.executable, "-W", "ignore", "-c", start]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    command = processes.ours("pitfall_lab.classroom.nbgrader")
+    return processes.start(command, stdin=processes.PIPE, stdout=processes.PIPE, variables={**os.environ, "PYTHONWARNINGS": "ignore"})
 
 
 def main() -> None:

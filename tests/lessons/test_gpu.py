@@ -35,7 +35,7 @@ def test_without_a_device_an_experiment_is_replayed_or_says_why_not() -> None:
 def test_a_torch_that_is_there_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(gpu.subprocess, "run", None)
+    monkeypatch.setattr(gpu.processes, "run", None)
     assert gpu.has_cuda.__wrapped__() is torch.cuda.is_available()
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -22,6 +21,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from pitfall_lab import processes
 from pitfall_lab.trace import T
 
 TIMEOUT = 300
@@ -189,11 +189,8 @@ def run(name: str) -> Recording:
     with tempfile.TemporaryDirectory() as folder, as_file(files(__package__).joinpath("programs", f"{name}.py")) as path:
         out = Path(folder) / "out.json"
         try:
-            done = subprocess.run(
-                [sys.executable, "-c", _HARNESS, str(path), str(out)],
-                capture_output=True, text=True, timeout=TIMEOUT, check=False, cwd=folder,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
+            done = processes.run(processes.code(_HARNESS, str(path), str(out)), capture_output=True, timeout=TIMEOUT, cwd=folder)
+        except processes.TimeoutExpired as error:
             raise ExperimentFailed(f"{name} took longer than {TIMEOUT} s.") from error
         if done.returncode or not out.is_file():
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -232,4 +229,4 @@ def has_cuda() -> bool:
     if "torch" in sys.modules:
         with warnings.catch_warnings(action="ignore"):  # an old driver is told to who asks torch
             return bool(sys.modules["torch"].cuda.is_available())
-    return subprocess.run([sys.executable, "-c", _HAS_CUDA], capture_output=True, check=False).returncode == 0
+    return processes.run(processes.code(_HAS_CUDA), capture_output=True).returncode == 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+from pitfall_lab import processes
 from pitfall_lab.lessons.gpu import ExperimentFailed, fingerprint, has_cuda, names, run
 
 
@@ -40,10 +39,10 @@ def main(words: list[str]) -> int:
 
 
 def _driver() -> str | None:
-    smi = shutil.which("nvidia-smi")
+    smi = processes.installed("nvidia-smi")
     if smi is None:
         return None
-    done = subprocess.run([smi, "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    done = processes.run([smi, "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True)
     return done.stdout.strip().partition("\n")[0] or None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import graphviz
 
+from pitfall_lab import processes
 from pitfall_lab.views.facts import Facts
 from pitfall_lab.views.ink import GREY, clean, hue, letter
 
@@ -35,10 +36,12 @@ def write(scene: dict[str, Any], facts: Facts, path: Path) -> None:
     if path.suffix == ".dot":
         path.write_text(graph.source, encoding="utf-8")
         return
-    try:
-        path.write_bytes(graph.pipe(format=path.suffix.removeprefix(".")))
-    except graphviz.ExecutableNotFound:
-        raise OSError(f"{path.name} needs graphviz's program dot, which is not installed; .svg, .html and .dot do not.") from None
+    dot = processes.installed("dot")  # the package's own pipe() takes one from the current folder where PATH names that
+    if dot is None:
+        raise OSError(f"{path.name} needs graphviz's program dot, which is not installed; .svg, .html and .dot do not.")
+    kind, source = path.suffix.removeprefix("."), graph.source.encode()
+    drawn = processes.run([dot, f"-T{kind}"], input=source, capture_output=True, text=False, encoding=None, check=True)
+    path.write_bytes(drawn.stdout)
 
 
 def _table(card: dict[str, Any], facts: Facts) -> str:

@@ -6,12 +6,12 @@ on the input, never on chance or time, so stepping never moves anything and two 
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+
+from pitfall_lab import processes
 
 DOT_NODES = 500
 DOT_SECONDS = 4.0
@@ -40,7 +40,7 @@ def lay_out(sizes: Sequence[Size], edges: Sequence[Edge], *, dot: bool = True) -
 
     ``dot=False`` never starts graphviz.
     """
-    if dot and 0 < len(sizes) <= DOT_NODES and (program := shutil.which("dot")):
+    if dot and 0 < len(sizes) <= DOT_NODES and (program := processes.installed("dot")):
         placed = _dot(program, sizes, edges)
         if placed is not None:
             return placed
@@ -59,11 +59,11 @@ def _dot(program: str, sizes: Sequence[Size], edges: Sequence[Edge]) -> Layout |
     for a, b in edges:
         graph.edge(f"{a}:s", f"{b}:n")
     try:
-        done = subprocess.run(  # the package's own pipe() has no time limit
-            [program, "-Tplain"], input=graph.source, capture_output=True, text=True, timeout=DOT_SECONDS, check=True
+        done = processes.run(  # the package's own pipe() has no time limit
+            [program, "-Tplain"], input=graph.source, capture_output=True, timeout=DOT_SECONDS, check=True
         )
         return _plain(done.stdout, len(sizes), edges)
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError, KeyError):
+    except (OSError, processes.SubprocessError, ValueError, IndexError, KeyError):
         return None
 
 
