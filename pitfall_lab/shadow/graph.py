@@ -376,6 +376,8 @@ class Graph:
         if counter is None or (self.policy.no_grad_hides_versions and not self.grad_enabled):
             return ()
         counter.version += by
+        if by < 0:
+            self.taken_back(counter)
         fresh = []
         for reference in counter.saved or ():
             saved = reference()
@@ -387,6 +389,12 @@ class Graph:
         fresh.sort(key=lambda pair: (pair[0].sequence, pair[1].name))
         self.stale.extend(fresh)
         return tuple(fresh)
+
+    @staticmethod
+    def taken_back(counter: Counter) -> None:
+        """A change was none after all: what was saved at the version that the counter is at again is valid."""
+        for saved in [known for reference in counter.saved or () if (known := reference()) is not None]:
+            saved.stale &= saved.version != counter.version
 
     def rebase(self, tensor: ShadowTensor, node: Node) -> Node:
         """Give ``tensor`` the node of an in-place operation as its new history; returns the node that keeps the saved tensors.

@@ -32,7 +32,7 @@ from pitfall_lab.verify.naming import Naming
 from pitfall_lab.verify.outcomes import Outcomes, is_as_predicted, is_same_error
 from pitfall_lab.verify.pairing import Pairing
 from pitfall_lab.verify.passing import Passing
-from pitfall_lab.verify.prediction import HOOKS, predict
+from pitfall_lab.verify.prediction import HOOKS, predict, undecided
 from pitfall_lab.verify.unseen import Unseen
 from pitfall_lab.verify.world import World
 from pitfall_lab.verify.writer import EVENT_LIMIT, METADATA_LIMIT, TooLong
@@ -234,6 +234,8 @@ class Lockstep:
         message = str(error)
         predicted: ShadowError | None = self._expected(call, error, message)
         right = is_as_predicted(predicted, error, message)
+        if predicted is None and not call.memory["reason"]:
+            call.memory["reason"] = undecided(self._world, call, message)
         if not right and not call.memory["reason"] and any(node.mirrored for node in self._engine.applied().nodes_run):
             call.memory["reason"] = "backward went through a node without a model"
         self._count(call, agrees=right)
@@ -244,7 +246,8 @@ class Lockstep:
         failure = self._outcomes.failure(error, message, explained, step, call.span)
         ran = self._ran(call) if right and call.name in BACKWARD else Applied()
         for real in values.tensors((call.args, call.kwargs)):
-            effects += self._meeting.catch_up(real)
+            base = None if right else facts.base_of(real)  # a write that the shadow has done, and torch has not, has gone into its history
+            effects += (self._meeting.catch_up(base) if base is not None else []) + self._meeting.catch_up(real)
         if call.name in BACKWARD:  # leaves that were reached before it failed have got theirs
             effects += self._mirroring.take_gradients()
         agreed = right and not call.memory["reason"]

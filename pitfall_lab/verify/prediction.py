@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.recorder import BACKWARD, GRAD, Call
-from pitfall_lab.shadow import Device, DType, ShadowError, ShadowTensor, Unmodelled
+from pitfall_lab.shadow import Applied, Device, DType, ShadowError, ShadowTensor, Unmodelled
+from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.world import World
 
@@ -55,6 +57,18 @@ def predict(world: World, call: Call) -> str:
         # Its traceback holds this frame, and with it the call's tensors, until the cyclic collector runs.
         call.memory["predicted"] = predicted.with_traceback(None)
     return ""
+
+
+def undecided(world: World, call: Call, message: str) -> str:
+    """Why the shadow could not say whether the call would fail: torch refuses numbers that are not followed here. Else an empty string."""
+    entry = ENTRIES.get(call.name)
+    if entry is None or not entry.numbers or not re.search(entry.numbers, message):
+        return ""
+    operands = [world.records.find(real) for real in values.tensors((call.args, call.kwargs))]
+    unknown = any(record is None or record.shadow is None or record.shadow.window() is None for record in operands)
+    applied: Applied | None = call.memory.get("applied")
+    unknown |= applied is not None and any(run.gradient is None for run in applied.ran)
+    return "whether torch refuses this depends on numbers, which are not followed here" if unknown else ""
 
 
 def _strange_gradient(world: World, call: Call) -> str:

@@ -30,6 +30,8 @@ class Op:
     source: str = ""
     refuses: Mapping[int, str] = field(default_factory=dict)
     """Categories of operand types that torch's kernel of this name lacks (see :mod:`pitfall_lab.shadow.ops.types`)."""
+    numbers: str = ""
+    """What torch says where it refuses numbers, as a regular expression (see :mod:`pitfall_lab.shadow.ops.numbers`)."""
 
 
 def add(
