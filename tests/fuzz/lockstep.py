@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import hashlib
 import io
+import random
 import re
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -48,6 +51,10 @@ class Plain:
     printed: str
     error: str
     names: dict[str, Any]
+    warned: list[tuple[Any, ...]]
+    """Category, first line, file and line of every warning."""
+    random: tuple[str, ...]
+    """What torch, Python and NumPy will draw next."""
     gradients: list[tuple[int, dict[str, Any], list[str]]]
     """After each statement that did not fail: its line, the gradients by name, and the errors that were caught so far."""
 
@@ -56,14 +63,17 @@ def check(text: str) -> Result:
     """Run a program in lockstep and look at everything."""
     result = Result()
     printed, names = io.StringIO(), {"__name__": "__main__"}
-    with quiet(printed):
+    with quiet(printed) as complaints:
         trace = trace_program(text, "program.py", names)
+    failure = trace.outcome.failure
+    error = f"{failure.type}: {failure.message}" if failure is not None else ""
+    observed = Plain(printed.getvalue(), error, names, warned(complaints), drawn_next(), [])
     result.trace = trace
     plain = run(text)
     for d in trace.disagreements[:4]:
         result.problems.append(f"{line_of(trace, d.step)}: {d.path}: torch {d.observed!r}, shadow {d.modelled!r}")
     result.problems += [f"note: {n.en}" for n in trace.notes if n.kind == "stopped"]
-    result.problems += noticed(trace, printed.getvalue(), names, plain)
+    result.problems += noticed(observed, plain)
     a = trace.agreement
     result.counts["errors missed"] += sum(d.path == "outcome" for d in trace.disagreements)
     result.counts.update(programs=1, calls=a.checked + a.mirrored, modelled=a.checked, mirrored=a.mirrored, statements=len(plain.gradients))
@@ -75,14 +85,31 @@ def check(text: str) -> Result:
 
 @contextlib.contextmanager
 def quiet(printed: io.StringIO) -> Any:
-    """Catch what a program prints, and leave torch as it was."""
+    """Catch what a program prints and every warning, which are handed out as they come, and leave torch as it was."""
     torch.default_generator.manual_seed(0)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
-        warnings.simplefilter("ignore")
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 - the generator that all share
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # what torch says once in a process, the second run would not say
+    with warnings.catch_warnings(record=True) as complaints, contextlib.redirect_stdout(printed):
+        warnings.simplefilter("always")
         try:
-            yield
+            yield complaints
         finally:
+            torch.set_warn_always(before)
             torch.set_grad_enabled(True)
+
+
+def warned(complaints: list[warnings.WarningMessage]) -> list[tuple[Any, ...]]:
+    """Warnings in a form that compares: the program has one name, whoever runs it. (Anomaly mode goes on with the whole stack.)"""
+    places = ((w, "the program" if "program.py" in w.filename else w.filename) for w in complaints)
+    return [(w.category.__name__, anonymous(str(w.message).split("\n")[0]), place, w.lineno) for w, place in places]
+
+
+def drawn_next() -> tuple[str, ...]:
+    """Digests of the three random states."""
+    states = torch.get_rng_state().numpy().tobytes(), repr(random.getstate()).encode(), repr(np.random.get_state()).encode()  # noqa: NPY002 - as above
+    return tuple(hashlib.sha256(state).hexdigest()[:12] for state in states)
 
 
 def run(text: str, *, cloned: bool = False) -> Plain:
@@ -93,18 +120,19 @@ def run(text: str, *, cloned: bool = False) -> Plain:
 
     def look(line: int) -> None:
         caught = ERROR.findall(printed.getvalue())
-        seen.append((line, {name: gradient_of(value) for name, value in names.items() if isinstance(value, torch.Tensor)}, caught))
+        with warnings.catch_warnings(action="ignore"):
+            seen.append((line, {name: gradient_of(value) for name, value in names.items() if isinstance(value, torch.Tensor)}, caught))
 
     names["__look__"] = look
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t) if cloned else contextlib.nullcontext()
     code = compile(ast.fix_missing_locations(Looks().visit(ast.parse(text))), "program.py", "exec")
-    with quiet(printed), hooks:
+    with quiet(printed) as complaints, hooks:
         try:
             exec(code, names)
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
     del names["__look__"]
-    return Plain(printed.getvalue(), error, names, seen)
+    return Plain(printed.getvalue(), error, names, warned(complaints), drawn_next(), seen)
 
 
 class Looks(ast.NodeTransformer):
@@ -140,21 +168,25 @@ def gradient_of(tensor: torch.Tensor) -> Any:
 # ------------------------------------------------------------------ the program has not noticed
 
 
-def noticed(trace: Trace, printed: str, names: dict[str, Any], plain: Plain) -> list[str]:
+def noticed(observed: Plain, plain: Plain) -> list[str]:
     """Differences between the run under observation and the plain one."""
-    failure = trace.outcome.failure
-    error = f"{failure.type}: {failure.message}" if failure is not None else ""
     found = []
-    if anonymous(printed) != anonymous(plain.printed):
-        found.append(f"observed, it prints {first_difference(printed, plain.printed)}")
-    if anonymous(error) != anonymous(plain.error):
-        found.append(f"observed, it ends with {error!r}, otherwise with {plain.error!r}")
-    if any(isinstance(x, torch.Tensor) and has_numbers(x) and reaches_beyond(x) for x in plain.names.values()):
-        return found  # what lies behind the end of a memory is anybody's, and so is what was computed from it
-    for name in plain.names:
-        one, other = facts(names.get(name)), facts(plain.names[name])
-        if one != other:
-            found.append(f"observed, {name} is {one}, otherwise {other}")
+    if anonymous(observed.printed) != anonymous(plain.printed):
+        found.append(f"observed, it prints {first_difference(observed.printed, plain.printed)}")
+    if anonymous(observed.error) != anonymous(plain.error):
+        found.append(f"observed, it ends with {observed.error!r}, otherwise with {plain.error!r}")
+    if observed.warned != plain.warned:
+        pairs = zip_longest(observed.warned, plain.warned)
+        found.append(f"observed, it warns {next(f'{one} instead of {other}' for one, other in pairs if one != other)}")
+    if observed.random != plain.random:
+        found.append(f"observed, it leaves other random numbers: {observed.random} instead of {plain.random}")
+    with warnings.catch_warnings(action="ignore"):
+        if any(isinstance(x, torch.Tensor) and has_numbers(x) and reaches_beyond(x) for x in plain.names.values()):
+            return found  # what lies behind the end of a memory is anybody's, and so is what was computed from it
+        for name in plain.names:
+            one, other = facts(observed.names.get(name)), facts(plain.names[name])
+            if one != other:
+                found.append(f"observed, {name} is {one}, otherwise {other}")
     return found[:3]
 
 
@@ -170,24 +202,33 @@ def first_difference(one: str, other: str) -> str:
 
 
 def facts(value: Any) -> Any:
-    """What a program can see of a value, in a form that compares."""
+    """What a program can see of a value, in a form that compares; of a tensor with its gradient."""
     if isinstance(value, np.ndarray):
         return value.shape, value.tobytes()
     if isinstance(value, torch.nn.Module):
-        return [facts(p) for p in value.state_dict().values()]
+        return [facts(p) for p in (*value.parameters(), *value.buffers())]
+    if isinstance(value, torch.optim.Optimizer):
+        return [facts(t) for state in value.state.values() for t in state.values()]
     if not isinstance(value, torch.Tensor):
         return value if isinstance(value, int | str) else None
-    if not has_numbers(value):
-        return str(value.layout), value.requires_grad
-    version = attempted(lambda: -1 if value.is_inference() else value._version)
+    # Asked before anything else: a view whose base has got a history since would get its own, and then be no leaf any more.
+    gradient = attempted(lambda: value.grad)
+    return facts_of(value), facts_of(gradient) if isinstance(gradient, torch.Tensor) and gradient is not value else gradient is None
+
+
+def facts_of(tensor: torch.Tensor) -> Any:
+    """The same of a tensor alone."""
+    if not has_numbers(tensor):
+        return str(tensor.layout), tensor.requires_grad
+    version = attempted(lambda: -1 if tensor.is_inference() else tensor._version)
     with contextlib.suppress(RuntimeError), torch.no_grad():
-        if reaches_beyond(value):  # torch changes the shape before it finds that the memory may not grow: what lies there is anybody's
-            return tuple(value.shape), value.stride(), str(value.dtype), version
-        flat = value.detach().reshape(-1)
+        if reaches_beyond(tensor):  # torch changes the shape before it finds that the memory may not grow: what lies there is anybody's
+            return tuple(tensor.shape), tensor.stride(), str(tensor.dtype), version
+        flat = tensor.detach().reshape(-1)
         numbers = flat.resolve_conj().resolve_neg().view(torch.uint8).numpy().tobytes() if flat.numel() else b""
-        graph = attempted(lambda: None if value.grad_fn is None else value.grad_fn.name())
-        return tuple(value.shape), value.stride(), str(value.dtype), version, value.requires_grad, graph, numbers
-    return tuple(value.shape), str(value.dtype), version
+        graph = attempted(lambda: None if tensor.grad_fn is None else tensor.grad_fn.name())
+        return tuple(tensor.shape), tensor.stride(), str(tensor.dtype), version, tensor.requires_grad, graph, numbers
+    return tuple(tensor.shape), str(tensor.dtype), version
 
 
 def has_numbers(tensor: torch.Tensor) -> bool:

@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.trace import Agreement, Disagreement, Event, Source, Span, Trace
@@ -125,6 +131,35 @@ def test_a_wrong_prediction_and_a_harm_that_is_not_told_are_found(monkeypatch: p
     monkeypatch.setattr(autograd, "rehearse", lambda _: None)
     assert "outcome" in lockstep.check(leaf).problems[0]
     assert "no harm was told" in lockstep.check(silent).problems[0]
+
+
+@pytest.mark.parametrize(("what", "change"), {
+    "it prints": lambda names: print("once more"),
+    "it warns": lambda names: warnings.warn("once more", UserWarning, stacklevel=1),
+    "random numbers": lambda names: random.random(),
+    "random numbers:": lambda names: np.random.random(),  # noqa: NPY002 - the generator that all share
+    "other random": lambda names: torch.rand(1),
+    "observed, t is": lambda names: names["t"].grad.mul_(1),
+    "observed, u is": lambda names: names["u"].grad.add_(1),
+    "observed, net is": lambda names: setattr(names["net"].weight, "grad", None),
+    "observed, opt is": lambda names: names["opt"].state[names["net"].weight]["momentum_buffer"].mul_(2),
+}.items())  # fmt: skip
+def test_what_a_recorder_might_change_is_seen(what: str, change: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = HEAD + (
+        "t = torch.ones(3, requires_grad=True)\nu = t * 2\nu.retain_grad()\nu.sum().backward()\nnet = nn.Linear(3, 1)\nnet(u.detach()).sum().backward()\n"
+        "opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)\nopt.step()\nt.data.resize_(3)\n"
+    )
+    assert lockstep.check(text).problems == []
+    original = lockstep.trace_program
+
+    def changing(source: str, name: str, names: dict[str, Any]) -> Trace:
+        trace = original(source, name, names)
+        change(names)
+        return trace
+
+    monkeypatch.setattr(lockstep, "trace_program", changing)
+    [problem] = lockstep.check(text).problems
+    assert what.rstrip(":") in problem
 
 
 def test_the_command_counts_and_can_be_resumed(tmp_path: Path) -> None:

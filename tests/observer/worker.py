@@ -68,7 +68,7 @@ def observe(mode: str, path: Path) -> dict[str, Any]:
         "error": error,
         "warned": [[w.category.__name__, only_the_program(str(w.message)), w.filename, w.lineno] for w in warned],
         "random": [digest(torch.get_rng_state().numpy().tobytes()), digest(repr(random.getstate())), digest(repr(np.random.get_state()))],  # noqa: NPY002
-        "values": {name: describe(value) for name, value in sorted(scope.items()) if isinstance(value, torch.Tensor)},
+        "values": {name: describe(tensor) for name, tensor in held(scope)},
         "names": sorted(name for name in scope if not name.startswith("__")),
         "state": {
             "grad": torch.is_grad_enabled(), "dtype": str(torch.get_default_dtype()), "warning filters kept": same_filters,
@@ -127,13 +127,28 @@ def fingerprint() -> dict[str, int]:
     return {f"{owner.__name__}.{name}": id(value) for owner in OWNERS for name, value in list(vars(owner).items()) if callable(value)}
 
 
+def held(scope: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    """All tensors that the program has names for, by themselves or in a container, a module or an optimizer."""
+    found = []
+    for name, value in sorted(scope.items()):
+        parts: dict[Any, Any] = {"": value}
+        if isinstance(value, torch.nn.Module):
+            parts = {**dict(value.named_parameters()), **dict(value.named_buffers())}
+        elif isinstance(value, torch.optim.Optimizer):
+            parts = {f"{k} {key}": t for k, state in enumerate(value.state.values()) for key, t in state.items()}
+        elif type(value) in {list, tuple, dict}:
+            parts = value if isinstance(value, dict) else dict(enumerate(value))
+        found += [(f"{name} {key}", part) for key, part in parts.items() if isinstance(part, torch.Tensor)]
+    return found
+
+
 def describe(tensor: torch.Tensor) -> list[str]:
     """All that can be asked of a tensor, as text; what torch refuses to say is said as its refusal."""
     asked = {
         "shape": lambda: tuple(tensor.shape), "stride": tensor.stride, "dtype": lambda: tensor.dtype, "device": lambda: tensor.device,
         "version": lambda: tensor._version, "leaf": lambda: tensor.is_leaf, "requires_grad": lambda: tensor.requires_grad,
         "grad_fn": lambda: tensor.grad_fn.name() if tensor.grad_fn else None, "values": lambda: values(tensor),
-        "grad": lambda: values(tensor.grad) if tensor.is_leaf and tensor.grad is not None else None,
+        "grad": lambda: of_gradient(tensor.grad) if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None else None,
     }
     out = []
     for name, ask in asked.items():
@@ -142,6 +157,11 @@ def describe(tensor: torch.Tensor) -> list[str]:
         except Exception as error:
             out.append(f"{name}: {type(error).__name__}")
     return out
+
+
+def of_gradient(gradient: torch.Tensor) -> Any:
+    """What can be seen of a ``.grad``: that it lies as it would alone, and is as new, shows who else has had it."""
+    return tuple(gradient.shape), gradient.stride(), gradient._version, gradient.requires_grad, values(gradient)
 
 
 def values(tensor: torch.Tensor) -> Any:
