@@ -11,7 +11,6 @@ import ctypes
 import re
 import subprocess
 import tempfile
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,27 +36,32 @@ class Symbol:
 def stand_in(folder: Path) -> list[str]:
     """Make, in ``folder``, the libraries that those in it are linked with and that are nowhere; return their names."""
     present = [path for path in folder.iterdir() if re.search(r"\.so(\.\d+)*$", path.name)]
-    linked = {name for path in present for name in re.findall(r"\(NEEDED\).*\[(.+)\]", readelf("--dynamic", path))}
-    missing = sorted(linked - {path.name for path in present} - set(SYSTEM))
-    if missing:
-        wanted = undefined(present)
-        spare = wanted.pop("", [])  # symbols without a version may come from any library: the first one has them
-        for name in missing:
-            compile_(folder / name, wanted.get(name, []) + (spare if name == missing[0] else []))
-    return missing
+    known = {*SYSTEM, *(path.name for path in present)}
+    missing = {path: [name for name in linked(path) if name not in known] for path in present}
+    wanted = undefined(missing) if any(missing.values()) else {}
+    for name, needed in wanted.items():
+        compile_(folder / name, needed)
+    return sorted(wanted)
 
 
-def undefined(present: list[Path]) -> dict[str, list[Symbol]]:
-    """The symbols that libraries need and that neither they nor the system nor Python define, by the file that ought to."""
+def linked(library: Path) -> list[str]:
+    """The libraries that one is linked with."""
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", readelf("--dynamic", library))
+
+
+def undefined(missing: dict[Path, list[str]]) -> dict[str, list[Symbol]]:
+    """For each library that is missing for others, the symbols that they need and that neither they nor the system nor Python define."""
+    present = list(missing)
     tables = [symbols(path) for path in present]
     defined = {symbol.name for table in tables for symbol in table if not symbol.is_needed}
     loaded = [ctypes.CDLL(None), *(ctypes.CDLL(name) for name in SYSTEM)]
-    wanted: defaultdict[str, dict[str, Symbol]] = defaultdict(dict)
+    wanted: dict[str, dict[str, Symbol]] = {name: {} for names in missing.values() for name in names}
     for path, table in zip(present, tables, strict=True):
         owners = files_of_versions(path)
-        for symbol in table:
+        for symbol in table if missing[path] else ():
             if symbol.is_needed and symbol.name not in defined and not any(hasattr(library, symbol.name) for library in loaded):
-                wanted[owners.get(symbol.version, "")][symbol.name] = symbol
+                # Without a version it may come from any library that this one is linked with.
+                wanted[owners.get(symbol.version, missing[path][0])][symbol.name] = symbol
     return {file: list(named.values()) for file, named in wanted.items()}
 
 
