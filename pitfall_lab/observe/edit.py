@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pitfall_lab.observe.private import unseen
+from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.snapshot import Named, snapshot
+from pitfall_lab.observe.swapping import Watching
 from pitfall_lab.trace import Effect, Event, Operand, T
 from pitfall_lab.trace.replay import replay
 
@@ -37,7 +37,7 @@ class Bench:
         self._values: dict[str, Callable[[], Any]] = {}
         for name, value in values:
             with suppress(TypeError):  # what cannot be held weakly is no tensor and no array
-                self._values[name] = weakref.ref(value)
+                self._values[name] = Watching(value)
 
     def put(self, label: str, index: Sequence[int], text: str) -> None:
         """Write the number that ``text`` is to the element at ``index`` of the tensor ``label``; the trace grows by one event.

@@ -67,7 +67,7 @@ def read(tensor: torch.Tensor, *, asleep: bool = False) -> Facts:
     first = dtype_name(tensor.dtype), device_name(device), tensor.requires_grad, None if asleep else _is_leaf(tensor), kind
     if is_opaque(tensor):
         shapeless = tensor.is_nested or isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
-        return Facts(() if shapeless else tuple(int(n) for n in tensor.shape), *first)
+        return Facts(() if shapeless else _sizes(tensor.shape), *first)
     storage = tensor.untyped_storage()
     inference = tensor.is_inference()
     return Facts(
@@ -75,6 +75,12 @@ def read(tensor: torch.Tensor, *, asleep: bool = False) -> Facts:
         storage.data_ptr() if device.type == "cpu" else 0, storage.nbytes(), tensor.element_size(),
         _version(tensor), tensor._is_view(), inference, not storage.resizable(),
     )  # fmt: skip
+
+
+def _sizes(shape: Iterable[Any]) -> tuple[int, ...]:
+    """A shape in plain numbers; empty where it has sizes without one (ragged rows; a tracer's, which notes who asks)."""
+    sizes = tuple(shape)
+    return sizes if all(type(n) is int for n in sizes) else ()
 
 
 def _version(tensor: torch.Tensor) -> int | None:
@@ -112,13 +118,19 @@ def is_opaque(tensor: torch.Tensor) -> bool:
     """Whether the tensor has no strided memory of its own to look at."""
     if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
         return True  # a parameter of a lazy module: it has no shape yet
-    if tensor.layout is not torch.strided or private.is_wrapped(tensor):
+    if tensor.layout is not torch.strided or _is_wrapped(tensor):
         return True
     kind = type(tensor)
     if kind is not torch.Tensor and kind is not torch.nn.Parameter and hasattr(kind, "__torch_dispatch__"):
         return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and not isinstance(tensor, torch.nn.Parameter)
     # A conjugated or negated view reads other numbers than lie in its memory; a tensor of torch's own zeros (the gradient of sgn) has none.
     return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or private.is_zerotensor(tensor))
+
+
+def _is_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether a function transform has wrapped it; an old one (``gradcheck(check_batched_grad=True)``) only shows in its storage."""
+    lacks = tensor.layout is torch.strided and not (tensor.is_nested or private.has_storage(tensor))
+    return lacks or private.is_wrapped(tensor)
 
 
 def is_immutable(tensor: torch.Tensor) -> bool:
@@ -146,7 +158,7 @@ def why_opaque(tensor: torch.Tensor) -> T | None:
         return None
     if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
         return T("a parameter without a shape yet", "还没有形状的参数")
-    if private.is_wrapped(tensor):
+    if _is_wrapped(tensor):
         return T("a tensor that a function transform has wrapped", "被函数变换包裹的张量")
     if tensor.is_nested:
         return T("a nested tensor: its rows have sizes of their own", "嵌套张量，各行大小不同")
@@ -472,8 +484,14 @@ def _saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | Non
 
 def outputs_of(node: Any) -> list[tuple[tuple[int, ...], str]]:
     """Shape and dtype of what the node's operation returned in forward, as far as torch remembers."""
-    known = [(seen.shape, seen.dtype) for seen in node._input_metadata] if private.has_metadata else []
-    return [(tuple(int(n) for n in shape), dtype_name(dtype)) for shape, dtype in known]
+    return [(_shape_in(seen), dtype_name(seen.dtype)) for seen in node._input_metadata] if private.has_metadata else []
+
+
+def _shape_in(metadata: Any) -> tuple[int, ...]:
+    try:
+        return _sizes(metadata.shape)
+    except RuntimeError:  # a nested tensor of the strided layout has no sizes that Python could be given
+        return ()
 
 
 def is_custom(node: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-import weakref
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 
 from pitfall_lab.observe.private import byte_bounds
+from pitfall_lab.observe.swapping import Watching
 
 _OPTIMIZED = 0x1
 DEPTH = 8
@@ -28,7 +28,7 @@ class Namespace:
     """Looks names up in the frames of the learner's program, at the moment a tensor is first met."""
 
     def __init__(self) -> None:
-        self._parameters: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self._parameters: dict[int, tuple[Watching, str]] = {}
 
     def names(self, real: torch.Tensor, frame: FrameType | None) -> list[str]:
         """The names of ``real`` in the learner's frames, innermost first; at most one per frame."""
@@ -50,7 +50,7 @@ class Namespace:
                 way = f"{name}.{part}"
                 old = self._parameters.get(id(tensor))
                 if old is None or old[0]() is not tensor or way.count(".") >= old[1].count("."):
-                    self._parameters[id(tensor)] = (weakref.ref(tensor), way)
+                    self._parameters[id(tensor)] = (Watching(tensor), way)
         known = self._parameters.get(id(real))
         return [known[1]] if known is not None and known[0]() is real else []
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pitfall_lab.observe.private import compiled_autograd, unseen
+from pitfall_lab.observe.looking import unseen
+from pitfall_lab.observe.private import compiled_autograd
 
 Tell = Callable[[Any, tuple[Any, ...], tuple[Any, ...]], None]
 """``tell(key, given, outgoing)``: gradients that a node received and, once it has run, those it hands on."""

@@ -121,8 +121,7 @@ _name(
 # ------------------------------------------------------------------ function modes
 
 
-#: While we look, tensors of the program's own classes are not asked: their ``__torch_function__`` would run, and could print or count.
-unseen: Callable[[], AbstractContextManager[Any]] = _name(
+without_functions: Callable[[], AbstractContextManager[Any]] = _name(
     "torch._C.DisableTorchFunction", "looking at tensors out of sight of the program's classes and modes", VITAL, nullcontext
 )
 _MODES = T(
@@ -162,6 +161,10 @@ is_wrapped: Callable[[torch.Tensor], bool] = _name(
     "torch._C._functorch.is_functorch_wrapped_tensor", "whether a function transform has wrapped a tensor",
     T("whether a function transform has wrapped a tensor", "张量是否被函数变换包裹"), lambda _tensor: False,
 )  # fmt: skip
+has_storage: Callable[[torch.Tensor], bool] = _name(
+    "torch._C._has_storage", "whether a tensor has memory: what the vmap of gradcheck(check_batched_grad=True) wraps has none",
+    T("what comes after gradcheck(check_batched_grad=True)", "gradcheck(check_batched_grad=True) 之后的内容"), lambda _tensor: True,
+)  # fmt: skip
 #: Where transforms, compilers and tracers begin: the end of a file's name, how the function's qualified name begins, what it is called.
 ENTRIES = (
     ("torch/_functorch/apis.py", "", "torch.func.{}"),
@@ -173,6 +176,25 @@ ENTRIES = (
     ("torch/fx/_symbolic_trace.py", "symbolic_trace", "torch.fx.symbolic_trace"),
     ("torch/export/__init__.py", "export", "torch.export.export"),
 )
+_DISPATCH = T(
+    "what a dispatch mode of the program's changes (it also sees operations of this tool)",
+    "程序的 dispatch 模式所改变的内容（它还会看到本工具的操作）",
+)
+pop_dispatch_mode: Any = _name("torch._C._pop_torch_dispatch_stack", "taking a dispatch mode off while we look", _DISPATCH)
+push_dispatch_mode: Any = _name("torch._C._push_on_torch_dispatch_stack", "putting it on again", _DISPATCH)
+has_dispatch_modes = dispatch_modes is not None and pop_dispatch_mode is not None and push_dispatch_mode is not None
+swap: Callable[[Any, Any], None] | None = _name(
+    "torch._C._swap_tensor_impl", "that two tensors swap what they are",
+    T("torch.utils.swap_tensors (while a program is recorded it refuses)", "torch.utils.swap_tensors（记录期间会被拒绝）"),
+)  # fmt: skip
+
+
+def swap_by(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Let ``function`` swap tensors; returns what did it until now."""
+    before, torch._C._swap_tensor_impl = torch._C._swap_tensor_impl, function
+    return before
+
+
 _eval_frame: Any = _name(
     "torch._C._dynamo.eval_frame.set_code_exec_strategy", "keeping torch.compile from compiling functions of ours",
     T(

@@ -19,8 +19,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from pitfall_lab.observe import private, regions
+from pitfall_lab.observe.looking import dispatching, unseen
 from pitfall_lab.observe.names import ASKS_FOR_HISTORY, is_quiet, name_of
-from pitfall_lab.observe.private import dispatch, mode_at, modes_on, pop_mode, push_mode, unseen
+from pitfall_lab.observe.private import dispatch, mode_at, modes_on, pop_mode, push_mode
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
 from pitfall_lab.trace import Span
@@ -54,6 +55,8 @@ class Call:
     frame: FrameType
     grad: bool
     inference: bool
+    dispatching: bool
+    """Whether a dispatch mode of the program's is on."""
     composite: bool
     direct: bool
     """Whether the learner's own line makes the call, not library code that it called."""
@@ -287,7 +290,7 @@ class Recorder(TorchFunctionMode):
             if (self._in_region or regions.possible()) and self._passed_over(caller):
                 return None, Verdict.RUN
             frame = self._sources.user_frame(caller)
-            if frame is None or self._is_machinery(frame, func) or (name == GRAD and frame is not caller):
+            if frame is None or self._is_machinery(frame, func, caller) or (name == GRAD and frame is not caller):
                 # An optimizer reads every .grad several times; nobody wrote that, and nothing happens.
                 return None, Verdict.RUN
             span = self._sources.span(frame)
@@ -295,7 +298,7 @@ class Recorder(TorchFunctionMode):
                 span = self._sources.statement(span)
             call = Call(
                 name, func, args, kwargs, span, self._sources.scope(frame), frame,
-                torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+                torch.is_grad_enabled(), torch.is_inference_mode_enabled(), dispatching(),
                 # A class of the program's own is asked about the call as a whole: its parts are not ours to watch.
                 not kinds and func not in self._opened and is_composite(func), frame is caller,
             )  # fmt: skip
@@ -314,9 +317,20 @@ class Recorder(TorchFunctionMode):
         self._look_aside()
         return self._in_region or private.transform() is not None
 
-    def _is_machinery(self, frame: FrameType, func: Any) -> bool:
-        """Whether the call is torch's own work inside a backward that the learner started from ``frame``."""
-        return self._backward_frame is frame and not (self._handed_on and func is torch.autograd.backward)
+    def _is_machinery(self, frame: FrameType, func: Any, caller: FrameType) -> bool:
+        """Whether the call is torch's own work inside a backward, begun from ``frame`` or handled by the learner's code."""
+        if self._backward_frame is frame:
+            return not (self._handed_on and func is torch.autograd.backward)
+        return self._backward_frame is not None and self._handles_operations(caller)
+
+    def _handles_operations(self, frame: FrameType) -> bool:
+        """Whether a dispatch mode or a class of the learner's runs what torch's engine does (outside of backward that is not seen)."""
+        walk: FrameType | None = frame
+        while walk is not None and walk is not self._backward_frame:
+            if walk.f_code.co_name == "__torch_dispatch__":
+                return True
+            walk = walk.f_back
+        return False
 
     def _pass_on(self, func: Callable[..., Any], run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Pass on a call of torch's own inside a backward. Tensor.backward calls autograd.backward, which calls the learner's hooks."""

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from pitfall_lab.observe import facts
+from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.namespace import Namespace
-from pitfall_lab.observe.private import byte_bounds, unseen
+from pitfall_lab.observe.private import byte_bounds
 from pitfall_lab.trace import Effect, Event, Failure, Note, Trace
 from pitfall_lab.trace.text import plain
 

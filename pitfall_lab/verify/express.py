@@ -478,7 +478,7 @@ class Express:
         grad, inference = self.kinds.grad, self.kinds.inference
         self.planning.stop()
         call = Call(
-            plan.op, None, args, kwargs, site.span, scope, frame, grad, inference, composite=False, direct=caller is site
+            plan.op, None, args, kwargs, site.span, scope, frame, grad, inference, dispatching=False, composite=False, direct=caller is site
         )
         step = self._writer.reserve()
         self._world.engine.begin()

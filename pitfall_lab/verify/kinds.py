@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pitfall_lab.observe import facts, regions, values
+from pitfall_lab.observe.looking import dispatching
 from pitfall_lab.observe.names import name_of
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.recipes import Form, Forms
@@ -188,7 +189,7 @@ class Kinds:
             not (_is_inference() or self.inference)
             and not facts.packs()
             and _default_dtype() is _FLOAT32
-            and not (facts.autocasting() or facts.deterministic() or regions.tracing())
+            and not (facts.autocasting() or facts.deterministic() or regions.tracing() or dispatching())
         )
 
 

@@ -284,6 +284,16 @@ class Lockstep:
             OptimizerStep(len(self._writer.events), type(optimizer).__name__, span, tuple(label for label in held if label is not None))
         )
 
+    def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
+        """Two tensors are about to swap what they are."""
+        self._unseen.swapping(one, other, frame)
+
+    def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
+        """They have."""
+        if self.lane is not None:
+            self.lane.kinds.epoch += 1
+        self._unseen.swapped(one, other, frame)
+
     def label(self, real: Any) -> str | None:
         """What the trace calls a live tensor, or None."""
         record = self._records.find(real)

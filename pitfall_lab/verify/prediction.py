@@ -48,6 +48,8 @@ def predict(world: World, call: Call) -> str:
     world.engine.default_float = DType(facts.default_dtype())
     try:
         args, kwargs = (values.convert(part, shadow, DType, Device) for part in (call_args, call.kwargs))
+        if call.dispatching:
+            return "a dispatch mode of the program's may handle operations itself"
         call.memory["applied"] = world.engine.call(call.name, args, kwargs)
     except values.Unconvertible as unknown:
         return str(unknown)

@@ -16,9 +16,10 @@ from typing import Any, Self
 import torch
 
 from pitfall_lab.observe import Recorder, release
+from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.optimizing import StepWatch
-from pitfall_lab.observe.private import unseen
 from pitfall_lab.observe.spans import SourceMap
+from pitfall_lab.observe.swapping import SwapWatch
 from pitfall_lab.trace import Failure, Note, Outcome, Source, Span, Trace
 from pitfall_lab.verify.lockstep import Lockstep
 
@@ -46,6 +47,7 @@ class Session:
         self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit, looks_at_gradients=gradients)
         self._recorder = Recorder(self._lockstep, self.sources)
         self._steps = StepWatch(self._stepping, self.sources)
+        self._swaps = SwapWatch(self._swapping, self._swapped)
         self._text = text
 
     def __enter__(self) -> Self:
@@ -56,6 +58,7 @@ class Session:
         self._lockstep.expect_unseen(self._text)
         self._recorder.within(sys._getframe(1))
         self._steps.start()
+        self._swaps.start()
         self._recorder.start()
         return self
 
@@ -65,6 +68,7 @@ class Session:
         self._lockstep.lines.stop()
         self._recorder.leave()
         self._recorder.within(None)
+        self._swaps.stop()
         self._steps.stop()
 
     def finish(self, error: BaseException | None = None) -> Trace:
@@ -84,6 +88,12 @@ class Session:
 
     def _stepping(self, optimizer: torch.optim.Optimizer, span: Span | None) -> None:
         self._recorder.tell(self._lockstep.stepping, optimizer, span)
+
+    def _swapping(self, one: torch.Tensor, other: torch.Tensor) -> None:
+        self._recorder.tell(self._lockstep.swapping, one, other, sys._getframe(2))
+
+    def _swapped(self, one: torch.Tensor, other: torch.Tensor) -> None:
+        self._recorder.tell(self._lockstep.swapped, one, other, sys._getframe(2))
 
     def _outcome(self, error: BaseException) -> Failure:
         last = self._lockstep.last_failure

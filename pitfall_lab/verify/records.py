@@ -17,6 +17,7 @@ import numpy as np
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.observe.private import byte_bounds, is_gone, let_go
+from pitfall_lab.observe.swapping import Watching
 from pitfall_lab.shadow import Counter, Node, ShadowTensor, Storage
 from pitfall_lab.shadow.graph import Graph, full_name
 from pitfall_lab.shadow.recipes import Window
@@ -61,7 +62,7 @@ class StorageRecord:
         return not is_gone(impls[0]) if len(impls) == 1 else not impls or not all(map(is_gone, impls))
 
 
-class TensorRecord(ref):  # type: ignore[type-arg]
+class TensorRecord(Watching):
     """One tensor or array of the program, held weakly: the record *is* the weak reference.
 
     ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` says of a parameter how often its name was looked
@@ -282,6 +283,25 @@ class Records:
         shadow.mark = record.mark
         if storage is not None:
             storage.members.add(record.mark)
+
+    def exchange(self, one: TensorRecord, other: TensorRecord) -> None:
+        """Two objects have swapped what they are; their labels and names stay with them."""
+        was = [(record.shadow, record.storage, record.kind, self.strange_gradients.pop(record.mark, None)) for record in (one, other)]
+        for record in (one, other):
+            self.nodes.forget(("leaf", record.key))
+            if record.storage is not None:
+                record.storage.members.discard(record.mark)
+        for record, (shadow, storage, kind, strange) in zip((other, one), was, strict=True):
+            record.shadow, record.place, record.kind, record.form, record.epoch = shadow, storage, kind, None, -1
+            if storage is not None:
+                storage.members.add(record.mark)
+            if strange is not None:
+                self.strange_gradients[record.mark] = strange
+            if shadow is not None:
+                shadow.mark = record.mark
+                accumulator = shadow.accumulator() if shadow.accumulator is not None else None
+                if accumulator is not None:
+                    self.nodes["leaf", record.key] = accumulator
 
     def gone(self, record: Any) -> None:
         """An object has died."""

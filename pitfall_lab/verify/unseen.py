@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import FrameType
+from typing import Any
 
 from pitfall_lab.observe import facts
-from pitfall_lab.trace import Event, Operand, Span
+from pitfall_lab.trace import Effect, Event, Operand, Span
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.description import Description, read
 from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.world import World
@@ -31,6 +32,7 @@ class Unseen:
         self._memory, self._adoption, self._meeting = memory, adoption, meeting
         self._expected: list[tuple[str, str, str]] = []
         self._resets = self._writes = False
+        self._before_swap: list[Effect] = []
 
     def expect(self, program: str) -> None:
         """Watch the program's lines from the beginning if it makes tensors in ways that no mode can see."""
@@ -53,6 +55,34 @@ class Unseen:
         for _, text, op in self._expected if span is not None else ():
             for name, where in self._world.sources.targets_on(span, text):
                 self._tell(frame, name, where, op)
+
+    # ------------------------------------------------------------------ swaps
+
+    def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
+        """Two tensors are about to swap what they are: each must be known."""
+        self._before_swap = [] if self._writer.full else [*self._meeting.meet(one, frame), *self._meeting.meet(other, frame)]
+
+    def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
+        """They have; their names and labels stay with the objects."""
+        first, second = self._records.find(one), self._records.find(other)
+        learners = self._world.sources.user_frame(frame)
+        if first is None or second is None or learners is None or self._writer.full:
+            return
+        for record in (first, second):
+            shadow = record.shadow
+            if shadow is not None and shadow.accumulator is not None and shadow.accumulator() is not None:
+                self._world.engine.suspicious = True  # torch has put a hook on the node, which refuses a backward that reaches it
+        self._records.exchange(first, second)
+        step, effects, self._before_swap = self._writer.reserve(), self._before_swap, []
+        for record, real in ((first, one), (second, other)):
+            effects += self._describe.tensor(record, read(record, real), "observed")
+        self._writer.mirrored += 1
+        op, reason = "torch.utils.swap_tensors", "swap_tensors passes no torch function; both tensors were read after it"
+        span, scope = self._world.sources.span(learners), self._world.sources.scope(learners)
+        labels = tuple(Operand(record.label) for record in (first, second))
+        self._writer.put(Event(step, "call", op, span, scope, operands=labels, effects=tuple(effects), reason=reason))
+
+    # ------------------------------------------------------------------ makers
 
     def _tell(self, frame: FrameType, name: str, where: Span, op: str) -> None:
         """Give the making of the tensor called ``name`` an event, unless it is known already."""

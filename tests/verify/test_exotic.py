@@ -83,6 +83,78 @@ out=m.unbind()[0]
 """,
         "nested",
     ),
+    "nested jagged backward": (
+        """\
+n=torch.nested.nested_tensor([torch.ones(2,2),torch.ones(3,2)],layout=torch.jagged,requires_grad=True)
+l=torch.nn.Linear(2,2)
+o=torch.nn.functional.relu(l(n)).sin()+n
+o.values().sum().backward()
+n.grad.values()
+(l.weight*2).sum().backward()
+out=l.weight.grad
+""",
+        "nested",
+    ),
+    "nested strided backward": (
+        """\
+n=torch.nested.nested_tensor([torch.ones(2),torch.ones(3)],requires_grad=True)
+(n*3).to_padded_tensor(0.).sum().backward()
+out=n.grad.unbind()[0]
+""",
+        "nested",
+    ),
+    "masked": (
+        """\
+from torch.masked import masked_tensor
+a=masked_tensor(torch.arange(4.),torch.tensor([True,False,True,True]),requires_grad=True)
+(a*2).exp().sum().backward()
+out=a.grad.to_tensor(0.)
+""",
+        "class MaskedTensor",
+    ),
+    "gradcheck batched": (
+        """\
+d=torch.ones(3,dtype=torch.double,requires_grad=True)
+torch.autograd.gradcheck(lambda a:(a*a).sum(),(d,),check_batched_grad=True)
+(d*3).sum().backward()
+out=d.grad
+""",
+        "function transform has wrapped",
+    ),
+    "swap": (
+        """\
+a,b=torch.ones(3),torch.zeros(2,requires_grad=True)
+torch.utils.swap_tensors(a,b)
+(a*2).sum().backward()
+out=[a.grad,b+1]
+""",
+        "swap_tensors",
+    ),
+    "swap module": (
+        """\
+torch.__future__.set_swap_module_params_on_conversion(True)
+try:
+    m=torch.nn.Linear(2,1)
+    m(y).sum().backward()
+    m.double()
+    m(y.double()).sum().backward()
+    out=m.weight.grad
+finally:
+    torch.__future__.set_swap_module_params_on_conversion(False)
+""",
+        "swap_tensors",
+    ),
+    "swap poisoned": (
+        """\
+w=x*2
+torch.utils.swap_tensors(x,torch.nn.Parameter(torch.ones(2)).detach().requires_grad_())
+try:
+    w.sum().backward()
+except RuntimeError as e:
+    out=str(e)
+""",
+        "raised it",
+    ),
     "mkldnn": (
         """\
 m=y.to_mkldnn()
@@ -160,11 +232,29 @@ class M(TorchDispatchMode):
         seen.append(str(f))
         return f(*a,**(k or {}))
 with M():
-    z=(x*2).sum()
+    z=(x*2).sigmoid().sum()
 z.backward()
 out=seen
 """,
-        "",
+        "dispatch mode",
+    ),
+    "dispatch mode backward": (
+        """\
+from torch.utils._python_dispatch import TorchDispatchMode
+seen=[]
+class M(TorchDispatchMode):
+    def __torch_dispatch__(self,f,t,a=(),k=None):
+        seen.append(str(f))
+        r=f(*a,**(k or {}))
+        return r*2 if "mul" in str(f) else r
+with M():
+    z=(x*2).sigmoid().sum()
+    z.backward()
+g=x.grad+0
+x.grad.zero_()
+out=[str(seen),g]
+""",
+        "dispatch mode",
     ),
     "fake": (
         """\
