@@ -22,9 +22,13 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
+RUNNING = numbers(torch.__version__)
+"""The installed release."""
+
+
 def unknown() -> T | None:
     """One sentence where the installed torch is newer than what this package was tested with."""
-    if numbers(torch.__version__) <= NEWEST:
+    if RUNNING <= NEWEST:
         return None
     known = ".".join(map(str, NEWEST))
     return T(

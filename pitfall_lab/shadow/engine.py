@@ -27,6 +27,7 @@ from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
 from pitfall_lab.shadow.hooks import Suspended
 from pitfall_lab.shadow.policy import TORCH, Policy
+from pitfall_lab.shadow.releases import NEWEST, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf
 
 Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list[Node], list["Harm"], list[str]]
@@ -122,11 +123,15 @@ class Engine:
     """A world of shadow tensors under one :class:`Policy`.
 
     Tensors with more than ``value_limit`` elements are followed without their numbers (below zero: all). ``standalone`` engines own their
-    NumPy arrays and random numbers; an engine in lockstep with torch leaves both to torch (``random`` is None).
+    NumPy arrays and random numbers; an engine in lockstep with torch leaves both to torch (``random`` is None). It does what the
+    ``release`` of torch does.
     """
 
-    def __init__(self, policy: Policy = TORCH, value_limit: int = 4096, *, standalone: bool = False) -> None:
+    def __init__(
+        self, policy: Policy = TORCH, value_limit: int = 4096, *, standalone: bool = False, release: Release = NEWEST
+    ) -> None:
         self.policy = policy
+        self.release = release
         self.value_limit = value_limit
         self.standalone = standalone
         self.strict = False
@@ -150,6 +155,10 @@ class Engine:
         """Anomaly mode: a node that returns NaN ends the backward."""
         self.suspicious = False
         """The program puts hooks on nodes, which nothing tells of: a backward stops at every node."""
+
+    def does(self, difference: Difference) -> bool:
+        """Whether the release of torch that this engine stands for does something in the newer of two ways."""
+        return self.release >= difference.since
 
     @property
     def grad_enabled(self) -> bool:

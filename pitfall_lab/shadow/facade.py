@@ -29,6 +29,7 @@ from pitfall_lab.shadow.ops.creation import parameter
 from pitfall_lab.shadow.ops.kit import view
 from pitfall_lab.shadow.ops.reduce import Pair
 from pitfall_lab.shadow.policy import TORCH, Policy
+from pitfall_lab.shadow.releases import NEWEST, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage
 
 _ERRORS = {"RuntimeError": RuntimeError, "AssertionError": AssertionError, "IndexError": IndexError, "ValueError": ValueError, "TypeError": TypeError, "NotImplementedError": NotImplementedError}
@@ -40,10 +41,10 @@ def engine() -> Engine:
     return _engine
 
 
-def reset(policy: Policy = TORCH, value_limit: int = 1 << 20) -> Engine:
+def reset(policy: Policy = TORCH, value_limit: int = 1 << 20, release: Release = NEWEST) -> Engine:
     """Start a new world; tensors of the old one keep working among themselves only."""
     global _engine  # noqa: PLW0603 - the module stands for torch, which has one world too
-    _engine = Engine(policy, value_limit, standalone=True)
+    _engine = Engine(policy, value_limit, standalone=True, release=release)
     return _engine
 
 

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from pitfall_lab.shadow.policy import TORCH, Policy
+from pitfall_lab.shadow.releases import NEWEST, Release
 
 After = Callable[[int, dict[str, Any], str], None]
 
@@ -53,11 +54,12 @@ def step(tree: ast.Module, name: str, names: dict[str, Any], after: Callable[[in
 
 
 def run(
-    source: str, policy: Policy = TORCH, name: str = "program.py", after: After | None = None
+    source: str, policy: Policy = TORCH, name: str = "program.py", after: After | None = None, release: Release = NEWEST
 ) -> tuple[dict[str, Any], BaseException | None, str]:
     r"""Run ``source`` in the world of ``policy``; returns its names, the exception that ended it (or None) and what it printed.
 
-    ``after`` is told, behind each statement of the program's own level: its last line, the names, what has been printed.
+    It runs as on the ``release`` of torch. ``after`` is told, behind each statement of the program's own level: its last line, the names,
+    what has been printed.
 
     >>> names, error, printed = run("import torch\nx = torch.ones(2)\ny = x\ny += 1\nprint(x)")
     >>> printed, error
@@ -67,7 +69,7 @@ def run(
     """
     from pitfall_lab.shadow import facade, torch
 
-    torch.reset(policy)
+    torch.reset(policy, release=release)
     tree = ast.parse(source, name)
     if policy.assignment_writes_in_place:
         tree = ast.fix_missing_locations(_InPlace().visit(tree))

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.shadow.facade import Function
 from pitfall_lab.shadow.facade import Tensor as ShadowFacade
@@ -223,7 +224,7 @@ class Run:
 
     def __init__(self, module: ModuleType, code: str, plain: frozenset[str] = frozenset()) -> None:
         if module is shadow_torch:
-            shadow_torch.reset()
+            shadow_torch.reset(release=RUNNING)
         names: dict[str, Any] = {"torch": module, "F": module.nn.functional}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

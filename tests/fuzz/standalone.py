@@ -25,6 +25,7 @@ from weakref import WeakSet
 import numpy as np
 import torch
 
+from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import Node, ShadowError, ShadowTensor
 from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.shadow.errors import Unmodelled
@@ -69,7 +70,7 @@ class Pair:
     """Two worlds that run one program."""
 
     def __init__(self, counts: Counter[str]) -> None:
-        shadow_torch.reset()
+        shadow_torch.reset(release=RUNNING)
         self.counts = counts
         self.scale = 0.0
         self.coarsest = "float64"

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from pitfall_lab.lessons.claims import ledger
+from pitfall_lab.lessons.claims import RECORDED_WITH, ledger
+from pitfall_lab.observe.release import numbers
 
 # ruff: noqa: E501 - a table of claims in rows
 
@@ -45,7 +46,7 @@ sys.modules["torch"] = None
 warnings.simplefilter("ignore")
 from pitfall_lab.shadow import run
 with contextlib.redirect_stderr(io.StringIO()):
-    found = {name: run(source)[1:] for name, source in json.load(sys.stdin).items()}
+    found = {name: run(source, release=RELEASE)[1:] for name, source in json.load(sys.stdin).items()}
 json.dump({name: [repr(error) if error else None, printed] for name, (error, printed) in found.items()}, sys.stdout)
 """
 
@@ -70,7 +71,8 @@ for cell in CELLS:
 
 def alone(programs: dict[str, str]) -> dict[str, list[Any]]:
     """The error and the output of each program, from a process without torch."""
-    done = subprocess.run([sys.executable, "-c", ALONE], input=json.dumps(programs), cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    recorded = numbers(RECORDED_WITH)
+    done = subprocess.run([sys.executable, "-c", f"RELEASE = {recorded}{ALONE}"], input=json.dumps(programs), cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 

@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 import torch
 
+from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.shadow.facade import Function
+from pitfall_lab.shadow.releases import LINEAR_IS_NO_VIEW
 
 LINES = Path(__file__).with_name("saved_table.md").read_text("utf-8").splitlines()
 ROWS = {cells[0]: cells[1:] for cells in (line[2:-2].split(" | ") for line in LINES if " | `" in line)}
+#: Rows that releases before one had otherwise: a node of another name.
+EARLIER = {"F.linear(a, b, c) 3-D": (LINEAR_IS_NO_VIEW, "UnsafeViewBackward0", "ViewBackward0")}
+for _label, (_difference, _now, _before) in EARLIER.items():
+    if _difference.since > RUNNING:
+        ROWS[_label][2] = ROWS[_label][2].replace(_now, _before, 1)
 
 #: Rows that the shadow may decline: the call is then mirrored, and its saved tensors are read from torch.
 MIRRORED = {
@@ -140,7 +147,7 @@ def test_the_running_torch_saves_what_the_row_says(label: str) -> None:
 
 @pytest.mark.parametrize("label", ROWS)
 def test_the_shadow_saves_what_the_row_says(label: str) -> None:
-    shadow_torch.reset()
+    shadow_torch.reset(release=RUNNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

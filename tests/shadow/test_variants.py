@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.operands import MORE, OPERANDS, WAVES
@@ -119,7 +120,7 @@ NUMBERS_MAY_BE_UNKNOWN = ("resize_", "_norm(")
 
 def compare(sample: str, variant: str) -> bool:
     """Run a sample on both engines and compare everything; False when the shadow declined."""
-    shadow_torch.reset()
+    shadow_torch.reset(release=RUNNING)
     real = world(torch, torch.nn.functional, VARIANTS[variant])
     shadow = world(shadow_torch, shadow_torch.nn.functional, VARIANTS[variant])
     x, y = attempt(real, sample), attempt(shadow, sample)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import ShadowError
 from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.shadow.facade import Function
@@ -23,7 +24,7 @@ def world(kind: str, sample: str = "") -> dict[str, Any]:
     if kind == "torch":
         names.update(torch=torch, F=torch.nn.functional, np=np)
     else:
-        shadow_torch.reset().strict = True
+        shadow_torch.reset(release=RUNNING).strict = True
         names.update(torch=shadow_torch, F=shadow_torch.nn.functional, np=np)
     exec(OPERANDS + WAVES, names)
     for name in MORE.keys() & set(re.findall(r"\w+", sample)):

@@ -21,6 +21,7 @@ from pitfall_lab.shadow.ops.dropout import drop
 from pitfall_lab.shadow.ops.kit import LARGE, Keep, Rule, broadcast, new, preserved, pure, tensor_only
 from pitfall_lab.shadow.ops.matmul import matmul
 from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.releases import ATTENTION_CHECKS_ITS_MASK, ATTENTION_OF_THREE_DIMENSIONS
 from pitfall_lab.shadow.storage import ShadowTensor
 
 
@@ -44,9 +45,22 @@ def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, at
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     needs_grad = attn_mask is not None and attn_mask.requires_grad
     mask = _as_numbers(e, attn_mask, query) if attn_mask is not None and attn_mask.dtype == BOOL else attn_mask
+    if mask is not None and is_causal and e.does(ATTENTION_CHECKS_ITS_MASK):
+        raise runtime(MASK_AND_CAUSAL)
+    alone = e.does(ATTENTION_OF_THREE_DIMENSIONS) and query.ndim == key.ndim == value.ndim == 3
+    if alone and not query.shape[0] == key.shape[0] == value.shape[0]:
+        raise Unmodelled("attention of heads that are shared")
+    if alone:
+        query, key, value = (views.unsqueeze(e, x, 0) for x in (query, key, value))
+        mask = views.unsqueeze(e, mask, 0) if mask is not None and mask.ndim == 3 else mask
     if dropout_p == 0 and not needs_grad and _fits_the_kernel(query, key, value, mask):
-        return _fused(e, query, key, value, mask, is_causal, factor)
-    return _composed(e, query, key, value, mask, dropout_p, is_causal, factor)
+        result = _fused(e, query, key, value, mask, is_causal, factor)
+    else:
+        result = _composed(e, query, key, value, mask, dropout_p, is_causal, factor)
+    return views.squeeze(e, result, 0) if alone else result
+
+
+MASK_AND_CAUSAL = "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
 
 
 def _as_numbers(e: Engine, mask: ShadowTensor, like: ShadowTensor) -> ShadowTensor:
@@ -115,7 +129,7 @@ SAFE_SOFTMAX = Rule(
 
 def _composed(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTensor, mask: ShadowTensor | None, dropout_p: float, is_causal: bool, factor: float) -> ShadowTensor:
     if mask is not None and is_causal:
-        raise runtime("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+        raise runtime(MASK_AND_CAUSAL)
     root = math.sqrt(factor)
     if is_causal:
         allowed = np.tri(query.shape[-2], key.shape[-2]) > 0

@@ -35,8 +35,9 @@ from pitfall_lab.shadow.ops.kit import (
     tensor_only,
 )
 from pitfall_lab.shadow.ops.mutate import cast
-from pitfall_lab.shadow.ops.pointwise import NO_NEGATION, SELF, operand, unary, whole_or_not
+from pitfall_lab.shadow.ops.pointwise import NO_NEGATION, SELF, extremum_rule, operand, unary, whole_or_not
 from pitfall_lab.shadow.ops.registry import add, also, do, op
+from pitfall_lab.shadow.releases import FMAX_LOOKS_FOR_NAN, FMAX_SHARES
 from pitfall_lab.shadow.storage import ShadowTensor
 
 # -- special functions on arrays, in float64
@@ -271,12 +272,14 @@ def entr(e: Engine, input: Any) -> ShadowTensor:
 # -- two arguments
 
 
-def binary(name: str, rule: Rule, samples: tuple[str, ...], *, floats: bool = False, twin: bool = True, methods: bool = True,
+def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str, ...], *, floats: bool = False, twin: bool = True, methods: bool = True,
            dtype: DType | None = None) -> None:  # fmt: skip
-    """Register ``name`` for two tensors (or a tensor and a number) and, with ``twin``, ``name_``."""
+    """Register ``name`` for two tensors (or a tensor and a number) and, with ``twin``, ``name_``. The rule may depend on the release."""
+    of: Callable[[Engine], Rule] = (lambda _e: rule) if isinstance(rule, Rule) else rule
+    node, keeps = (rule.node, rule.keeps) if isinstance(rule, Rule) else (name, BOTH)
 
     def check(e: Engine, *pair: Operand) -> None:
-        if not rule.node and records(e, *pair):
+        if not node and records(e, *pair):
             raise Unmodelled(f"the gradient of {name}, which torch does not have either")
 
     def run(e: Engine, input: Any, other: Any) -> ShadowTensor:
@@ -289,7 +292,7 @@ def binary(name: str, rule: Rule, samples: tuple[str, ...], *, floats: bool = Fa
             raise no_kernel(f"{name[8]}shift_cpu", kind.scalar_name)
         if kind.is_complex or (name == "nextafter" and kind == "float16"):
             raise Unmodelled(f"{name} of complex numbers or in half precision")
-        return pointwise(e, rule, pair, dtype or kind, kind)
+        return pointwise(e, of(e), pair, dtype or kind, kind)
 
     def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
         pair = self, operand(other)
@@ -297,12 +300,12 @@ def binary(name: str, rule: Rule, samples: tuple[str, ...], *, floats: bool = Fa
         kind = as_float(promoted(*pair)) if floats else promoted(*pair)
         if kind.is_complex:
             raise Unmodelled(f"{name} of complex numbers")
-        return in_place(e, rule, pair, kind)
+        return in_place(e, of(e), pair, kind)
 
-    what = ", ".join(k.name for k in rule.keeps)
+    what = ", ".join(k.name for k in keeps)
     add(name if methods else f"torch.{name}", run, "pure", what, samples)
     if twin:
-        add(f".{name}_", run_in_place, "inplace", what.replace("self", "a clone of self"), (f"h.{name}_(b)",) if rule.node else ())
+        add(f".{name}_", run_in_place, "inplace", what.replace("self", "a clone of self"), (f"h.{name}_(b)",) if node else ())
 
 
 def _pair(first: int | None = 1, second: int | None = 0) -> tuple[Keep, ...]:
@@ -349,16 +352,24 @@ for _sign, _name in (("l", "left"), ("r", "right")):
     also(f"torch.Tensor.bitwise_{_name}_shift_", f"torch.Tensor.__i{_sign}shift__")
 
 
-def _wins(best: Callable[..., Any], better: Callable[..., Any], node: str) -> Rule:
-    def vjp(g: Any, s: Any) -> tuple[Any, Any]:
+def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Rule]:
+    """NaN loses."""
+
+    def alone(g: Any, s: Any) -> tuple[Any, Any]:
         first = better(s.self, s.other) | np.isnan(s.other)
         return np.where(first, g, 0), np.where(first, 0, g)
 
-    return Rule(node, best, BOTH, vjp)
+    def shared(g: Any, s: Any) -> tuple[Written, Written]:
+        share, first = np.where(s.self == s.other, g / 2, g), better(s.self, s.other) | np.isnan(s.other)
+        second = ~first | (s.self == s.other)
+        return Written(np.where(first, share, 0), int(s.self.dtype == g.dtype)), Written(np.where(second, share, 0), int(s.other.dtype == g.dtype))
+
+    before, between, now = Rule(node, best, BOTH, alone), extremum_rule(node, best, wins), Rule(node, best, BOTH, shared)
+    return lambda e: now if e.does(FMAX_LOOKS_FOR_NAN) else between if e.does(FMAX_SHARES) else before
 
 
-binary("fmax", _wins(np.fmax, np.greater_equal, "FmaxBackward0"), ("torch.fmax(a, b)",), twin=False)
-binary("fmin", _wins(np.fmin, np.less_equal, "FminBackward0"), ("torch.fmin(a, b)",), twin=False)
+binary("fmax", _wins(np.fmax, np.greater_equal, np.greater, "FmaxBackward0"), ("torch.fmax(a, b)",), twin=False)
+binary("fmin", _wins(np.fmin, np.less_equal, np.less, "FminBackward0"), ("torch.fmin(a, b)",), twin=False)
 
 
 def _copysign_rule(other: Any) -> Rule:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.dtypes import BOOL, DType
+from pitfall_lab.shadow.dtypes import BOOL, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like, sum_to
@@ -46,6 +46,7 @@ from pitfall_lab.shadow.ops.kit import (
     wrap_dim,
 )  # fmt: skip
 from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.releases import NUMBERS_ARE_FILLED_IN
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides, is_contiguous
 
 
@@ -385,11 +386,34 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
         assign(e, target, value)
 
 
+def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> bool:
+    """Put a plain number where one index tensor says, by ``masked_fill_`` or ``index_fill_``; False where there are several."""
+    from pitfall_lab.shadow.ops.pointwise import masked_fill_in_place
+    from pitfall_lab.shadow.ops.scatter import index_fill_
+
+    [(dim, index), *more] = [(d, t) for d, t in enumerate(rest) if t is not None]
+    if more or not (bool_of(index.dtype) or index.dtype == INT64):
+        return False
+    _, outside = places_to_write(target, rest)
+    if index.dtype == INT64:
+        if outside is not None:
+            raise Unmodelled("an index out of range, where numbers are filled in")
+        index_fill_(e, target, dim, views.view_(e, index, -1) if index.ndim > 1 else index, value)
+        return True
+    for _ in range(target.ndim - dim - index.ndim):
+        index = views.unsqueeze(e, index, -1)
+    masked_fill_in_place(e, target, index, value)
+    return True
+
+
 def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
     """``target[...] = value`` once the window is open: copy_, or fill_ for 0-dim values; a value's leading ones are dropped."""
     from pitfall_lab.shadow.ops.mutate import copy_, fill_
 
     if not isinstance(value, ShadowTensor):
+        if e.does(NUMBERS_ARE_FILLED_IN):
+            fill_(e, target, value)
+            return
         value = private(e, number_as(value, target.dtype), target.dtype)
     if value.shape == target.shape:
         copy_(e, target, value)
@@ -447,6 +471,8 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     """``target[index tensors] = value``: IndexPutBackward0. Only where it is ``assigned`` are a value's leading ones dropped."""
     # Torch's order: first Python's number becomes a tensor, or a view is taken, then what autograd forbids, then the overlap, then the shapes.
     if not isinstance(value, ShadowTensor):
+        if assigned and e.does(NUMBERS_ARE_FILLED_IN) and _filled(e, target, rest, value):
+            return
         value = private(e, number_as(value, target.dtype), target.dtype)
     first = _leading_ones(value) if assigned else 0
     source = views.view_(e, value, value.shape[first:]) if first else value

@@ -17,6 +17,7 @@ from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.kit import Keep, Rule, broadcast, check_history, own, pure, records, tensor_only, underflow_on_the_way
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.releases import LINEAR_IS_NO_VIEW, PRODUCTS_NAME_THEMSELVES
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, is_contiguous
 
 
@@ -94,15 +95,16 @@ def mm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     check_history(e, input, mat2)
     for name, x in (("self", input), ("mat2", mat2)):
         if x.ndim != 2:
-            raise runtime(f"{name} must be a matrix", "shape")
+            raise runtime(f"mm: {name} must be a matrix, got {x.ndim}-D tensor" if e.does(PRODUCTS_NAME_THEMSELVES) else f"{name} must be a matrix", "shape")
     if input.shape[1] != mat2.shape[0]:
-        raise _cannot(input.shape, mat2.shape)
+        raise _cannot(e, "mm", input.shape, mat2.shape)
     _mat_types(input, mat2)
     return pure(e, _mm_rule(input, mat2), (input, mat2), (input.shape[0], mat2.shape[1]), input.dtype)
 
 
-def _cannot(a: Shape, b: Shape) -> ShadowError:
-    return runtime(f"mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})", "shape")
+def _cannot(e: Engine, name: str, a: Shape, b: Shape) -> ShadowError:
+    who = f"{name}: " if e.does(PRODUCTS_NAME_THEMSELVES) else ""
+    return runtime(f"{who}mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})", "shape")
 
 
 @op("mv", saves="vec if self needs grad; self if vec needs grad", samples=("a.mv(c)", "torch.mv(p, c)"))
@@ -210,8 +212,7 @@ def _folded(e: Engine, large: ShadowTensor, small: ShadowTensor) -> ShadowTensor
     if large.shape[-1] != small.shape[0]:
         if small.ndim == 1:
             raise Unmodelled("matmul of operands that do not fit")
-        rows = int(np.prod(large.shape[:-1]))
-        raise runtime(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{large.shape[-1]} and {small.shape[0]}x{small.shape[1]})", "shape")
+        raise _cannot(e, "mm", (math.prod(large.shape[:-1]), large.shape[-1]), small.shape)
     flat = views.reshape(e, large, math.prod(large.shape[:-1]), large.shape[-1])
     product = mm(e, flat, small) if small.ndim == 2 else mv(e, flat, small)
     return unsafe_view(e, product, (*large.shape[:-1], *small.shape[1:]))
@@ -273,7 +274,7 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
     if mat1.ndim != 2 or mat2.ndim != 2:
         raise Unmodelled("addmm of other dimensions")
     if mat1.shape[1] != mat2.shape[0]:
-        raise _cannot(mat1.shape, mat2.shape)
+        raise _cannot(e, "addmm", mat1.shape, mat2.shape)
     shape = (mat1.shape[0], mat2.shape[1])
     views.expanded(input, shape)
     return pure(e, _addmm_rule(mat1, mat2, beta, alpha), (input, mat1, mat2), shape, mat1.dtype)
@@ -303,7 +304,8 @@ def _linear_folded(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: S
     """Any number of dimensions but two: seen as rows, and seen back."""
     flat = views.view_(e, input, -1, input.shape[-1])
     result = addmm(e, bias, flat, views.t(e, weight))
-    return views.view_(e, result, *input.shape[:-1], result.shape[1])
+    shape = (*input.shape[:-1], result.shape[1])
+    return unsafe_view(e, result, shape) if e.does(LINEAR_IS_NO_VIEW) else views.view_(e, result, *shape)
 
 
 def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:

@@ -34,6 +34,7 @@ from pitfall_lab.shadow.ops.kit import (
 )
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.releases import GROUP_NORM_TAKES_ANY_STRIDES
 from pitfall_lab.shadow.storage import ShadowTensor, is_contiguous
 
 
@@ -204,7 +205,8 @@ def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias:
         raise Unmodelled("group_norm of operands that do not fit")
     last = any_channels_last(input)
     form = {4: "channels_last", 5: "channels_last_3d"}[input.ndim] if last else "contiguous_format"
-    source, *given = (None if x is None else views.contiguous(e, x, form if x is input else None) for x in (input, weight, bias))
+    given = [None if x is None else views.contiguous(e, x) for x in (weight, bias)]
+    source = input if e.does(GROUP_NORM_TAKES_ANY_STRIDES) else views.contiguous(e, input, form)
     column, grouped = (1, -1, *(1,) * (input.ndim - 2)), (count, num_groups, -1)
     axes = (0, *range(2, input.ndim))
 

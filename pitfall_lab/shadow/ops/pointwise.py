@@ -45,6 +45,7 @@ from pitfall_lab.shadow.ops.kit import (
     tensor_only,
 )  # fmt: skip
 from pitfall_lab.shadow.ops.registry import ENTRIES, add, op
+from pitfall_lab.shadow.releases import CLAMP_STOPS_AT_ITS_BOUNDS
 from pitfall_lab.shadow.storage import ShadowTensor
 
 SELF, RESULT = (Keep("self", 0),), (Keep("result", "result"),)
@@ -603,11 +604,13 @@ def relu6(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
     return hardtanh(e, input, 0.0, 6.0, inplace)
 
 
-def _clamp_rule(low: float | None, high: float | None) -> Rule:
+def _clamp_rule(e: Engine, low: float | None, high: float | None) -> Rule:
+    above, below = (np.greater, np.less) if e.does(CLAMP_STOPS_AT_ITS_BOUNDS) else (np.greater_equal, np.less_equal)
+
     def vjp(g: Any, s: Any) -> tuple[Any]:
         inside = np.ones(s.self.shape, bool)
-        inside = inside if low is None else inside & (s.self >= low)
-        inside = inside if high is None else inside & (s.self <= high)
+        inside = inside if low is None else inside & above(s.self, low)
+        inside = inside if high is None else inside & below(s.self, high)
         return (np.where(inside, g, 0),)
 
     return Rule("ClampBackward1", lambda x: np.clip(x, low, high), SELF, vjp)
@@ -628,14 +631,14 @@ def _clamp_arguments(self: Any, low: Any, high: Any) -> DType:
 def clamp(e: Engine, input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     dtype = _clamp_arguments(input, min, max)
-    return pointwise(e, refusing(_clamp_rule(min, max), no_room(dtype, min, max)), (input,), dtype, dtype)
+    return pointwise(e, refusing(_clamp_rule(e, min, max), no_room(dtype, min, max)), (input,), dtype, dtype)
 
 
 @op(".clamp_", "torch.clamp_", ".clip_", kind="inplace", saves="a clone of self", samples=("h.clamp_(0, 1)", "h.clamp_(min=0)"))
 def clamp_in_place(e: Engine, self: Any, min: Any = None, max: Any = None) -> ShadowTensor:
     dtype = _clamp_arguments(self, min, max)
     check_number_fits(self, dtype)
-    return in_place(e, refusing(_clamp_rule(min, max), no_room(dtype, min, max)), (self,), dtype)
+    return in_place(e, refusing(_clamp_rule(e, min, max), no_room(dtype, min, max)), (self,), dtype)
 
 
 def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
@@ -647,12 +650,13 @@ def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
         raise runtime(text, "dtype", tensor=self)
 
 
-def _register_bound(name: str, forward: Any, inside: Any) -> tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]:
+def _register_bound(name: str, forward: Any, inside: Any, up_to: Any) -> tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]:
     """``clamp_min`` and ``clamp_max``: one bound, a kernel of their own."""
 
-    def rule(bound: float) -> Rule:
+    def rule(e: Engine, bound: float) -> Rule:
+        passes = inside if e.does(CLAMP_STOPS_AT_ITS_BOUNDS) else up_to
         title = "".join(word.capitalize() for word in name.split("_"))
-        return Rule(f"{title}Backward0", lambda x: forward(x, bound), SELF, lambda g, s: (np.where(inside(s.self, bound), g, 0),))
+        return Rule(f"{title}Backward0", lambda x: forward(x, bound), SELF, lambda g, s: (np.where(passes(s.self, bound), g, 0),))
 
     def prepare(input: Any, bound: Any) -> DType:
         tensor_only(input)
@@ -662,19 +666,19 @@ def _register_bound(name: str, forward: Any, inside: Any) -> tuple[Callable[...,
 
     def run(e: Engine, input: Any, bound: Any) -> ShadowTensor:
         dtype = prepare(input, bound)
-        return pointwise(e, refusing(rule(bound), no_room(dtype, bound)), (input,), dtype, dtype)
+        return pointwise(e, refusing(rule(e, bound), no_room(dtype, bound)), (input,), dtype, dtype)
 
     def run_in_place(e: Engine, self: Any, bound: Any) -> ShadowTensor:
         dtype = prepare(self, bound)
-        return in_place(e, refusing(rule(bound), no_room(dtype, bound)), (self,), dtype)
+        return in_place(e, refusing(rule(e, bound), no_room(dtype, bound)), (self,), dtype)
 
     add(name, run, "pure", "self", (f"a.{name}(0)", f"torch.{name}(a, 0.25)"))
     add((f".{name}_", f"torch.{name}_"), run_in_place, "inplace", "a clone of self", (f"h.{name}_(0.25)",))
     return run, run_in_place
 
 
-clamp_min, clamp_min_in_place = _register_bound("clamp_min", np.maximum, np.greater_equal)
-clamp_max, _ = _register_bound("clamp_max", np.minimum, np.less_equal)
+clamp_min, clamp_min_in_place = _register_bound("clamp_min", np.maximum, np.greater, np.greater_equal)
+clamp_max, _ = _register_bound("clamp_max", np.minimum, np.less, np.less_equal)
 
 
 # -- three arguments, as the optimizers use them
@@ -884,7 +888,9 @@ def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, val
     return in_place(e, refusing(_masked_fill(value), no_room(self.dtype, value)), operands, elementwise=False, overlapping=again)
 
 
-def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
+def extremum_rule(node: str, forward: Any, wins: Any) -> Rule:
+    """Gradients go to the element that wins, and are shared where the two are equal."""
+
     def vjp(g: Any, s: Any) -> tuple[Written, Written]:
         share = np.where(s.self == s.other, g / 2, g)  # both get all of it where one is NaN: then neither has lost
         pairs = ((s.self, s.other), (s.other, s.self))
@@ -893,7 +899,11 @@ def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
         one[...], two[...] = (np.where(wins(y, x), 0, share) for x, y in pairs)
         return Written(one, int(s.self.dtype == g.dtype)), Written(two, int(s.other.dtype == g.dtype))
 
-    rule = Rule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)
+    return Rule(node, forward, (Keep("other", 1), Keep("self", 0)), vjp)
+
+
+def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
+    rule = extremum_rule(node, forward, wins)
 
     def run(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
         no_out(out)

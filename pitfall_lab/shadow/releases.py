@@ -1,0 +1,46 @@
+"""What torch's releases do differently, as far as the engine models it: one entry for each difference, with the first release that has it.
+
+The engine speaks as :data:`NEWEST` does, or as the release that it is told of: ``if e.does(CLAMP_STOPS_AT_ITS_BOUNDS): ...``. A new release
+adds entries; an older one that shall be supported adds the differences that it shows. ``tests/shadow/test_releases.py`` runs each entry's
+sample on the installed torch and on the engine, and holds every entry to show two sides.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+Release = tuple[int, ...]
+"""The first two numbers of a version."""
+NEWEST: Release = (2, 15)
+
+
+class Difference(NamedTuple):
+    """Something that torch does since a release, and did otherwise before; ``sample`` shows it."""
+
+    since: Release
+    what: str
+    sample: str
+
+
+CLAMP_STOPS_AT_ITS_BOUNDS = Difference((2, 14), "clamp passes no gradient on where its operand equals a bound", "a.clamp(-1, 1)")
+FMAX_SHARES = Difference(
+    (2, 14), "fmax and fmin share the gradient of equal elements, as maximum does", "torch.fmax(a, a.detach().requires_grad_())"
+)
+FMAX_LOOKS_FOR_NAN = Difference(
+    (2, 15), "fmax and fmin give the gradient to the element that is no NaN", "torch.fmax(a + float('nan'), b)"
+)
+GROUP_NORM_TAKES_ANY_STRIDES = Difference(
+    (2, 14), "group_norm saves its input as it lies, not a copy in order", "F.group_norm(img.transpose(2, 3), 2)"
+)
+ATTENTION_OF_THREE_DIMENSIONS = Difference(
+    (2, 14), "attention of one batch takes the way of several", "F.scaled_dot_product_attention(q4[0], q4[0], q4[0])"
+)
+ATTENTION_CHECKS_ITS_MASK = Difference(
+    (2, 14), "attention refuses a mask beside is_causal always, not only without its kernel",
+    "F.scaled_dot_product_attention(q4, q4, q4, waves(3, 3), is_causal=True)",
+)  # fmt: skip
+PRODUCTS_NAME_THEMSELVES = Difference((2, 15), "mm and addmm begin their errors with their names", "a.mm(a)")
+LINEAR_IS_NO_VIEW = Difference((2, 15), "linear with a bias returns no view of its product", "F.linear(a[None], b, c[:2])")
+NUMBERS_ARE_FILLED_IN = Difference(
+    (2, 15), "x[...] = 2.0 is fill_, masked_fill_ or index_fill_, where it was a copy of a tensor of one number", "h.__setitem__(m, 0.0)"
+)
