@@ -1,5 +1,6 @@
 """``pytest --pitfalls``: a test that triggers an error or a warning of the rules fails, with the report.
 
+A test that could not be observed to its end fails as well: nothing could be said of the rest. What else passed unseen is a warning.
 Without the option nothing is imported and nothing is done. With it each test function runs recorded (:mod:`pitfall_lab.verify`), which is
 slower; its fixtures do not. Settings come from ``[tool.pitfall-lab]`` and from ``# pitfall: ignore[PL101]`` comments, as for
 ``pitfall-lab check``; ``--pitfalls-select PL1,PL301`` chooses rules. Fixes are not offered: trying them would run the test many times.
@@ -69,11 +70,15 @@ class _Watch:
         return result
 
     def _report(self, item: pytest.Item, text: str, trace: Trace) -> str:
-        """The findings that fail a test, as text; empty when there are none."""
+        """What fails a test, as text: that observation stopped before the test did, and findings; empty when there is nothing."""
+        from pitfall_lab.check.observed import unobserved
         from pitfall_lab.check.text import Style, finding_text
 
-        found = self._findings(item, text, trace)
-        return "\n".join(finding_text(item.path.name, text, finding.with_fixes(()), Style()) for finding in found)
+        stopped = unobserved(item.path.name, None, trace)
+        for note in trace.unseen:
+            item.warn(pytest.PytestWarning(f"--pitfalls did not see everything: {note.en}"))
+        found = [finding_text(item.path.name, text, finding.with_fixes(()), Style()) for finding in self._findings(item, text, trace)]
+        return "\n".join(found if stopped is None else [f"{stopped}\n", *found])
 
     def _findings(self, item: pytest.Item, text: str, trace: Trace) -> list[Finding]:
         from pitfall_lab.check.ignores import without_ignored

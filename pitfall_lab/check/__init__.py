@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from pitfall_lab.check.examine import Checked, check_file, document, examine
+from pitfall_lab.check.observed import unobserved
 from pitfall_lab.check.scripts import parsed
 from pitfall_lab.check.trials import Trial, keeps_what_was_right, recorded, tried
 from pitfall_lab.check.workshop import TIMEOUT, Subject, Unchecked, Workshop
@@ -51,7 +52,8 @@ sys.modules[__name__].__class__ = _CallableModule
 def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) -> list[Finding]:
     """Return the findings in a program's text, each with the fixes that were applied, re-run and found good.
 
-    The program runs in a process of its own. Raises :class:`Unchecked` when that is not possible.
+    The program runs in a process of its own. Raises :class:`Unchecked` when that is not possible, and when observation stopped before the
+    program did: an empty list says that all was seen. What was found until then are the exception's ``findings``.
 
     >>> [finding.rule for finding in check("import torch; w = torch.ones(2, requires_grad=True); w += 1")]
     ['PL201']
@@ -59,7 +61,12 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
     parsed(source, name)
     with Workshop(timeout) as shop:
         subject = Subject(source, name)
-        return tried(shop, subject, recorded(shop, subject))
+        trace = recorded(shop, subject)
+        findings, stopped = tried(shop, subject, trace), unobserved(name, None, trace)
+    if stopped is not None:
+        stopped.findings = tuple(findings)
+        raise stopped
+    return findings
 
 
 def prelude(source: str, names: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from pitfall_lab.check import settings as settings_
 from pitfall_lab.check.examine import Checked, document, examine, repaired
 from pitfall_lab.check.github import github
+from pitfall_lab.check.observed import UNOBSERVED
 from pitfall_lab.check.sarif import sarif
 from pitfall_lab.check.scripts import found
 from pitfall_lab.check.settings import Settings
@@ -32,8 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab check``."""
     parser.epilog = (
         "Every file that is named, or found in a folder that is named, is RUN, in a process of its own. What follows `--` is "
-        "passed on to it. Settings are read from [tool.pitfall-lab] in the nearest pyproject.toml. Exit codes: 0 nothing found, "
-        "1 an error or a warning was found, 2 a file could not be checked, 3 a file did not end in time."
+        "passed on to it. Settings are read from [tool.pitfall-lab] in the nearest pyproject.toml. Exit codes: 0 nothing found in "
+        "what was seen, 1 an error or a warning was found, 2 a file could not be checked, or observation stopped before the program "
+        "ended, 3 a file did not end in time."
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="Python programs, notebooks, and folders of them")
     output = parser.add_argument_group("output")
@@ -83,7 +85,7 @@ def _whole(text: str, what: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check all files and return the exit code: 0 nothing found, 1 an error or a warning, 2 not checked, 3 out of time."""
+    """Check all files and return the exit code: 0 nothing found, 1 an error or a warning, 2 not checked to the end, 3 out of time."""
     asked = "json" if args.json and args.format is None else args.format or "text"
     if args.no_fixes and (args.fix or args.diff):
         raise Refusal("--no-fixes leaves nothing for --fix and --diff to do.")
@@ -105,7 +107,8 @@ def run(args: argparse.Namespace) -> int:
         print(github(every, args.language), end="")
     elif len(every) > 1 and not args.diff:  # a patch ends with its last line
         findings = [finding for checked in every for finding in checked.findings]
-        print(total(len(every), findings, sum(checked.problem is not None for checked in every), args.language), end="")
+        calls = sum(checked.trace.calls for checked in every if checked.trace is not None)
+        print(total(len(every), calls, findings, sum(checked.problem is not None for checked in every), args.language), end="")
     return _exit_code(every, would_change=args.diff)
 
 
@@ -192,10 +195,10 @@ def _print(checked: Checked, args: argparse.Namespace) -> None:
         text = report(checked.name, checked.trace, checked.findings, style)
         print(text, end="\n" if len(args.paths) > 1 or Path(args.paths[0]).is_dir() else "")
     sys.stdout.flush()
-    _say(checked, args)
+    _say(checked, args, text=not args.diff)
 
 
-def _say(checked: Checked, args: argparse.Namespace) -> None:
+def _say(checked: Checked, args: argparse.Namespace, *, text: bool = False) -> None:
     """What goes to standard error: the program's output where it is wanted, why it could not be checked, what was changed."""
     if args.show_output and checked.printed:
         paint = Paint(colours=wants_colours(sys.stderr))
@@ -206,8 +209,9 @@ def _say(checked: Checked, args: argparse.Namespace) -> None:
         rules = ", ".join(dict.fromkeys(finding.rule for finding in checked.fixed))
         count = f"{len(checked.fixed)} fix{'es' if len(checked.fixed) > 1 else ''}"
         print(f"{would} {count} in {shown(checked.name)} ({rules}).", file=sys.stderr)
-    if checked.problem is not None:
-        print(f"pitfall-lab check: {shown(str(checked.problem))}", file=sys.stderr)
+    said_first = checked.problem is not None and checked.problem.kind == UNOBSERVED and text  # the report begins with it
+    if checked.problem is not None and not said_first:
+        print(f"pitfall-lab check: {shown(checked.problem.said.say(args.language))}", file=sys.stderr)
 
 
 def _diff(checked: Checked) -> str:

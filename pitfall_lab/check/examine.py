@@ -10,6 +10,7 @@ from typing import Any
 
 from pitfall_lab.check import scripts
 from pitfall_lab.check.ignores import without_ignored
+from pitfall_lab.check.observed import as_data, nothing_observed, unobserved
 from pitfall_lab.check.scripts import Script
 from pitfall_lab.check.settings import Settings, near
 from pitfall_lab.check.trials import recorded, tried
@@ -36,7 +37,7 @@ class Checked:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing to act on · 1 an error or a warning · 2 not checked · 3 stopped at the time limit."""
+        """0 nothing to act on · 1 an error or a warning · 2 not checked, or not observed to its end · 3 stopped at the time limit."""
         if self.problem is not None:
             return 3 if self.problem.kind == "Timeout" else 2
         return int(any(finding.severity in ("error", "warning") for finding in self.findings))
@@ -92,10 +93,12 @@ def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[
     printed = shop.printed
     everything = find(trace, tuple(cell.first for cell in script.cells))
     asked = [finding for finding in everything if wanted(finding.rule)]
-    kept, notes = without_ignored(asked, script.text, wanted=wanted, complete=trace.outcome.kind == "finished")
+    complete = trace.outcome.kind == "finished" and trace.stopped is None and not trace.unseen
+    kept, notes = without_ignored(asked, script.text, wanted=wanted, complete=complete)
     kept = tried(shop, subject, trace, kept) if fixes else [finding.with_fixes(()) for finding in kept]
     findings = sorted([*kept, *notes], key=lambda f: f.severity == "info")
-    return Checked(script.name, script, trace, tuple(findings), stopped_early(script, trace, everything, printed), printed)
+    unfinished = unobserved(script.name, script, trace) or stopped_early(script, trace, everything, printed)
+    return Checked(script.name, script, trace, tuple(findings), unfinished, printed)
 
 
 def stopped_early(script: Script, trace: Trace, findings: Sequence[Finding], printed: str = "") -> Unchecked | None:
@@ -139,10 +142,11 @@ def document(checked: Checked, language: Language = "en") -> dict[str, Any]:
         problem = checked.problem or Unchecked("Unknown", "")
         error: dict[str, Any] | None = {"type": problem.kind, "message": str(problem), "line": problem.line}
         outcome, torch, numbers = "raised", "", dict.fromkeys(("checked", "agreed", "mirrored", "disagreed"), 0)
+        seen = nothing_observed(checked.problem, language)
     else:
         failure, agreement = trace.outcome.failure, trace.agreement
         outcome, torch = trace.outcome.kind, dict(trace.environment).get("torch", "")
-        error = None
+        error, seen = None, as_data(trace, checked.script, language)
         if failure is not None:
             line = failure.span.line if failure.span else None
             error = {"type": failure.type, "message": failure.message, "line": line}
@@ -153,7 +157,10 @@ def document(checked: Checked, language: Language = "en") -> dict[str, Any]:
             "disagreed": agreement.disagreed,
         }
     found = [finding.to_dict(language) for finding in checked.findings]
-    document = {"file": checked.name, "torch": torch, "outcome": outcome, "error": error, "agreement": numbers, "findings": found}
+    document = {
+        "file": checked.name, "torch": torch, "outcome": outcome, "error": error, "observation": seen, "agreement": numbers,
+        "findings": found,
+    }  # fmt: skip
     if checked.script is not None and checked.script.cells:
         if trace is not None and error is not None:
             _in_cells(checked.script, error)

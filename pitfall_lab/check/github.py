@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pitfall_lab.check.examine import Checked
-from pitfall_lab.check.text import place_text
 from pitfall_lab.trace import Language
 
 LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
@@ -19,7 +18,7 @@ def github(checked: Sequence[Checked], language: Language = "en") -> str:
             place = {"file": each.name}
             message = finding.message.say(language)
             if finding.span is not None and each.script is not None and each.script.cells:
-                message = f"{place_text(each.script, finding.span.line)}: {message}"
+                message = f"{each.script.place_text(finding.span.line)}: {message}"
             elif finding.span is not None:
                 span = finding.span
                 place |= {"line": str(span.line), "endLine": str(span.end_line)}
@@ -31,7 +30,7 @@ def github(checked: Sequence[Checked], language: Language = "en") -> str:
             place = {"file": each.problem.file or each.name}
             if each.problem.line and not (each.script and each.script.cells):
                 place["line"] = str(each.problem.line)
-            rows.append(_command("error", place, str(each.problem)))
+            rows.append(_command("error", place, each.problem.said.say(language)))
     return "".join(row + "\n" for row in rows)
 
 

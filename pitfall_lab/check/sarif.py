@@ -21,7 +21,7 @@ def sarif(checked: Sequence[Checked], language: Language = "en") -> dict[str, An
     """Return the log of one run of the checker."""
     numbers = {rule.code: index for index, rule in enumerate(RULES)}
     results = [_result(each, finding, numbers, language) for each in checked for finding in each.findings]
-    refused = [_notification(each) for each in checked if each.problem is not None]
+    refused = [_notification(each, language) for each in checked if each.problem is not None]
     run = {
         "tool": {"driver": {"name": "pitfall-lab", "version": installed_version(), "rules": [_rule(rule, language) for rule in RULES]}},
         "columnKind": "unicodeCodePoints",
@@ -110,9 +110,9 @@ def _artifact(name: str) -> dict[str, Any]:
     return {"uri": quote(path.as_posix()), "uriBaseId": "SRCROOT"}
 
 
-def _notification(checked: Checked) -> dict[str, Any]:
+def _notification(checked: Checked, language: Language) -> dict[str, Any]:
     assert checked.problem is not None
     place: dict[str, Any] = {"artifactLocation": _artifact(checked.problem.file or checked.name)}
     if checked.problem.line and not (checked.script and checked.script.cells):
         place["region"] = {"startLine": checked.problem.line}
-    return {"level": "error", "message": {"text": str(checked.problem)}, "locations": [{"physicalLocation": place}]}
+    return {"level": "error", "message": {"text": checked.problem.said.say(language)}, "locations": [{"physicalLocation": place}]}

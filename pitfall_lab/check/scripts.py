@@ -86,6 +86,11 @@ class Script:
         cell = next((c for c in reversed(self.cells) if c.first <= line), self.cells[0])
         return cell.number, line - cell.first + 1
 
+    def place_text(self, line: int) -> str:
+        """A line as a person finds it: its number, of a notebook ``cell 3:2``."""
+        cell, own = self.place(line)
+        return f"cell {cell}:{own}" if cell else str(own)
+
     def edited(self, edits: Iterable[Edit]) -> Script | None:
         """The script with a fix in it; ``None`` where the fix meets a line that is not the author's own, or two cells."""
         text, shown = split_lines(self.text), split_lines(self.shown)

@@ -17,13 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from pitfall_lab.check.observed import unobserved
 from pitfall_lab.check.scripts import Script
 from pitfall_lab.rules import Finding, Fix, Related
 from pitfall_lab.rules.source import apply, split_lines
-from pitfall_lab.trace import Language, Span, T, Trace
+from pitfall_lab.trace import Language, Note, Span, T, Trace, extent
 
 WIDTH = 100
 COLOURS = {"error": "31;1", "warning": "33;1", "info": "36;1", "dim": "2", "bold": "1", "plus": "32", "minus": "31", "mark": "36"}
+MOST_NOTES = 5
 SEVERITIES = {"error": T(en="error", zh="错误"), "warning": T(en="warning", zh="警告"), "info": T(en="note", zh="提示")}
 
 
@@ -57,14 +59,17 @@ class Style:
 
     def place(self, line: int) -> str:
         """A line as a person finds it: its number, of a notebook ``cell 3:2``."""
-        return place_text(self.script, line)
+        return self.script.place_text(line) if self.script is not None else str(line)
 
 
 def report(name: str, trace: Trace, findings: Sequence[Finding], style: Style | None = None) -> str:
-    """Return the whole report of one file, ending in a one-line summary."""
+    """Return the whole report of one file, ending in a one-line summary. Where observation stopped, that comes first."""
     style = style or Style(paint=Paint(colours=wants_colours(sys.stdout)))
     source = style.script.shown if style.script else trace.sources[0].text if trace.sources else ""
     parts = [finding_text(name, source, finding, style) for finding in findings]
+    blind = unobserved(name, style.script, trace)
+    if blind is not None:  # whatever is said of the program is said of a part of it
+        parts.insert(0, "\n".join(style.paint("error", row) for row in wrapped(style.say(blind.said), "")) + "\n")
     parts.append(summary(name, trace, findings, style))
     return "\n".join(parts)
 
@@ -83,12 +88,6 @@ def finding_text(name: str, source: str, finding: Finding, style: Style = Style(
     for number, fix in enumerate(finding.fixes, start=1):
         lines += ["", *fix_text(source, fix, number, style)]
     return "\n".join(lines) + "\n"
-
-
-def place_text(script: Script | None, line: int) -> str:
-    """A line as a person finds it: its number, of a notebook ``cell 3:2``."""
-    cell, own = script.place(line) if script else (None, line)
-    return f"cell {cell}:{own}" if cell else str(own)
 
 
 def excerpt(source: str, finding: Finding, style: Style) -> list[str]:
@@ -149,21 +148,20 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
         zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一致；另有 {agreement.mirrored} 次只是观察",
     ).say(language)
     listed = counted(findings, language)
-    failure = trace.outcome.failure
+    failure, nothing = trace.outcome.failure, extent.nothing_found(trace)
     if failure is not None and not listed:
         line = style.place(failure.span.line) if failure.span else ""
         in_cell = T(en=f" up to {line}", zh=f"（到 {line} 为止）")
         in_file = T(en=f" up to line {line}", zh=f"（到第 {line} 行为止）")
         where = (in_cell if line.startswith("cell") else in_file) if line else T(en="", zh="")
         nothing = T(
-            en=f"stopped by its own {failure.type}; nothing found{where.en}",
-            zh=f"被自己的 {failure.type} 中止；没有发现问题{where.zh}",
+            en=f"stopped by its own {failure.type}{where.en}; {nothing.en}",
+            zh=f"被自己的 {failure.type} 中止{where.zh}；{nothing.zh}",
         )
-    else:
-        nothing = T(en="nothing found", zh="没有发现问题")
     verdict = listed or nothing.say(language)
-    lines = [f"{shown(name)}: {style.paint('bold', verdict)}" + T(en=f" ({engines})", zh=f"（{engines}）").say(language)]
-    notes = [note.en if language == "en" else note.zh for note in trace.notes[:3]]
+    compared = T(en=f" ({engines})", zh=f"（{engines}）").say(language) if trace.calls else ""
+    lines = [f"{shown(name)}: {style.paint('bold', verdict)}{compared}"]
+    notes = [_note_text(note, style) for note in (*trace.unseen, *(note for note in trace.notes if note.kind == "limit"))[:MOST_NOTES]]
     if trace.disagreements:
         how = "from pitfall_lab.verify import disagreement_report, trace_program; print(disagreement_report(trace_program(source)))"
         en = f"The engines disagreed, which is our mistake, not the program's. For a report to paste into a bug tracker: {how}"
@@ -172,6 +170,11 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
     notes += [note.say(language) for note in (style.script.notes if style.script else ())]
     lines += [style.paint("dim", shown(note)) for note in notes]
     return "\n".join(lines) + "\n"
+
+
+def _note_text(note: Note, style: Style) -> str:
+    where = f"{style.place(note.span.line)}: " if note.span is not None and note.span.source == 0 else ""
+    return where + style.say(T(note.en, note.zh))
 
 
 def counted(findings: Sequence[Finding], language: Language) -> str:
@@ -184,10 +187,12 @@ def counted(findings: Sequence[Finding], language: Language) -> str:
     )
 
 
-def total(files: int, findings: Sequence[Finding], refused: int, language: Language) -> str:
-    """The last line after several files."""
-    listed = counted(findings, language) or T(en="nothing found", zh="没有发现问题").say(language)
-    more = T(en=f"; {refused} could not be checked", zh=f"；{refused} 个无法检查").say(language) if refused else ""
+def total(files: int, calls: int, findings: Sequence[Finding], unfinished: int, language: Language) -> str:
+    """The last line after several files; ``unfinished`` of them could not be checked, or not to their end."""
+    nothing = T(en=f"nothing found in {calls:,} calls to torch", zh=f"在 {calls:,} 次 torch 调用中没有发现问题")
+    listed = counted(findings, language) or nothing.say(language)
+    en, zh = f"; {unfinished} could not be checked, or not to the end", f"；{unfinished} 个无法检查或未能检查到结尾"
+    more = T(en=en, zh=zh).say(language) if unfinished else ""
     plural = "s" if files > 1 else ""
     return T(en=f"Checked {files} file{plural}: {listed}{more}.", zh=f"检查了 {files} 个文件：{listed}{more}。").say(language) + "\n"
 

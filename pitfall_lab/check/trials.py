@@ -14,7 +14,7 @@ from pitfall_lab.rules.source import apply
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.training import cells
 from pitfall_lab.rules.wording import called, capital, difference, flat, gradient_of, numbers, snippet
-from pitfall_lab.trace import T, Trace
+from pitfall_lab.trace import Note, T, Trace
 
 MOST_FIXES = 2
 """So many verified fixes a finding is given: the smallest ones."""
@@ -32,7 +32,17 @@ def recorded(shop: Workshop, subject: Subject) -> Trace:
     trace = shop.trace(subject, value_limit=NO_NUMBERS, whole=False)
     if not shop.asks:
         return trace
-    return large_harm(shop, subject, shop.trace(subject, whole=False))
+    numbers = shop.trace(subject, whole=False)
+    return large_harm(shop, subject, numbers) if numbers.stopped is None else _longer(trace, numbers)
+
+
+def _longer(trace: Trace, numbers: Trace) -> Trace:
+    """The recording with more numbers, unless observation stopped in it alone: then the other one, with a note."""
+    stopped = numbers.stopped
+    if stopped is None or trace.stopped is not None:
+        return numbers
+    en, zh = f"Numbers were followed only up to this line. {stopped.en}", f"数值只跟踪到这一行。{stopped.zh}"
+    return replace(trace, notes=(*trace.notes, Note("unseen", en, zh, span=stopped.span)))
 
 
 def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
@@ -46,7 +56,7 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
     try:
         if keeps_what_was_right(shop.witness(subject, meant=True), shop.witness(subject), "same"):
             return trace
-        return shop.trace(subject, value_limit=LARGE_VALUE_LIMIT)
+        return _longer(trace, shop.trace(subject, value_limit=LARGE_VALUE_LIMIT))
     except Unchecked:
         return trace
 
@@ -156,6 +166,8 @@ def is_better(finding: Finding, trace: Trace, findings: list[Finding], after: Tr
     """Is ``finding`` gone in the repaired program's trace, with no new disagreement, no new finding and no earlier end?"""
     if _value_disagreements(after) > _value_disagreements(trace):
         return False
+    if after.stopped is not None and (trace.stopped is None or (after.stopped.step or 0) < (finding.step or 0)):
+        return False  # where nothing was seen, that nothing is found says nothing
     now = find(after)
     if _text_key(trace, finding) in {_text_key(after, other) for other in now}:
         return False

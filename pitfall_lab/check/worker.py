@@ -25,7 +25,7 @@ from typing import Any
 
 from pitfall_lab.beside import as_for_python
 from pitfall_lab.check.scripts import forgiving
-from pitfall_lab.check.workshop import EVENT_LIMIT, VALUE_LIMIT
+from pitfall_lab.check.workshop import EVENT_LIMIT, NEVER, VALUE_LIMIT
 from pitfall_lab.trace import Trace
 
 Job = dict[str, Any]
@@ -46,18 +46,42 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the program's prints must not mix with the answers
     adopt_orphans()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pitfall_lab.rules
-        import pitfall_lab.verify  # noqa: F401 - so that forks find them imported
-        from pitfall_lab.verify.witness import prepare
+    never = _import_all()
     gc.collect()
     gc.freeze()  # torch's own objects stay: no run has to look at them again
     for line in jobs:
         job = json.loads(line)
-        prepare(job["source"])
-        answers.write(json.dumps(_forked(job, (jobs.fileno(), answers.fileno()))) + "\n")
+        if never:
+            Path(job["result"]).write_text(never, encoding="utf-8")
+            ending: dict[str, Any] = {"status": "exit", "code": 0}
+        else:
+            from pitfall_lab.verify.witness import prepare
+
+            prepare(job["source"])
+            ending = _forked(job, (jobs.fileno(), answers.fileno()))
+        answers.write(json.dumps(ending) + "\n")
         answers.flush()
+
+
+def _import_all() -> str:
+    """Import what forks shall find imported; returns the reason when that is not possible (no torch, or one of another age)."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pitfall_lab.rules
+            import pitfall_lab.verify
+            import pitfall_lab.verify.witness  # noqa: F401
+    except Exception as error:
+        return unobservable(error)
+    return ""
+
+
+def unobservable(error: Exception) -> str:
+    """What stands in a job's result when programs cannot be observed here at all."""
+    torch = getattr(sys.modules.get("torch"), "__version__", None)
+    version = f"torch {torch}" if torch else "this Python"
+    said = str(error).strip().splitlines()[:1] or [""]
+    return f"{NEVER}{version}\n{type(error).__name__}: {said[0][:300]}"
 
 
 def _forked(job: Job, private: tuple[int, ...]) -> dict[str, Any]:
@@ -189,7 +213,10 @@ def perform(job: Job) -> None:
     if job["pythonpath"]:
         os.environ["PYTHONPATH"] = job["pythonpath"]
     with as_for_python(job["folder"], job["pythonpath"]):
-        answer = _answer(job, namespace)
+        try:
+            answer = _answer(job, namespace)
+        except Exception as error:  # an error of the program's does not come out of there: it is one of ours
+            answer = unobservable(error)
     partial = Path(job["result"] + ".part")
     partial.write_text(answer, encoding="utf-8")
     partial.replace(job["result"])
@@ -200,15 +227,16 @@ def perform(job: Job) -> None:
 
 
 def _answer(job: Job, namespace: dict[str, Any]) -> str:
-    """Run the program and return what was found."""
+    """Run the program in the way that the job says, and return what the checker wants to know of it."""
     if job["prelude"]:
         exec(compile(job["prelude"], "<prelude>", "exec"), namespace)  # noqa: S102 - imports of earlier cells
     if job["kind"] == "run":
         return _alone(job, namespace)
+    tree = forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else None
     if job["kind"] != "trace":
         from pitfall_lab.verify.witness import witness
 
-        program = forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else job["source"]
+        program = job["source"] if tree is None else tree
         return json.dumps(witness(program, job["name"], namespace, meant=job["kind"] == "meant"), allow_nan=False)
     from pitfall_lab.verify import trace_program
 
@@ -219,7 +247,7 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
         filename=job["path"],
         value_limit=job["value_limit"],
         values=job["value_limit"] >= 0,
-        tree=forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else None,
+        tree=tree,
         limit=EVENT_LIMIT,
         gradients=job["value_limit"] < 0,
     )
@@ -246,7 +274,7 @@ def look_at(trace: Trace, job: Job) -> tuple[dict[str, bool], Trace]:
     some, or because something may have happened that only numbers show.
     """
     text = own_text(job)
-    opened, spoiled = is_opened(trace, text), any(note.kind == "limit" for note in trace.notes)
+    opened, spoiled = is_opened(trace, text), any(note.kind == "limit" and note.step is not None for note in trace.notes)
     asks = opened or spoiled or trace.outcome.kind != "finished" or any(word in text for word in PACKING)
     seen = {"large": is_large(trace), "opened": opened, "asks": asks}
     if not job["whole"] and trace.outcome.kind == "finished":

@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from pitfall_lab import processes
-from pitfall_lab.trace import Trace
+from pitfall_lab.rules import Finding
+from pitfall_lab.trace import T, Trace
 
 TIMEOUT = 60.0
 VALUE_LIMIT, LARGE_VALUE_LIMIT = 4096, 1 << 22
@@ -24,15 +25,22 @@ NO_NUMBERS = -1
 EVENT_LIMIT = 20_000
 """So many events are recorded; what a program does after that is not looked at."""
 START_SECONDS = 120.0
+NEVER = "\0never\n"
+"""A result that begins so says why nothing can be observed: what with, and the reason."""
 _WORKER = processes.ours("pitfall_lab.check.worker")
 
 
 class Unchecked(Exception):
-    """The program could not be checked. The message is one sentence for a person; ``kind`` names the reason for programs."""
+    """The program could not be checked, or not to its end.
 
-    def __init__(self, kind: str, sentence: str, line: int | None = None, *, file: str = "") -> None:
-        super().__init__(sentence)
+    The message says why in a sentence or two for a person, ``kind`` for programs; ``findings`` is what was found before that.
+    """
+
+    def __init__(self, kind: str, sentence: str | T, line: int | None = None, *, file: str = "") -> None:
+        self.said = T(sentence, sentence) if isinstance(sentence, str) else sentence
+        super().__init__(self.said.en)
         self.kind, self.line, self.file = kind, line, file
+        self.findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,10 @@ class Workshop:
         ending = self._ask(job) if hasattr(os, "fork") else _run_once(job)
         self.printed = ending.get("output", "")
         if ending["status"] == "exit" and ending["code"] == 0 and result.exists():
-            return result.read_text(encoding="utf-8")
+            text = result.read_text(encoding="utf-8")
+            if text.startswith(NEVER):
+                raise _unobservable(subject.name, *text.removeprefix(NEVER).split("\n", 1))
+            return text
         raise _ended_badly(subject, ending, self.timeout)
 
     def _lost(self, name: str) -> Unchecked:
@@ -203,6 +214,11 @@ def _run_once(job: dict[str, Any]) -> dict[str, Any]:
     except processes.TimeoutExpired:
         return {"status": "timeout", "code": 0}
     return {"status": "exit" if done.returncode >= 0 else "signal", "code": abs(done.returncode), "output": done.stdout[: 1 << 20]}
+
+
+def _unobservable(name: str, version: str, reason: str) -> Unchecked:
+    en = f"{name} was not observed, so it could not be checked: pitfall_lab cannot watch programs with {version} ({reason})."
+    return Unchecked("Unobservable", T(en=en, zh=f"{name} 没有被观察，无法检查：pitfall_lab 无法在 {version} 上观察程序（{reason}）。"))
 
 
 def _ended_badly(subject: Subject, ending: dict[str, Any], limit: float) -> Unchecked:

@@ -326,6 +326,8 @@ def finds_nothing(*rules: str, **run: Any) -> Check:
         if trace.outcome.failure is not None:
             error = attempt.look(watched=True, **run).error
             return error.say() if error else False
+        if trace.stopped is not None:
+            return T(en=f"it could not be watched to its end: {trace.stopped.en}", zh=f"未能观察到结尾：{trace.stopped.zh}")
         for finding in _found(trace):
             wanted = finding.rule in rules or finding.name in rules if rules else finding.severity != "info"
             if wanted:

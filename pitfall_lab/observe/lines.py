@@ -1,7 +1,7 @@
 """Watching lines: NumPy writes and ``from_numpy`` pass no torch function, so the line that made them is found by looking after each.
 
-Only switched on once NumPy and torch share memory, only in the learner's own files, and not at all where somebody else
-(a debugger, a coverage tool) already traces.
+Only switched on once NumPy and torch share memory, only in the learner's own files, and not at all where something else
+(a debugger, a coverage tool) already traces. ``missed`` then says why lines passed that were not looked at.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from typing import Any
 
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
-from pitfall_lab.trace import Span
+from pitfall_lab.trace import Span, T
+
+TRACED = T(
+    en="something else traces the program's lines (a debugger, a coverage tool, or the program itself)",
+    zh="另有工具在跟踪程序的行（调试器、覆盖率工具或程序自己）",
+)
 
 
 class LineWatch:
@@ -24,10 +29,14 @@ class LineWatch:
         self._tell = tell
         self._on = False
         self._last: dict[int, int] = {}
+        self.missed: T | None = None
 
     def start(self, frame: FrameType | None) -> None:
         """Watch ``frame``, the frames around it and those entered from now on."""
-        if self._on or sys.gettrace() is not None:
+        if self._on:
+            return
+        if sys.gettrace() is not None:
+            self.missed = TRACED
             return
         self._on = True
         walk = frame
@@ -42,7 +51,10 @@ class LineWatch:
         """Stop watching."""
         if self._on:
             self._on = False
-            sys.settrace(None)
+            if sys.gettrace() == self._enter:
+                sys.settrace(None)
+            else:
+                self.missed = TRACED
             self._last.clear()
 
     def _is_ours(self, frame: FrameType) -> bool:
@@ -66,6 +78,7 @@ class LineWatch:
             try:
                 with unseen():
                     self._tell(frame, self._sources.line_span(frame.f_code.co_filename, before))
-            except Exception:  # it would surface in the learner's program
+            except Exception as error:  # it would surface in the learner's program
                 self.stop()
+                self.missed = T(en=f"pitfall_lab failed ({type(error).__name__})", zh=f"pitfall_lab 内部出错（{type(error).__name__}）")
         return self._line

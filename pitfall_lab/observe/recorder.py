@@ -7,6 +7,7 @@ does besides exists so that the program cannot notice: warnings keep the learner
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import sys
 import types
@@ -24,7 +25,7 @@ from pitfall_lab.observe.names import ASKS_FOR_HISTORY, is_quiet, name_of
 from pitfall_lab.observe.private import dispatch, mode_at, modes_on, pop_mode, push_mode
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
-from pitfall_lab.trace import Span
+from pitfall_lab.trace import Cause, Span, T
 
 _getframe = sys._getframe
 _is_compiling = torch.compiler.is_compiling
@@ -139,8 +140,11 @@ class Listener(Protocol):
     def cut_short(self, call: Call, error: BaseException) -> None:
         """Torch itself ended the call: a recomputation needs no result of it."""
 
-    def stopped(self, reason: str) -> None:
-        """An internal failure ended the recording; the program runs on unobserved."""
+    def stopped(self, cause: Cause, reason: T, span: Span | None) -> None:
+        """The recording has ended, at ``span`` if that is known; the program runs on unobserved. Raises nothing in a program."""
+
+    def missed(self, span: Span | None) -> None:
+        """The program made a call after the recording had ended."""
 
 
 class Recorder(TorchFunctionMode):
@@ -150,7 +154,7 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self._listener = listener
         self._sources = sources
-        self._stopped = self._is_aside = False
+        self._stopped = self._is_aside = self._is_on = False
         """``_is_aside``: no call may take the lane now, because the recording has stopped, or torch is in a region or inside a backward."""
         self._names: dict[Any, tuple[str, bool]] = {}
         self._lane = listener.lane
@@ -184,7 +188,11 @@ class Recorder(TorchFunctionMode):
             kwargs = _all_given(func, args, kwargs, caller)
             caller = _caller(caller)
             code = caller.f_code
-        site = self._sites.get((id(code), caller.f_lasti)) or self._site(caller)
+        try:
+            site = self._sites.get((id(code), caller.f_lasti)) or self._site(caller)
+        except Exception as error:
+            self.stop(error)
+            return func(*args, **kwargs)
         run, lane = site.run, self._lane
         if lane is not None and not (kinds or self._is_aside) and func in lane.functions:
             # The way of most calls (of plain tensors: nobody else handles them), with as few calls of ours as can be.
@@ -198,20 +206,20 @@ class Recorder(TorchFunctionMode):
                 if place is not None:
                     ahead = lane.before(func, args, kwargs, place)
             except Exception as error:
-                self.stop(_reason(error))
+                self.stop(error, site.span)
             place = None
             if ahead is not None:
                 try:
                     result = run(func, args, kwargs)
                 except BaseException as error:
-                    self._guarded(lane.failed, ahead, error)
+                    self._guarded(lane.failed, ahead, error, span=site.span)
                     ahead = caller = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
                     raise
                 try:
                     if not self._stopped:
                         lane.after(ahead, result)
                 except Exception as error:
-                    self.stop(_reason(error))
+                    self.stop(error, site.span)
                 return result
         call, verdict = self._begin(func, kinds, args, kwargs, caller)
         caller = None
@@ -225,17 +233,17 @@ class Recorder(TorchFunctionMode):
                         result = run(private_copy(func), args, kwargs)
                 finally:
                     self._opened.pop()
-                self.tell(self._listener.composed, call, result)
+                self.tell(self._listener.composed, call, result, span=call.span)
                 return result
             result = self._inside(func, run, call, args, kwargs) if verdict is Verdict.INSIDE else run(func, args, kwargs)
         except BaseException as error:
             if verdict is not Verdict.OPEN:
                 stopped = type(error).__name__ == private.ENOUGH_RECOMPUTED
-                self.tell(self._listener.cut_short if stopped else self._listener.failed, call, error)
+                self.tell(self._listener.cut_short if stopped else self._listener.failed, call, error, span=call.span)
             # The traceback keeps this frame: it must not keep the call's tensors alive as well.
             call = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
             raise
-        self.tell(self._listener.after, call, result)
+        self.tell(self._listener.after, call, result, span=call.span)
         return result
 
     def within(self, frame: FrameType | None) -> None:
@@ -249,34 +257,57 @@ class Recorder(TorchFunctionMode):
         """Become the mode of this thread."""
         if private.has_modes:
             torch.overrides.has_torch_function = _unaware_of_us
+        self._is_on = True
         return self.__enter__()
 
     def leave(self) -> None:
         """Stop being the mode of this thread, also when the program entered another one since and left it on (``set_default_device``)."""
+        if torch.overrides.has_torch_function is _unaware_of_us:  # the program may have put something of its own there
+            torch.overrides.has_torch_function = _HAS_TORCH_FUNCTION
+        if not self._is_on:
+            return
         if not private.has_modes:
             self.__exit__(None, None, None)
             return
-        torch.overrides.has_torch_function = _HAS_TORCH_FUNCTION
         above: list[Any] = []
         while modes_on():
             mode = pop_mode()
             if mode is self:
                 break
             above.append(mode)
+        else:
+            self._end("removed", REMOVED)
         for mode in reversed(above):
             push_mode(mode)
 
-    def stop(self, reason: str) -> None:
-        """End the recording; the program goes on."""
+    def stop(self, error: Exception, span: Span | None = None) -> None:
+        """End the recording, because of an error of ours or a limit; the program goes on."""
+        self._end("limit" if isinstance(error, Enough) else "failure", reason_of(error), span)
+
+    def decline(self, reason: T) -> None:
+        """There will be no recording; the program runs."""
+        self._end("never", reason)
+
+    def _end(self, cause: Cause, reason: T, span: Span | None = None) -> None:
         if not self._stopped:
             self._stopped = self._is_aside = True
-            self._listener.stopped(reason)
+            self._listener.stopped(cause, reason, span)
+
+    def _miss(self, func: Any, caller: FrameType) -> None:
+        """Count a call that is not looked at, because the recording has ended."""
+        with contextlib.suppress(Exception), unseen():
+            name = name_of(func)
+            frame = None if is_quiet(name) else self._sources.user_frame(caller)
+            if frame is not None and (name != GRAD or frame is caller):
+                self._listener.missed(self._sources.span(frame))
 
     def _begin(
         self, func: Callable[..., Any], kinds: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: FrameType
     ) -> tuple[Call | None, Verdict]:
         if self._stopped:
+            self._miss(func, caller)
             return None, Verdict.RUN
+        span = None
         try:
             known = self._names.get(func)
             if known is None:
@@ -305,7 +336,8 @@ class Recorder(TorchFunctionMode):
             with unseen():
                 return call, self._listener.before(call)
         except Exception as error:  # whatever goes wrong in us must not reach the learner's program
-            self.stop(_reason(error))
+            self.stop(error, span)
+            self._miss(func, caller)
             return None, Verdict.RUN
 
     def _passed_over(self, caller: FrameType) -> bool:
@@ -356,18 +388,18 @@ class Recorder(TorchFunctionMode):
     def _look_aside(self) -> None:
         self._is_aside = self._stopped or self._in_region or self._backward_frame is not None
 
-    def _guarded(self, tell: Callable[..., None], *told: Any) -> None:
+    def _guarded(self, tell: Callable[..., None], *told: Any, span: Span | None) -> None:
         if self._stopped:
             return
         try:
             tell(*told)
         except Exception as error:
-            self.stop(_reason(error))
+            self.stop(error, span)
 
-    def tell(self, tell: Callable[..., None], *told: Any) -> None:
-        """Call ``tell`` out of the recorder's own sight; an error of its ends the recording, not the program."""
+    def tell(self, tell: Callable[..., None], *told: Any, span: Span | None) -> None:
+        """Call ``tell`` out of the recorder's own sight; an error of its ends the recording at ``span``, not the program."""
         with unseen():
-            self._guarded(tell, *told)
+            self._guarded(tell, *told, span=span)
 
     def _site(self, frame: FrameType) -> Site:
         key = (id(frame.f_code), frame.f_lasti)
@@ -495,16 +527,30 @@ def _never(*_: Any) -> bool:
 
 
 class Enough(Exception):
-    """A listener has seen enough: the recording ends, and the message says why in words for the learner."""
+    """A listener has seen enough: the recording ends, and ``why`` says it in words for the learner."""
+
+    def __init__(self, why: T) -> None:
+        super().__init__(why.en)
+        self.why = why
 
 
-def _reason(error: Exception) -> str:
+REMOVED = T(
+    en="the program took pitfall_lab's function mode off torch's stack of modes",
+    zh="程序把 pitfall_lab 的函数模式从 torch 的模式栈上取走了",
+)
+
+
+def reason_of(error: Exception) -> T:
+    """Why a recording ended."""
     if isinstance(error, Enough):
-        return str(error)
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        return error.why
+    said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    return T(en=f"pitfall_lab failed ({said})", zh=f"pitfall_lab 内部出错（{said}）")
 
 
-private.leave_uncompiled(Recorder._begin, Recorder._place, Recorder._scope, Recorder._site, Recorder.tell, Recorder._guarded)
+private.leave_uncompiled(
+    Recorder._begin, Recorder._place, Recorder._scope, Recorder._site, Recorder.tell, Recorder._guarded, Recorder._miss
+)  # fmt: skip
 
 OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__code__, Recorder._pass_on.__code__})
 

@@ -50,7 +50,13 @@ def notes() -> list[Note]:
     return [Note("limit", text.en, text.zh) for text in (unknown(), *unobservable()) if text is not None]
 
 
-def forbids() -> str:
-    """Why nothing can be recorded with the installed torch, or an empty string."""
+def forbids() -> T | None:
+    """Why nothing can be recorded with the installed torch, if that is so."""
     vital = [name.path for name in private.MISSING if name.lost is private.VITAL]
-    return f"torch {torch.__version__} has no {vital[0]}, without which {private.VITAL.en}" if vital else ""
+    if not vital:
+        return None
+    here = torch.__version__
+    return T(
+        f"torch {here} has no {vital[0]}, without which {private.VITAL.en}",
+        f"torch {here} 没有 {vital[0]}，缺少它则{private.VITAL.zh}",
+    )

@@ -34,7 +34,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-SCHEMA = 2
+SCHEMA = 3
 CELL_LIMIT = 12
 
 By = Literal["observed", "modelled", "agreed"]
@@ -42,6 +42,10 @@ By = Literal["observed", "modelled", "agreed"]
 
 EventKind = Literal["call", "node", "write", "mode"]
 """A call the program made · a graph node that ran in backward · memory changed behind torch's back · a mode switch."""
+
+
+Cause = Literal["failure", "limit", "removed", "never"]
+"""Why observation stopped: a failure of ours · a limit was reached · the program took the recorder away · it could not begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +233,32 @@ class OptimizerStep:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something the reader of a trace must know: what was left out, where observation stopped, and why."""
+    """Something the reader of a trace must know.
+
+    ``stopped``: observation ended although the program went on (at most one note of a trace); ``step`` and ``span`` say where, or after
+    what, and ``cause`` why. ``unseen``: the program did something that no part of the recording saw; observation went on.
+    ``limit``: anything else, such as what a drawing leaves out.
+    """
 
     kind: Literal["limit", "stopped", "unseen"]
     en: str
     zh: str
     step: int | None = None
+    span: Span | None = None
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far observation went, in numbers that the trace's events may be too many, or too few, to be asked for.
+
+    ``lines`` of the program made the calls that were seen. After observation had stopped, at least ``missed`` more calls of torch were made
+    (those are counted, not looked at); ``later`` are the lines of the program itself that had made none before.
+    """
+
+    lines: int = 0
+    missed: int = 0
+    later: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +295,23 @@ class Trace(_Later):
     notes: tuple[Note, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     optimizer_steps: tuple[OptimizerStep, ...] = ()
+    reach: Reach = field(default_factory=Reach)
     schema: int = SCHEMA
+
+    @property
+    def calls(self) -> int:
+        """How many calls of torch were seen: compared with the model, or only observed."""
+        return self.agreement.checked + self.agreement.mirrored
+
+    @property
+    def stopped(self) -> Note | None:
+        """Where observation ended before the program did; ``None`` when it went on to the end."""
+        return next((note for note in self.notes if note.kind == "stopped"), None)
+
+    @property
+    def unseen(self) -> tuple[Note, ...]:
+        """What the program did that was not seen, although observation went on."""
+        return tuple(note for note in self.notes if note.kind == "unseen")
 
     @property
     def forecasts(self) -> tuple[Forecast, ...]:

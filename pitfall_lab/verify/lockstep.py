@@ -7,17 +7,18 @@ written down as a disagreement and torch's facts are taken over as well, so that
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from types import FrameType
 from typing import Any
 
 from pitfall_lab.observe import facts, private, regions, release, values
 from pitfall_lab.observe.lines import LineWatch
-from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict
+from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict, reason_of
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Applied, Engine, ShadowError
-from pitfall_lab.trace import By, Effect, Event, Failure, Forecast, Note, OptimizerStep, Span, Trace
+from pitfall_lab.trace import By, Cause, Effect, Event, Failure, Forecast, Note, OptimizerStep, Span, T, Trace
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description, quiet_grad_fn
@@ -33,6 +34,7 @@ from pitfall_lab.verify.outcomes import Outcomes, is_as_predicted, is_same_error
 from pitfall_lab.verify.pairing import Pairing
 from pitfall_lab.verify.passing import Passing
 from pitfall_lab.verify.prediction import HOOKS, predict, undecided
+from pitfall_lab.verify.reach import Extent
 from pitfall_lab.verify.unseen import Unseen
 from pitfall_lab.verify.world import World
 from pitfall_lab.verify.writer import EVENT_LIMIT, METADATA_LIMIT, TooLong
@@ -60,6 +62,7 @@ class Lockstep:
         self._world = world = World(sources, self.lines, value_limit, Engine(value_limit=value_limit, release=release.RUNNING))
         world.writer.limit = limit or (METADATA_LIMIT if value_limit < 0 else EVENT_LIMIT)
         self._engine, self._writer, self._records = world.engine, world.writer, world.records
+        self._extent = Extent(world.writer)
         self._describe = describe = Description(world)
         self._memory = Memory(world, describe)
         pairing, adoption = Pairing(world, describe), Adoption(world, describe)
@@ -268,14 +271,18 @@ class Lockstep:
         self._count(call, agrees=False)
         self._put(call, effects, "observed", call.memory["reason"])
 
-    def stopped(self, reason: str) -> None:
+    def stopped(self, cause: Cause, reason: T, span: Span | None) -> None:
         """Note that the recording ended early; the program goes on without us."""
-        self.lines.stop()
-        self._parents.clear()
-        for listening in self._inside:
-            listening.finish(failed=True)
-        en, zh = f"Observation stopped here, because {reason}.", f"从这里起停止观察,原因:{reason}。"
-        self._writer.notes.append(Note("stopped", en, zh, max(len(self._writer.events) - 1, 0)))
+        self._extent.stop(cause, reason, span)
+        with contextlib.suppress(Exception):  # what failed may fail again, and the program must not notice
+            self.lines.stop()
+            self._parents.clear()
+            for listening in self._inside:
+                listening.finish(failed=True)
+
+    def missed(self, span: Span | None) -> None:
+        """The program made a call after the recording had ended."""
+        self._extent.missed(span)
 
     def stepping(self, optimizer: Any, span: Span | None) -> None:
         """Note what an optimizer holds that is about to step."""
@@ -302,8 +309,16 @@ class Lockstep:
     def finish(self, failure: Failure | None) -> Trace:
         """Return the trace of the program that has just ended."""
         self.lines.stop()
-        self._passing.leave(None, (), failure)
-        return self._writer.finish(self._world.sources.sources, failure, facts.environment())
+        if (why := self.lines.missed) is not None:
+            en = f"Not all lines were looked at for writes that pass no torch function, such as NumPy's, because {why.en}."
+            zh = f"并非每一行都检查过不经 torch 函数的写入（例如 NumPy 的写入），原因：{why.zh}。"
+            self._writer.notes.append(Note("unseen", en, zh))
+        try:
+            self._passing.leave(None, (), failure)
+        except Exception as error:
+            if not any(note.kind == "stopped" for note in self._writer.notes):
+                self._extent.stop("failure", reason_of(error), None)
+        return self._writer.finish(self._world.sources.sources, failure, facts.environment(), self._extent.told())
 
     # ------------------------------------------------------------------ what the listener's methods share
 

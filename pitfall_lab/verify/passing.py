@@ -16,6 +16,7 @@ from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.world import World
+from pitfall_lab.verify.writer import TooLong
 
 
 @dataclass(slots=True)
@@ -50,8 +51,10 @@ class Passing:
 
     def enter(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
         """A call was seen inside ``region``."""
-        if self._writer.full or (self._open is not None and self._open.key == region.key):
+        if self._open is not None and self._open.key == region.key:
             return
+        if self._writer.full:
+            raise TooLong(self._writer.limit)
         self.leave(region.frame, ())
         step, effects = self._writer.reserve(), list[Effect]()
         operands: dict[int, TensorRecord] = {}

@@ -18,6 +18,7 @@ import torch
 from pitfall_lab.observe import Recorder, release
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.optimizing import StepWatch
+from pitfall_lab.observe.recorder import reason_of
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.observe.swapping import SwapWatch
 from pitfall_lab.trace import Failure, Note, Outcome, Source, Span, Trace
@@ -51,20 +52,21 @@ class Session:
         self._text = text
 
     def __enter__(self) -> Self:
-        forbidden = release.forbids()
-        if forbidden:
-            self._recorder.stop(forbidden)
-            return self
-        self._lockstep.expect_unseen(self._text)
-        self._recorder.within(sys._getframe(1))
-        self._steps.start()
-        self._swaps.start()
-        self._recorder.start()
+        try:
+            forbidden = release.forbids()
+            if forbidden is not None:
+                self._recorder.decline(forbidden)
+                return self
+            self._lockstep.expect_unseen(self._text)
+            self._recorder.within(sys._getframe(1))
+            self._steps.start()
+            self._swaps.start()
+            self._recorder.start()
+        except Exception as error:  # the program runs, whatever happens to us
+            self._recorder.decline(reason_of(error))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if release.forbids():
-            return
         self._lockstep.lines.stop()
         self._recorder.leave()
         self._recorder.within(None)
@@ -87,13 +89,13 @@ class Session:
         return _unparsable(text, "cell", error)
 
     def _stepping(self, optimizer: torch.optim.Optimizer, span: Span | None) -> None:
-        self._recorder.tell(self._lockstep.stepping, optimizer, span)
+        self._recorder.tell(self._lockstep.stepping, optimizer, span, span=span)
 
     def _swapping(self, one: torch.Tensor, other: torch.Tensor) -> None:
-        self._recorder.tell(self._lockstep.swapping, one, other, sys._getframe(2))
+        self._recorder.tell(self._lockstep.swapping, one, other, sys._getframe(2), span=None)
 
     def _swapped(self, one: torch.Tensor, other: torch.Tensor) -> None:
-        self._recorder.tell(self._lockstep.swapped, one, other, sys._getframe(2))
+        self._recorder.tell(self._lockstep.swapped, one, other, sys._getframe(2), span=None)
 
     def _outcome(self, error: BaseException) -> Failure:
         last = self._lockstep.last_failure

@@ -10,7 +10,22 @@ from dataclasses import replace
 from typing import Any
 
 from pitfall_lab.observe.recorder import Enough
-from pitfall_lab.trace import Agreement, By, Disagreement, Effect, Event, Failure, Note, OptimizerStep, Outcome, Source, Trace
+from pitfall_lab.trace import (
+    Agreement,
+    By,
+    Disagreement,
+    Effect,
+    Event,
+    Failure,
+    Note,
+    OptimizerStep,
+    Outcome,
+    Reach,
+    Source,
+    Span,
+    T,
+    Trace,
+)
 from pitfall_lab.trace.replay import advance
 from pitfall_lab.verify.cells import Look, told
 from pitfall_lab.verify.rows import BIRTHS, DEATHS, Ran, Rows
@@ -52,6 +67,20 @@ class Writer:
     def full(self) -> bool:
         """Whether the trace has reached its size limit."""
         return len(self.events) >= self.limit
+
+    def lines(self) -> set[tuple[int, int]]:
+        """The lines that made the calls seen so far: the number of the source, and the line in it."""
+        spans = [event.span for event in self.events if isinstance(event, Event) and event.kind == "call"]
+        return {(span.source, span.line) for span in (*spans, *self.rows.spans) if span is not None}
+
+    def last_span(self) -> Span | None:
+        """The last place of the program at which something was seen."""
+        for step in range(len(self.events) - 1, -1, -1):
+            event = self.events[step]
+            span = event.span if isinstance(event, Event) else None if event is None else self.rows.event(step).span
+            if span is not None:
+                return span
+        return None
 
     def reserve(self) -> int:
         """Take the next step number."""
@@ -186,7 +215,7 @@ class Writer:
         self.disagreements.append(Disagreement(step, path, observed, modelled))
         self.disagreed_steps.add(step)
 
-    def finish(self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...]) -> Trace:
+    def finish(self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...], reach: Reach) -> Trace:
         """Return the finished trace."""
         written, rows = self.events, self.rows
 
@@ -198,7 +227,8 @@ class Writer:
         by_recipe = len(self.row_steps) - self.rows_observed  # both engines agreed on each of them
         mirrored = self.mirrored + self.rows_observed
         agreement = Agreement(self.checked + by_recipe, self.agreed + by_recipe, mirrored, len(self.disagreed_steps))
-        facts = sources, outcome, agreement, tuple(self.disagreements), tuple(self.notes), environment, tuple(self.optimizer_steps)
+        disagreements, notes, steps = tuple(self.disagreements), tuple(self.notes), tuple(self.optimizer_steps)
+        facts = sources, outcome, agreement, disagreements, notes, environment, steps, reach
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:
@@ -230,8 +260,5 @@ class TooLong(Enough):
     """The trace has reached its size limit."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self.limit = limit
-
-    def __str__(self) -> str:
-        return f"the trace has reached its limit of {self.limit:,} steps; what the program did after that is not shown"
+        en = f"the trace has reached its limit of {limit:,} steps; what the program did after that is not shown"
+        super().__init__(T(en=en, zh=f"记录已达到 {limit:,} 步的上限；此后程序所做的不再显示"))

@@ -13,7 +13,8 @@ import pkgutil
 from collections.abc import Iterable
 from typing import Any
 
-from pitfall_lab.trace import Language, Trace
+from pitfall_lab.trace import Language, T, Trace
+from pitfall_lab.trace.extent import headline, stop
 from pitfall_lab.trace.slice import failures, slice_of_failure, story
 from pitfall_lab.trace.text import excerpt, sentences
 from pitfall_lab.views.facts import Facts, gather
@@ -52,6 +53,7 @@ def scene(trace: Trace, findings: Iterable[Any] = ()) -> dict[str, Any]:
         for e, t in sentences(trace)
     ]
     out["stories"] = stories(trace, told)
+    out["head"], out["why"] = _said(headline(trace)), _said(stop(trace))
     out["help"] = texts()
     out["palette"] = facts.palette
     out["story"] = list(story(trace, steps))
@@ -83,6 +85,10 @@ def text(trace: Trace, language: Language = "en") -> str:
     from pitfall_lab.views.twin import render
 
     return render(trace, language)
+
+
+def _said(text: T | None) -> dict[str, str] | None:
+    return None if text is None else {"en": text.en, "zh": text.zh}
 
 
 def _project(name: str, trace: Trace, facts: Facts) -> dict[str, Any]:

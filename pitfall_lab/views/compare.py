@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pitfall_lab.trace import Event, Language, T, Trace
+from pitfall_lab.trace.extent import stopped_at
 from pitfall_lab.trace.replay import advance
 from pitfall_lab.trace.text import cells_text, excerpt, sentences
 from pitfall_lab.views.facts import Facts, gather
@@ -44,8 +45,10 @@ def compare(before: Trace, after: Trace) -> dict[str, Any]:
     """Both from their first difference on, as plain data: steps in words, how each ends, gradients, and peaks of memory."""
     first = first_difference(before, after)
     facts = gather(before), gather(after)
+    alike = same(before, after)
     return {
         "first": first,
+        "same": {"en": alike.en, "zh": alike.zh},
         "sides": [_side(trace, first) for trace in (before, after)],
         "gradients": _gradients(*facts),
         "peaks": [bytes_text((memory(f.trace, f)["peak"] or {"bytes": 0})["bytes"]) for f in facts],
@@ -58,12 +61,13 @@ def _side(trace: Trace, first: int | None) -> dict[str, Any]:
         if first is not None and first <= event.step < first + STEPS:
             line = event.span.line if event.span else None
             steps.append({"step": event.step, "line": line, "code": excerpt(trace, event.span), "sentence": {"en": text.en, "zh": text.zh}})
-    failure = trace.outcome.failure
+    failure, stopped = trace.outcome.failure, stopped_at(trace)
     return {
         "steps": steps,
         "more": max(0, len(trace.events) - first - STEPS) if first is not None else 0,
         "raised": f"{failure.type}: {failure.message.partition(' Hint: ')[0]}"[:400] if trace.outcome.kind == "raised" and failure else "",
         "wrong": bool(trace.harms),
+        "stopped": None if stopped is None else {"en": stopped.en, "zh": stopped.zh},
     }
 
 
@@ -89,7 +93,7 @@ def text(told: dict[str, Any], language: Language = "en") -> str:
     """The comparison in words."""
     zh = language == "zh"
     if told["first"] is None:
-        return "两次运行做的事相同。\n" if zh else "Both runs do the same.\n"
+        return f"{told['same'][language]}\n"
     lines = [f"从第 {told['first'] + 1} 步开始不同" if zh else f"The runs differ from step {told['first'] + 1} on"]
     for title, side in zip(("修改前", "修改后") if zh else ("Before", "After"), told["sides"], strict=True):
         lines += ["", f"{title}: {_ending(side).say(language)}"]
@@ -101,7 +105,16 @@ def text(told: dict[str, Any], language: Language = "en") -> str:
     return "\n".join(lines) + "\n"
 
 
+def same(*runs: Trace) -> T:
+    """What is said of runs without a difference: it is said of what was seen of them."""
+    if any(trace.stopped is not None for trace in runs):
+        return T("Both runs do the same, as far as they were observed.", "就观察到的部分而言，两次运行做的事相同。")
+    return T("Both runs do the same.", "两次运行做的事相同。")
+
+
 def _ending(side: dict[str, Any]) -> T:
+    if side["stopped"]:
+        return T(f"■ {side['stopped']['en']}", f"■ {side['stopped']['zh']}")
     if side["raised"]:
         return T(f"✕ {side['raised']}", f"✕ {side['raised']}")
     if side["wrong"]:

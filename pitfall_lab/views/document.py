@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pitfall_lab.trace import Event, Language, Span, T, Trace
+from pitfall_lab.trace.extent import stop, stopped_at, whole
 from pitfall_lab.trace.slice import failures, slice_of_failure, story
 from pitfall_lab.trace.text import sentences, source_lines
 from pitfall_lab.views import broadcast, code, graph, in_two_languages, memory, storage, versions
@@ -75,6 +76,7 @@ def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: 
     texts = [text for _, text in sentences(trace)]
     say = _Say(language)
     parts = [
+        _stopped(trace, say),
         _outcome(trace, say),
         *(_finding(f, say) for f in told),
         _guarded(say, lambda: _code(trace, facts, say)),
@@ -116,6 +118,14 @@ class _Say:
         return re.sub("`([^`]+)`", r"<code>\1</code>", clean(text or ""))
 
 
+def _stopped(trace: Trace, say: _Say) -> str:
+    """Whatever the page says of a program that was not observed to its end is about a part of it."""
+    headline, why = stopped_at(trace), stop(trace)
+    if headline is None or why is None:
+        return ""
+    return f'<p role="status"><span class="pl-bad">■ {say(headline.en, headline.zh)}</span><br>{say(why.en, why.zh)}</p>'
+
+
 def _outcome(trace: Trace, say: _Say) -> str:
     failure = trace.outcome.failure
     if trace.outcome.kind == "raised" and failure is not None:
@@ -126,7 +136,8 @@ def _outcome(trace: Trace, say: _Say) -> str:
         if trace.harms
         else []
     )
-    return "".join(wrong) or f"<p>{say('The program finished.', '程序正常结束。')}</p>"
+    extent = whole(trace)
+    return "".join(wrong) or f"<p>{say('The program finished.', '程序正常结束。')} {say(extent.en, extent.zh)}</p>"
 
 
 def _line_name(line: object, say: _Say) -> str:
@@ -301,5 +312,5 @@ def _notes(trace: Trace, say: _Say) -> str:
         f"{a.checked} calls compared on two engines: {a.agreed} agreed, {a.mirrored} taken over from torch, {a.disagreed} disagreed.",
         f"两个引擎比较了 {a.checked} 个调用：一致 {a.agreed}，取自 torch {a.mirrored}，不一致 {a.disagreed}。",
     )
-    notes = "".join(f"<p>{say(note.en, note.zh)}</p>" for note in trace.notes)
+    notes = "".join(f"<p>{say(note.en, note.zh)}</p>" for note in trace.notes if note.kind != "stopped")
     return f"<p><small>{text}</small></p>{notes}"

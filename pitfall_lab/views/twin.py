@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pitfall_lab.trace import Language, T, Trace
+from pitfall_lab.trace.extent import stop, stopped_at, whole
 from pitfall_lab.trace.text import cells_text, sentences, source_lines
 from pitfall_lab.views import versions
 from pitfall_lab.views.facts import Facts, gather
@@ -20,8 +21,21 @@ def render(trace: Trace, language: Language = "en", facts: Facts | None = None, 
     zh = language == "zh"
     facts = facts or gather(trace)
     texts = texts if texts is not None else [text for _, text in sentences(trace)]
-    parts = [_source(trace, zh), _steps(trace, language, texts), _storages(facts, zh), _counters(facts, zh), _outcome(trace, language)]
+    parts = [
+        _stopped(trace, language),
+        _source(trace, zh),
+        _steps(trace, language, texts),
+        _storages(facts, zh),
+        _counters(facts, zh),
+        _outcome(trace, language),
+    ]
     return clean_text("\n\n".join(part for part in parts if part)) + "\n"
+
+
+def _stopped(trace: Trace, language: Language) -> str:
+    """Whatever follows is about a part of the program; so this comes first."""
+    headline, why = stopped_at(trace), stop(trace)
+    return "" if headline is None or why is None else f"■ {headline.say(language)}\n{why.say(language)}"
 
 
 def _source(trace: Trace, zh: bool) -> str:
@@ -122,5 +136,6 @@ def _outcome(trace: Trace, language: Language) -> str:
         if zh
         else f"Two engines compared on {a.checked} calls: {a.agreed} agreed, {a.mirrored} taken over from torch, {a.disagreed} disagreed"
     )
-    lines += [note.zh if zh else note.en for note in trace.notes]
+    lines.append(whole(trace).say(language))
+    lines += [note.zh if zh else note.en for note in trace.notes if note.kind != "stopped"]
     return "\n".join(lines)

@@ -33,7 +33,7 @@ h.mul_(10)
 print("printed by the program")
 h.sum().backward()
 """
-KEYS = ["file", "torch", "outcome", "error", "agreement", "findings"]
+KEYS = ["file", "torch", "outcome", "error", "observation", "agreement", "findings"]
 
 
 def command(*words: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -113,3 +113,31 @@ def test_the_plugin_is_known_to_pytest_when_the_package_is_installed() -> None:
 
     project = tomllib.loads((Path(ROOT) / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["entry-points"]["pytest11"] == {"pitfall-lab": "pitfall_lab.pytest_plugin"}
+
+
+def test_a_test_that_was_not_observed_to_its_end_fails_and_what_passed_unseen_is_a_warning(run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import sys
+        import numpy as np
+        import torch
+
+
+        def test_blind():
+            x = torch.ones(2)
+            torch.overrides._pop_mode()
+            assert (x + 1).tolist() == [2.0, 2.0]
+
+
+        def test_traced():
+            x = torch.ones(2)
+            a = x.numpy()
+            sys.settrace(lambda *_: None)
+            a[0] = 2.0
+            sys.settrace(None)
+        """
+    )
+    done = run("--pitfalls")
+    done.assert_outcomes(passed=1, failed=1, warnings=1)
+    done.stdout.fnmatch_lines(["*:7: Observation stopped here, because the program took pitfall_lab's function mode*"])
+    done.stdout.fnmatch_lines(["*--pitfalls did not see everything: Not all lines were looked at*"])

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Locator
 
 from pitfall_lab import rules
+from pitfall_lab.verify import trace_program
 from pitfall_lab.widgets import Explorer
 from tests.frontend.sample import TEXT, sample
 from tests.frontend.stage import THEMES, Stage, state_of
@@ -415,3 +416,24 @@ def test_screenshots_in_each_theme(stage: Stage, theme: str, width: int):
     stage.page.keyboard.press("End")
     stage.page.keyboard.press("?")
     stage.screenshot(f"explorer-{theme}-{width}-end")
+
+
+def test_the_headline_says_that_observation_stopped(stage: Stage):
+    trace = trace_program("import torch\nx = torch.ones(2)\nfor _ in range(9):\n    x = x * 2\nprint(x.sum())\n", limit=5)
+    root = stage.show(state_of(trace))
+    assert root.locator(".pl-outcome").inner_text() == "■ observation stopped at line 4"
+    assert "pl-bad" in root.locator(".pl-outcome").get_attribute("class")
+    why = root.locator(".pl-stopped").inner_text()
+    assert why.startswith("Observation stopped here, because the trace has reached its limit of 5 steps")
+    assert why.endswith("also from lines that had made none before: 5.")
+    root.locator("[data-key=language]").click()
+    assert root.locator(".pl-outcome").inner_text() == "■ 观察在第 4 行中止"
+    assert root.locator(".pl-stopped").inner_text().startswith("从这里起停止观察")
+
+
+def test_a_program_that_was_seen_to_its_end_has_its_outcome_as_headline(stage: Stage):
+    root = stage.show(state_of(trace_program("import torch\nx = torch.ones(2)\n")))
+    assert root.locator(".pl-outcome").inner_text() == "✓ finished without an error"
+    assert root.locator(".pl-stopped").count() == 0
+    root = stage.show(state_of(trace_program("x = 1\n")))
+    assert root.locator(".pl-outcome").inner_text() == "no call to torch was seen"

@@ -46,8 +46,11 @@ class Watching:
     def failed(self, call, error):
         pass
 
-    def stopped(self, reason):
+    def stopped(self, cause, reason, span):
         raise AssertionError(reason)
+
+    def missed(self, span):
+        raise AssertionError(span)
 
 
 def run(source: str) -> Watching:

@@ -194,6 +194,9 @@ export interface Scene {
   memory?: unknown;
   events?: { step: number; sentence: Text }[];
   stories?: unknown;
+  /** The headline, and why observation stopped where it did. */
+  head?: Text;
+  why?: Text | null;
   [view: string]: unknown;
 }
 

@@ -130,7 +130,9 @@ class Explorer {
     this.#sentence = h("p", { class: "pl-sentence", role: "status", "aria-live": "polite" });
     this.#count = h("span", { class: "pl-count", "aria-hidden": "true" });
     this.#facts = h("div", { class: "pl-facts", group: model.t("Facts about the focus", "所选对象的信息") });
-    const parts = [this.#header(), this.#transport(), h("div", { class: "pl-say" }, this.#sentence)];
+    // Whatever stands below is about a part of the program when observation stopped before the program did.
+    const why = model.scene.why ? [h("p", { class: "pl-stopped" }, say(model.scene.why, model.language))] : [];
+    const parts = [this.#header(), ...why, this.#transport(), h("div", { class: "pl-say" }, this.#sentence)];
     if (this.#help) parts.push(this.#helpBox());
     if (this.#stories.length) parts.push(this.#findings());
     if (this.#asText) parts.push(this.#textBox());
@@ -196,10 +198,8 @@ class Explorer {
   #header(): HTMLElement {
     const model = this.#model;
     const { outcome, agreement, sources } = model.trace;
-    const line = outcome.failure?.span?.line;
-    const where = line ? model.t(` in line ${line}`, `（第 ${line} 行）`) : "";
-    const bad = outcome.kind === "raised";
-    const said = bad ? `✕ ${outcome.failure?.type ?? model.t("raised", "报错")}${where}` : model.t("✓ finished without an error", "✓ 正常结束，没有报错");
+    const bad = outcome.kind === "raised" || !!model.scene.why;
+    const said = say(model.scene.head, model.language) || outcome.kind;
     const agreed = model.t(`${agreement.agreed} of ${agreement.checked} operations agree`, `${agreement.checked} 个操作中 ${agreement.agreed} 个一致`);
     const mirrored = agreement.mirrored ? model.t(`, ${agreement.mirrored} without a model`, `，${agreement.mirrored} 个没有模型`) : "";
     const badge = h("span", { class: "pl-agree", title: say(this.#helpTexts.agreement, model.language) }, dot("a", byText("a", model)), agreed + mirrored);

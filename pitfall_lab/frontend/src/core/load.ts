@@ -5,7 +5,7 @@
 
 import type { Effect, Scene, Text, Trace } from "./contract";
 
-export const SCHEMA = 2;
+export const SCHEMA = 3;
 const MAX_CHARACTERS = 128 * 1024 * 1024;
 
 /** Why a text is not a trace that can be shown: one sentence for a person, in both languages. */

@@ -16,10 +16,12 @@ interface Side {
   more: number;
   raised: string;
   wrong: boolean;
+  stopped?: Text | null;
 }
 
 interface Told {
   first: number | null;
+  same: Text;
   sides: [Side, Side];
   gradients: [name: string, before: string, after: string][];
   peaks: [string, string];
@@ -102,7 +104,7 @@ export class WhatIf {
     const model = this.#model;
     const { told } = answer;
     const open = h("button", { class: "pl-chip", click: () => void this.#lab.open?.(answer) }, model.t("open the changed program here", "在此打开修改后的程序"));
-    if (told.first === null) return h("p", {}, model.t("Both runs do the same. ", "两次运行做的事相同。"), open);
+    if (told.first === null) return h("p", {}, say(told.same, model.language), " ", open);
     const titles = [model.t("Before", "修改前"), model.t("After", "修改后")];
     const sides = told.sides.map((side, index) => this.#side(side, titles[index] as string, index === 0));
     const rows = [...told.gradients.map(([name, one, other]) => [`${name}.grad`, one, other]), [model.t("peak of memory", "内存峰值"), ...told.peaks]];
@@ -114,7 +116,7 @@ export class WhatIf {
 
   #side(side: Side, title: string, mine: boolean): HTMLElement {
     const model = this.#model;
-    const ending = side.raised ? `✕ ${side.raised}` : side.wrong ? model.t("≠ a gradient is wrong, and no error says so", "≠ 有梯度不对，却没有报错") : model.t("✓ finished", "✓ 正常结束");
+    const ending = side.stopped ? `■ ${say(side.stopped, model.language)}` : side.raised ? `✕ ${side.raised}` : side.wrong ? model.t("≠ a gradient is wrong, and no error says so", "≠ 有梯度不对，却没有报错") : model.t("✓ finished", "✓ 正常结束");
     const list = h("ol", {});
     for (const one of side.steps) {
       const line = h("span", { class: "pl-no" }, one.line ? `L${one.line}` : "");
@@ -122,6 +124,6 @@ export class WhatIf {
       list.append(h("li", {}, mine ? h("button", { click: () => (model.step = one.step) }, line, text) : h("div", {}, line, text)));
     }
     if (side.more) list.append(h("li", { class: "pl-nothing" }, model.t(`and ${side.more} more steps`, `另有 ${side.more} 步`)));
-    return h("section", { group: title }, h("h3", {}, title), h("p", { class: side.raised || side.wrong ? "pl-bad" : "pl-ok" }, ending), list);
+    return h("section", { group: title }, h("h3", {}, title), h("p", { class: side.stopped || side.raised || side.wrong ? "pl-bad" : "pl-ok" }, ending), list);
   }
 }

@@ -1,0 +1,62 @@
+"""How much of a checked program was seen: the sentence where observation stopped, and the counts as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.check.scripts import Script
+from pitfall_lab.check.workshop import Unchecked
+from pitfall_lab.trace import Language, Note, T, Trace, extent
+
+UNOBSERVED = "Unobserved"
+"""The kind of problem when observation stopped before the program did."""
+
+
+def unobserved(name: str, script: Script | None, trace: Trace) -> Unchecked | None:
+    """The reason when observation stopped although the program went on: nothing can be said of what came then."""
+
+    def place(line: int) -> str:
+        return script.place_text(line) if script is not None else str(line)
+
+    note, said = trace.stopped, extent.stop(trace, place)
+    if note is None or said is None:
+        return None
+    line = _line(note)
+    where = name if line is None else f"{name}:{place(line)}"
+    own = script.place(line)[1] if script is not None else line
+    return Unchecked(UNOBSERVED, T(en=f"{where}: {said.en}", zh=f"{where}：{said.zh}"), own)
+
+
+def as_data(trace: Trace, script: Script | None, language: Language) -> dict[str, Any]:
+    """What the JSON of a file has under ``observation``; lines of a notebook count in their cell, which stands beside them."""
+    stopped, reach = trace.stopped, trace.reach
+    told = None
+    if stopped is not None:
+        later = [_place(line, script) for line in reach.later]
+        told = {"cause": stopped.cause or "failure", **_said(stopped, script, language), "calls_after": reach.missed, "lines_after": later}
+    unseen = [_said(note, script, language) for note in trace.unseen]
+    counts = {"calls": trace.calls, "mirrored": trace.agreement.mirrored, "lines": reach.lines}
+    return {"complete": told is None and not unseen, "stopped": told, **counts, "unseen": unseen}
+
+
+def nothing_observed(problem: Unchecked | None, language: Language) -> dict[str, Any]:
+    """The same of a file of whose run there is no trace."""
+    message = problem.said.say(language) if problem is not None else ""
+    never: dict[str, Any] = {"cause": "never", "message": message, "line": None, "calls_after": 0, "lines_after": []}
+    return {"complete": False, "stopped": never, "calls": 0, "mirrored": 0, "lines": 0, "unseen": []}
+
+
+def _said(note: Note, script: Script | None, language: Language) -> dict[str, Any]:
+    return {"message": T(note.en, note.zh).say(language), **_place(_line(note), script)}
+
+
+def _line(note: Note) -> int | None:
+    """The line of the program itself; a note may be about a module that lies beside it."""
+    return note.span.line if note.span is not None and note.span.source == 0 else None
+
+
+def _place(line: int | None, script: Script | None) -> dict[str, Any]:
+    if script is None or not script.cells:
+        return {"line": line}
+    cell, own = script.place(line)
+    return {"cell": cell, "line": own}
