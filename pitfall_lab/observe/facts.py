@@ -364,7 +364,12 @@ def sequence_of(node: Any) -> int:
 
 
 def is_of_engine(error: BaseException) -> bool:
-    """Whether torch's engine itself ended a backward, and no Python code that it had called (a hook, a custom Function)."""
+    """Whether torch's engine itself ended a backward, and no Python code that it had called (a hook, a custom Function).
+
+    Nor what that code returned: of errors of the engine's only those about a hook's result are a TypeError, or say what it should return.
+    """
+    if isinstance(error, TypeError) or "hooks should return" in str(error):
+        return False
     walk = error.__traceback__
     while walk is not None and walk.tb_next is not None:
         walk = walk.tb_next

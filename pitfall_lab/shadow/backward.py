@@ -126,6 +126,7 @@ class Pass:
                 answer = yield Stop(node, incoming, after=True, refusal=refusal)
                 if answer is not None:
                     outgoing = [came_out(seen, incoming) for seen in answer]
+                    self.check_nan(node, outgoing)
             self.hand_on(queue, node, outgoing)
 
     def hand_on(self, queue: ReadyQueue, node: Node, outgoing: list[Gradient | None]) -> None:
@@ -408,6 +409,8 @@ class Pass:
         else:
             if held.is_expanded:
                 raise runtime(errors.OVERLAP_SELF, "overlap", tensor=held)
+            if held.shape != gradient.shape:
+                raise Unmodelled("a gradient is added to one of another shape: the leaf has been given other memory in between")
             self.engine.write(held, plus(held.window(), gradient.array))
             if held.counter is None and not self.engine.inference:  # what was detached from it since has a counter of its own
                 raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=held)
@@ -418,8 +421,11 @@ class Pass:
     def after(leaf: ShadowTensor) -> None:
         """The hooks of a leaf that has its gradient."""
         for index, hook in leaf.hooks or ():
-            if index == AFTER and hook is not None:
-                hook(leaf)
+            returned = hook(leaf) if index == AFTER and hook is not None else None
+            if isinstance(returned, ShadowTensor) and returned is not leaf:
+                raise runtime("Tensor post accumulate grad hooks should return None.")
+            if returned is not None and not isinstance(returned, ShadowTensor):
+                raise ShadowError("TypeError", f"expected Variable, but hook returned '{type(returned).__name__}'")
 
 
 def check_saved(node: Node) -> None:

@@ -79,11 +79,14 @@ class Function:
         edges = tuple(e.graph.edge(a.shadow) if recording and isinstance(a, Tensor) else (None, 0) for a in args)
         with no_grad():
             result = cls.forward(ctx, *args)
+        outputs = list(result) if isinstance(result, tuple) else [result]
         if not recording:
+            for view in (out.shadow.view for out in outputs if isinstance(out, Tensor) and not any(out is a for a in args)):
+                if view is not None:
+                    view.creation = "custom"
             return result
         node = e.graph.new_node(f"{cls.__name__}Backward", edges)
         node.vjp = _Rule(e, ctx, cls.backward, node)
-        outputs = list(result) if isinstance(result, tuple) else [result]
         node.multiple = len(outputs) > 1
         place = _Place(e, node, ctx, args)
         try:

@@ -124,7 +124,7 @@ class Lockstep:
             engine.checks_nan = facts.checks_nan()
         self._passing.leave(call.frame, (call.args, call.kwargs), parent=self._parents[-1] if self._parents else None)
         self._note_mode(call)
-        self._memory.look_for_writes(None)
+        self._unseen.before(call)
         step = self._writer.reserve()
         if call.name in HOOKS:
             self._wake(call.args[0], step)

@@ -78,6 +78,8 @@ class Meeting:
         if node is None:
             if mine is not None and seen.is_leaf:
                 shadow.node = None
+            if shadow.view is not None and seen.is_view and shadow.view.creation == "no_grad":
+                shadow.view.creation = facts.creation_of(real)  # a custom Function may have returned it since, without a history
             if shadow.node is None and (shadow.base is None or not shadow.base.requires_grad):
                 shadow.flag = seen.requires_grad
             return []
@@ -100,6 +102,8 @@ class Meeting:
         if record.shadow is not None:
             if record.shadow.counter is not None:
                 shadow.counter = record.shadow.counter
+                if seen.version != shadow.counter.version:
+                    record.shadow.accumulator = None  # ``set_`` alone counts: what is computed from now on gets another AccumulateGrad
                 if seen.version is not None:  # memory of inference mode does not tell; the tensor's counter stays, and stays where it is
                     shadow.counter.version = seen.version
             old = record.shadow.view

@@ -43,6 +43,8 @@ class Mirroring:
             results += self._adoption.meet_array(array, call.frame, effects)
         if call.name in BACKWARD:
             effects += self._mirror_backward(call)
+        elif call.name == "torch.Tensor.grad.__set__" and (owner := self._records.find(call.args[0])) is not None:
+            effects += self._take_gradient(owner, call.args[0])
         return results, effects
 
     def _meet_base(self, real: Any, base: Any) -> None:

@@ -77,18 +77,18 @@ def _strange_gradient(world: World, call: Call) -> str:
     """Why the gradient that is asked for has no model; assigning another one ends that."""
     strange = world.records.strange_gradients
     if strange and call.name in BACKWARD:
-        return next(filter(None, map(_immovable, map(world.records.by_mark.get, strange))), "")
+        return next(filter(None, map(_strange, map(world.records.by_mark.get, strange))), "")
     record = world.records.find(call.args[0]) if strange and call.name in {GRAD, "torch.Tensor.grad.__set__"} else None
     if record is None or record.mark not in strange:
         return ""
     return strange[record.mark] if call.name == GRAD else strange.pop(record.mark) and ""
 
 
-def _immovable(record: TensorRecord | None) -> str:
-    """Why nothing can be added to the gradient of a tensor, if that is so."""
+def _strange(record: TensorRecord | None) -> str:
+    """Why what is added to the gradient of a tensor cannot be followed, if that is so."""
     real = None if record is None else record()
     gradient = None if real is None else facts.grad_of(real)
-    return facts.opacity(gradient) if gradient is not None and facts.is_immutable(gradient) else ""
+    return "" if gradient is None else facts.opacity(gradient)
 
 
 def _unsuitable(call: Call) -> str:

@@ -6,6 +6,7 @@ from types import FrameType
 from typing import Any
 
 from pitfall_lab.observe import facts
+from pitfall_lab.observe.recorder import BACKWARD, Call, Enough
 from pitfall_lab.trace import Effect, Event, Operand, Span
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.description import Description, read
@@ -18,7 +19,10 @@ MAKERS = (("from_numpy", "from_numpy(", "torch.from_numpy"), ("autograd.Function
 
 
 #: What sets version numbers in C++, of any tensor, and passes no torch function.
-RESETS = ("_unsafe_preserve_version_counter", "increment_version")
+RESETS = ("_unsafe_preserve_version_counter", "increment_version", ".set_(")
+
+#: What makes torch keep of each view the function that made it, to make it anew after a write: no tensor tells of it.
+REPLAYS = "_force_original_view_tracking"
 
 #: What writes the memory of any tensor, saved ones included, and passes no torch function.
 WRITERS = ("untyped_storage", "ctypes")
@@ -31,7 +35,7 @@ class Unseen:
         self._world, self._records, self._writer, self._describe = world, world.records, world.writer, describe
         self._memory, self._adoption, self._meeting = memory, adoption, meeting
         self._expected: list[tuple[str, str, str]] = []
-        self._resets = self._writes = False
+        self._resets = self._writes = self._replays = False
         self._before_swap: list[Effect] = []
 
     def expect(self, program: str) -> None:
@@ -39,12 +43,28 @@ class Unseen:
         self._expected = [maker for maker in MAKERS if maker[0] in program]
         self._resets = any(word in program for word in RESETS)
         self._writes = any(word in program for word in WRITERS)
+        self._replays = REPLAYS in program
         if self._expected or self._resets or self._writes:
             self._world.lines.start(None)
 
     def line_done(self, frame: FrameType, span: Span | None) -> None:
         """A line of the learner's has run: did it write memory that torch shares, or make a tensor unseen?"""
         self._memory.look_for_writes(span)
+        self.catch_up(span)
+        for _, text, op in self._expected if span is not None else ():
+            for name, where in self._world.sources.targets_on(span, text):
+                self._tell(frame, name, where, op)
+
+    def before(self, call: Call) -> None:
+        """A call is about to run: see what has happened on its line so far."""
+        if self._replays:
+            raise Enough("the program lets torch make views anew with the functions that made them, of which no tensor tells")
+        self._memory.look_for_writes(None)
+        if call.name in BACKWARD:
+            self.catch_up(None)
+
+    def catch_up(self, span: Span | None) -> None:
+        """Look at all tensors, if the program can change any of them unseen."""
         records = list(self._records.by_mark.values()) if self._resets or self._writes else ()
         for record in records:
             real = None if record.kind == "array" else record()
@@ -52,9 +72,6 @@ class Unseen:
                 self._meeting.catch_up(real)
             if real is not None and self._writes and record.storage is not None:
                 self._memory.catch_up(record.storage, real, span, announce=True)
-        for _, text, op in self._expected if span is not None else ():
-            for name, where in self._world.sources.targets_on(span, text):
-                self._tell(frame, name, where, op)
 
     # ------------------------------------------------------------------ swaps
 

@@ -1738,4 +1738,76 @@ t4 = t2 * t3
 t6 = t5.clone(memory_format=torch.channels_last)
 t7 = t1.unsafe_chunk(3)[0]
 """,
+    "isclose writes its result once for each question that it asks": """
+t1 = torch.tensor([1.0, 2.0])
+t2 = torch.isclose(t1, t1.clone(), equal_nan=True)
+t3 = torch.isclose(t1, t1 + 1, rtol=0, atol=0)
+t4 = torch.isclose(t1, t1, rtol=0, atol=0, equal_nan=True)
+t5 = torch.isclose(t1 > 1, t1 > 2, equal_nan=True)
+""",
+    "a division with a rounding mode that is None": """
+t1 = torch.tensor([1.0, 2.0], requires_grad=True)
+t2 = torch.div(t1, 2.0, rounding_mode=None)
+t3 = (t2 * 1).div_(t1, rounding_mode=None)
+(t2 + t3).sum().backward()
+""",
+    "a custom Function returns a view of an input, without a history": """
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x[:]
+    @staticmethod
+    def backward(ctx, g):
+        return g
+t1 = torch.ones(2, requires_grad=True)
+t2 = Same.apply(torch.ones(2))
+t2.add_(t1)
+with torch.no_grad():
+    t3 = Same.apply(t1)
+t3.add_(1)
+""",
+    "what a hook after accumulation returns": """
+t1 = torch.ones(2, requires_grad=True)
+t1.register_post_accumulate_grad_hook(lambda p: 1)
+(t1 * 2).sum().backward()
+t2 = torch.ones(2, requires_grad=True)
+t2.register_post_accumulate_grad_hook(lambda p: t1)
+(t2 * 2).sum().backward()
+""",
+    "set_ begins another accumulation": """
+t1 = torch.ones(4, requires_grad=True)
+t2 = []
+for k in range(3):
+    t2.append(t1[0:1] * 2)
+    with torch.no_grad():
+        t1.set_(t1.detach()[1:])
+torch.cat(t2).sum().backward()
+""",
+    "set_ of what a graph leads to": """
+t1 = torch.ones(2, requires_grad=True)
+t2 = t1.clone()
+with torch.no_grad():
+    t1.set_(torch.ones(3))
+t3 = torch.autograd.grad(t2.sum(), t1)
+""",
+    "set_ of what is saved, and used no more": """
+t1 = torch.ones(3, requires_grad=True)
+t2 = torch.full((3,), 2.0)
+t3 = t1 * t2
+t2.set_(torch.full((3,), 7.0)); t3.sum().backward()
+""",
+    "embedding_bag in the order of long ago": """
+t1 = torch.ones(5, 2, requires_grad=True)
+F.embedding_bag(t1, torch.tensor([0, 1, 2]), torch.tensor([0, 2])).sum().backward()
+""",
+    "a complex power of a negative number": """
+t1 = torch.tensor([-2.0, 3.0], requires_grad=True)
+t2 = torch.tensor([1 + 2j, 2 - 1j], requires_grad=True)
+torch.pow(t1, t2).abs().sum().backward()
+""",
+    "what batch_norm leaves of equal numbers is rounding": """
+t1 = torch.full((2, 3), 1.5)
+t1.erfc_()
+t2 = F.batch_norm(t1, None, None, training=True)
+""",
 }

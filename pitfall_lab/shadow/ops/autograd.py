@@ -170,6 +170,8 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
         return the_pass.run_without_numbers()
     else:
         the_pass.plan()
+    if e.suspicious and any(node.retains for node in the_pass.nodes.values()):
+        raise Unmodelled("hooks on nodes, of which nothing tells, run after a gradient is retained")
     rehearsal = rehearse(the_pass)
     nodes = the_pass.nodes.values() if rehearsal is not None else ()
     filled = [tensor for node in nodes for tensor in (node.leaf, *(kept() for _, kept in node.retains)) if tensor is not None]
@@ -320,7 +322,7 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
 
 @op(".register_post_accumulate_grad_hook", kind="other")
 def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """Runs when the leaf has its gradient. Only its effects count; what it returns is ignored."""
+    """Runs when the leaf has its gradient. Only its effects count: it may return nothing."""
     tensor_only(self)
     if not self.requires_grad:
         raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)

@@ -519,14 +519,15 @@ _question("signbit", lambda x: np.signbit(x) if x.dtype.kind == "f" else x < 0, 
 _question("isreal", np.isreal, "torch.isreal(a)", like_self=True)
 
 
-@op("isclose", samples=("torch.isclose(a, b)", "a.isclose(a + 1e-9)", "torch.isclose(n, n)"))
+@op("isclose", samples=("torch.isclose(a, b)", "a.isclose(a + 1e-9, equal_nan=True)", "torch.isclose(n, n, equal_nan=True)", "torch.isclose(a, b, rtol=0, atol=0)"))
 def isclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> ShadowTensor:
     tensor_only(input, other)
     if input.dtype != other.dtype:
         raise Unmodelled("isclose of two types")
     check_history(e, input, other)  # it computes a distance, which has a derivative
     result = pointwise(e, Rule("", lambda x, y: np.isclose(x, y, rtol, atol, equal_nan)), (input, other), BOOL)
-    e.graph.bump(result.counter)  # what is equal first, then what is near is written into it
+    # What is equal comes first; what is NaN twice, then what is near, is written into it.
+    e.graph.bump(result.counter, int(equal_nan and input.dtype.category > 1) + (rtol != 0 or atol != 0))
     return result
 
 

@@ -121,6 +121,8 @@ def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_n
                   mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False,
                   padding_idx: int | None = None) -> ShadowTensor:  # fmt: skip
     """Sum, mean or maximum of each bag of rows: (bags, size)."""
+    if isinstance(weight, ShadowTensor) and weight.dtype == INT64 and input.dtype.category > 1:
+        raise Unmodelled("embedding_bag with its arguments in the order that they once had")
     _check_bags(input, weight, per_sample_weights, padding_idx)
     if sparse or scale_grad_by_freq or include_last_offset or mode not in ("sum", "mean", "max"):
         raise Unmodelled("embedding_bag with sparse gradients or other options")

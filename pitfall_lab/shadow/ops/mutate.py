@@ -255,6 +255,8 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     if self.inference and not e.inference:
         raise Unmodelled("set_ of an inference tensor outside of inference mode")
     self.storage, self.offset, self.shape, self.stride = source.storage, source.offset, source.shape, source.stride
+    if not e.inference:
+        self.accumulator = None
     e.graph.bump(self.counter)
     return self
 

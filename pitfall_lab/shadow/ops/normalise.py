@@ -53,10 +53,11 @@ SQUARED = {np.dtype(np.float64): 1e150}
 """Larger numbers (1e18 in float32) have squares that overflow, in a kernel that squares them."""
 
 
-def _is_settled(x: np.ndarray, rstd: np.ndarray) -> bool:
+def _is_settled(x: np.ndarray, rstd: np.ndarray, normal: np.ndarray) -> bool:
     """Whether the normalised numbers do not depend on how torch's kernel computes mean and spread."""
     size = np.nan_to_num(np.abs(x), posinf=0)
-    return not (size * np.nan_to_num(rstd) > CONDITION.get(x.dtype, 16.0)).any() and not (size > SQUARED.get(x.dtype, 1e18)).any()
+    room = CONDITION.get(x.dtype, 16.0) * min(1.0, float(np.nan_to_num(np.abs(normal)).max(initial=0)))  # of equal numbers rounding remains
+    return not (size * np.nan_to_num(rstd) > room).any() and not (size > SQUARED.get(x.dtype, 1e18)).any()
 
 
 def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
@@ -174,7 +175,7 @@ def _normalised(e: Engine, name: str, input: ShadowTensor, weight: Any, bias: An
         table = dict(zip(map(id, tensors), found, strict=True))
         statistics = _spread(found[0], axes, eps) if training else (table[id(running[0])].reshape(column), 1 / np.sqrt(table[id(running[1])].reshape(column) + eps))
         values = (found[0] - statistics[0]) * statistics[1]
-        if not all(map(is_finite, found)) or (training and not _is_settled(found[0], statistics[1])):
+        if not all(map(is_finite, found)) or (training and not _is_settled(found[0], statistics[1], values)):
             values, statistics = None, (None, None)
         for x, combine in ((weight, np.multiply), (bias, np.add)):
             if x is not None and values is not None:
@@ -213,9 +214,10 @@ def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias:
     def forward(x: np.ndarray, w: Any, b: Any) -> tuple[Any, ...] | None:
         rows = x.reshape(grouped)
         mean, rstd = _spread(rows, (2,), eps)
-        if not _is_settled(rows, rstd):
+        normal = (rows - mean) * rstd
+        if not _is_settled(rows, rstd, normal):
             return None
-        scaled = ((rows - mean) * rstd).reshape(x.shape) * (1 if w is None else w.reshape(column))
+        scaled = normal.reshape(x.shape) * (1 if w is None else w.reshape(column))
         return scaled if b is None else scaled + b.reshape(column), mean[..., 0], rstd[..., 0]
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:

@@ -204,23 +204,28 @@ def mul_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
 
 @op("div", "torch.true_divide", ".__truediv__", ".true_divide", saves="other; self if other needs grad",
     samples=("a / b", "a / 2", "a / c", "n / 2", "p / a"))  # fmt: skip
-def div(e: Engine, input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> ShadowTensor:
+def div(e: Engine, input: Any, other: Any, *, rounding_mode: str | None = "", out: Any = None) -> ShadowTensor:
     no_out(out)
-    if rounding_mode is not None:
-        raise Unmodelled("rounding_mode")
+    rule = _division(rounding_mode)
     pair = operand(input), operand(other)
     if e.policy.integer_division_stays_integer and promoted(*pair).category < 2:
         return floor_divide(e, input, other)
     dtype = as_float(promoted(*pair))
-    return pointwise(e, DIV, pair, dtype, dtype)
+    return pointwise(e, rule, pair, dtype, dtype)
 
 
 @op(".div_", ".__itruediv__", kind="inplace", saves="other; a clone of self if other needs grad", samples=("h.div_(b)", "h.div_(2)"))
-def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None = None) -> ShadowTensor:
-    if rounding_mode is not None:
-        raise Unmodelled("rounding_mode")
+def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None = "") -> ShadowTensor:
+    rule = _division(rounding_mode)
     pair = self, operand(other)
-    return in_place(e, DIV, pair, as_float(promoted(*pair)))
+    return in_place(e, rule, pair, as_float(promoted(*pair)))
+
+
+def _division(rounding_mode: str | None) -> Rule:
+    """To name a mode, also None, is another function of torch's than to name none (here: "")."""
+    if rounding_mode:
+        raise Unmodelled("rounding_mode")
+    return DIV if rounding_mode is not None else replace(DIV, node="DivBackward2")
 
 
 @op(".__rdiv__", ".__rtruediv__", samples=("1 / b", "2.0 / b"))
@@ -288,6 +293,8 @@ def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTenso
         return rpow(e, exponent, base)
     dtype = promoted(base, exponent)
     if isinstance(exponent, ShadowTensor):
+        if dtype.is_complex and records(e, base, exponent):
+            raise Unmodelled("the derivative of complex powers")
         return pointwise(e, POW_TENSOR, (base, exponent), dtype, dtype)
     return pointwise(e, refusing(_pow_rule(exponent), _refused_power(dtype, exponent)), (base,), dtype, dtype)
 

@@ -1,0 +1,75 @@
+"""Corners of torch's own tests that only a recording reaches: both engines agree there, or the shadow declines with a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz import lockstep
+
+# Each: what it shows, the program, and a part of the reason why a call is mirrored ("": none is, what happens is predicted).
+CORNERS: dict[str, tuple[str, str]] = {
+    "anomaly mode finds NaN that a custom Function returns": ("""
+import torch
+class Bad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, g):
+        return g * float("nan")
+x = torch.ones(2, requires_grad=True)
+torch.autograd.set_detect_anomaly(True)
+y = Bad.apply(x)
+try:
+    y.sum().backward()
+except RuntimeError as error:
+    print(error)
+torch.autograd.set_detect_anomaly(False)
+""", "Function.apply passes no torch function"),
+    "what a hook after accumulation returns": ("""
+import torch
+x = torch.ones(2, requires_grad=True)
+x.register_post_accumulate_grad_hook(lambda p: 1)
+x.sum().backward()
+""", "code of the program's own"),
+    "a hook on a node of which the gradient is retained": ("""
+import torch
+x = torch.ones(2, requires_grad=True)
+y = x.clone()
+y.grad_fn.register_prehook(lambda g: (g[0] * 2,))
+(y * 2).sum().backward(inputs=(y,))
+print(y.grad)
+""", "hooks on nodes"),
+    "a sparse gradient, and a dense one": ("""
+import torch
+p = torch.ones(3, requires_grad=True)
+p.grad = torch.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (3,))
+(p * 2).sum().backward()
+print(p.grad, p.grad._version)
+(p * 2).sum().backward()
+print(p.grad, p.grad._version)
+""", "sparse_coo"),
+}
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_a_corner_is_predicted_or_declined(name: str) -> None:
+    text, why = CORNERS[name]
+    result = lockstep.check(text.strip())
+    assert result.problems == []
+    assert result.trace is not None
+    reasons = {event.reason for event in result.trace.events if event.reason}
+    assert any(why in reason for reason in reasons)
+
+
+def test_views_that_torch_makes_anew_are_not_followed() -> None:
+    text = """
+import torch
+x = torch.ones(3, requires_grad=True).clone()
+with torch.autograd._force_original_view_tracking(True):
+    y = x.view(3, 1)
+    y.mul_(2)
+"""
+    result = lockstep.check(text.strip())
+    assert len(result.problems) == 1
+    assert "make views anew" in result.problems[0]
