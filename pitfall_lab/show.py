@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``pitfall-lab show``."""
-    parser.add_argument("file", type=Path, help="a Python program (.py), which is run, or a saved trace (.json), which needs no torch")
+    what = "a Python program (.py), which is run with your rights, or a saved trace (.json), which needs no torch"
+    parser.add_argument("file", type=Path, help=what)
     parser.add_argument("-o", "--output", type=Path, help="the page to write (default: FILE's name with .pitfall.html, in this folder)")
     parser.add_argument("--language", choices=LANGUAGES, default="en", help="the language of the sentences (default: en)")
     parser.add_argument("--text", action="store_true", help="print the story as plain text and write no page")

@@ -32,10 +32,10 @@ FORMATS = ("text", "json", "sarif", "github")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab check``."""
     parser.epilog = (
-        "Every file that is named, or found in a folder that is named, is RUN, in a process of its own. What follows `--` is "
-        "passed on to it. Settings are read from [tool.pitfall-lab] in the nearest pyproject.toml. Exit codes: 0 nothing found in "
-        "what was seen, 1 an error or a warning was found, 2 a file could not be checked, or observation stopped before the program "
-        "ended, 3 a file did not end in time."
+        "Every file that is named, or found in a folder that is named, is RUN, with your rights: this is no sandbox, and a program can "
+        "do whatever it can do under `python FILE`. What follows `--` is passed on to it. Settings are read from [tool.pitfall-lab] in the "
+        "nearest pyproject.toml. Exit codes: 0 nothing found in what was seen, 1 an error or a warning was found, 2 a file could not be "
+        "checked, or observation stopped before the program ended, 3 a file did not end in time."
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="Python programs, notebooks, and folders of them")
     output = parser.add_argument_group("output")

@@ -34,16 +34,22 @@ def command(*words: str) -> tuple[float, float]:
     return passed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def main() -> None:
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    script = Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else SCRIPT
+def compared(script: Path, runs: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The median time and processor time of ``python script``, and of a check of it."""
     own, check = [], []
     for _ in range(runs):  # in turn, so that both meet the same machine
         own.append(command(str(script)))
         check.append(command("-m", "pitfall_lab", "check", str(script)))
+    alone, checked = ([statistics.median(times) for times in zip(*rows, strict=True)] for rows in (own, check))
+    return (alone[0], alone[1]), (checked[0], checked[1])
+
+
+def main() -> None:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    script = Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else SCRIPT
+    alone, checked = compared(script, runs)
     lines = len(script.read_text(encoding="utf-8").splitlines())
     print(f"{script.name}, {lines} lines, median of {runs}{'processor':>21}")
-    alone, checked = ([statistics.median(times) for times in zip(*rows, strict=True)] for rows in (own, check))
     for title, (passed, busy) in ((f"python {script.name}", alone), (f"pitfall-lab check {script.name}", checked)):
         print(f"  {title:<41}{passed:6.2f} s{busy:8.2f} s")
     print(f"  {'the check adds':<41}{checked[0] - alone[0]:6.2f} s{checked[1] - alone[1]:8.2f} s\n")

@@ -70,6 +70,12 @@ def test_json_is_one_object_and_the_programs_prints_are_not_in_it(tmp_path: Path
     assert "printed by the program" not in done.stderr
 
 
+def test_the_help_says_that_a_program_runs_with_the_users_rights(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    assert "is RUN, with your rights: this is no sandbox" in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_a_program_prints_is_shown_where_that_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", write(tmp_path, BAD), "--show-output", "--json"])
     printed = capsys.readouterr()
