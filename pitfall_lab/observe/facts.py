@@ -341,7 +341,9 @@ def node_name(node: Any) -> str:
 
 
 LAST = 2**64 - 1
-_NOTES = itertools.count()
+_NOTES, _NOTE = itertools.count(), "pitfall_lab"
+_APART: list[bool] = []
+"""Not empty when a thread other than the recorded one has made nodes."""
 
 
 def node_key(node: Any) -> tuple[Any, ...]:
@@ -354,8 +356,30 @@ def node_key(node: Any) -> tuple[Any, ...]:
         return ("leaf", id(node.variable))
     number = node._sequence_nr() if private.has_sequence else LAST
     if number == LAST:
-        return ("note", node.metadata.setdefault("pitfall_lab", next(_NOTES)))
+        return ("note", node.metadata.setdefault(_NOTE, next(_NOTES)))
+    if _APART and (note := node.metadata.get(_NOTE)) is not None:
+        return ("note", note)
     return (number, node.name())
+
+
+def set_apart(made: Iterable[Any], known: Iterable[Any]) -> None:
+    """Note on each node behind ``made`` that another thread made it: its number may be taken. ``known`` were there before."""
+    seen = set(known)
+    stack = [node for node in made if node is not None]
+    while stack:
+        node = stack.pop()
+        if node in seen or node.name() == ACCUMULATE:
+            continue
+        seen.add(node)
+        if _NOTE not in node.metadata:
+            node.metadata[_NOTE] = next(_NOTES)
+            _APART[:] = [True]
+            stack += [child for child, _ in next_nodes(node) if child is not None]
+
+
+def is_freed(node: Any) -> bool:
+    """Whether a backward has freed what a node saved."""
+    return any(slot.state == "freed" for slot in slots_of(node))
 
 
 def sequence_of(node: Any) -> int:

@@ -41,7 +41,7 @@ class SwapWatch:
         """Put everything back."""
         if self._swap is not None:
             private.swap_by(self._swap)
-            torch.utils.weakref = self._references
+            torch.utils.weakref, self._swap = self._references, None
 
     def _swapping(self, one: Any, other: Any) -> None:
         if threading.get_ident() != self._thread:

@@ -47,7 +47,7 @@ class Kinds:
     def __init__(self, world: World, adoption: Adoption, forms: Forms, may_meet: Callable[[], bool]) -> None:
         self._may_meet, self._adoption, self._forms = may_meet, adoption, forms
         self._writer, self._records, self._by_id = world.writer, world.records, world.records.by_id
-        self._follows_values = world.limit >= 0
+        self._follows_values, self._elsewhere = world.limit >= 0, world.elsewhere
         self.plain: list[Any] = []
         """The plain numbers among the last call's arguments, where another call of its kind may have others; or the index of a window."""
         self.met: dict[int, list[Effect]] = {}
@@ -189,7 +189,7 @@ class Kinds:
             not (_is_inference() or self.inference)
             and not facts.packs()
             and _default_dtype() is _FLOAT32
-            and not (facts.autocasting() or facts.deterministic() or regions.tracing() or dispatching())
+            and not (facts.autocasting() or facts.deterministic() or regions.tracing() or dispatching() or self._elsewhere.happened)
         )
 
 

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from pitfall_lab.observe import facts, private, regions, release, values
+from pitfall_lab.observe.elsewhere import Elsewhere
 from pitfall_lab.observe.lines import LineWatch
 from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict, reason_of
 from pitfall_lab.observe.regions import Region
@@ -43,6 +44,7 @@ DEEPCOPY = "torch.Tensor.__deepcopy__"
 INDEXING = frozenset({"torch.Tensor.__getitem__", "torch.Tensor.__setitem__"})
 #: Python functions of torch's that are one step for the learner even when the shadow has no entry for them.
 ATOMIC = HOOKS | {"torch.Tensor.__array__", DEEPCOPY}
+BETWEEN = "another thread used torch meanwhile, and may have changed what this call works with"
 #: A loss that calls a function of the learner's.
 CALLS_BACK = frozenset({"torch.nn.functional.triplet_margin_with_distance_loss"})
 
@@ -59,7 +61,7 @@ class Lockstep:
 
     def __init__(self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None, *, looks_at_gradients: bool = False) -> None:
         self.lines = LineWatch(sources, self.line_done)
-        self._world = world = World(sources, self.lines, value_limit, Engine(value_limit=value_limit, release=release.RUNNING))
+        self._world = world = World(sources, self.lines, value_limit, Engine(value_limit=value_limit, release=release.RUNNING), Elsewhere(sources))
         world.writer.limit = limit or (METADATA_LIMIT if value_limit < 0 else EVENT_LIMIT)
         self._engine, self._writer, self._records = world.engine, world.writer, world.records
         self._extent = Extent(world.writer)
@@ -74,6 +76,7 @@ class Lockstep:
         )
         self._mirroring = Mirroring(world, describe, adoption, self._meeting)
         self._outcomes, self._forecasts, self._naming = Outcomes(world, describe), Forecasts(world, describe), Naming(world, describe)
+        self.elsewhere = world.elsewhere
         self._engine.asks = True
         world.writer.notes += release.notes()
         self._looks_at_gradients = looks_at_gradients
@@ -125,6 +128,7 @@ class Lockstep:
         self._passing.leave(call.frame, (call.args, call.kwargs), parent=self._parents[-1] if self._parents else None)
         self._note_mode(call)
         self._unseen.before(call)
+        self._look_again()
         step = self._writer.reserve()
         if call.name in HOOKS:
             self._wake(call.args[0], step)
@@ -148,6 +152,14 @@ class Lockstep:
             self._parents.append(step)
             return Verdict.INSIDE
         return Verdict.RUN
+
+    def _look_again(self) -> None:
+        """If another thread has used torch, meet anew what it may have changed."""
+        if not self.elsewhere.happened:
+            return
+        if self.lane is not None:
+            self.lane.kinds.epoch += 1
+        self._pending += self._unseen.look_again() + self._mirroring.take_gradients()
 
     def _meet(self, call: Call, step: int) -> list[Effect]:
         """Meet the operands of a call; returns what has happened to them since they were last seen."""
@@ -189,14 +201,7 @@ class Lockstep:
     def after(self, call: Call, result: Any) -> None:
         """Compare what torch did with what the shadow said."""
         step, effects = self._resume(call, failed=False)
-        applied: Applied | None = call.memory.get("applied")
-        predicted: ShadowError | None = call.memory.get("predicted")
-        if predicted is not None:
-            self._writer.disagree(step, "outcome", "returned", f"{predicted.type_name}: {predicted.message}")
-            applied = None
-        if applied is not None and call.name == "torch.autograd.grad" and any(node.mirrored for node in applied.nodes_run):
-            # Which gradients come back at all, and which objects they are, is then not ours to say.
-            applied, call.memory["reason"] = None, "backward went through a node without a model"
+        applied = self._done_ahead(call, step)
         ok, reason = False, ""
         if applied is not None:
             results, ok, more = self._comparison.compare(call, step, applied, result)
@@ -224,6 +229,22 @@ class Lockstep:
             if harms:
                 self._writer.amend(step, harms=harms)
 
+    def _done_ahead(self, call: Call, step: int) -> Applied | None:
+        """What the shadow did before torch returned, where that can be compared with what torch did."""
+        applied: Applied | None = call.memory.get("applied")
+        predicted: ShadowError | None = call.memory.get("predicted")
+        if self.elsewhere.happened:
+            call.memory["reason"] = call.memory["reason"] or BETWEEN
+            return None
+        if predicted is not None:
+            self._writer.disagree(step, "outcome", "returned", f"{predicted.type_name}: {predicted.message}")
+            return None
+        if applied is not None and call.name == "torch.autograd.grad" and any(node.mirrored for node in applied.nodes_run):
+            # Which gradients come back at all, and which objects they are, is then not ours to say.
+            call.memory["reason"] = "backward went through a node without a model"
+            return None
+        return applied
+
     def composed(self, call: Call, result: Any) -> None:
         """A composite told in parts has returned: its result gets the name it is assigned to."""
         labels = [record.label for real in values.tensors(result) if (record := self._records.find(real)) is not None]
@@ -236,6 +257,8 @@ class Lockstep:
             self.lane.kinds.epoch += 1
         message = str(error)
         predicted: ShadowError | None = self._expected(call, error, message)
+        if self.elsewhere.happened:
+            call.memory["reason"] = call.memory["reason"] or BETWEEN
         right = is_as_predicted(predicted, error, message)
         if predicted is None and not call.memory["reason"]:
             call.memory["reason"] = undecided(self._world, call, message)
@@ -318,6 +341,7 @@ class Lockstep:
         except Exception as error:
             if not any(note.kind == "stopped" for note in self._writer.notes):
                 self._extent.stop("failure", reason_of(error), None)
+        self._unseen.note_threads()
         return self._writer.finish(self._world.sources.sources, failure, facts.environment(), self._extent.told())
 
     # ------------------------------------------------------------------ what the listener's methods share

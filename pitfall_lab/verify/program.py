@@ -61,6 +61,7 @@ class Session:
             self._recorder.within(sys._getframe(1))
             self._steps.start()
             self._swaps.start()
+            self._lockstep.elsewhere.start()
             self._recorder.start()
         except Exception as error:  # the program runs, whatever happens to us
             self._recorder.decline(reason_of(error))
@@ -70,6 +71,7 @@ class Session:
         self._lockstep.lines.stop()
         self._recorder.leave()
         self._recorder.within(None)
+        self._lockstep.elsewhere.stop()
         self._swaps.stop()
         self._steps.stop()
 

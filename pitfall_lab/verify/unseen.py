@@ -7,7 +7,7 @@ from typing import Any
 
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.recorder import BACKWARD, Call, Enough
-from pitfall_lab.trace import Effect, Event, Operand, Span
+from pitfall_lab.trace import Effect, Event, Note, Operand, Span
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.description import Description, read
 from pitfall_lab.verify.meeting import Meeting
@@ -72,6 +72,39 @@ class Unseen:
                 self._meeting.catch_up(real)
             if real is not None and self._writes and record.storage is not None:
                 self._memory.catch_up(record.storage, real, span, announce=True)
+
+    # ------------------------------------------------------------------ other threads
+
+    def note_threads(self) -> None:
+        """Say once of each place that it was not seen."""
+        for op, span in self._world.elsewhere.look():
+            where_en, where_zh = ("", "") if span is None else (f" (line {span.line})", f"（第 {span.line} 行）")
+            en = f"Another thread used torch, first {op}{where_en}: that was not recorded. What it may have changed is read from torch."
+            zh = f"另一个线程使用了 torch，首先是 {op}{where_zh}：这部分没有记录。它可能改变的内容改为从 torch 读取。"
+            self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
+
+    def look_again(self) -> list[Effect]:
+        """Other threads have used torch: take over what they may have changed."""
+        self.note_threads()
+        effects: list[Effect] = []
+        for record in list(self._records.by_mark.values()):
+            real = None if record.kind == "array" else record()
+            if real is not None:
+                effects += self._meeting.catch_up(real, announce=True)
+                self._release(facts.node_of(real) if record.shadow is not None and not record.shadow.sleeps else None)
+        return effects
+
+    def _release(self, node: Any) -> None:
+        """Free what a backward has freed that nobody saw, from ``node`` on."""
+        stack, seen = [node], set[Any]()
+        while stack:
+            node = stack.pop()
+            mine = None if node is None or node in seen else self._records.nodes.get(facts.node_key(node))
+            seen.add(node)
+            if mine is not None:
+                if not mine.freed and facts.is_freed(node):
+                    mine.release()
+                stack += [child for child, _ in facts.next_nodes(node)]
 
     # ------------------------------------------------------------------ swaps
 

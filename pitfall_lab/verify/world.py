@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pitfall_lab.observe.elsewhere import Elsewhere
 from pitfall_lab.observe.lines import LineWatch
 from pitfall_lab.observe.namespace import Namespace
 from pitfall_lab.observe.spans import SourceMap
@@ -20,6 +21,7 @@ class World:
     lines: LineWatch
     limit: int
     engine: Engine
+    elsewhere: Elsewhere
     records: Records = field(default_factory=Records)
     writer: Writer = field(default_factory=Writer)
     namespace: Namespace = field(default_factory=Namespace)

@@ -481,6 +481,52 @@ out.backward()
 """,
         "",
     ),
+    "threads backward": (
+        """\
+import threading
+y=x.exp()
+t=threading.Thread(target=lambda: (x*2).sum().backward())
+t.start(); t.join()
+g=x.grad+0
+x.grad.zero_()
+t=threading.Thread(target=lambda: y.sum().backward())
+t.start(); t.join()
+try:
+    y.sum().backward()
+except RuntimeError as e:
+    out=[str(e),g,x.grad]
+""",
+        "",
+    ),
+    "threads while": (
+        """\
+import threading
+go=threading.Event()
+def work():
+    while not go.is_set():
+        with torch.no_grad():
+            y.add_(0)
+t=threading.Thread(target=work)
+t.start()
+for _ in range(50):
+    z=(x*2).sum()
+    z.backward()
+go.set()
+t.join()
+out=x.grad
+""",
+        "",
+    ),
+    "executor": (
+        """\
+import asyncio
+async def main():
+    await asyncio.get_running_loop().run_in_executor(None,lambda: (x*5).sum().backward())
+asyncio.run(main())
+out=x.grad+0
+""",
+        "",
+    ),
     "pickle": (
         """\
 import pickle
@@ -678,12 +724,17 @@ def quiet_and_clean():
     torch._dynamo.reset()
 
 
-# Where the observation has to end: it says so.
+# What was not seen: the trace says so.
 NOTES = {
-    "threads": [
-        "Observation stopped here, because the program builds graphs in several threads, and torch numbers their steps alike."
-    ],
-}
+    kind: [f"Another thread used torch, first {op} (line {line}): that was not recorded. What it may have changed is read from torch."]
+    for kind, op, line in (
+        ("threads", "torch.Tensor.mul", 8), ("threads while", "torch.Tensor.add_", 10), ("executor", "torch.Tensor.mul", 7),
+    )
+}  # fmt: skip
+NOTES["threads backward"] = [
+    f"Another thread used torch, first torch.Tensor.{op} (line {line}): that was not recorded. What it may have changed is read from torch."
+    for op, line in (("mul", 7), ("sum", 11))
+]
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
