@@ -61,7 +61,8 @@ class Lockstep:
 
     def __init__(self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None, *, looks_at_gradients: bool = False) -> None:
         self.lines = LineWatch(sources, self.line_done)
-        self._world = world = World(sources, self.lines, value_limit, Engine(value_limit=value_limit, release=release.RUNNING), Elsewhere(sources))
+        engine = Engine(value_limit=value_limit, release=release.RUNNING)
+        self._world = world = World(sources, self.lines, value_limit, engine, Elsewhere(sources))
         world.writer.limit = limit or (METADATA_LIMIT if value_limit < 0 else EVENT_LIMIT)
         self._engine, self._writer, self._records = world.engine, world.writer, world.records
         self._extent = Extent(world.writer)
