@@ -22,7 +22,7 @@ from pitfall_lab.check.sarif import sarif
 from pitfall_lab.check.scripts import found
 from pitfall_lab.check.settings import Settings
 from pitfall_lab.check.text import Paint, Style, report, shown, total, wants_colours
-from pitfall_lab.check.workshop import TIMEOUT, Unchecked, Workshop
+from pitfall_lab.check.workshop import EVENT_LIMIT, TIMEOUT, Unchecked, Workshop
 from pitfall_lab.cli import Refusal
 
 SUMMARY = "run programs and notebooks and say where they bite, with fixes that were tried"
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits")
     limits.add_argument("--timeout", type=seconds, metavar="S", help=f"stop a run of a program after S seconds (default: {TIMEOUT:g})")
     limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a program may take beyond torch's own (Linux)")
+    limits.add_argument("--steps", type=steps, metavar="N", help=f"look at so many steps of a program (default: {EVENT_LIMIT})")
     limits.add_argument("--jobs", "-j", type=count, metavar="N", help="check so many files at once (default: one for each processor)")
 
 
@@ -71,6 +72,11 @@ def seconds(text: str) -> float:
 def mebibytes(text: str) -> int:
     """A number of MiB on a command line."""
     return _whole(text, "a number of MiB")
+
+
+def steps(text: str) -> int:
+    """A number of steps on a command line."""
+    return _whole(text, "a number of steps")
 
 
 def count(text: str) -> int:
@@ -171,6 +177,7 @@ class _Chosen:
             "exclude": tuple(_split(args.exclude)) if args.exclude else None,
             "timeout": args.timeout,
             "memory": args.memory,
+            "steps": args.steps,
         }
 
     def settings(self, path: Path) -> Settings:

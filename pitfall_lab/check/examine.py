@@ -79,7 +79,7 @@ def repaired(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str]
 
 
 def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[str], *, fixes: bool) -> Checked:
-    shop.timeout, shop.memory = settings.timeout, settings.memory
+    shop.timeout, shop.memory, shop.steps = settings.timeout, settings.memory, settings.steps
     path = os.path.realpath(script.path)
     subject = Subject(script.text, script.name, path, tuple(argv), script.prelude, script.forgiven)
 

@@ -24,7 +24,8 @@ def unobserved(name: str, script: Script | None, trace: Trace) -> Unchecked | No
     line = _line(note)
     where = name if line is None else f"{name}:{place(line)}"
     own = script.place(line)[1] if script is not None else line
-    return Unchecked(UNOBSERVED, T(en=f"{where}: {said.en}", zh=f"{where}：{said.zh}"), own)
+    more = T(en=" Look further with --steps.", zh="可用 --steps 看得更远。") if note.cause == "limit" else T(en="", zh="")
+    return Unchecked(UNOBSERVED, T(en=f"{where}: {said.en}{more.en}", zh=f"{where}：{said.zh}{more.zh}"), own)
 
 
 def as_data(trace: Trace, script: Script | None, language: Language) -> dict[str, Any]:

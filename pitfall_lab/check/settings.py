@@ -12,12 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pitfall_lab.check.workshop import TIMEOUT
+from pitfall_lab.check.workshop import EVENT_LIMIT, TIMEOUT
 from pitfall_lab.cli import Refusal
 from pitfall_lab.rules import RULES
 
 UNUSED = "PL001"
 """The code of the note about an ignore comment that ignores nothing. It has no page: it is about the comment, not about torch."""
+
+WHOLE = {"memory": "a number of MiB", "steps": "a number of steps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Settings:
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     timeout: float = TIMEOUT
     memory: int | None = None
+    steps: int = EVENT_LIMIT
 
     def wants(self, code: str, path: Path) -> bool:
         """Is a finding of ``code`` in the file at ``path`` to be reported? The longer of two prefixes wins, ``ignore`` over ``select``."""
@@ -99,10 +102,10 @@ def _value(key: str, value: Any, file: Path) -> Any:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e6:
             return float(value)
         raise Refusal(f"{where}: a number of seconds is wanted.")
-    if key == "memory":
+    if key in WHOLE:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
-        raise Refusal(f"{where}: a number of MiB is wanted.")
+        raise Refusal(f"{where}: {WHOLE[key]} is wanted.")
     if key == "per-file-ignores":
         if not isinstance(value, dict):
             raise Refusal(f"{where}: a table of patterns and codes is wanted.")

@@ -25,7 +25,7 @@ from typing import Any
 
 from pitfall_lab.beside import as_for_python
 from pitfall_lab.check.scripts import forgiving
-from pitfall_lab.check.workshop import EVENT_LIMIT, NEVER, VALUE_LIMIT
+from pitfall_lab.check.workshop import NEVER, VALUE_LIMIT
 from pitfall_lab.trace import Trace
 
 Job = dict[str, Any]
@@ -248,7 +248,7 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
         value_limit=job["value_limit"],
         values=job["value_limit"] >= 0,
         tree=tree,
-        limit=EVENT_LIMIT,
+        limit=job["steps"],
         gradients=job["value_limit"] < 0,
     )
     gc.disable()  # the program has ended, and so will this process

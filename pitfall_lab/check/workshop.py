@@ -23,7 +23,7 @@ VALUE_LIMIT, LARGE_VALUE_LIMIT = 4096, 1 << 22
 NO_NUMBERS = -1
 """No tensor's numbers are modelled."""
 EVENT_LIMIT = 20_000
-"""So many events are recorded; what a program does after that is not looked at."""
+"""So many events are recorded where nothing else is said; what a program does after that is counted, but not looked at."""
 START_SECONDS = 120.0
 NEVER = "\0never\n"
 """A result that begins so says why nothing can be observed: what with, and the reason."""
@@ -68,14 +68,15 @@ class Subject:
 class Workshop:
     """Runs subjects in forks of one worker process; a context manager, because that process has to end.
 
-    ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit).
-    ``printed`` is what the last run printed, its first 1 MiB; ``was_large`` says whether the last traced run had tensors whose numbers were
-    not modelled, ``was_opened`` whether there was a way to write memory that no version counts, ``asks`` whether only numbers can tell
-    what there is to find.
+    ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit),
+    ``steps`` are looked at of a program at most. ``printed`` is what the last run printed, its first 1 MiB; ``was_large`` says whether the
+    last traced run had tensors whose numbers were not modelled, ``was_opened`` whether there was a way to write memory that no version
+    counts, ``asks`` whether only numbers can tell what there is to find.
     """
 
     timeout: float = TIMEOUT
     memory: int | None = None
+    steps: int = EVENT_LIMIT
     printed: str = field(default="", init=False)
     was_large: bool = field(default=False, init=False)
     was_opened: bool = field(default=False, init=False)
@@ -145,6 +146,7 @@ class Workshop:
             "whole": whole,
             "forgiven": list(subject.forgiven),
             "memory": self.memory,
+            "steps": self.steps,
         }
         ending = self._ask(job) if hasattr(os, "fork") else _run_once(job)
         self.printed = ending.get("output", "")

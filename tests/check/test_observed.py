@@ -25,6 +25,7 @@ from pitfall_lab.check.sarif import sarif
 from pitfall_lab.check.settings import Settings
 from pitfall_lab.check.text import Style, report
 from pitfall_lab.check.trials import is_better
+from pitfall_lab.cli import main
 from pitfall_lab.rules import find
 from pitfall_lab.trace import Note
 from tests.check.test_formats import LOG
@@ -268,3 +269,15 @@ def test_where_only_the_recording_with_numbers_stops_the_findings_of_the_other_s
     assert found.trace is not None
     assert "Numbers were followed only up to this line" in report("program.py", found.trace, found.findings, Style())
     assert document(found)["observation"]["complete"] is False
+
+
+def test_more_steps_are_looked_at_where_that_is_wanted(tmp_path: Path, shop: Workshop) -> None:
+    path = tmp_path / "long.py"
+    path.write_text("import torch\nx = torch.ones(2)\nfor _ in range(50):\n    x = x * 1.0\n", encoding="utf-8")
+    few = examine(path, shop, replace(Settings(), steps=20), fixes=False)
+    assert few.exit_code == 2
+    assert document(few)["observation"]["stopped"]["calls_after"] == 31
+    assert examine(path, shop, replace(Settings(), steps=51), fixes=False).exit_code == 0
+    (tmp_path / "pyproject.toml").write_text("[tool.pitfall-lab]\nsteps = 20\n", encoding="utf-8")
+    assert main(["check", str(path), "--no-fixes"]) == 2
+    assert main(["check", str(path), "--no-fixes", "--steps", "60"]) == 0
