@@ -32,6 +32,8 @@ def main(words: list[str]) -> int:
         print(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}.", file=sys.stderr)
         return 2
     _give_a_home()
+    # Hundreds of processes import this package and torch: they are compiled once, by the first that does.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # pip uses one core: this first command installs beside our own environment, which the tests need.
     first = None if words else Beside("the README's first command, from nothing", [sys.executable, "tests/docs/fresh.py"])
     python = provision()
@@ -90,13 +92,16 @@ def provision() -> Path:
     scripts = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
     python = scripts / ("python.exe" if os.name == "nt" else "python")
     pins = hashlib.sha256(CONSTRAINTS.read_bytes() + (ROOT / "pyproject.toml").read_bytes() + sys.version.encode()).hexdigest()
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "-c", CONSTRAINTS]
+    # pip would compile 180 MB of sources, of which the tests import a tenth: that took longer than to install them.
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile", "-c", CONSTRAINTS]
     started = time.monotonic()
     if not (STAMP.is_file() and STAMP.read_text() == pins):
         print(f"== environment: making {ENVIRONMENT.relative_to(ROOT)}", flush=True)
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
         venv.create(ENVIRONMENT, with_pip=True)
         subprocess.run([*pip, ".[test]"], cwd=ROOT, check=True)
+        # What nearly every process needs, before many of them would compile it side by side.
+        subprocess.run([python, "-c", "import torch._dynamo, IPython, ipykernel.kernelapp, jupyterlab.labapp"], cwd=ROOT, check=True)
         STAMP.write_text(pins)
     else:
         # The package itself is always installed anew: a copy from before the last edit would be tested otherwise.
