@@ -328,7 +328,7 @@ def main() -> int:
         if lens is not None and lens * batches < 10 * added:
             exceeded.append(f"{name}: what it adds is less than ten times below what TorchLens adds")
     print(f"\n{'What a check adds':42}{'plain':>10}{'check':>14}{'adds':>19}{'processor adds':>21}")
-    for name in FEW_LINES:
+    for name in FEW_LINES[-1:] if asked.short else FEW_LINES:
         (plain, busy), (check, busy_too) = checking.compared(PROGRAMS_OF_TESTS / name, rounds)
         adds = held(f"check {name}", check - plain, None if asked.short else CHECK_BUDGET, "s")
         spends = held(f"check {name}, processor", busy_too - busy, CHECK_BUDGET if asked.short else None, "s")

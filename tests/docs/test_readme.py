@@ -86,15 +86,15 @@ def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith(f"{RUNNER} ")])
-def test_a_part_of_the_tests_can_be_run(line: str, folder: Path) -> None:
+def test_a_part_of_the_tests_can_be_run(line: str, warm_python: str) -> None:
     # The runner would install the package anew under the feet of the tests that are running: its pytest part only, collecting.
-    done = python(ROOT, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", *shlex.split(line.removeprefix(RUNNER)))
+    done = python(ROOT, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", *shlex.split(line.removeprefix(RUNNER)), by=warm_python)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "::" in done.stdout
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("python3 -m tests.bench.")])
-def test_a_benchmark_prints_its_figures(line: str, folder: Path) -> None:
+def test_a_benchmark_prints_its_figures(line: str) -> None:
     fewest = "--short" if line.endswith("overhead") else "1"
     done = python(ROOT, *shlex.split(line)[1:], fewest)
     # The figures of a short run on a busy machine may be over a budget: it says so, and tests/bench holds the limits.
