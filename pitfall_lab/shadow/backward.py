@@ -30,7 +30,7 @@ from pitfall_lab.shadow.gradient import (
     sum_to,
     swapped,
 )
-from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Meta, Node, Refusal, Saved, Written, full_name, unpack
+from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Graph, Meta, Node, Refusal, Saved, Written, full_name, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.ready import ReadyQueue
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
@@ -174,11 +174,10 @@ class Pass:
         """Whether what the node saved is checked only when the program's code asks for it, if at all."""
         return node.lazy or self.engine.suspicious
 
-    @staticmethod
-    def refusal(node: Node) -> ShadowError | None:
+    def refusal(self, node: Node) -> ShadowError | None:
         """The error that the node's own code gets if it asks for what was saved."""
         try:
-            check_saved(node)
+            check_saved(node, self.engine.graph)
         except ShadowError as error:
             return error
         return None
@@ -237,7 +236,7 @@ class Pass:
             raise runtime(errors.TWICE, "backward-twice", node=node)
         for saved in node.saved:
             if node.freed or not saved.own:
-                saved.check(node)
+                saved.check(node, self.engine.graph)
         if isinstance(node.vjp, Refusal):
             node.vjp()
         if not keep_graph:
@@ -291,7 +290,7 @@ class Pass:
         lenient = self.as_meant or self.engine.policy.inplace_never_breaks_backward
         forgiven = lenient and (self.as_meant or not node.freed)  # who believes in remembered values knows that they are freed
         if not forgiven and not (self.engine.asks and self.checks_late(node)):
-            check_saved(node)
+            check_saved(node, self.engine.graph)
         if isinstance(node.vjp, Refusal) and any(gradient is not None for gradient in incoming):
             node.vjp()
         outgoing = self.compute(node, incoming, lenient)
@@ -428,12 +427,12 @@ class Pass:
                 raise ShadowError("TypeError", f"expected Variable, but hook returned '{type(returned).__name__}'")
 
 
-def check_saved(node: Node) -> None:
+def check_saved(node: Node, graph: Graph) -> None:
     """Raise what torch raises when a node asks for what it saved."""
     if node.name == "CopySlices" and node.freed:
         raise runtime(errors.TWICE, "backward-twice", node=node)
     for saved in node.saved:
-        saved.check(node)
+        saved.check(node, graph)
 
 
 def check_sizes(node: Node, results: Iterable[Any], metas: Iterable[Meta | None]) -> None:

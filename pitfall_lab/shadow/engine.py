@@ -27,7 +27,7 @@ from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
 from pitfall_lab.shadow.hooks import Suspended
 from pitfall_lab.shadow.policy import TORCH, Policy
-from pitfall_lab.shadow.releases import NEWEST, Difference, Release
+from pitfall_lab.shadow.releases import KERNELS_ARE_NOT_IMPLEMENTED, NEWEST, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf
 
 Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list[Node], list["Harm"], list[str]]
@@ -131,7 +131,6 @@ class Engine:
         self, policy: Policy = TORCH, value_limit: int = 4096, *, standalone: bool = False, release: Release = NEWEST
     ) -> None:
         self.policy = policy
-        self.release = release
         self.value_limit = value_limit
         self.standalone = standalone
         self.strict = False
@@ -141,7 +140,7 @@ class Engine:
         self.met_inference = False
         """Whether a tensor was made in inference mode."""
         self.random: np.random.Generator | None = np.random.default_rng(0) if standalone else None
-        self.graph = Graph(policy)
+        self.graph = Graph(policy, release)
         self.graph.follows_values = value_limit >= 0
         self.numpy_memory: WeakValueDictionary[int, Storage] = WeakValueDictionary()
         self.writes: list[Storage] = []
@@ -158,7 +157,7 @@ class Engine:
 
     def does(self, difference: Difference) -> bool:
         """Whether the release of torch that this engine stands for does something in the newer of two ways."""
-        return self.release >= difference.since
+        return self.graph.does(difference)
 
     @property
     def grad_enabled(self) -> bool:
@@ -215,7 +214,7 @@ class Engine:
                     result.go_on()
                     return result.applied() if result.stop is None else result.applied()._replace(waiting=result)
         except ShadowError as error:
-            self._refuse_unordered(error, args)
+            self._refuse_unordered(self._as_here(error), args)
             error.applied = self.applied()
             raise
         except Unmodelled:
@@ -228,6 +227,12 @@ class Engine:
         if self.met_inference:
             self._refuse_uncounted(entry.kind, name, args, result)
         return self.applied(result)
+
+    def _as_here(self, error: ShadowError) -> ShadowError:
+        """An error of the type that this release gives it."""
+        if "not implemented for '" in error.message and not self.does(KERNELS_ARE_NOT_IMPLEMENTED):
+            error.type_name = "RuntimeError"
+        return error
 
     def _refuse_unordered(self, error: ShadowError, args: Sequence[Any]) -> None:
         """Decline an error where torch may first find another one: an inference tensor that cannot be saved, a forbidden history."""

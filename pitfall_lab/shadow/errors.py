@@ -140,7 +140,4 @@ DEEPCOPY = (
 )
 NONLEAF_FLAG = "you can only change requires_grad flags of leaf variables."
 NO_GRAPH = "element {index} of tensors does not require grad and does not have a grad_fn"
-UNUSED = (
-    "The differentiated Tensor at index {index} appears to not have been used in the graph. "
-    "Set allow_unused=True if this is the desired behavior."
-)
+UNUSED = "{which} appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior."

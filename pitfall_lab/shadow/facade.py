@@ -209,7 +209,7 @@ def function(node: Node | None) -> Function | None:
 def saved_tensor(node: Node, saved: Saved) -> Tensor:
     """What a node has saved, after torch's check."""
     try:
-        saved.check(node)
+        saved.check(node, _engine.graph)
     except ShadowError as error:
         raise RuntimeError(error.message) from None
     if saved.tensor is not None:

@@ -19,6 +19,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import DType, type_name
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.policy import TORCH, Policy
+from pitfall_lab.shadow.releases import NEWEST, NODES_ARE_NAMED_SHORT, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, window
 from pitfall_lab.shadow.windows import Refusal, Vjp, Written, as_strided_vjp, copy_slices_vjp
 
@@ -108,18 +109,6 @@ def full_name(name: str) -> str:
     return f"torch::autograd::{name}" if name in _IN_NAMESPACE else name
 
 
-def message_name(name: str) -> str:
-    """How error messages name a node.
-
-    >>> message_name("ExpBackward0"), message_name("MaxBackward1"), message_name("CopySlices")
-    ('Exp', 'Max1', 'torch::autograd::CopySlices')
-    """
-    if name in _IN_NAMESPACE:
-        return full_name(name)
-    head, found, tail = name.rpartition("Backward")
-    return head + tail.removeprefix("0") if found and (not tail or tail.isdigit()) else name
-
-
 class Saved:
     """A tensor that a node keeps for backward, with the version it had.
 
@@ -202,26 +191,26 @@ class Saved:
         then, now = self.meant(), self.read()
         return then is None or now is None or then.shape != now.shape or not np.array_equal(then, now, equal_nan=then.dtype.kind in "fc")
 
-    def check(self, owner: Node, *, foretold: bool = False) -> None:
+    def check(self, owner: Node, graph: Graph, *, foretold: bool = False) -> None:
         """Do what torch does on unpacking: refuse freed, detached and modified tensors, in torch's words; ``foretold``: change nothing."""
         if owner.freed:
             raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
         if self.own or self.packed:
             return
-        made_by, name = None, ""
+        made_by = None
         if self.view_node is not None:
             made_by = self.view_node()
         elif self.tensor is not None:
-            made_by = self.tensor.graph.grad_fn(self.tensor, foretold=foretold)
+            made_by = graph.grad_fn(self.tensor, foretold=foretold)
         if made_by is None and self.has_node:
             if not self.is_output:
                 raise runtime(errors.DETACHED, "other", node=owner, saved=self, tensor=self.tensor)
-            made_by, name = owner, (owner.inner or owner).name
+            made_by = owner.inner or owner
         counter = self.tensor.counter if self.tensor is not None else self.counter
         found = 0 if counter is None else counter.version
         if found != self.version:
             now = self.tensor or self
-            origin = f", which is output 0 of {message_name(name or made_by.name)}," if made_by else ""
+            origin = f", which is output 0 of {graph.message_name(made_by)}," if made_by else ""
             text = errors.MODIFIED.format(
                 type=type_name(now.dtype), shape=list(now.shape), origin=origin, found=found, expected=self.version, hint=errors.HINT
             )
@@ -255,8 +244,9 @@ class _Arrays(SimpleNamespace):
 class Graph:
     """The bookkeeping that all tensors of one engine share: the two modes, the sequence numbers, the nodes just made."""
 
-    def __init__(self, policy: Policy = TORCH) -> None:
+    def __init__(self, policy: Policy = TORCH, release: Release = NEWEST) -> None:
         self.policy = policy
+        self.release = release
         self.grad_enabled = True
         self.inference = False
         self.created: list[Node] = []
@@ -270,7 +260,22 @@ class Graph:
         self.reshaped = False  # whether a tensor has got another shape than its node has made: then only numbers show what fits
         self.gradients: WeakSet[ShadowTensor] = WeakSet()
 
+    def does(self, difference: Difference) -> bool:
+        """Whether the release of torch that is modelled does something in the newer of two ways."""
+        return self.release >= difference.since
+
     # -- nodes and edges
+
+    def message_name(self, node: Node) -> str:
+        """How error messages name a node.
+
+        >>> [Graph().message_name(Node(name, (), 0)) for name in ("ExpBackward0", "MaxBackward1", "CopySlices")]
+        ['Exp', 'Max1', 'torch::autograd::CopySlices']
+        """
+        if node.name in _IN_NAMESPACE or not self.does(NODES_ARE_NAMED_SHORT):
+            return full_name(node.name)
+        head, found, tail = node.name.rpartition("Backward")
+        return head + tail.removeprefix("0") if found and (not tail or tail.isdigit()) else node.name
 
     def new_node(self, name: str, next: tuple[Edge, ...], vjp: Vjp | None = None) -> Node:
         """Make a node and note it."""
@@ -334,13 +339,13 @@ class Graph:
             return
         what = "its base or another view of its base has been" if indirect else "is being"
         node = tensor.node
-        made = "A view was" if node is None else f"Output {tensor.output_nr} of {message_name(node.name)} is a view of a view which was"
+        made = "A view was" if node is None else f"Output {tensor.output_nr} of {self.message_name(node)} is a view of a view which was"
         if view.creation == "inference":
             text = f"{made} created in inference mode and {what} modified inplace in normal mode."
         elif view.creation == "no_grad" or node is None:
             text = f"{made} created in no_grad mode and {what} modified inplace with grad mode enabled."
         else:
-            text = f"Output {tensor.output_nr} of {message_name(node.name)} is a view and {what} modified inplace."
+            text = f"Output {tensor.output_nr} of {self.message_name(node)} is a view and {what} modified inplace."
         if view.creation == "custom":
             raise runtime(text + errors.CUSTOM, "other", tensor=tensor, node=node)
         if view.creation == "multi":
@@ -445,5 +450,5 @@ class Graph:
 
 __all__ = [
     "FIRST", "NO_DERIVATIVE", "Edge", "Graph", "Meta", "Node", "Refusal", "Saved", "Vjp", "Written", "as_strided_vjp", "full_name",
-    "message_name", "unpack",
+    "unpack",
 ]  # fmt: skip

@@ -44,3 +44,11 @@ LINEAR_IS_NO_VIEW = Difference((2, 15), "linear with a bias returns no view of i
 NUMBERS_ARE_FILLED_IN = Difference(
     (2, 15), "x[...] = 2.0 is fill_, masked_fill_ or index_fill_, where it was a copy of a tensor of one number", "h.__setitem__(m, 0.0)"
 )
+NODES_ARE_NAMED_SHORT = Difference((2, 13), "errors name a node Unbind, not UnbindBackward0", "a.unbind()[0].add_(1)")
+UNUSED_HAVE_AN_INDEX = Difference(
+    (2, 13), "autograd.grad says which tensor was not used, by its index", "torch.autograd.grad((a * 1).sum(), b)"
+)
+SLICES_OF_ALL_ARE_LEFT_OUT = Difference((2, 9), "a[:, 1] takes no view of all rows first; one did only of a[0:n, 1]", "a[:, 1]")
+KERNELS_ARE_NOT_IMPLEMENTED = Difference(
+    (2, 8), "a kernel that lacks a type raises NotImplementedError, where it was a RuntimeError", "torch.rand_like(m)"
+)

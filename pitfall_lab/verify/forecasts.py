@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pitfall_lab.shadow import Node, Saved, ShadowError
+from pitfall_lab.shadow.graph import Graph
 from pitfall_lab.trace import Event, Failure, Forecast
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.world import World
@@ -16,7 +17,7 @@ class Forecasts:
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer = world.records, world.writer
-        self._describe = describe
+        self._describe, self._graph = describe, world.engine.graph
         self._made: dict[tuple[str, str], tuple[int, int]] = {}
 
     def forecast(self, step: int, stale: Iterable[tuple[Node, Saved]]) -> tuple[Forecast, ...]:
@@ -28,7 +29,7 @@ class Forecasts:
                 continue
             now = saved.counter.version if saved.counter else None
             failure = Failure(
-                "RuntimeError", _foretold(node, saved), "saved-tensor-modified", node=label, expected=saved.version, found=now
+                "RuntimeError", _foretold(node, saved, self._graph), "saved-tensor-modified", node=label, expected=saved.version, found=now
             )
             self._made[(label, saved.name)] = (step, len(found))
             found.append(Forecast(step, replace(failure, **self._describe.saved(saved))))
@@ -48,10 +49,10 @@ class Forecasts:
             self._writer.amend(at, forecasts=tuple(forecasts))
 
 
-def _foretold(node: Node, saved: Saved) -> str:
+def _foretold(node: Node, saved: Saved, graph: Graph) -> str:
     """What the saved tensor's own check would say now."""
     try:
-        saved.check(node, foretold=True)
+        saved.check(node, graph, foretold=True)
     except ShadowError as error:
         return error.message
     return ""

@@ -99,7 +99,7 @@ def saved_names(node: Any) -> list[str]:
 def state(node: Any, saved: Any) -> str:
     """Nothing, or the beginning of the error that reading the saved tensor raises."""
     try:
-        saved.check(node)
+        saved.check(node, shadow_torch.engine().graph)
     except ShadowError as error:
         # reading a saved input of a tensor detached in place is allowed; only backward refuses
         return "" if "detached in-place" in error.message else f": {error.message[:160]}"

@@ -22,6 +22,7 @@ from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
 from pitfall_lab.shadow.ops.kit import check_base, new, open_window, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import ENTRIES, op
+from pitfall_lab.shadow.releases import UNUSED_HAVE_AN_INDEX
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
@@ -231,7 +232,8 @@ def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: boo
     gradient = the_pass.captured.get(k)
     if gradient is None:
         if not unused_ok:
-            raise runtime(errors.UNUSED.format(index=k), "no-gradient", tensor=x)
+            which = f"The differentiated Tensor at index {k}" if e.does(UNUSED_HAVE_AN_INDEX) else "One of the differentiated Tensors"
+            raise runtime(errors.UNUSED.format(which=which), "no-gradient", tensor=x)
         return new(e, x.shape, x.dtype, np.zeros(()), preserved(x)) if zeros else None
     return detached(e, gradient, x, [g.tensor for _, g in the_pass.roots if g.tensor is not None])
 
