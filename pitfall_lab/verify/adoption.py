@@ -11,6 +11,7 @@ from pitfall_lab.observe import facts
 from pitfall_lab.observe.facts import Facts
 from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.shadow import DType, Node, Saved, ShadowTensor, ViewOf
+from pitfall_lab.shadow.storage import Counter
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
@@ -75,7 +76,18 @@ class Adoption:
                 self._engine.bump(base.counter, seen.version - base.counter.version)  # written in a way that nobody saw
             # requires_grad_() on a view of a plain tensor makes the view a leaf of its own.
             shadow.flag = seen.requires_grad and node is None and not base.requires_grad
+        elif shadow.counter is not None and not seen.inference:
+            shadow.counter = self._counted_with(real, storage) or shadow.counter
         return shadow, storage, effects
+
+    def _counted_with(self, real: Any, storage: StorageRecord) -> Counter | None:
+        """The counter of a tensor on this memory that counts the writes to ``real`` too: ``nn.Parameter(t)`` is no call that is seen."""
+        for record, other in self._records.live(storage):
+            shadow = record.shadow
+            counter = None if isinstance(other, np.ndarray) or shadow is None or shadow.inference else shadow.counter
+            if counter is not None and facts.shares_counter(other, real):
+                return counter
+        return None
 
     def _base(self, real: Any) -> tuple[ShadowTensor | None, list[Effect]]:
         base = facts.base_of(real)
