@@ -4,3 +4,4 @@
 """
 
 VOCABULARIES = ("core", "all")
+MODES = ("lockstep", "standalone")

@@ -1810,4 +1810,30 @@ t1 = torch.full((2, 3), 1.5)
 t1.erfc_()
 t2 = F.batch_norm(t1, None, None, training=True)
 """,
+    "a dimension that is stretched to three steps by nothing": """
+t1 = torch.tensor([[1.0, 2.0]], requires_grad=True)
+t2 = t1.expand(3, 2)
+t3 = torch.tensor(2.0).expand(3)
+t4 = t1[:, :1].expand(3, -1)
+print(t2.stride(), t3.stride(), t4.stride())
+t2[0]
+(t2 * t4).sum().backward()
+""",
+    "hooks of a tensor run in the order in which they were put on": """
+t1 = torch.tensor([1.0, -2.0, 0.5], requires_grad=True)
+t2 = t1 * 1
+t1.register_hook(lambda g: g * 2); t1.register_hook(lambda g: g + 1)
+t2.register_hook(lambda g: print("one")); t2.retain_grad(); t2.register_hook(lambda g: g.abs()); t2.register_hook(lambda g: g - 3)
+t2.sum().backward()
+""",
+    "a parameter counts with the tensor that it was made of": """
+t1 = torch.tensor([1.0, -2.0, 0.5]) * 2
+t2 = nn.Parameter(t1.detach())
+t3 = (t2 * t2).sum()
+t1.mul_(2)
+print(t2._version)
+t4 = nn.Parameter(t1.data)
+t1.mul_(t4)
+t3.backward()
+""",
 }

@@ -329,7 +329,7 @@ def create(w: Writer) -> None:
     elif way == 7:
         text = f"torch.{w.one_of('arange(6.0', 'linspace(-1, 1, 4', 'eye(3', 'full((2, 3), 0.5', 'arange(4.0', 'full((3,), -2.0')}{flag})"
     elif way == 8:
-        text = f"nn.Parameter({literal(w, shape, dtype)})"
+        text = f"nn.Parameter({w.floating()}{w.one_of('.detach()', '.data', '.detach()[:1]')})" if w.chance(60) else f"nn.Parameter({literal(w, shape, dtype)})"
     elif way == 9:
         other = w.tensor()
         text = w.one_of(f"torch.zeros_like({other})", f"torch.ones_like({other})", f"torch.full_like({other}, 2)", f"{other}.new_zeros(3)", f"torch.tensor({other}.tolist())", f"torch.ones_like({other}, requires_grad=True)")
@@ -344,8 +344,8 @@ VIEWS = (
     "{x}[{i}]", "{x}[{i}]", "{x}[{i}]", "{x}.t()", "{x}.view(-1)", "{x}.reshape(-1)", "{x}[None]", "{x}.expand(2, *{x}.shape)", "{x}.detach()", "{x}.data", "{x}.flatten()", "{x}.T", "{x}.mT",
     "{x}.unbind({d})[0]", "{x}.split(1, {d})[0]", "{x}.chunk(2, {d})[-1]", "{x}.squeeze()", "{x}.squeeze({d})", "{x}.unsqueeze({d})", "{x}.transpose(0, {d})", "{x}.narrow({d}, 0, 1)", "{x}.select({d}, 0)",
     "{x}.unfold(0, 2, 1)", "{x}.diagonal()", "{x}.as_strided((2,), (1,))", "{x}.as_strided((2, 2), (1, 1))", "{x}.permute(*reversed(range({x}.ndim)))", "{x}.view({x}.shape)", "{x}.expand({x}.shape)", "{x}.view_as({y})",
-    "{x}.expand_as({y})", "{x}.swapaxes(0, {d})", "{x}.movedim(0, {d})", "{x}.reshape({x}.shape[::-1])", "{x}.view(1, -1)", "{x}.view(-1, 1).expand(-1, 2)", "torch.broadcast_to({x}, (2, *{x}.shape))", "list({x})[0]",
-    "{x}.tensor_split(2, {d})[0]", "next(iter({x}))", "{x}.contiguous()", "{x}.unflatten({d}, (1, -1))", "{x}.real", "{x}.ravel()", "{x}.hsplit(1)[0]", "{x}.adjoint()",
+    "{x}.expand_as({y})", "{x}.swapaxes(0, {d})", "{x}.movedim(0, {d})", "{x}.reshape({x}.shape[::-1])", "{x}.view(1, -1)", "{x}.view(-1, 1).expand(-1, 3)", "{x}.expand(3, *{x}.shape)", "torch.broadcast_to({x}, (2, *{x}.shape))", "list({x})[0]",
+    "{x}[:1].expand(3, *{x}.shape[1:])", "{x}.tensor_split(2, {d})[0]", "next(iter({x}))", "{x}.contiguous()", "{x}.unflatten({d}, (1, -1))", "{x}.real", "{x}.ravel()", "{x}.hsplit(1)[0]", "{x}.adjoint()",
 )  # fmt: skip
 RARE_VIEWS = (*VIEWS, "{x}.view(torch.int32)")
 PURE = (
@@ -377,6 +377,7 @@ BACKWARDS = (
     "{x}.sum().backward()", "{x}.sum().backward()", "{x}.backward()", "{x}.sum().backward(retain_graph=True)", "({x} * {y}).sum().backward()", "{x}.mean().backward()", "{x}.backward(torch.ones_like({x}))",
     "{x}.backward(gradient={y}.detach())", "({x}.sum() + {y}.sum()).backward()", "{x}.pow(2).sum().backward()", "{x}.sum().backward(create_graph=True)", "torch.autograd.backward([{x}.sum(), {y}.sum()])",
     "{x}.sum().backward(inputs=[{y}])", "({x}.sum() * {y}.mean()).backward(retain_graph=True)", "({x}.exp() + {y}).sum().backward()",
+    "for _ in range(2):\n    {x}.sum().backward(retain_graph=True)",
 )  # fmt: skip
 GRADS = (
     "torch.autograd.grad({x}.sum(), {y})[0]", "torch.autograd.grad({x}.sum(), {y}, allow_unused=True)[0]", "torch.autograd.grad({x}.sum(), [{y}, {x}], retain_graph=True)[0]", "torch.autograd.grad({x}, {y}, torch.ones_like({x}))[0]",
@@ -387,6 +388,7 @@ GRADS = (
 LEAVES = (
     "{x}.retain_grad()", "{x}.grad = None", "{x}.grad.zero_()", "{x}.grad = torch.ones_like({x})", "{x}.grad = {y}", "{x}.grad += 1", "{x}.grad.mul_(0.5)", "{x}.grad.detach_()", "{x}.grad = {y}.detach()", "del {x}.grad",
     "{x}.is_leaf; {x}.register_hook(lambda g: g * 2)", "{x}.is_leaf; {x}.register_hook(lambda g: None)", "{x}.is_leaf; {x}.register_hook(lambda g: print(tuple(g.shape)))", "{x}.is_leaf; {x}.register_hook(lambda g: g.clamp(-1, 1))", "{x}.requires_grad_()", "{x}.requires_grad_(False)",
+    "{x}.is_leaf; {x}.register_hook(lambda g: g * 2); {x}.register_hook(lambda g: g + 1)", "{x}.is_leaf; {x}.register_hook(lambda g: print('one')); {x}.retain_grad(); {x}.register_hook(lambda g: g.abs()); {x}.register_hook(lambda g: g - 0.5)",
     "{x}.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', None))", "{x}.grad.data.zero_()", "del {x}",
 )  # fmt: skip
 # 0.1, not 0: whether a sum of which nothing is left but rounding is above zero is decided by the order in which it is added up.
@@ -400,7 +402,7 @@ UNMODELLED = (
     "torch.func.grad(lambda u: u.sin().sum())({x})", "{x}.kthvalue(1)[0]", "torch.cdist({x}, {x})", "torch.quantize_per_tensor({x}, 0.1, 0, torch.quint8).dequantize()", "{x}.digamma_()", "torch.cummax({x}, 0)[0]", "{x}.erfinv_()",
     "torch.nested.nested_tensor([{x}])", "F.dropout({x}, 0.5)", "torch.utils.checkpoint.checkpoint(torch.sin, {x}, use_reentrant=False)", "{x}.bernoulli_(0.5)", "{x}.renorm_(2, 0, 1.0)", "torch.searchsorted({x}, {x})", "{x}.igamma({x}.abs())",
 )  # fmt: skip
-MODES = ("torch.no_grad()", "torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()", "torch.set_grad_enabled(False)", "torch.set_grad_enabled(True)", "torch.inference_mode(False)", "torch.autograd.set_grad_enabled(False)")
+MODES = ("torch.no_grad()", "torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()", "torch.set_grad_enabled(False)", "torch.set_grad_enabled(True)", "torch.inference_mode(False)", "torch.autograd.set_grad_enabled(False)", "torch.autograd.detect_anomaly()")
 PLACES = re.compile(r"\{([xyikdb])\}")
 
 
