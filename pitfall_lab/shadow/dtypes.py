@@ -185,6 +185,8 @@ def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
         if result is None:
             result = kept
         elif kept.category > result.category:
+            if kept.category == 3 and result == "bfloat16":
+                raise ValueError("complex numbers of bfloat16, a type that torch has only since 2.15")
             # a complex number beside floats gives the complex type of their precision
             result = _COMPLEX_OF.get(result[:], kept) if kept.category == 3 else kept
     if result is None:

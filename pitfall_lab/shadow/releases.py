@@ -7,6 +7,7 @@ sample on the installed torch and on the engine, and holds every entry to show t
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 Release = tuple[int, ...]
@@ -52,3 +53,11 @@ SLICES_OF_ALL_ARE_LEFT_OUT = Difference((2, 9), "a[:, 1] takes no view of all ro
 KERNELS_ARE_NOT_IMPLEMENTED = Difference(
     (2, 8), "a kernel that lacks a type raises NotImplementedError, where it was a RuntimeError", "torch.rand_like(m)"
 )
+UNFIT_TYPES_ARE_NOT_IMPLEMENTED = Difference(
+    (2, 15), "what a type of numbers has not (a mean, a difference) raises NotImplementedError", "n.mean()"
+)
+UNFIT_TYPES = re.compile(
+    r"Subtraction, the `-` operator|Negation, the `-` operator|mean\(\): could not|nanmean\(\): expected|std and var only"
+    r"|linalg\.vector_norm: Expected a floating|Boolean inputs not supported"
+)
+"""How the texts of these errors begin; before, they came with RuntimeError."""

@@ -97,7 +97,7 @@ REFUSED = (
 @pytest.mark.parametrize("sample", REFUSED)
 def test_mixed_types_give_torchs_result_or_torchs_words(sample: str):
     ours = attempt(world("shadow", sample), sample)
-    if isinstance(ours, NotImplementedError) and "not implemented for" not in str(ours):
+    if isinstance(ours, NotImplementedError) and not hasattr(ours, "shadow"):
         assert sample in UNMODELLED, ours
         return
     assert sample not in UNMODELLED

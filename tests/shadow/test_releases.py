@@ -33,7 +33,7 @@ def seen(release: tuple[int, ...], sample: str) -> str:
     names = world("shadow", sample)
     shadow_torch.engine().graph.release = release
     result = attempt(names, sample)
-    parts: list[Any] = [str(result) if isinstance(result, Exception) else "", describe(names["h"])]
+    parts: list[Any] = [repr(result) if isinstance(result, Exception) else "", describe(names["h"])]
     if not isinstance(result, Exception):
         names["held"] = result
         parts += [describe(result) if is_tensor(result) else "", attempt(names, HELD)]
