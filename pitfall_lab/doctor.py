@@ -83,7 +83,9 @@ def _package(name: str) -> Finding:
 _ASK_TORCH = """
 import json, torch
 cuda = torch.cuda.is_available()
-print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0) if cuda else None]))
+from pitfall_lab.observe import release
+said = [text.en for text in release.limits()]
+print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0) if cuda else None, said]))
 """
 
 
@@ -95,8 +97,9 @@ def _torch() -> Iterator[Finding]:
         advice = f"{sys.executable} -m pip install torch (CUDA: pytorch.org/get-started/locally); saved traces open without it."
         yield Finding("missing", "torch", f"cannot be imported: {last}", advice)
         return
-    torch, cuda, device = json.loads(done.stdout.strip().splitlines()[-1])
+    torch, cuda, device, limits = json.loads(done.stdout.strip().splitlines()[-1])
     yield Finding("ok", "torch", torch)
+    yield from (Finding("note", "torch", limit) for limit in limits)
     if device:
         yield Finding("ok", "CUDA", f"{cuda}, {device}")
     elif cuda:

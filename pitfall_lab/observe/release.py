@@ -45,9 +45,14 @@ def unobservable() -> list[T]:
     return [T(f"Not observed with torch {here}: {text.en}.", f"torch {here} 下未观察：{text.zh}。") for text in lost if text is not None]
 
 
+def limits() -> list[T]:
+    """What whoever uses this package with the installed torch must know."""
+    return [text for text in (unknown(), *unobservable()) if text is not None]
+
+
 def notes() -> list[Note]:
-    """What the reader of any trace recorded with this torch must know."""
-    return [Note("limit", text.en, text.zh) for text in (unknown(), *unobservable()) if text is not None]
+    """The same for the reader of a trace."""
+    return [Note("limit", text.en, text.zh) for text in limits()]
 
 
 def forbids() -> T | None:

@@ -81,9 +81,9 @@ print(json.dumps(dict(
 """
 
 
-def recorded(python: str, path: str | None) -> dict:
-    """What is recorded of the program in a process of its own, without the name at ``path``."""
-    code = f"import torch\npath, program = {path!r}, {PROGRAM!r}\n" + TAKEN_AWAY * (path is not None) + RECORDED
+def recorded(python: str, path: str | None, before: str = "") -> dict:
+    """What is recorded of the program in a process of its own, without the name at ``path``; ``before`` runs first."""
+    code = f"import torch\n{before}path, program = {path!r}, {PROGRAM!r}\n" + TAKEN_AWAY * (path is not None) + RECORDED
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([python, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -189,3 +189,10 @@ def test_canary_what_torch_compile_counts():
     compiler = importlib.import_module("torch._dynamo.convert_frame")
     assert isinstance(compiler.FRAME_COUNTER, int)
     assert importlib.import_module("torch._dynamo.compiled_autograd").compiled_autograd_enabled is False
+
+
+@pytest.mark.parametrize(("version", "said"), [("2.99.0+cpu", 1), (f"{'.'.join(map(str, release.NEWEST))}.7", 0)])
+def test_a_torch_that_is_newer_than_the_newest_known_is_said_once_and_recorded(python, whole, version, said):
+    seen = recorded(python, None, f"torch.__version__ = {version!r}\nimport warnings\nwarnings.simplefilter('error')\n")
+    assert [(kind, version in en, version in zh) for kind, en, zh in seen.pop("notes")] == [("limit", True, True)] * said
+    assert seen == {key: value for key, value in whole.items() if key != "notes"}
