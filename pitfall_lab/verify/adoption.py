@@ -12,10 +12,15 @@ from pitfall_lab.observe.facts import Facts
 from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.shadow import DType, Node, Saved, ShadowTensor, ViewOf
 from pitfall_lab.shadow.storage import Counter
-from pitfall_lab.trace import Effect
+from pitfall_lab.trace import Effect, T
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
 from pitfall_lab.verify.world import World
+
+NUMBERED_ALIKE = T(
+    "the program builds graphs in several threads, and torch numbers their steps alike",
+    "程序在多个线程中建图，而 torch 给它们的步骤编了相同的序号",
+)
 
 
 class Adoption:
@@ -206,7 +211,7 @@ class Adoption:
         for record in list(self._records.by_id.values()) if known is not None else ():
             real = record() if record.shadow is not None and record.shadow.node is known else None
             if real is not None and facts.node_of(real) is not node:
-                raise Enough("the program builds graphs in several threads, and torch numbers their steps alike")
+                raise Enough(NUMBERED_ALIKE)
 
     def _mirror_one(self, item: Any, effects: list[Effect]) -> Node:
         leaf = facts.leaf_of(item)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.recorder import BACKWARD, Call, Enough
-from pitfall_lab.trace import Effect, Event, Note, Operand, Span
+from pitfall_lab.trace import Effect, Event, Note, Operand, Span, T
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.description import Description, read
 from pitfall_lab.verify.meeting import Meeting
@@ -23,6 +23,10 @@ RESETS = ("_unsafe_preserve_version_counter", "increment_version", ".set_(")
 
 #: What makes torch keep of each view the function that made it, to make it anew after a write: no tensor tells of it.
 REPLAYS = "_force_original_view_tracking"
+ANEW = T(
+    "the program lets torch make views anew with the functions that made them, of which no tensor tells",
+    "程序让 torch 用创建视图的函数重新创建视图，而张量上看不出这一点",
+)
 
 #: What writes the memory of any tensor, saved ones included, and passes no torch function.
 WRITERS = ("untyped_storage", "ctypes")
@@ -58,7 +62,7 @@ class Unseen:
     def before(self, call: Call) -> None:
         """A call is about to run: see what has happened on its line so far."""
         if self._replays:
-            raise Enough("the program lets torch make views anew with the functions that made them, of which no tensor tells")
+            raise Enough(ANEW)
         self._memory.look_for_writes(None)
         if call.name in BACKWARD:
             self.catch_up(None)

@@ -49,6 +49,17 @@ print(p.grad, p.grad._version)
 (p * 2).sum().backward()
 print(p.grad, p.grad._version)
 """, "sparse_coo"),
+    "a checkpoint that keeps what it is told to": ("""
+import functools
+import torch
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+def keep(ctx, op, *args, **kwargs):
+    return CheckpointPolicy.MUST_SAVE
+x = torch.ones(2, 2, requires_grad=True)
+keeping = functools.partial(create_selective_checkpoint_contexts, keep)
+y = checkpoint(lambda x: (x.sin() @ x).exp(), x, use_reentrant=False, context_fn=keeping)
+y.sum().backward()
+""", "a dispatch mode of the program's"),
 }
 
 
