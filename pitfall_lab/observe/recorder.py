@@ -186,6 +186,8 @@ class Recorder(TorchFunctionMode):
         code = caller.f_code
         if code is dispatch:
             kwargs = _all_given(func, args, kwargs, caller)
+            if kwargs.get(LEVEL, 0) > TO_CALLER:
+                kwargs = {**kwargs, LEVEL: kwargs[LEVEL] + DETOUR}
             caller = _caller(caller)
             code = caller.f_code
         try:
@@ -472,6 +474,10 @@ def _unaware_of_us(relevant_args: Any) -> bool:
     finally:
         for mode in reversed(above):
             push_mode(mode)
+
+
+LEVEL, TO_CALLER, DETOUR = "_stacklevel", 3, 4
+"""How many frames up softmax warns; so many up is its caller, whom the stand-in replaces; further up, torch's detour to us lies between."""
 
 
 def _caller(frame: FrameType) -> FrameType:

@@ -73,6 +73,11 @@ def tracing() -> bool:
     )
 
 
+def writes_down() -> bool:
+    """Whether ``torch.jit.trace`` is at work: it writes down what anybody does with a size."""
+    return jit_tracer is not None and jit_tracer() is not None
+
+
 def around(caller: FrameType, sources: SourceMap) -> Region | None:
     """The outermost region around ``caller`` that the learner's own code entered."""
     found: Region | None = None

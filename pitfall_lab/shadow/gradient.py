@@ -273,7 +273,12 @@ def laid_like(made: Any, like: Any) -> Any:
 
 def converted(array: Any, dtype: Any) -> Any:
     """The array in another type."""
-    return laid_like(array.astype(dtype, copy=False), array)
+    return laid_like(without_imaginary(array, dtype).astype(dtype, copy=False), array)
+
+
+def without_imaginary(array: Any, dtype: Any) -> Any:
+    """The real parts, where ``dtype`` has no room for others: NumPy would warn in the program's name if they were dropped in silence."""
+    return array.real if array.dtype.kind == "c" and np.dtype(dtype).kind in "fiu" else array
 
 
 def zeros_like(array: Any) -> Any:

@@ -260,6 +260,8 @@ class Lockstep:
         predicted: ShadowError | None = self._expected(call, error, message)
         if self.elsewhere.happened:
             call.memory["reason"] = call.memory["reason"] or BETWEEN
+        if predicted is None and isinstance(error, Warning):
+            call.memory["reason"] = call.memory["reason"] or "the program's filters turn warnings into errors"
         right = is_as_predicted(predicted, error, message)
         if predicted is None and not call.memory["reason"]:
             call.memory["reason"] = undecided(self._world, call, message)

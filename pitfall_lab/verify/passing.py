@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import facts, values
+from pitfall_lab.observe import facts, regions, values
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.trace import Effect, Event, Failure, Operand, Span
 from pitfall_lab.verify.adoption import Adoption
@@ -60,7 +60,8 @@ class Passing:
         operands: dict[int, TensorRecord] = {}
         for real in values.tensors(region.arguments()):
             if not facts.is_opaque(real):
-                effects += self._meeting.meet(real, region.frame)
+                if not regions.writes_down():  # there sizes are traced tensors: to compare them would warn, and be written down
+                    effects += self._meeting.meet(real, region.frame)
                 record = self._records.find(real)
                 if record is not None:
                     operands[record.mark] = record

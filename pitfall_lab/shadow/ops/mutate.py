@@ -14,7 +14,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
-from pitfall_lab.shadow.gradient import converted, zeros_like
+from pitfall_lab.shadow.gradient import converted, without_imaginary, zeros_like
 from pitfall_lab.shadow.ops.kit import (
     NUMBERS,
     Rule,
@@ -131,6 +131,8 @@ def _init(name: str, value: Any = None) -> None:
 
     def run(e: Engine, tensor: Any, *parameters: Any, **named: Any) -> ShadowTensor:
         tensor_only(tensor)
+        if name.startswith("kaiming") and 0 in tensor.shape:
+            return tensor  # torch warns, and writes nothing
         before = e.grad_enabled
         e.grad_enabled = False
         try:
@@ -367,7 +369,7 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory
     if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or suggests(self, memory_format)):
         return self
     source = self.dtype
-    rule = Rule("ToCopyBackward0", lambda a: a.astype(dtype.numpy), (), lambda g, s: (converted(g, source.numpy),))
+    rule = Rule("ToCopyBackward0", lambda a: without_imaginary(a, dtype.numpy).astype(dtype.numpy), (), lambda g, s: (converted(g, source.numpy),))
     result = pure(e, rule, (self,), self.shape, dtype, stride=preserved(self) if keeps else strides(self.shape, memory_format))
     if self.inference and result.counter is not None:
         result.counter.version = 1  # torch copies into new memory, which is counted where autograd does not look
