@@ -1,7 +1,8 @@
 """The engine on every supported release: ``python -m tests.matrix``, or a part: ``--torch 2.15.0 --numpy 1.26.4 --python 3.12``.
 
 For each cell an environment is made, used and removed, one at a time; results are kept in ``build/matrix/results.json``, so that a run
-which was ended goes on where it was, and everything that was printed in ``build/matrix/<cell>``. ``--again`` measures anew.
+which was ended goes on where it was, and everything that was printed in ``build/matrix/<cell>``. ``--again`` measures anew. What ``check``
+says of the test programs is compared with ``reference.json``, which ``--reference`` writes on the newest release.
 Exit status: 0 when nothing fails.
 """
 
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from tests.matrix.measures import Bench
 from tests.matrix.table import differences, failing, render
 
 FOLDER = ROOT / "build" / "matrix"
+REFERENCE = Path(__file__).with_name("reference.json")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """From the first one that the package supports to the newest that torch does."""
 OLDEST_NUMPY = "1.26.4"
@@ -37,15 +40,22 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer of the engine's tests, and 50 random programs both ways")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--again", action="store_true", help="measure anew what is known already")
+    parser.add_argument("--reference", action="store_true", help="from now on the first cell's check is what the others are compared with")
+    parser.add_argument("--list", action="store_true", help="print the cells as JSON, and measure nothing")
     options = parser.parse_args()
+    chosen = selected(options)
+    if options.list:
+        print(json.dumps([asdict(cell) for cell in chosen]))
+        return 0
     FOLDER.mkdir(parents=True, exist_ok=True)
     results = Results(FOLDER / ("quick.json" if options.quick else "results.json"))
-    chosen = selected(options)
     for cell in chosen:
         if options.again or cell.name not in results.rows:
             print(f"== {cell.name}", flush=True)
             results.keep(cell, measured(cell, quick=options.quick, jobs=options.jobs))
             print(render([results.row(cell)]).rpartition("\n")[2], flush=True)
+    if options.reference:
+        REFERENCE.write_text(json.dumps(results.rows[chosen[0].name]["check"], indent=0) + "\n", encoding="utf-8")
     rows = [results.row(cell) for cell in chosen]
     print(f"\n{render(rows)}")
     return int(any(map(failing, rows)))
@@ -101,7 +111,7 @@ def measured(cell: Cell, *, quick: bool, jobs: int) -> dict[str, Any]:
 
 
 class Results:
-    """What was measured, kept in a file after each cell; the first cell of the newest torch is what the others are compared with."""
+    """What was measured, kept in a file after each cell."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -115,9 +125,8 @@ class Results:
     def row(self, cell: Cell) -> dict[str, Any]:
         """A cell's result, with the programs that ``check`` sees differently there."""
         row = self.rows[cell.name]
-        measured_at_all = [one for one in self.rows.values() if "check" in one]
-        reference = max(measured_at_all, key=lambda one: [int(part) for part in one["torch"].split(".")], default={"check": {}})
-        return {**row, "check_differing": differences(row.get("check", {}), reference["check"])}
+        reference = json.loads(REFERENCE.read_text(encoding="utf-8"))
+        return {**row, "check_differing": differences(row.get("check", {}), reference)}
 
 
 if __name__ == "__main__":
