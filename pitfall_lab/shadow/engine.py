@@ -27,14 +27,7 @@ from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
 from pitfall_lab.shadow.hooks import Suspended
 from pitfall_lab.shadow.policy import TORCH, Policy
-from pitfall_lab.shadow.releases import (
-    KERNELS_ARE_NOT_IMPLEMENTED,
-    NEWEST,
-    UNFIT_TYPES,
-    UNFIT_TYPES_ARE_NOT_IMPLEMENTED,
-    Difference,
-    Release,
-)
+from pitfall_lab.shadow.releases import NEWEST, UNFIT_TYPES, UNFIT_TYPES_ARE_NOT_IMPLEMENTED, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf
 
 Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list[Node], list["Harm"], list[str]]
@@ -237,8 +230,6 @@ class Engine:
 
     def _as_here(self, error: ShadowError) -> ShadowError:
         """An error of the type that this release gives it."""
-        if "not implemented for '" in error.message and not self.does(KERNELS_ARE_NOT_IMPLEMENTED):
-            error.type_name = "RuntimeError"
         if UNFIT_TYPES.match(error.message) and self.does(UNFIT_TYPES_ARE_NOT_IMPLEMENTED):
             error.type_name = "NotImplementedError"
         return error

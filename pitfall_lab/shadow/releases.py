@@ -50,9 +50,6 @@ UNUSED_HAVE_AN_INDEX = Difference(
     (2, 13), "autograd.grad says which tensor was not used, by its index", "torch.autograd.grad((a * 1).sum(), b)"
 )
 SLICES_OF_ALL_ARE_LEFT_OUT = Difference((2, 9), "a[:, 1] takes no view of all rows first; one did only of a[0:n, 1]", "a[:, 1]")
-KERNELS_ARE_NOT_IMPLEMENTED = Difference(
-    (2, 8), "a kernel that lacks a type raises NotImplementedError, where it was a RuntimeError", "torch.rand_like(m)"
-)
 UNFIT_TYPES_ARE_NOT_IMPLEMENTED = Difference(
     (2, 15), "what a type of numbers has not (a mean, a difference) raises NotImplementedError", "n.mean()"
 )

@@ -45,7 +45,7 @@ def make(cell: Cell, folder: Path) -> tuple[Path, str]:
     pins = (ROOT / "binder" / "constraints.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     constraints.write_text("".join(pin for pin in pins if not PINNED_ELSEWHERE.match(pin)), encoding="utf-8")
     numpy = "numpy" if cell.numpy == "newest" else f"numpy=={cell.numpy}"
-    run(python, "-m", "pip", "install", "--quiet", "-c", constraints, numpy, "hypothesis", "pytest", "pytest-xdist", ROOT)
+    run(python, "-m", "pip", "install", "--quiet", "--no-compile", "-c", constraints, numpy, "hypothesis", "pytest", "pytest-xdist", ROOT)
     return python, how
 
 
