@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-ENGINE = tuple(
-    f"tests/{name}.py"
-    for name in ("shadow/test_entries", "shadow/test_alone", "shadow/test_releases", "shadow/test_graph_features")
-    + ("verify/test_lockstep", "verify/test_recorder", "verify/test_prediction", "verify/test_private")
+ENGINE = (
+    *("tests/shadow/test_entries.py", "tests/shadow/test_alone.py", "tests/shadow/test_releases.py", "tests/shadow/test_graph_features.py"),
+    *("tests/verify/test_lockstep.py", "tests/verify/test_recorder.py", "tests/verify/test_prediction.py", "tests/verify/test_private.py"),
 )
 """Those that compare every operation, every way through the recorder and every difference between releases with the torch at hand."""
 A_PART = ("tests/shadow/test_releases.py", "tests/verify/test_lockstep.py", "tests/verify/test_recorder.py")
