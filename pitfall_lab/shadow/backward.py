@@ -32,6 +32,7 @@ from pitfall_lab.shadow.gradient import (
 )
 from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Graph, Meta, Node, Refusal, Saved, Written, full_name, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
+from pitfall_lab.shadow.origins import Part, Step
 from pitfall_lab.shadow.ready import ReadyQueue
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -337,7 +338,9 @@ class Pass:
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
         check_sizes(node, results, metas)
         loose = any(g is not None and g.loose for g in incoming) or any(map(is_permuted, (*arrays, *vars(saved).values(), *results)))
-        return [self.wrap(r, meta, incoming, loose=loose) for r, meta in zip(results, metas, strict=False)]
+        outgoing = [self.wrap(r, meta, incoming, loose=loose) for r, meta in zip(results, metas, strict=False)]
+        made_by(Step.of(node, incoming, saved), outgoing)
+        return outgoing
 
     @staticmethod
     def wrap(array: Any, meta: Meta | None, incoming: list[Gradient | None], *, loose: bool) -> Gradient | None:
@@ -388,6 +391,7 @@ class Pass:
     def retain(self, tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> None:
         """What ``retain_grad`` does: a copy, or a new sum."""
         tensor.gradient = retained(tensor, gradient, dtype)
+        self.engine.arrived.append((tensor.gradient, gradient))
 
     # -- leaves
 
@@ -414,6 +418,8 @@ class Pass:
             if held.counter is None and not self.engine.inference:  # what was detached from it since has a counter of its own
                 raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=held)
             self.engine.graph.bump(held.counter)
+        if leaf.gradient is not None:
+            self.engine.arrived.append((leaf.gradient, gradient))
         self.after(leaf)
 
     @staticmethod
@@ -425,6 +431,13 @@ class Pass:
                 raise runtime("Tensor post accumulate grad hooks should return None.")
             if returned is not None and not isinstance(returned, ShadowTensor):
                 raise ShadowError("TypeError", f"expected Variable, but hook returned '{type(returned).__name__}'")
+
+
+def made_by(step: Step, outgoing: list[Gradient | None]) -> None:
+    """Note what the gradients that came out of a formula come from; one that it handed through stays what it was."""
+    for index, gradient in enumerate(outgoing):
+        if gradient is not None and gradient.origin is None and all(gradient is not given for given in step.given):
+            gradient.origin = Part(step, index)
 
 
 def check_saved(node: Node, graph: Graph) -> None:

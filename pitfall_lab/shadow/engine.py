@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -30,7 +30,14 @@ from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.releases import NEWEST, UNFIT_TYPES, UNFIT_TYPES_ARE_NOT_IMPLEMENTED, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf
 
-Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list[Node], list["Harm"], list[str]]
+if TYPE_CHECKING:
+    from pitfall_lab.shadow.gradient import Gradient
+
+Arrived = tuple[ShadowTensor, "Gradient"]
+"""What got a gradient in a backward (a ``.grad``, or a result of ``autograd.grad``), and the gradient."""
+Record = tuple[
+    list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list[Node], list["Harm"], list[str], list[Arrived]
+]
 
 UNCOUNTED = frozenset({
     "add", "sub", "mul", "div", "pow", "exp", "log", "sqrt", "sin", "cos", "tanh", "sigmoid", "relu", "neg", "square", "maximum", "minimum",
@@ -87,6 +94,7 @@ class Applied(NamedTuple):
     ran: tuple[NodeRun, ...] = ()
     passed: tuple[Node, ...] = ()
     harms: tuple[Harm, ...] = ()
+    arrived: tuple[Arrived, ...] = ()
     asked: bool = False
     """The call had to wait on its way."""
     waiting: Suspended | None = None
@@ -148,6 +156,7 @@ class Engine:
         self.passed: list[Node] = []
         self.harms: list[Harm] = []
         self.warnings: list[str] = []
+        self.arrived: list[Arrived] = []
         self.asks = False
         """Somebody can tell what the program's own code does inside a backward: it stops there."""
         self.checks_nan = False
@@ -263,14 +272,14 @@ class Engine:
         set_default_float(self.default_float)
         self.graph.created = []
         self.graph.stale = []
-        self.writes, self.ran, self.passed, self.harms, self.warnings = [], [], [], [], []
+        self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived = [], [], [], [], [], []
 
     def record(self, record: Record | None = None) -> Record:
         """Return the record so far; with ``record``, go on with that one."""
         graph = self.graph
-        now = graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings
+        now = graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived
         if record is not None:
-            graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings = record
+            graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived = record
         return now
 
     def applied(self, result: Any = None) -> Applied:
@@ -280,7 +289,7 @@ class Engine:
         if writes and self.asks:  # who asks has marked all memory that there was: what a call does to memory of its own is no write
             writes = tuple([storage for storage in writes if storage.mark])
         created, stale = tuple(graph.created), tuple(graph.stale)
-        return Applied(result, created, writes, stale, tuple(self.ran), tuple(self.passed), tuple(self.harms))
+        return Applied(result, created, writes, stale, tuple(self.ran), tuple(self.passed), tuple(self.harms), tuple(self.arrived))
 
     # -- making and changing memory
 

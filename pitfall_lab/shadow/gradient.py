@@ -14,6 +14,7 @@ import numpy as np
 
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.graph import Written
+from pitfall_lab.shadow.origins import Sum
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, contiguous_strides, is_contiguous, is_dense
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pitfall_lab.shadow.dtypes import DType
     from pitfall_lab.shadow.engine import Engine
     from pitfall_lab.shadow.graph import Graph, Meta, Node, Vjp
+    from pitfall_lab.shadow.origins import Origin
 
 
 class Held:
@@ -45,7 +47,7 @@ class Gradient:
     holders of its memory are counted, views (the gradient of a transpose, of a sum) included.
     """
 
-    __slots__ = ("array", "held", "holders", "loose", "outline", "shape", "tensor")
+    __slots__ = ("array", "held", "holders", "loose", "origin", "outline", "shape", "tensor")
 
     def __init__(self, array: np.ndarray | None, shape: Shape, held: Held | None = None, tensor: ShadowTensor | None = None) -> None:
         self.array = array
@@ -56,6 +58,7 @@ class Gradient:
         self.holders = 0
         self.loose = False
         """It was computed from transposed arrays: how torch's kernels lay it out, and so whether ``.grad`` is a copy, is not modelled."""
+        self.origin: Origin = None
         self.outline: np.ndarray | None = None
         """Without numbers, but given by the caller: its window, on bytes that stand for the memory that it was given in."""
 
@@ -77,6 +80,7 @@ class Gradient:
             if self.tensor is None:
                 total.held.storage = None  # what a hook was shown, and has let go of, is this memory before the sum
         total.loose = self.loose or other.loose
+        total.origin = Sum(self, other)
         return total
 
 

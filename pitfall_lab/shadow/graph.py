@@ -220,7 +220,7 @@ class Saved:
         return f"<saved {self.name} at v{self.version}{' (own)' if self.own else ''}>"
 
 
-def unpack(node: Node, *, as_meant: bool) -> SimpleNamespace | None:
+def unpack(node: Node, *, as_meant: bool) -> Arrays | None:
     """The saved arrays of ``node`` by name; None when one of them is not modelled."""
     arrays: dict[str, np.ndarray | None] = {}
     known = True
@@ -228,10 +228,10 @@ def unpack(node: Node, *, as_meant: bool) -> SimpleNamespace | None:
         array = s.meant() if as_meant else s.read()
         known = known and array is not None
         arrays[s.name] = array
-    return _Arrays(arrays) if known else None
+    return Arrays(arrays) if known else None
 
 
-class _Arrays(SimpleNamespace):
+class Arrays(SimpleNamespace):
     """Saved arrays by name; a name that was not saved reads as None, as in torch."""
 
     def __init__(self, arrays: dict[str, np.ndarray | None]) -> None:

@@ -88,6 +88,17 @@ def identical(one: np.ndarray, other: np.ndarray) -> bool:
 _TOLERANCE = {"float16": (2e-3, 1e-4), "bfloat16": (2e-2, 1e-3), "float32": (2e-5, 1e-6), "complex64": (2e-5, 1e-6)}
 
 
+def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> bool:
+    """Whether each number is the same up to a few units in the last place of ``dtype`` and what is ``allowed`` beyond that."""
+    rtol = _TOLERANCE.get(dtype, (1e-9,))[0]
+    with np.errstate(all="ignore"):
+        same = np.abs(observed - modelled) <= allowed + rtol * np.abs(modelled)
+        same &= np.isfinite(modelled)
+    if same.all():
+        return True
+    return bool((same | (observed == modelled) | (np.isnan(observed) & np.isnan(modelled))).all())
+
+
 def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float | None = None) -> bool:
     """Whether two engines' numbers are the same up to rounding of ``dtype``.
 

@@ -40,7 +40,7 @@ class Comparison:
         """Return the labels of the results, whether the engines agree, and the effects of the call."""
         before = len(self._writer.disagreements)
         operands = [self._records.find(real) for real in values.tensors((call.args, call.kwargs))]
-        self._memory.remember(operands, () if self.is_brief else applied.ran, call.name)
+        self._memory.remember(operands, applied.arrived, call.name)
         self._is_backward = bool(applied.ran or applied.passed)
         reals = list(values.tensors(result))
         shadows = list(_shadows(applied.result))
@@ -332,7 +332,7 @@ class Comparison:
         """Take over a gradient that torch has copied (or has not), when its numbers are what the shadow says."""
         record, effects = self._adoption.adopt(observed, None)
         theirs, mine = facts.window_values(observed, self._memory.limit), modelled.window()
-        if theirs is not None and mine is not None and not equal(theirs, mine, str(modelled.dtype)):
+        if theirs is not None and mine is not None and not self._memory.is_close_gradient(theirs, mine, modelled):
             self._writer.disagree(step, f"tensors.{record.label}.cells", cells(theirs), cells(mine))
         return record, effects
 

@@ -34,6 +34,7 @@ from pitfall_lab.verify.planning import Planning
 from pitfall_lab.verify.plans import SET_GRAD, Expected, Plan, Shared
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
 from pitfall_lab.verify.rows import Saying
+from pitfall_lab.verify.versions import Versions
 from pitfall_lab.verify.world import World
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -73,7 +74,7 @@ class Express:
         self.kinds = Kinds(world, adoption, shared.forms, long_way.may_meet)
         self.planning = Planning(world, self.kinds, shared)
         self._plans = self.planning.plans
-        self._numbers = Numbers(world.records, memory)
+        self._numbers, self._versions = Numbers(world.records, memory), Versions(world)
         self._gone = world.records.gone
         self._events, self._row_steps, self._cells = world.writer.events, world.writer.row_steps, world.writer.rows.cells
         self._scopes: dict[tuple[str, ...], int] = {}
@@ -310,7 +311,9 @@ class Express:
         impls = self._compare_all(reals, shadows, plan.results, operands)
         if impls is None:
             return False
-        if done is not None and not self._numbers.agree(reals, shadows, plan, operands):
+        if done is not None and not (
+            self._numbers.agree(reals, shadows, plan, operands) and (not plan.writes or self._counts_alike(operands[0]))
+        ):
             for impl in impls:
                 let_go(impl)
             return False
@@ -354,12 +357,18 @@ class Express:
             or real.shape != shadow.shape
             or real.requires_grad is not shadow.requires_grad
             or real.untyped_storage()._cdata != record.storage.impls[0]  # type: ignore[union-attr]
+            or not self._counts_alike(record)
         ):
             return False
         records, step = self._records, len(self._writer.events)
         births = records.tensor_count, records.storage_count, records.counter_count, records.node_count
         self._write(plan, place, births, operands, record, step, self._note_write(record, None, step), _plain(ahead))
         return True
+
+    def _counts_alike(self, written: TensorRecord) -> bool:
+        """Whether the versions of all tensors on memory that was written are those that the shadow says."""
+        place = written.storage
+        return place is None or len(place.members) == 1 or self._versions.agree(place)
 
     def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
         """Note what the full lane notes of a write; returns the numbers from before it and from after it."""

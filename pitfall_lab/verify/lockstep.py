@@ -37,6 +37,7 @@ from pitfall_lab.verify.passing import Passing
 from pitfall_lab.verify.prediction import HOOKS, predict, undecided
 from pitfall_lab.verify.reach import Extent
 from pitfall_lab.verify.unseen import Unseen
+from pitfall_lab.verify.versions import Versions
 from pitfall_lab.verify.world import World
 from pitfall_lab.verify.writer import EVENT_LIMIT, METADATA_LIMIT, TooLong
 
@@ -78,6 +79,7 @@ class Lockstep:
         self._mirroring = Mirroring(world, describe, adoption, self._meeting)
         self._outcomes, self._forecasts, self._naming = Outcomes(world, describe), Forecasts(world, describe), Naming(world, describe)
         self.elsewhere = world.elsewhere
+        self._versions = Versions(world)
         self._engine.asks = True
         world.writer.notes += release.notes()
         self._looks_at_gradients = looks_at_gradients
@@ -206,6 +208,7 @@ class Lockstep:
         ok, reason = False, ""
         if applied is not None:
             results, ok, more = self._comparison.compare(call, step, applied, result)
+            ok &= self._versions.after_writes(step, applied.writes)
             if self.lane is not None:
                 self.lane.kinds.epoch += 1
                 if ok:
@@ -345,6 +348,8 @@ class Lockstep:
             if not any(note.kind == "stopped" for note in self._writer.notes):
                 self._extent.stop("failure", reason_of(error), None)
         self._unseen.note_threads()
+        if not self._writer.full and not any(note.kind == "stopped" for note in self._writer.notes):
+            self._versions.at_the_end()
         return self._writer.finish(self._world.sources.sources, failure, facts.environment(), self._extent.told())
 
     # ------------------------------------------------------------------ what the listener's methods share

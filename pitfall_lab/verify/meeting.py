@@ -16,6 +16,7 @@ from pitfall_lab.verify.description import Description, quiet_grad_fn, read
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.pairing import Pairing
 from pitfall_lab.verify.records import TensorRecord, twin_of
+from pitfall_lab.verify.versions import Versions
 from pitfall_lab.verify.world import World
 
 SEARCHES = 4
@@ -27,6 +28,7 @@ class Meeting:
 
     def __init__(self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption) -> None:
         self._engine, self._records, self._namespace = world.engine, world.records, world.namespace
+        self._writer, self._versions = world.writer, Versions(world)
         self._describe, self._memory, self._pairing, self._adoption = describe, memory, pairing, adoption
 
     def meet(self, real: Any, frame: FrameType) -> list[Effect]:
@@ -61,7 +63,10 @@ class Meeting:
             return self.replace(record, real, seen)
         was = (shadow.node, shadow.flag, shadow.grad, shadow._version)
         if seen.version is not None and shadow.counter is not None and seen.version != shadow.counter.version:
-            self._engine.bump(shadow.counter, seen.version - shadow.counter.version)
+            if announce:
+                self._versions.stands(max(len(self._writer.events) - 1, 0), record, real)
+            else:
+                self._engine.bump(shadow.counter, seen.version - shadow.counter.version)
         effects = [] if asleep else self._catch_up_history(record, real, seen)
         effects += self._memory.catch_up(record.storage, real, announce=announce)
         if effects or announce is False or was != (shadow.node, shadow.flag, shadow.grad, shadow._version):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pitfall_lab.observe import facts
-from pitfall_lab.shadow import Applied
-from pitfall_lab.shadow.engine import NodeRun
+from pitfall_lab.shadow import Applied, ShadowTensor, Storage
+from pitfall_lab.shadow.engine import Arrived
+from pitfall_lab.shadow.rounding import Rounding
 from pitfall_lab.trace import Effect, Event, Operand, Span
-from pitfall_lab.verify.cells import cells, equal, identical
+from pitfall_lab.verify.cells import cells, equal, identical, near
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
 from pitfall_lab.verify.world import World
@@ -32,20 +34,24 @@ def largest(array: np.ndarray) -> float:
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
-def flow(run: NodeRun) -> float:
-    """The largest number that the formula of a node may have added up: of the gradient, times one that was saved, for each element.
+ELEMENTWISE = frozenset({
+    "abs", "add", "addcdiv", "addcmul", "atan2", "clamp", "clamp_max", "clamp_min", "clone", "copy", "cos", "cosh", "div", "elu",
+    "erf", "erfc", "exp", "exp2", "expm1", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "lerp", "log", "log10",
+    "log1p", "log2", "logaddexp", "logsigmoid", "mish", "mul", "neg", "pow", "rdiv", "reciprocal", "relu", "relu6", "rmul", "rsqrt",
+    "rsub", "selu", "sigmoid", "silu", "sin", "sinh", "softplus", "softsign", "sqrt", "square", "sub", "tan", "tanh", "true_divide",
+    "truediv", "where", "xlogy",
+})  # fmt: skip
+"""Operations of which each result comes from one element of each operand."""
 
-    What is added may cancel (a sum over a batch norm, the cross product of a vector with itself) to a rounding of itself.
-    """
-    if run.gradient is None or run.gradient.dtype.kind not in "fc":
-        return 0.0
-    saved = [array for array in (s.now() for s in run.node.saved) if array is not None and array.dtype.kind in "fc"]
-    return largest(np.asarray(run.gradient)) * max(run.gradient.size, 1) * max((1.0, *map(largest, saved)))
+
+def total(array: np.ndarray) -> float:
+    """The sum of the sizes of the finite numbers."""
+    return float(np.abs(array[np.isfinite(array)]).sum(dtype=np.float64))
 
 
-def types_on_the_way(run: NodeRun) -> set[str]:
-    """The types of what a node made and saved: gradients are rounded like them."""
-    return {str(dtype[:]) for dtype in (*(s.dtype for s in run.node.saved), *(dtype for _, dtype in run.node.outputs))}
+def length(array: np.ndarray) -> float:
+    """The square root of the sum of the squares of the finite numbers."""
+    return float(np.sqrt(np.square(np.abs(array[np.isfinite(array)]), dtype=np.float64).sum()))
 
 
 class Memory:
@@ -57,16 +63,17 @@ class Memory:
         self._describe = describe
         self._silently: list[StorageRecord] = []
         self._operands: list[np.ndarray] = []
-        self._multiplies = False
-        self._ran: Sequence[NodeRun] = ()
+        self._op = ""
+        self._rounding = Rounding()
 
     # ------------------------------------------------------------------ after a call
 
-    def remember(self, operands: Sequence[TensorRecord | None], ran: Sequence[NodeRun] = (), op: str = "") -> None:
-        """Keep in mind what the call that is compared next worked with, and the nodes it ran: they decide how exact its result can be."""
+    def remember(self, operands: Sequence[TensorRecord | None], arrived: Sequence[Arrived] = (), op: str = "") -> None:
+        """Keep in mind what the call that is compared next worked with, and the gradients it gave: they decide how exact it can be."""
         storages = [record.storage for record in operands if record is not None and record.storage is not None]
         self._operands = [storage.shadow.data for storage in storages if storage.shadow.data is not None]
-        self._ran, self._multiplies = ran, op.rpartition(".")[2] in PRODUCTS
+        self._op = op.rpartition(".")[2]
+        self._rounding = Rounding(arrived)
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
         """Compare the numbers and go on with torch's, which differ by rounding at most."""
@@ -79,19 +86,26 @@ class Memory:
             return True
         if identical(observed, modelled):
             return True
-        same = self.is_close(observed, modelled, storage.dtype)
+        same = self.is_close(observed, modelled, storage.shadow)
         if not same:
             self._writer.disagree(step, f"storages.{storage.label}.cells", cells(observed), cells(modelled))
         modelled[...] = observed
         return same
 
-    def is_close(self, observed: np.ndarray, modelled: np.ndarray, dtype: str) -> bool:
-        """Whether the numbers of both engines are the same up to rounding: that of the least precise type that they came from."""
-        if equal(observed, modelled, dtype):
+    def is_close(self, observed: np.ndarray, modelled: np.ndarray, storage: Storage) -> bool:
+        """Whether the numbers of both engines are the same up to rounding: of a gradient, that of its own way."""
+        if observed.dtype.kind == "f" and self._rounding.knows(storage):
+            return near(observed, modelled, storage.dtype) or near(observed, modelled, storage.dtype, self._rounding.allowed(storage))
+        if equal(observed, modelled, storage.dtype):
             return True
-        types = {array.dtype.name for array in self._operands}.union(*map(types_on_the_way, self._ran))
-        coarsest = next((name for name in PRECISE.get(dtype, ()) if name in types), dtype)
+        types = {array.dtype.name for array in self._operands}
+        coarsest = next((name for name in PRECISE.get(storage.dtype, ()) if name in types), storage.dtype)
         return equal(observed, modelled, coarsest, scale=self._operand_scale())
+
+    def is_close_gradient(self, observed: np.ndarray, modelled: np.ndarray, gradient: ShadowTensor) -> bool:
+        """The same for a gradient that lies in other memory than the shadow has it in."""
+        dtype = str(gradient.dtype[:])
+        return near(observed, modelled, dtype) or near(observed, modelled, dtype, self._rounding.within(gradient))
 
     @property
     def is_silent(self) -> bool:
@@ -99,12 +113,13 @@ class Memory:
         return not self._silently
 
     def _operand_scale(self) -> float:
-        """The largest number that went into this call: where large numbers cancel, the rounding of the operands is what remains."""
+        """The largest number that this call may have added up: where such numbers cancel, the rounding of the operands is what remains."""
         floats = [data for data in self._operands if data.dtype.kind in "fc"]
-        size = max((largest(data) * max(data.size, 1) for data in floats), default=0.0)
-        if self._multiplies:
-            size *= max((1.0, *map(largest, floats)))
-        return max((size, *map(flow, self._ran)))
+        if self._op in PRODUCTS:  # by Cauchy and Schwarz, no sum of products of two is larger than the product of their lengths
+            return math.prod([max(1.0, length(data)) for data in floats])
+        if self._op.removeprefix("__").removesuffix("__").rstrip("_") in ELEMENTWISE:
+            return max(map(largest, floats), default=0.0)
+        return max((total(data) for data in floats), default=0.0)
 
     def _observed(self, storage: StorageRecord, real: Any) -> np.ndarray | None:
         """What lies in the memory; what torch has reserved behind it (``F.mse_loss`` adds up in the differences) is nobody's."""

@@ -30,7 +30,7 @@ class Numbers:
     def __init__(self, records: Records, memory: Memory) -> None:
         self._records, self._memory = records, memory
 
-    def _are_same(self, memory: Any, storage: Storage, operands: list[TensorRecord]) -> bool:
+    def _are_same(self, memory: Any, storage: Storage, operands: list[TensorRecord], op: str) -> bool:
         """Compare numbers and go on with torch's. What the shadow does not know it will be told."""
         data = storage.data
         if data is None:
@@ -41,8 +41,8 @@ class Numbers:
         if found == data.tobytes():
             return True
         observed = np.frombuffer(found, data.dtype)
-        self._memory.remember(operands)
-        if not self._memory.is_close(observed, data, storage.dtype):
+        self._memory.remember(operands, op=op)
+        if not self._memory.is_close(observed, data, storage):
             return False
         data[...] = observed
         return True
@@ -57,11 +57,11 @@ class Numbers:
                 and real.shape == shadow.shape
                 and real.requires_grad is shadow.requires_grad
                 and memory._cdata == operands[0].storage.impls[0]  # type: ignore[union-attr]
-                and self._are_same(memory, shadow.storage, operands)
+                and self._are_same(memory, shadow.storage, operands, plan.op)
             )
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
             is_new = type(expected) is not int and expected.storage  # type: ignore[union-attr]
-            if is_new and not self._are_same(real.untyped_storage(), shadow.storage, operands):
+            if is_new and not self._are_same(real.untyped_storage(), shadow.storage, operands, plan.op):
                 return False
         return True
 

@@ -56,6 +56,7 @@ class Passing:
         if self._writer.full:
             raise TooLong(self._writer.limit)
         self.leave(region.frame, ())
+        self._world.writes_unseen = True
         step, effects = self._writer.reserve(), list[Effect]()
         operands: dict[int, TensorRecord] = {}
         for real in values.tensors(region.arguments()):

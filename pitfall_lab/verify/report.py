@@ -65,10 +65,8 @@ def _facts(trace: Trace, disagreement: Disagreement) -> list[str]:
         node = state["nodes"].get(tensor.get("grad_fn") or "", {}).get("name")
         cells = state["storages"].get(tensor.get("storage") or "", {}).get("cells")
         name = f" ({tensor['name']})" if tensor.get("name") else ""
-        lines.append(
-            f"- {label}{name}: shape {tensor['shape']}, stride {tensor.get('stride')}, offset {tensor.get('offset')}, {tensor['dtype']}, "
-            f"version {version}, requires_grad {tensor['requires_grad']}, grad_fn {node}, base {tensor.get('base')}, memory {_short(cells)}"
-        )
+        stated = ", ".join(f"{fact} {tensor.get(fact)}" for fact in ("shape", "stride", "offset", "dtype", "requires_grad", "base"))
+        lines.append(f"- {label}{name}: {stated}, version {version}, grad_fn {node}, memory {_short(cells)}")
     return lines
 
 

@@ -32,6 +32,13 @@ ANEW = T(
 WRITERS = ("untyped_storage", "ctypes")
 
 
+#: What may count writes in calls that no function mode sees; and what gives a tensor other memory, but leaves it the counter of the old.
+COUNTED = (
+    *RESETS, "autograd.Function", "DisableTorchFunction", "_dispatch", "Thread", "torch.jit", "torch.ops", "torch.library", "distributed",
+    "resize_", ".set_(",
+)  # fmt: skip
+
+
 class Unseen:
     """Looks after each line for what no function mode can see."""
 
@@ -48,6 +55,7 @@ class Unseen:
         self._resets = any(word in program for word in RESETS)
         self._writes = any(word in program for word in WRITERS)
         self._replays = REPLAYS in program
+        self._world.writes_unseen |= any(word in program for word in COUNTED)
         if self._expected or self._resets or self._writes:
             self._world.lines.start(None)
 

@@ -29,6 +29,8 @@ class World:
     """For each counter's label, when it was raised and to what: (step, version)."""
     writes: dict[str, list[int]] = field(default_factory=dict)
     """For each storage's label, the steps that wrote it."""
+    writes_unseen: bool = False
+    """Whether the program may count writes where nothing tells of them: then a version that has moved is taken over."""
 
     def __post_init__(self) -> None:
         self.records.graph, self.records.rows = self.engine.graph, self.writer.rows

@@ -22,6 +22,7 @@ from pitfall_lab.shadow.hooks import AFTER, Handle, Suspended
 from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
 from pitfall_lab.shadow.ops.kit import check_base, new, open_window, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import ENTRIES, op
+from pitfall_lab.shadow.origins import hooked
 from pitfall_lab.shadow.releases import UNUSED_HAVE_AN_INDEX
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
@@ -235,7 +236,9 @@ def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: boo
             which = f"The differentiated Tensor at index {k}" if e.does(UNUSED_HAVE_AN_INDEX) else "One of the differentiated Tensors"
             raise runtime(errors.UNUSED.format(which=which), "no-gradient", tensor=x)
         return new(e, x.shape, x.dtype, np.zeros(()), preserved(x)) if zeros else None
-    return detached(e, gradient, x, [g.tensor for _, g in the_pass.roots if g.tensor is not None])
+    result = detached(e, gradient, x, [g.tensor for _, g in the_pass.roots if g.tensor is not None])
+    e.arrived.append((result, gradient))
+    return result
 
 
 def detached(e: Engine, gradient: Gradient, like: ShadowTensor, given: list[ShadowTensor]) -> ShadowTensor:
@@ -295,7 +298,7 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
     def call(gradient: Gradient) -> Gradient:
         if isinstance(gradient, Recorded):
             answer = hook(gradient.tensor)
-            return gradient if answer is None else Recorded(e, answer)
+            return gradient if answer is None else hooked(gradient, Recorded(e, answer))
         if gradient.array is None:
             return Gradient(None, gradient.shape)
         shown = in_memory(gradient, self.graph, self.dtype)
@@ -310,7 +313,7 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
         if returned is None or returned is seen:
             return gradient
         numbers = returned.window()
-        return Gradient(None if numbers is None else numbers.copy(order="K"), gradient.shape)  # it lies as what was returned
+        return hooked(gradient, Gradient(None if numbers is None else numbers.copy(order="K"), gradient.shape))  # it lies as what was returned
 
     e.graph.has_guests = True
     if self.hooked is None:  # later hooks join the first, wherever history will have gone, and be it forbidden

@@ -19,14 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.shadow.backward import Pass, check_sizes, meta_of
+from pitfall_lab.shadow.backward import Pass, check_sizes, made_by, meta_of
 from pitfall_lab.shadow.dtypes import DType, from_numpy
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.gradient import Gradient, sum_to
-from pitfall_lab.shadow.graph import Meta, Node, Saved, Written
+from pitfall_lab.shadow.graph import Meta, Node, Saved, Written, unpack
 from pitfall_lab.shadow.ops.kit import Keep, Rule, new, pointwise, preserved, pure, put_back, sign_of
 from pitfall_lab.shadow.ops.registry import ENTRIES
+from pitfall_lab.shadow.origins import Step, Sum
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_dense
 
 UFUNCS: dict[Any, str] = {
@@ -313,7 +314,9 @@ class Recorded(Gradient):
 
     def plus(self, other: Gradient) -> Gradient:
         """The sum, never in place: the parts may be needed again."""
-        return Recorded(self.engine, _call(self.engine, "torch.Tensor.add", self.tensor, other.tensor))
+        total = Recorded(self.engine, _call(self.engine, "torch.Tensor.add", self.tensor, other.tensor))
+        total.origin = Sum(self, other)
+        return total
 
 
 def _call(e: Engine, name: str, *args: Any, **kwargs: Any) -> ShadowTensor:
@@ -354,7 +357,11 @@ class RecordedPass(Pass):
         g, saved = Term(self.engine, first.tensor), self._unpack(node)
         results = node.vjp(g, saved) if formula is None else formula(node, g, saved, metas)
         check_sizes(node, [None if r is None else r.tensor for r in results], metas)
-        return [self._fit(r, meta) for r, meta in zip(results, metas, strict=False)]
+        outgoing = [self._fit(r, meta) for r, meta in zip(results, metas, strict=False)]
+        arrays = unpack(node, as_meant=False)
+        if arrays is not None:
+            made_by(Step.of(node, incoming, arrays), outgoing)
+        return outgoing
 
     def _unpack(self, node: Node) -> _Terms:
         return _Terms({s.name: Term(self.engine, unpacked(self.engine, node, s)) for s in node.saved})
@@ -378,6 +385,7 @@ class RecordedPass(Pass):
             tensor.gradient = _call(e, "torch.Tensor.clone", gradient.tensor, memory_format="contiguous_format")
         else:
             tensor.gradient = _call(e, "torch.Tensor.add", held, gradient.tensor)
+        e.arrived.append((tensor.gradient, gradient))
 
     def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
         """A copy the first time, a new sum every other time: never in place."""
@@ -392,6 +400,7 @@ class RecordedPass(Pass):
         else:
             leaf.gradient = _call(e, "torch.Tensor.clone", gradient.tensor)
         e.graph.gradients.add(leaf.gradient)
+        e.arrived.append((leaf.gradient, gradient))
         self.after(leaf)
 
 

@@ -1,0 +1,153 @@
+"""How far rounding may have moved a gradient, from the gradient's own computation.
+
+Two engines add in different orders, and where large numbers cancel, what is left is rounding. How much of it there may be depends on the
+way that a gradient took, not on other numbers of the backward. So each gradient knows the formula that made it, or the two that it is
+the sum of (:mod:`pitfall_lab.shadow.origins`). When two engines differ in more than a few units in the last place, that way is taken
+again: a few times, in double precision, with every number on it disturbed by one rounding of its type. What that changes is what rounding
+can do. (Stochastic arithmetic, as in CESTAC and Monte Carlo arithmetic.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pitfall_lab.shadow.errors import ShadowError, Unmodelled
+from pitfall_lab.shadow.gradient import sum_to
+from pitfall_lab.shadow.graph import Arrays, Written
+from pitfall_lab.shadow.origins import Part, Sum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pitfall_lab.shadow.gradient import Gradient
+    from pitfall_lab.shadow.origins import Step
+    from pitfall_lab.shadow.storage import ShadowTensor, Storage
+
+PROBES = 4
+ROUNDINGS = 64
+"""How many times the disturbance of one rounding is allowed. A sum of n parts, each disturbed in its own way, moves by the root of n;
+what is lost while it is added may grow with n. The largest arrays whose numbers are followed by default have 4,096 elements."""
+HALF = 1 / 16
+"""Numbers of half precision are added in single precision: fewer roundings are lost."""
+
+
+class Rounding:
+    """What rounding can do to the gradients of one backward: ``made`` are the tensors that got them."""
+
+    def __init__(self, made: Iterable[tuple[ShadowTensor, Gradient]] = ()) -> None:
+        self._made = list(made)
+        self._probed: dict[int, list[np.ndarray]] = {}
+        self._results: dict[int, list[Sequence[Any]]] = {}
+
+    def knows(self, storage: Storage) -> bool:
+        """Whether a gradient of this backward lies in the memory."""
+        return any(tensor.storage is storage for tensor, _ in self._made)
+
+    def allowed(self, storage: Storage) -> np.ndarray:
+        """For each element of a gradient's memory, how far two engines may be apart."""
+        flat = np.zeros(storage.size)
+        for tensor, gradient in self._made:
+            if tensor.storage is storage and gradient.array is not None and gradient.shape == tensor.shape and tensor.numel:
+                step = flat.itemsize
+                seen = np.ndarray(tensor.shape, flat.dtype, flat, tensor.offset * step, [s * step for s in tensor.stride])
+                np.maximum(seen, self.bound(gradient), out=seen)
+        return flat
+
+    def within(self, tensor: ShadowTensor) -> np.ndarray:
+        """The same for the elements of a window on that memory."""
+        flat = self.allowed(tensor.storage)
+        return np.ndarray(tensor.shape, flat.dtype, flat, tensor.offset * flat.itemsize, [s * flat.itemsize for s in tensor.stride])
+
+    def bound(self, gradient: Gradient) -> np.ndarray:
+        """The same for the elements of a gradient on its way."""
+        array = gradient.array
+        assert array is not None
+        given = self._found(gradient)
+        with np.errstate(all="ignore"):
+            apart = np.max(given, axis=0) - np.min(given, axis=0)
+        return ROUNDINGS * np.where(np.isfinite(apart), apart, 0)
+
+    def _found(self, gradient: Gradient) -> list[np.ndarray]:
+        """What each probe finds for a gradient. Iterative: a backward may be 100,000 steps deep."""
+        stack = [gradient]
+        while stack:
+            waiting = [g for g in _sources(stack[-1]) if id(g) not in self._probed]
+            stack += waiting
+            if not waiting:
+                done = stack.pop()
+                if done.array is not None and id(done) not in self._probed:
+                    salt, found = PROBES * len(self._probed), self._probe(done, done.array)
+                    self._probed[id(done)] = [disturbed(x, done.array.dtype, salt + probe) for probe, x in enumerate(found)]
+        return self._probed[id(gradient)]
+
+    def _probe(self, gradient: Gradient, array: np.ndarray) -> list[np.ndarray]:
+        origin = gradient.origin
+        if isinstance(origin, Sum):
+            return [a + b for a, b in zip(self._probed[id(origin.one)], self._probed[id(origin.other)], strict=True)]
+        if origin is None:
+            return [array] * PROBES
+        step = origin.step
+        results = self._results.get(id(step))
+        if results is None:
+            results = self._results[id(step)] = [self._again(step, probe) for probe in range(PROBES)]
+        return [_fitted(made[origin.place], array) if made else array for made in results]
+
+    def _again(self, step: Step, probe: int) -> Sequence[Any]:
+        """What a formula gives when all that it works with is disturbed."""
+        given: list[Any] = [None if g is None or g.array is None else self._probed[id(g)][probe] for g in step.given]
+        given += [None] * (step.width - len(given))
+        read = {name: _reread(array, probe + PROBES * (name in step.own)) for name, array in vars(step.saved).items()}
+        assert step.vjp is not None
+        try:
+            with np.errstate(all="ignore"):
+                return step.vjp(given if step.width else given[0], Arrays(read))
+        except (Unmodelled, ShadowError):  # it takes no such numbers
+            return ()
+
+
+def _sources(gradient: Gradient) -> Sequence[Gradient]:
+    """The gradients with numbers that one was computed from."""
+    origin = gradient.origin
+    behind = origin.step.given if isinstance(origin, Part) else origin or ()
+    return [g for g in behind if g is not None and g.array is not None]
+
+
+def _fitted(made: Any, array: np.ndarray) -> np.ndarray:
+    """What a probe has got, in the shape that the engine gave it."""
+    found = np.asarray(made.array if isinstance(made, Written) else made)
+    if found.shape != array.shape:
+        found = np.asarray(sum_to(found, array.shape))
+    return found.real if array.dtype.kind == "f" else found
+
+
+def disturbed(numbers: Any, dtype: np.dtype[Any], salt: int) -> Any:
+    """Numbers, each moved by up to one unit in the last place of ``dtype``."""
+    numbers = np.asarray(numbers)
+    if dtype.kind != "f":
+        return numbers
+    return _moved(numbers, dtype, np.arange(numbers.size, dtype=np.uint64).reshape(numbers.shape), salt)
+
+
+def _reread(array: Any, salt: int) -> Any:
+    """A saved array, disturbed. Equal numbers stay equal: formulas find the largest one by comparing."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+        return array
+    return _moved(array, array.dtype, np.array(array, np.float64).view(np.uint64), salt)
+
+
+def _moved(numbers: np.ndarray, dtype: np.dtype[Any], bits: np.ndarray, salt: int) -> np.ndarray:
+    """Each number moved by half a unit in the last place or more, up or down, as ``bits`` decide; zeros stay what they are.
+
+    Every other probe works in double precision: what differs from it is lost inside of a formula. (Half precision is worked out in single.)
+    """
+    with np.errstate(all="ignore"):
+        mixed = (bits + np.uint64(salt + 1)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
+        part = (mixed >> np.uint64(11)).astype(np.float64) / 2**53
+        kind = np.finfo(dtype)
+        share = HALF if dtype == np.float16 else 1
+        unit = np.where(numbers == 0, 0, np.maximum(np.abs(numbers) * float(kind.eps) * share, float(kind.smallest_subnormal)))
+        moved = numbers + unit * np.where(part < 0.5, -0.5 - part, part)
+        return np.asarray(moved, np.float64 if salt % 2 or dtype == np.float64 else np.float32)
