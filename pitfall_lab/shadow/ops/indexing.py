@@ -400,12 +400,12 @@ def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], va
     [(dim, index), *more] = [(d, t) for d, t in enumerate(rest) if t is not None]
     if more or not (bool_of(index.dtype) or index.dtype == INT64):
         return False
-    _, outside = places_to_write(target, rest)
     if index.dtype == INT64:
-        if outside is not None:
+        if _out_of_range(target, rest) is not None:
             raise Unmodelled("an index out of range, where numbers are filled in")
         index_fill_(e, target, dim, views.view_(e, index, -1) if index.ndim > 1 else index, value)
         return True
+    places_to_write(target, rest)
     for _ in range(target.ndim - dim - index.ndim):
         index = views.unsqueeze(e, index, -1)
     masked_fill_in_place(e, target, index, value)
