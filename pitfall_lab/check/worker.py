@@ -19,9 +19,10 @@ import time
 import traceback
 import types
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pitfall_lab.beside import as_for_python
 from pitfall_lab.check.scripts import forgiving
@@ -66,14 +67,24 @@ def _serve() -> None:
 def _import_all() -> str:
     """Import what forks shall find imported; returns the reason when that is not possible (no torch, or one of another age)."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quietly():
             import pitfall_lab.rules
             import pitfall_lab.verify
             import pitfall_lab.verify.witness  # noqa: F401
     except Exception as error:
         return unobservable(error)
     return ""
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Import without a warning. What the imported modules do to the filters stays: the program, which imports them again, relies on it."""
+    warnings.filterwarnings("ignore", ".*")
+    ours = warnings.filters[0]
+    try:
+        yield
+    finally:
+        cast("list[Any]", warnings.filters).remove(ours)
 
 
 def unobservable(error: Exception) -> str:

@@ -69,9 +69,10 @@ class Workshop:
     """Runs subjects in forks of one worker process; a context manager, because that process has to end.
 
     ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit),
-    ``steps`` are looked at of a program at most. ``printed`` is what the last run printed, its first 1 MiB; ``was_large`` says whether the
-    last traced run had tensors whose numbers were not modelled, ``was_opened`` whether there was a way to write memory that no version
-    counts, ``asks`` whether only numbers can tell what there is to find.
+    ``steps`` are looked at of a program at most. ``printed`` is what the last run printed, its first 1 MiB, with its warnings (those of a
+    witness are caught: it is not counted); ``was_large`` says whether the last traced run had tensors whose numbers were not modelled,
+    ``was_opened`` whether there was a way to write memory that no version counts, ``asks`` whether only numbers can tell what there is
+    to find.
     """
 
     timeout: float = TIMEOUT
@@ -149,7 +150,8 @@ class Workshop:
             "steps": self.steps,
         }
         ending = self._ask(job) if hasattr(os, "fork") else _run_once(job)
-        self.printed = ending.get("output", "")
+        if kind in ("trace", "run"):
+            self.printed = ending.get("output", "")
         if ending["status"] == "exit" and ending["code"] == 0 and result.exists():
             text = result.read_text(encoding="utf-8")
             if text.startswith(NEVER):
