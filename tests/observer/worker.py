@@ -25,6 +25,8 @@ import torch._dynamo  # lazily imported otherwise, by whichever program comes fi
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 OWNERS = (torch, torch.Tensor, torch.nn.functional, torch.autograd, torch.nn.Module, torch.optim.Optimizer, torch.overrides, np)
+LOGGED = re.compile(r"^[VIWE]\d{4} [\d:.]+ \d+ ", re.MULTILINE)
+"""How torch's log begins a line: with the time and the process, which no two runs share."""
 
 
 def main() -> None:
@@ -64,7 +66,7 @@ def observe(mode: str, path: Path) -> dict[str, Any]:
     found = {
         "program": path.stem,
         "printed": printed.getvalue(),
-        "complained": complained.getvalue(),
+        "complained": LOGGED.sub("", complained.getvalue()),
         "error": error,
         "warned": [[w.category.__name__, only_the_program(str(w.message)), w.filename, w.lineno] for w in warned],
         "random": [digest(torch.get_rng_state().numpy().tobytes()), digest(repr(random.getstate())), digest(repr(np.random.get_state()))],  # noqa: NPY002

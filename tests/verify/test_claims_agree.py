@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from pitfall_lab.lessons.claims import Claim, ledger
-from pitfall_lab.lessons.live import undisturbed
+from pitfall_lab.lessons.live import execute, undisturbed
 from pitfall_lab.trace import Trace
 from pitfall_lab.verify import trace_program
 
@@ -30,9 +30,13 @@ def test_both_engines_agree_on_the_program_of_a_claim_and_watching_does_not_chan
     trace, printed = observed(claim)
     assert trace.disagreements == ()
     assert trace.notes == ()
-    assert trace.outcome.kind == "finished"
-    if claim.id not in UNREPEATABLE:
-        assert printed == claim.observed
+    said = (trace.outcome.failure and trace.outcome.failure.message, printed)
+    if claim.id in UNREPEATABLE:
+        assert said[0] is None
+    elif said != (None, claim.observed):
+        # The ledger was observed on one build of one release of torch; on another, what counts is what an unobserved run says.
+        plain = execute(claim.snippet)
+        assert said == (plain.error and str(plain.error), plain.printed)
 
 
 def test_all_claims_are_covered() -> None:
