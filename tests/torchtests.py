@@ -17,7 +17,6 @@ import importlib.util
 import inspect
 import json
 import os
-import pickle
 import random
 import re
 import resource
@@ -83,6 +82,29 @@ class Run:
     notes: list[str] = field(default_factory=list)
 
 
+class Runs:
+    """All runs, by the test's name and how it was run; ``state`` is a file that keeps them."""
+
+    def __init__(self, state: Path | None) -> None:
+        self.of: dict[str, dict[str, Run]] = defaultdict(dict)
+        for line in state.read_text(encoding="utf-8").splitlines() if state is not None and state.exists() else ():
+            name, how, run = json.loads(line)
+            self.of[name][how] = Run(**run)
+        self._state = state
+
+    def wants(self, name: str, how: str) -> bool:
+        """Whether this run is still to be done: of a test that fails plain the recorded one is not."""
+        known = self.of[name]
+        return how not in known and (how == "plain" or ("plain" in known and known["plain"].how in PASSED))
+
+    def add(self, name: str, how: str, run: Run) -> None:
+        """Keep a run."""
+        self.of[name][how] = run
+        if self._state is not None:
+            with self._state.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([name, how, asdict(run)]) + "\n")
+
+
 def main() -> int:
     """Run the tests; 0 when every test that passes plain passes recorded, in the same way and without a disagreement."""
     parser = argparse.ArgumentParser(prog="python -m tests.torchtests", description=__doc__)
@@ -90,19 +112,16 @@ def main() -> int:
     parser.add_argument("-k", dest="patterns", action="append", default=[], help="only tests whose name holds this (or matches it, with *)")
     parser.add_argument("--jobs", type=int, default=1, help="tests at a time")
     parser.add_argument("--timeout", type=int, default=120, help="seconds of processor time for one run of a test")
-    parser.add_argument("--json", type=Path, help="write what each run gave to this file")
+    parser.add_argument("--state", type=Path, help="a file that remembers finished runs, to go on with later")
     options = parser.parse_args()
     torch.set_num_threads(1)  # a fork has none of its parent's threads
     os.environ["PYTORCH_PRINT_REPRO_ON_FAILURE"] = "0"
     path = options.file.resolve()
     tests = [test for test in collect(load(path)) if selected(test.id(), options.patterns)]
     warm()
-    runs = forked(tests, File(path), options.jobs, options.timeout)
-    if options.json is not None:
-        options.json.write_text(
-            json.dumps({name: {how: asdict(run) for how, run in pair.items()} for name, pair in runs.items()}, indent=1)
-        )
-    return report(path, runs)
+    runs = Runs(options.state)
+    forked(tests, File(path), options.jobs, options.timeout, runs)
+    return report(path, {test.id(): runs.of[test.id()] for test in tests})
 
 
 def load(path: Path) -> Any:
@@ -143,28 +162,30 @@ def warm() -> None:
     gc.freeze()
 
 
-def forked(tests: list[unittest.TestCase], file: File, jobs: int, timeout: int) -> dict[str, dict[str, Run]]:
-    """Run each test plain and recorded; by the test's name."""
-    runs: dict[str, dict[str, Run]] = defaultdict(dict)
-    todo = [(test, how) for test in reversed(tests) for how in ("recorded", "plain")]
-    running: dict[int, tuple[str, str, float]] = {}
+def forked(tests: list[unittest.TestCase], file: File, jobs: int, timeout: int, runs: Runs) -> None:
+    """Run each test plain and, if it passes, recorded."""
+    todo = [(test, how) for test in reversed(tests) for how in ("plain", "recorded") if runs.wants(test.id(), how)]
+    running: dict[int, tuple[unittest.TestCase, str, float]] = {}
+    done = 0
     with tempfile.TemporaryDirectory(prefix="pitfall-torchtests-") as folder:
         while todo or running:
             while todo and len(running) < jobs:
                 test, how = todo.pop()
-                running[fork(test, file, how, Path(folder), timeout)] = (test.id(), how, time.monotonic())
+                running[fork(test, file, how, Path(folder), timeout)] = (test, how, time.monotonic())
             ended = [(pid, status) for pid, status in (os.waitpid(pid, os.WNOHANG) for pid in list(running)) if pid]
             for pid, status in ended:
-                name, how, _ = running.pop(pid)
-                runs[name][how] = result(Path(folder) / str(pid), status)
-                if len(todo) % 100 == 0:
-                    print(f"{2 * len(tests) - len(todo):>7,} of {2 * len(tests):,} runs", file=sys.stderr, flush=True)
+                test, how, _ = running.pop(pid)
+                runs.add(test.id(), how, result(Path(folder) / str(pid), status))
+                if runs.wants(test.id(), "recorded"):
+                    todo.append((test, "recorded"))
+                done += 1
+                if done % 100 == 0:
+                    print(f"{done:>7,} runs, {len(todo):,} to come", file=sys.stderr, flush=True)
             for pid, (_, _, began) in running.items():
                 if time.monotonic() - began > PATIENCE * timeout:
                     os.kill(pid, signal.SIGKILL)
             if not ended:
                 time.sleep(0.01)
-    return runs
 
 
 def fork(test: unittest.TestCase, file: File, how: str, folder: Path, timeout: int) -> int:
@@ -181,7 +202,7 @@ def fork(test: unittest.TestCase, file: File, how: str, folder: Path, timeout: i
         run = once(test, file, recorded=how == "recorded")
     except BaseException:  # an error of ours: it is the result
         run = Run("crashed", traceback.format_exc())
-    (folder / str(os.getpid())).write_bytes(pickle.dumps(run))
+    (folder / str(os.getpid())).write_text(json.dumps(asdict(run)), encoding="utf-8")
     os._exit(0)
 
 
@@ -190,7 +211,7 @@ def result(left: Path, status: int) -> Run:
     if not left.exists():
         ended = os.waitstatus_to_exitcode(status)
         return Run("not finished") if ended in {-signal.SIGKILL, -signal.SIGXCPU} else Run("crashed", f"the process ended with {ended}")
-    run: Run = pickle.loads(left.read_bytes())
+    run = Run(**json.loads(left.read_text(encoding="utf-8")))
     left.unlink()
     return run
 

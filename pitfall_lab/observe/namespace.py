@@ -101,8 +101,8 @@ def scopes(frame: FrameType | None) -> Iterator[list[tuple[str, Any]]]:
     """Yield the items of the locals of each frame from ``frame`` outwards, and of the globals around it.
 
     In Python before 3.13 reading a function's ``f_locals`` leaves a dictionary that keeps its variables alive;
-    it is emptied again, so that ``del`` in the learner's function still frees what it frees. Not while a trace function
-    is set: Python then brings the dictionary up to date at every line, and writes it *back* into the variables afterwards.
+    it is emptied again, so that ``del`` in the learner's function still frees what it frees. Not in a frame that is traced:
+    Python writes the dictionary *back* into the variables there; the trace function brings it up to date (:mod:`.lines`).
     """
     seen: set[int] = set()
     for _ in range(DEPTH):
@@ -112,7 +112,7 @@ def scopes(frame: FrameType | None) -> Iterator[list[tuple[str, Any]]]:
         if id(local) not in seen:
             seen.add(id(local))
             items = list(local.items())
-            if frame.f_code.co_flags & _OPTIMIZED and type(local) is dict and sys.gettrace() is None:
+            if frame.f_code.co_flags & _OPTIMIZED and type(local) is dict and (sys.gettrace() is None or frame.f_trace is None):
                 local.clear()
             yield items
         if id(frame.f_globals) not in seen and frame.f_globals is not local:

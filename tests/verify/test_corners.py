@@ -84,3 +84,23 @@ with torch.autograd._force_original_view_tracking(True):
     result = lockstep.check(text.strip())
     assert len(result.problems) == 1
     assert "make views anew" in result.problems[0]
+
+
+def test_what_a_function_deletes_is_gone_while_its_lines_are_watched() -> None:
+    text = """
+import weakref
+import torch
+array = torch.from_numpy(torch.ones(2).numpy())
+class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, function, kinds, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+def work():
+    with Mode():
+        x = torch.ones(2)
+        y = x * 2
+        kept = weakref.ref(y)
+        del y
+        print(kept() is None)
+work()
+"""
+    assert lockstep.check(text.strip()).problems == []
