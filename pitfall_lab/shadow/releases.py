@@ -49,6 +49,10 @@ NODES_ARE_NAMED_SHORT = Difference((2, 13), "errors name a node Unbind, not Unbi
 UNUSED_HAVE_AN_INDEX = Difference(
     (2, 13), "autograd.grad says which tensor was not used, by its index", "torch.autograd.grad((a * 1).sum(), b)"
 )
+ZEROS_REQUIRE_GRAD_IN_A_GRAPH = Difference(
+    (2, 10), "zeros in place of a gradient require grad only with create_graph, where they always did",
+    "torch.autograd.grad((a * 1).sum(), b, materialize_grads=True)[0]",
+)  # fmt: skip
 SLICES_OF_ALL_ARE_LEFT_OUT = Difference((2, 9), "a[:, 1] takes no view of all rows first; one did only of a[0:n, 1]", "a[:, 1]")
 UNFIT_TYPES_ARE_NOT_IMPLEMENTED = Difference(
     (2, 15), "what a type of numbers has not (a mean, a difference) raises NotImplementedError", "n.mean()"

@@ -23,7 +23,7 @@ from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
 from pitfall_lab.shadow.ops.kit import check_base, new, open_window, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import ENTRIES, op
 from pitfall_lab.shadow.origins import hooked
-from pitfall_lab.shadow.releases import UNUSED_HAVE_AN_INDEX
+from pitfall_lab.shadow.releases import UNUSED_HAVE_AN_INDEX, ZEROS_REQUIRE_GRAD_IN_A_GRAPH
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
@@ -211,7 +211,7 @@ def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_
     unused_ok = bool(allow_unused) or materialize_grads
 
     def finish() -> tuple[Any, ...]:
-        results = tuple(_captured(e, the_pass, k, x, unused_ok, materialize_grads) for k, x in enumerate(wanted))
+        results = tuple(_captured(e, the_pass, k, x, unused_ok, materialize_grads, bool(create_graph)) for k, x in enumerate(wanted))
         if rehearsal is not None and not the_pass.altered:
             _harms(e, the_pass, rehearsal, wanted)
         return results
@@ -229,16 +229,23 @@ def _place(e: Engine, x: ShadowTensor) -> tuple[int, int]:
     return id(x.grad_fn), x.output_nr
 
 
-def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: bool, zeros: bool) -> ShadowTensor | None:
+def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: bool, zeros: bool, create_graph: bool) -> ShadowTensor | None:
     gradient = the_pass.captured.get(k)
     if gradient is None:
         if not unused_ok:
             which = f"The differentiated Tensor at index {k}" if e.does(UNUSED_HAVE_AN_INDEX) else "One of the differentiated Tensors"
             raise runtime(errors.UNUSED.format(which=which), "no-gradient", tensor=x)
-        return new(e, x.shape, x.dtype, np.zeros(()), preserved(x)) if zeros else None
+        return _materialized(e, x, requires_grad=create_graph or not e.does(ZEROS_REQUIRE_GRAD_IN_A_GRAPH)) if zeros else None
     result = detached(e, gradient, x, [g.tensor for _, g in the_pass.roots if g.tensor is not None])
     e.arrived.append((result, gradient))
     return result
+
+
+def _materialized(e: Engine, like: ShadowTensor, *, requires_grad: bool) -> ShadowTensor:
+    """Zeros for an input that was not used."""
+    zeros = new(e, like.shape, like.dtype, np.zeros(()), preserved(like))
+    zeros.flag = requires_grad
+    return zeros
 
 
 def detached(e: Engine, gradient: Gradient, like: ShadowTensor, given: list[ShadowTensor]) -> ShadowTensor:
