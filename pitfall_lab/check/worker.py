@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from pitfall_lab.beside import as_for_python
 from pitfall_lab.check.scripts import forgiving
@@ -223,18 +223,40 @@ def perform(job: Job) -> None:
     np.random.seed(0)  # noqa: NPY002 - the program's own draws must be the same before and after a fix
     if job["pythonpath"]:
         os.environ["PYTHONPATH"] = job["pythonpath"]
+    process = os.getpid()
     with as_for_python(job["folder"], job["pythonpath"]):
         try:
             answer = _answer(job, namespace)
-        except Exception as error:  # an error of the program's does not come out of there: it is one of ours
+        except BaseException as error:  # an error of the program's does not come out of there: it is one of ours
+            if os.getpid() != process:
+                _end_forked(error)
+            if not isinstance(error, Exception):
+                raise
             answer = unobservable(error)
+    if os.getpid() != process:
+        _end_forked(None)
     partial = Path(job["result"] + ".part")
     partial.write_text(answer, encoding="utf-8")
     partial.replace(job["result"])
+    _flush()
+    os._exit(0)
+
+
+def _end_forked(error: BaseException | None) -> NoReturn:
+    """End a process that the program forked, and that ran on to the program's end, as Python ends it. The answer is not its to give."""
+    code: Any = error.code if isinstance(error, SystemExit) else None if error is None else 1
+    if error is not None and not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+    elif isinstance(code, str):
+        print(code, file=sys.stderr)
+    _flush()
+    os._exit(0 if code is None else code if isinstance(code, int) else 1)
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the program may have put anything in their place
             stream.flush()
-    os._exit(0)
 
 
 def _answer(job: Job, namespace: dict[str, Any]) -> str:

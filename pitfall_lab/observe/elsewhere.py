@@ -59,6 +59,11 @@ class Elsewhere:
             self._known.add((op, span))
             self.places.append((op, span))
 
+    def go_on(self) -> None:
+        """From now on, something happens all the time: another process has part of the memory."""
+        self.happened = True
+        self.busy.add(0)
+
     def begin(self) -> None:
         """A call of another thread begins."""
         self.happened = True

@@ -262,12 +262,18 @@ class Recorder(TorchFunctionMode):
         self._is_on = True
         return self.__enter__()
 
+    def abandon(self) -> None:
+        """Record nothing more: this is a process that the program has forked. Inside a call the mode stays, and passes everything on."""
+        self._end("removed", FORKED)
+        self._is_on = self._is_on and self._backward_frame is None and not self._opened
+
     def leave(self) -> None:
         """Stop being the mode of this thread, also when the program entered another one since and left it on (``set_default_device``)."""
         if torch.overrides.has_torch_function is _unaware_of_us:  # the program may have put something of its own there
             torch.overrides.has_torch_function = _HAS_TORCH_FUNCTION
         if not self._is_on:
             return
+        self._is_on = False
         if not private.has_modes:
             self.__exit__(None, None, None)
             return
@@ -543,6 +549,12 @@ class Enough(Exception):
 REMOVED = T(
     en="the program took pitfall_lab's function mode off torch's stack of modes",
     zh="程序把 pitfall_lab 的函数模式从 torch 的模式栈上取走了",
+)
+
+
+FORKED = T(
+    en="this is a process that the program forked",
+    zh="这是程序 fork 出来的另一个进程",
 )
 
 

@@ -45,7 +45,7 @@ DEEPCOPY = "torch.Tensor.__deepcopy__"
 INDEXING = frozenset({"torch.Tensor.__getitem__", "torch.Tensor.__setitem__"})
 #: Python functions of torch's that are one step for the learner even when the shadow has no entry for them.
 ATOMIC = HOOKS | {"torch.Tensor.__array__", DEEPCOPY}
-BETWEEN = "another thread used torch meanwhile, and may have changed what this call works with"
+BETWEEN = "another thread or process ran meanwhile, and may have changed what this call works with"
 #: A loss that calls a function of the learner's.
 CALLS_BACK = frozenset({"torch.nn.functional.triplet_margin_with_distance_loss"})
 
@@ -329,6 +329,10 @@ class Lockstep:
         if self.lane is not None:
             self.lane.kinds.epoch += 1
         self._unseen.swapped(one, other, frame)
+
+    def process_started(self, frame: FrameType) -> None:
+        """The program has started another process."""
+        self._unseen.process_started(frame)
 
     def label(self, real: Any) -> str | None:
         """What the trace calls a live tensor, or None."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, Self
 
 import torch
 
 from pitfall_lab.observe import Recorder, release
+from pitfall_lab.observe.forks import ForkWatch
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.optimizing import StepWatch
 from pitfall_lab.observe.recorder import reason_of
@@ -49,7 +51,14 @@ class Session:
         self._recorder = Recorder(self._lockstep, self.sources)
         self._steps = StepWatch(self._stepping, self.sources)
         self._swaps = SwapWatch(self._swapping, self._swapped)
+        self._forks = ForkWatch(self._started, self._forked)
+        self._process = os.getpid()
         self._text = text
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is another process, which the program forked: it ends as it would end alone."""
+        return os.getpid() != self._process
 
     def __enter__(self) -> Self:
         try:
@@ -62,12 +71,14 @@ class Session:
             self._steps.start()
             self._swaps.start()
             self._lockstep.elsewhere.start()
+            self._forks.start()
             self._recorder.start()
         except Exception as error:  # the program runs, whatever happens to us
             self._recorder.decline(reason_of(error))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._forks.stop()
         self._lockstep.lines.stop()
         self._recorder.leave()
         self._recorder.within(None)
@@ -98,6 +109,13 @@ class Session:
 
     def _swapped(self, one: torch.Tensor, other: torch.Tensor) -> None:
         self._recorder.tell(self._lockstep.swapped, one, other, sys._getframe(2), span=None)
+
+    def _started(self, frame: FrameType) -> None:
+        self._recorder.tell(self._lockstep.process_started, frame, span=None)
+
+    def _forked(self) -> None:
+        self._recorder.abandon()
+        self.__exit__(None, None, None)
 
     def _outcome(self, error: BaseException) -> Failure:
         last = self._lockstep.last_failure
@@ -184,6 +202,8 @@ def trace_callable(function: Callable[[], Any], *, values: bool = True) -> Trace
     except KeyboardInterrupt:
         raise
     except BaseException as error:
+        if session.is_forked:
+            raise
         failed = error
     try:
         return session.finish(failed)
@@ -199,6 +219,8 @@ def _run(code: CodeType, scope: dict[str, Any], session: Session) -> Trace:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # any way in which a program can end is an outcome
+        if session.is_forked:
+            raise
         failed = error
     try:
         return session.finish(failed)

@@ -28,8 +28,11 @@ ANEW = T(
     "程序让 torch 用创建视图的函数重新创建视图，而张量上看不出这一点",
 )
 
+#: Memory that another process may write.
+SHARING = "share_memory"
+
 #: What writes the memory of any tensor, saved ones included, and passes no torch function.
-WRITERS = ("untyped_storage", "ctypes")
+WRITERS = ("untyped_storage", "ctypes", SHARING)
 
 
 #: What may count writes in calls that no function mode sees; and what gives a tensor other memory, but leaves it the counter of the old.
@@ -46,7 +49,7 @@ class Unseen:
         self._world, self._records, self._writer, self._describe = world, world.records, world.writer, describe
         self._memory, self._adoption, self._meeting = memory, adoption, meeting
         self._expected: list[tuple[str, str, str]] = []
-        self._resets = self._writes = self._replays = False
+        self._resets = self._writes = self._replays = self._shares = self._has_processes = False
         self._before_swap: list[Effect] = []
 
     def expect(self, program: str) -> None:
@@ -54,7 +57,7 @@ class Unseen:
         self._expected = [maker for maker in MAKERS if maker[0] in program]
         self._resets = any(word in program for word in RESETS)
         self._writes = any(word in program for word in WRITERS)
-        self._replays = REPLAYS in program
+        self._replays, self._shares = REPLAYS in program, SHARING in program
         self._world.writes_unseen |= any(word in program for word in COUNTED)
         if self._expected or self._resets or self._writes:
             self._world.lines.start(None)
@@ -117,6 +120,22 @@ class Unseen:
                 if not mine.freed and facts.is_freed(node):
                     mine.release()
                 stack += [child for child, _ in facts.next_nodes(node)]
+
+    # ------------------------------------------------------------------ other processes
+
+    def process_started(self, frame: FrameType) -> None:
+        """Say once that what other processes do is not seen; if memory is shared with them, trust none of it from here on."""
+        if self._shares:
+            self._world.elsewhere.go_on()
+        if self._has_processes:
+            return
+        self._has_processes = True
+        learners = self._world.sources.user_frame(frame)
+        span = None if learners is None else self._world.sources.span(learners)
+        where_en, where_zh = ("", "") if span is None else (f" (line {span.line})", f"（第 {span.line} 行）")
+        en = f"The program started another process{where_en}: what it does with torch there is not recorded."
+        zh = f"程序启动了另一个进程{where_zh}：它在其中对 torch 的使用没有记录。"
+        self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
 
     # ------------------------------------------------------------------ swaps
 
