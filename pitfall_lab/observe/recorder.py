@@ -216,6 +216,7 @@ class Recorder(TorchFunctionMode):
                 except BaseException as error:
                     self._guarded(lane.failed, ahead, error, span=site.span)
                     ahead = caller = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
+                    BaseException.with_traceback(error, clean_traceback(error.__traceback__))
                     raise
                 try:
                     if not self._stopped:
@@ -225,9 +226,9 @@ class Recorder(TorchFunctionMode):
                 return result
         call, verdict = self._begin(func, kinds, args, kwargs, caller)
         caller = None
-        if call is None:
-            return run(func, args, kwargs) if kinds or self._backward_frame is None else self._pass_on(func, run, args, kwargs)
         try:
+            if call is None:
+                return run(func, args, kwargs) if kinds or self._backward_frame is None else self._pass_on(func, run, args, kwargs)
             if verdict is Verdict.OPEN:
                 self._opened.append(func)
                 try:
@@ -239,11 +240,12 @@ class Recorder(TorchFunctionMode):
                 return result
             result = self._inside(func, run, call, args, kwargs) if verdict is Verdict.INSIDE else run(func, args, kwargs)
         except BaseException as error:
-            if verdict is not Verdict.OPEN:
+            if call is not None and verdict is not Verdict.OPEN:
                 stopped = type(error).__name__ == private.ENOUGH_RECOMPUTED
                 self.tell(self._listener.cut_short if stopped else self._listener.failed, call, error, span=call.span)
-            # The traceback keeps this frame: it must not keep the call's tensors alive as well.
+            # The traceback keeps this frame and those inside it: they must not keep the call's tensors alive as well.
             call = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
+            BaseException.with_traceback(error, clean_traceback(error.__traceback__))
             raise
         self.tell(self._listener.after, call, result, span=call.span)
         return result
@@ -576,16 +578,16 @@ OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__c
 def clean_traceback(traceback: TracebackType | None) -> TracebackType | None:
     """Return the traceback as it would be without us: our frames, and torch's detour to us, are left out.
 
-    A Python function of torch's appears twice (before and after the detour); the first of the two goes.
+    A Python function of torch's appears twice (before and after the detour); the first of the two goes. Whatever else torch's dispatch
+    calls has the name ``__torch_function__``.
     """
     kept: list[TracebackType] = []
     walk = traceback
     while walk is not None:
         code = walk.tb_frame.f_code
-        if code is Recorder.__torch_function__.__code__:
-            if kept and kept[-1].tb_frame.f_code is dispatch:
+        if code not in OUR_CODE and code.co_name != STAND_IN:
+            if kept and kept[-1].tb_frame.f_code is dispatch and code.co_name != "__torch_function__":
                 del kept[-2:]
-        elif code not in OUR_CODE and code.co_name != STAND_IN:
             kept.append(walk)
         walk = walk.tb_next
     following: TracebackType | None = None
