@@ -853,6 +853,7 @@ REASONS = {
     "hook raises": {"code of the program's own, or of a node without a model, raised it"},
     "hook inplace": {"code of the program's own, or of a node without a model, raised it"},
     "pack raises": {"a saved-tensor hook of the program's raised it", "code of the program's own, or of a node without a model, raised it"},
+    "allow mutation": {"a dispatch mode of the program's may handle operations itself"},  # torch makes it one
     "third": {"create_graph: the second derivative of SigmoidBackwardBackward0 is not modelled", "create_graph: a hook or a node without a model is on the way"},
     "lstm": {"no entry for torch.lstm"},
     "gradcheck": {"backward went through a node without a model"},

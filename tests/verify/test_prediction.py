@@ -50,6 +50,10 @@ REFUSED_ELSEWHERE = {
     "rebound_in_a_module", "rebound_loop_variable",
 }  # fmt: skip
 
+#: Programs in which torch does what no call shows beforehand: a dispatch mode handles operations, objects swap what they are under a graph,
+#: another thread writes. And one gives out= a tensor of another size, for the warning: such a call has no model.
+UNFORESEEN = {"programs/dispatch_modes", "programs/swapping", "programs/threads_backward", "programs/warnings_places"}
+
 
 def raises(path: Path) -> bool:
     """Whether a call of torch's raises in the program."""
@@ -174,7 +178,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return predicted
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [name for name in FILES if name not in UNFORESEEN])
 def test_every_failure_and_no_other_is_named_before_torch_raises_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = watch(FILES[name].read_text("utf-8"), monkeypatch)
     for said in watched.failures:
