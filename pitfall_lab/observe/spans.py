@@ -35,8 +35,9 @@ def _library_prefixes(path: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def _holds_installed_packages(folder: str) -> bool:
-    """Whether packages are installed in ``folder``: a ``--target``, a ``--user`` site, or another environment."""
-    return Path(folder).name in ("site-packages", "dist-packages") or next(Path(folder).glob("*.dist-info"), None) is not None
+    """Whether packages are installed in ``folder``: a ``--target``, a ``--user`` site, another environment, or a zip file."""
+    place = Path(folder)
+    return place.is_file() or place.name in ("site-packages", "dist-packages") or next(place.glob("*.dist-info"), None) is not None
 
 
 Place = tuple[int, int, int, int]

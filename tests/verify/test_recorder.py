@@ -300,8 +300,11 @@ def test_packages_are_library_code_wherever_they_are_installed(tmp_path: Path, m
     target, mine = tmp_path / "target", tmp_path / "mine"
     (target / "numpy-9.9.dist-info").mkdir(parents=True)
     mine.mkdir()
-    for folder in (target, mine):
+    packed = tmp_path / "packed.zip"
+    packed.write_bytes(b"PK")
+    for folder in (target, mine, packed):
         monkeypatch.syspath_prepend(str(folder))
     sources = SourceMap("<s>", "s.py", "")
     assert not sources.is_user(str(target / "numpy" / "core.py"))
+    assert not sources.is_user(str(packed / "package" / "core.py"))
     assert sources.is_user(str(mine / "helpers.py"))
