@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,7 +111,7 @@ def stopped_early(script: Script, trace: Trace, findings: Sequence[Finding], pri
     where = f" in cell {cell}" if cell else ""
     where += f" on line {line}" if line else ""
     first = failure.message.strip().splitlines()[0] if failure.message.strip() else ""
-    said = f" ({first[:160]})" if first else ""
+    said = f" ({textwrap.shorten(first, 200, placeholder=' …')})" if first else ""
     sentence = f"{script.name} stopped with {failure.type}{where}{said}, so it could not be checked to its end{_hint(failure, printed)}."
     return Unchecked(failure.type, sentence, line)
 

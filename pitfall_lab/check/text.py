@@ -142,10 +142,12 @@ def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
 def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) -> str:
     """How many findings, how the program ended, and how far both engines agreed."""
     agreement, language = trace.agreement, style.language
+    watched = agreement.mirrored
+    more_en = f"; {watched:,} {'has' if watched == 1 else 'have'} no model and {'was' if watched == 1 else 'were'} only observed"
+    more_zh = f"；另有 {watched} 次没有模型，只是观察"
     engines = T(
-        en=f"torch and the shadow engine agreed on {agreement.agreed} of {agreement.checked} calls compared; "
-        f"{agreement.mirrored} were only observed",
-        zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一致；另有 {agreement.mirrored} 次只是观察",
+        en=f"torch and the shadow engine agreed on {agreement.agreed:,} of {agreement.checked:,} calls compared{more_en if watched else ''}",
+        zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一致{more_zh if watched else ''}",
     ).say(language)
     listed = counted(findings, language)
     failure, nothing = trace.outcome.failure, extent.nothing_found(trace)
@@ -160,8 +162,10 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
         )
     verdict = listed or nothing.say(language)
     compared = T(en=f" ({engines})", zh=f"（{engines}）").say(language) if trace.calls else ""
-    lines = [f"{shown(name)}: {style.paint('bold', verdict)}{compared}"]
-    notes = [_note_text(note, style) for note in (*trace.unseen, *(note for note in trace.notes if note.kind == "limit"))[:MOST_NOTES]]
+    # What was not seen comes before the verdict, which is given of the rest.
+    lines = [style.paint("bold", shown(_note_text(note, name, style))) for note in trace.unseen[:MOST_NOTES]]
+    lines.append(f"{shown(name)}: {style.paint('bold', verdict)}{compared}")
+    notes = [_note_text(note, name, style) for note in [note for note in trace.notes if note.kind == "limit"][:MOST_NOTES]]
     if trace.disagreements:
         how = "from pitfall_lab.verify import disagreement_report, trace_program; print(disagreement_report(trace_program(source)))"
         en = f"The engines disagreed, which is our mistake, not the program's. For a report to paste into a bug tracker: {how}"
@@ -172,8 +176,8 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
     return "\n".join(lines) + "\n"
 
 
-def _note_text(note: Note, style: Style) -> str:
-    where = f"{style.place(note.span.line)}: " if note.span is not None and note.span.source == 0 else ""
+def _note_text(note: Note, name: str, style: Style) -> str:
+    where = f"{name}:{style.place(note.span.line)}: " if note.span is not None and note.span.source == 0 else ""
     return where + style.say(T(note.en, note.zh))
 
 

@@ -203,6 +203,16 @@ _eval_frame: Any = _name(
     ),
 )  # fmt: skip
 
+_scripts: Any = _name(
+    "torch.jit._state._python_cu", "the functions that torch.jit.script has compiled",
+    T("whether the program runs functions that torch.jit.script has compiled", "程序是否运行由 torch.jit.script 编译的函数"),
+)  # fmt: skip
+
+
+def functions_scripted() -> int:
+    """How many functions torch.jit.script has compiled."""
+    return 0 if _scripts is None else len(_scripts.get_functions())
+
 
 def frames_compiled() -> int:
     """How many frames torch.compile has compiled, where it has been imported."""

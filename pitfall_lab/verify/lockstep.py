@@ -352,6 +352,7 @@ class Lockstep:
             if not any(note.kind == "stopped" for note in self._writer.notes):
                 self._extent.stop("failure", reason_of(error), None)
         self._unseen.note_threads()
+        self._unseen.note_compiled()
         if not self._writer.full and not any(note.kind == "stopped" for note in self._writer.notes):
             self._versions.at_the_end()
         return self._writer.finish(self._world.sources.sources, failure, facts.environment(), self._extent.told())

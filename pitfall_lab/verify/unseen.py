@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import facts
+from pitfall_lab.observe import facts, private
 from pitfall_lab.observe.recorder import BACKWARD, Call, Enough
 from pitfall_lab.trace import Effect, Event, Note, Operand, Span, T
 from pitfall_lab.verify.adoption import Adoption
@@ -42,6 +42,10 @@ COUNTED = (
 )  # fmt: skip
 
 
+#: What runs code of the program as one piece; and how much of it there is by now.
+COMPILERS = {"torch.compile": private.frames_compiled, "torch.jit.script": private.functions_scripted}
+
+
 class Unseen:
     """Looks after each line for what no function mode can see."""
 
@@ -51,6 +55,7 @@ class Unseen:
         self._expected: list[tuple[str, str, str]] = []
         self._resets = self._writes = self._replays = self._shares = self._has_processes = False
         self._before_swap: list[Effect] = []
+        self._compiled = {name: count() for name, count in COMPILERS.items()}
 
     def expect(self, program: str) -> None:
         """Watch the program's lines from the beginning if it makes tensors in ways that no mode can see."""
@@ -88,14 +93,22 @@ class Unseen:
             if real is not None and self._writes and record.storage is not None:
                 self._memory.catch_up(record.storage, real, span, announce=True)
 
-    # ------------------------------------------------------------------ other threads
+    # ------------------------------------------------------------------ compiled code, other threads
+
+    def note_compiled(self) -> None:
+        """Say that code of the program was compiled: calls inside it pass no function mode."""
+        for name, count in COMPILERS.items():
+            if count() > self._compiled[name] and not any(note.kind == "unseen" and name in note.en for note in self._writer.notes):
+                en = f"{name} compiled code of the program: no call inside it was seen, so no rule looked at what it does."
+                zh = f"{name} 编译了程序的代码：其内部的调用都没有看到，因此没有规则检查它所做的事。"
+                self._writer.notes.append(Note("unseen", en, zh))
 
     def note_threads(self) -> None:
         """Say once of each place that it was not seen."""
         for op, span in self._world.elsewhere.look():
             where_en, where_zh = ("", "") if span is None else (f" (line {span.line})", f"（第 {span.line} 行）")
-            en = f"Another thread used torch, first {op}{where_en}: that was not recorded. What it may have changed is read from torch."
-            zh = f"另一个线程使用了 torch，首先是 {op}{where_zh}：这部分没有记录。它可能改变的内容改为从 torch 读取。"
+            en = f"Another thread used torch, first {op}{where_en}: that was not recorded. Tensors that it may have changed are read again from torch."
+            zh = f"另一个线程使用了 torch，首先是 {op}{where_zh}：这部分没有记录。它可能改变过的张量改为重新从 torch 读取。"
             self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
 
     def look_again(self) -> list[Effect]:

@@ -726,13 +726,13 @@ def quiet_and_clean():
 
 # What was not seen: the trace says so.
 NOTES = {
-    kind: [f"Another thread used torch, first {op} (line {line}): that was not recorded. What it may have changed is read from torch."]
+    kind: [f"Another thread used torch, first {op} (line {line}): that was not recorded. Tensors that it may have changed are read again from torch."]
     for kind, op, line in (
         ("threads", "torch.Tensor.mul", 8), ("threads while", "torch.Tensor.add_", 10), ("executor", "torch.Tensor.mul", 7),
     )
 }  # fmt: skip
 NOTES["threads backward"] = [
-    f"Another thread used torch, first torch.Tensor.{op} (line {line}): that was not recorded. What it may have changed is read from torch."
+    f"Another thread used torch, first torch.Tensor.{op} (line {line}): that was not recorded. Tensors that it may have changed are read again from torch."
     for op, line in (("mul", 7), ("sum", 11))
 ]
 
