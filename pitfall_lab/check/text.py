@@ -146,7 +146,8 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
     more_en = f"; {watched:,} {'has' if watched == 1 else 'have'} no model and {'was' if watched == 1 else 'were'} only observed"
     more_zh = f"；另有 {watched} 次没有模型，只是观察"
     engines = T(
-        en=f"torch and the shadow engine agreed on {agreement.agreed:,} of {agreement.checked:,} calls compared{more_en if watched else ''}",
+        en=f"torch and the shadow engine agreed on {agreement.agreed:,} of {agreement.checked:,} calls compared"
+        f"{more_en if watched else ''}",
         zh=f"torch 与影子引擎在比较过的 {agreement.checked} 次调用中有 {agreement.agreed} 次一致{more_zh if watched else ''}",
     ).say(language)
     listed = counted(findings, language)

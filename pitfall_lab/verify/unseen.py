@@ -107,7 +107,8 @@ class Unseen:
         """Say once of each place that it was not seen."""
         for op, span in self._world.elsewhere.look():
             where_en, where_zh = ("", "") if span is None else (f" (line {span.line})", f"（第 {span.line} 行）")
-            en = f"Another thread used torch, first {op}{where_en}: that was not recorded. Tensors that it may have changed are read again from torch."
+            en = f"Another thread used torch, first {op}{where_en}: that was not recorded."
+            en += " Tensors that it may have changed are read again from torch."
             zh = f"另一个线程使用了 torch，首先是 {op}{where_zh}：这部分没有记录。它可能改变过的张量改为重新从 torch 读取。"
             self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
 

@@ -192,7 +192,7 @@ def test_what_was_not_seen_is_no_part_of_what_nothing_was_found_in(shop: Worksho
     partly = replace(trace, notes=(note,))
     said = report("program.py", partly, (), Style())
     assert "nothing found in what was seen: 1 call to torch, on 1 line" in said
-    assert "\n2: A thread was not watched." in said
+    assert said.startswith("program.py:2: A thread was not watched.\n")
     seen = document(Checked("program.py", trace=partly))["observation"]
     assert (seen["complete"], seen["unseen"]) == (False, [{"message": "A thread was not watched.", "line": 2}])
 

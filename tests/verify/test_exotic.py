@@ -725,14 +725,15 @@ def quiet_and_clean():
 
 
 # What was not seen: the trace says so.
+READ_AGAIN = "Tensors that it may have changed are read again from torch."
 NOTES = {
-    kind: [f"Another thread used torch, first {op} (line {line}): that was not recorded. Tensors that it may have changed are read again from torch."]
+    kind: [f"Another thread used torch, first {op} (line {line}): that was not recorded. {READ_AGAIN}"]
     for kind, op, line in (
         ("threads", "torch.Tensor.mul", 8), ("threads while", "torch.Tensor.add_", 10), ("executor", "torch.Tensor.mul", 7),
     )
 }  # fmt: skip
 NOTES["threads backward"] = [
-    f"Another thread used torch, first torch.Tensor.{op} (line {line}): that was not recorded. Tensors that it may have changed are read again from torch."
+    f"Another thread used torch, first torch.Tensor.{op} (line {line}): that was not recorded. {READ_AGAIN}"
     for op, line in (("mul", 7), ("sum", 11))
 ]
 
