@@ -28,7 +28,7 @@ def warmed(folder: Path) -> Iterator[str]:
     if sys.platform != "linux":
         yield sys.executable
         return
-    name, command = f"pitfall-lab-{os.getpid()}", folder / "python"
+    name, command = f"pitfall-lab-{os.getpid()}-{folder.name}", folder / "python"  # a process may have several
     command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", __file__, "ask", name])} "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     words = [sys.executable, __file__, "serve", name, str(command)]

@@ -10,12 +10,14 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pitfall_lab import shadow
 from pitfall_lab.lessons.live import Ran, execute, failing_line
 from pitfall_lab.lessons.misconceptions import Misconception
+from pitfall_lab.shadow.releases import NEWEST, Release
 from pitfall_lab.shadow.running import After
 
 NAME = "<world>"
@@ -35,6 +37,15 @@ class Ending:
         return self.printed.rstrip("\n") + (f"\n{self.error} in line {self.line}" if self.error else "")
 
 
+@cache
+def _release() -> Release:
+    """The installed torch's: torch's world is the one in which the learner runs the program."""
+    with contextlib.suppress(PackageNotFoundError):
+        major, minor = version("torch").split(".")[:2]
+        return int(major), int(minor)
+    return NEWEST
+
+
 def run(program: str, policy: shadow.Policy, after: After | None = None) -> tuple[dict[str, Any], BaseException | None, str] | None:
     """Run ``program`` in a world; ``None`` when the engine has no model of something in it (or it is no Python)."""
     try:
@@ -43,7 +54,7 @@ def run(program: str, policy: shadow.Policy, after: After | None = None) -> tupl
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        names, error, printed = shadow.run(program, policy, NAME, after)
+        names, error, printed = shadow.run(program, policy, NAME, after, _release())
     if isinstance(error, KeyboardInterrupt):
         raise error
     unknown = isinstance(error, (shadow.Absent, NotImplementedError, ModuleNotFoundError))

@@ -6,8 +6,9 @@ stand-alone (``pitfall_lab.shadow.torch``, used in place of ``import torch``; :f
 
 from __future__ import annotations
 
+from pitfall_lab.shadow.applied import Applied, Harm, NodeRun
 from pitfall_lab.shadow.dtypes import Device, DType
-from pitfall_lab.shadow.engine import Applied, Engine, Harm, NodeRun
+from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Absent, ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Node, Saved
 from pitfall_lab.shadow.hooks import Seen, Suspended

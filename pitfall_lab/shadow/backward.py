@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
+from pitfall_lab.shadow.applied import Harm, NodeRun
 from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
-from pitfall_lab.shadow.engine import Engine, Harm, NodeRun
+from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import (
     Gradient,

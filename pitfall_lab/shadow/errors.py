@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pitfall_lab.shadow.engine import Applied
+    from pitfall_lab.shadow.applied import Applied
     from pitfall_lab.shadow.graph import Node, Saved
     from pitfall_lab.shadow.storage import ShadowTensor
 

@@ -16,9 +16,10 @@ from pitfall_lab.shadow.errors import ShadowError
 from pitfall_lab.shadow.gradient import element_strides, in_memory
 
 if TYPE_CHECKING:
+    from pitfall_lab.shadow.applied import Applied
     from pitfall_lab.shadow.backward import Pass
     from pitfall_lab.shadow.dtypes import DType
-    from pitfall_lab.shadow.engine import Applied, Engine
+    from pitfall_lab.shadow.engine import Engine
     from pitfall_lab.shadow.gradient import Gradient
     from pitfall_lab.shadow.graph import Node
     from pitfall_lab.shadow.storage import ShadowTensor, Shape

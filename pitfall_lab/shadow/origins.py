@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pitfall_lab.shadow.graph import Node, Vjp
 
 
+ATTENDED = "output"
+"""What attention saves: it was rounded apart from the values that it is a mean of, even where it equals them."""
+
+
 class Step:
     """A formula that ran, with what it was given and what it read; ``own`` names what only the node has seen."""
 
@@ -29,7 +33,8 @@ class Step:
     @classmethod
     def of(cls, node: Node, given: Sequence[Gradient | None], saved: Arrays) -> Step:
         """The step of a node."""
-        return cls(node.vjp, given, saved, (s.name for s in node.saved if s.own), len(node.outputs) if node.multiple else 0)
+        own = (s.name for s in node.saved if s.own or s.name == ATTENDED)
+        return cls(node.vjp, given, saved, own, len(node.outputs) if node.multiple else 0)
 
 
 class Part(NamedTuple):

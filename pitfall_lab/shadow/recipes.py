@@ -19,8 +19,8 @@ from weakref import ref
 
 import numpy as np
 
+from pitfall_lab.shadow.applied import Applied
 from pitfall_lab.shadow.dtypes import Device, DType
-from pitfall_lab.shadow.engine import Applied
 from pitfall_lab.shadow.graph import Edge, Graph, Meta, Node, Saved
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf
 

@@ -327,7 +327,7 @@ class Lockstep:
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
         """They have."""
         if self.lane is not None:
-            self.lane.kinds.epoch += 1
+            self.lane.close()  # plans take it that a leaf keeps its AccumulateGrad
         self._unseen.swapped(one, other, frame)
 
     def process_started(self, frame: FrameType) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pitfall_lab.observe import facts
 from pitfall_lab.shadow import Applied, ShadowTensor, Storage
-from pitfall_lab.shadow.engine import Arrived
+from pitfall_lab.shadow.applied import Arrived
 from pitfall_lab.shadow.rounding import Rounding
 from pitfall_lab.trace import Effect, Event, Operand, Span
 from pitfall_lab.verify.cells import cells, equal, identical, near

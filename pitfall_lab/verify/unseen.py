@@ -38,7 +38,7 @@ WRITERS = ("untyped_storage", "ctypes", SHARING)
 #: What may count writes in calls that no function mode sees; and what gives a tensor other memory, but leaves it the counter of the old.
 COUNTED = (
     *RESETS, "autograd.Function", "DisableTorchFunction", "_dispatch", "Thread", "torch.jit", "torch.ops", "torch.library", "distributed",
-    "resize_", ".set_(",
+    "parametriz", "resize_", ".set_(",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ x = torch.ones(2, 3, requires_grad=True)
 wrong = torch.ones(3)
 for warns in (
     lambda: nn.Softmax()(x), lambda: nn.Sequential(nn.LogSoftmax())(x), lambda: F.softmax(x), lambda: nn.MSELoss()(x, wrong),
-    lambda: F.l1_loss(x, wrong), lambda: F.mse_loss(x, x.detach(), size_average=False), lambda: nn.Dropout2d()(torch.ones(2, 2, 2)),
+    lambda: F.l1_loss(x, wrong), lambda: F.mse_loss(x, x.detach(), reduce=False), lambda: nn.Dropout2d()(torch.ones(2, 2, 2)),
     lambda: nn.LSTM(2, 3, dropout=0.5), lambda: F.kl_div(x, x.detach()), lambda: (x * 2).grad, lambda: torch.ones(2, 2, 2).T,
     lambda: torch.tensor(wrong), lambda: torch.complex(wrong, wrong).float(), lambda: torch.add(wrong, torch.ones(3), out=torch.ones(2)),
     lambda: nn.init.xavier_uniform(torch.empty(2, 2)), lambda: x.sum().backward(create_graph=True),

@@ -12,9 +12,10 @@ from weakref import ref
 import numpy as np
 
 from pitfall_lab.shadow import errors
+from pitfall_lab.shadow.applied import Harm
 from pitfall_lab.shadow.backward import Pass, compare, meta_of, reducible, wrongly_read
 from pitfall_lab.shadow.dtypes import from_numpy
-from pitfall_lab.shadow.engine import Engine, Harm
+from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import Gradient, in_memory, outline_of
 from pitfall_lab.shadow.graph import Edge
