@@ -106,7 +106,8 @@ def test_one_module_starts_processes_so_that_none_finds_modules_in_the_current_f
     if path == PACKAGE / f"{BELOW}.py":
         assert not [name for name in imports(path) if name.startswith("pitfall_lab")]
     else:
-        assert not imports(path) & STARTS
+        watches = {"multiprocessing"} if path == PACKAGE / "observe" / "forks.py" else set()  # it notices processes, and starts none
+        assert not imports(path) & STARTS - watches
         starts = r"ProcessPoolExecutor|os\.(?:system|popen|exec|spawn|posix_spawn)|\.pipe\(format"
         assert not re.search(starts, path.read_text(encoding="utf-8"))
 

@@ -58,8 +58,8 @@ class Passing:
             raise TooLong(self._writer.limit)
         self.leave(region.frame, ())
         self._world.writes_unseen = True
-        self._note(region.name, span)
         step, effects = self._writer.reserve(), list[Effect]()
+        self._note(region.name, span, step)
         operands: dict[int, TensorRecord] = {}
         for real in values.tensors(region.arguments()):
             if not facts.is_opaque(real):
@@ -72,13 +72,13 @@ class Passing:
         names = region.frame.f_globals if region.frame.f_code.co_name == "<module>" else None
         self._open = _Stretch(region.name, region.reason, region.key, id(region.frame), span, scope, step, names, known, effects)
 
-    def _note(self, name: str, span: Span | None) -> None:
+    def _note(self, name: str, span: Span | None, step: int) -> None:
         """Say once of each place that what runs inside the region is not seen call by call."""
         if (name, span) not in self._noted:
             self._noted.add((name, span))
             en = f"{name} runs a function as one piece here: no call inside it was seen, so no rule looked at what it does."
             zh = f"{name} 在这里把一个函数作为整体运行：其内部的调用都没有看到，因此没有规则检查它所做的事。"
-            self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
+            self._writer.notes.append(Note("unseen", en, zh, step, span))
 
     def leave(self, frame: FrameType | None, arguments: Any, failure: Failure | None = None, parent: int | None = None) -> None:
         """The program has gone on: write the region that is open. ``arguments`` are those of the call that comes next."""
