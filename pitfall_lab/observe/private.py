@@ -210,8 +210,9 @@ _scripts: Any = _name(
 
 
 def functions_scripted() -> int:
-    """How many functions torch.jit.script has compiled."""
-    return 0 if _scripts is None else len(_scripts.get_functions())
+    """How many functions torch.jit.script has compiled, besides torch's own."""
+    names = () if _scripts is None else [function.qualified_name for function in _scripts.get_functions()]
+    return sum(not name.startswith("__torch__.torch.") for name in names)
 
 
 def frames_compiled() -> int:
