@@ -52,7 +52,7 @@ REFUSED_ELSEWHERE = {
 
 #: Programs in which torch does what no call shows beforehand: a dispatch mode handles operations, objects swap what they are under a graph,
 #: another thread writes. And one gives out= a tensor of another size, for the warning: such a call has no model.
-#: Another process works on shared memory; and in a backward that fails inside another error's clean-up the model waits for torch.
+#: Another process works on shared memory. In alive_after_errors one failing backward is not forecast; the cause is not known yet.
 UNFORESEEN = {
     "programs/dispatch_modes", "programs/swapping", "programs/threads_backward", "programs/warnings_places", "programs/processes",
     "programs/alive_after_errors",
