@@ -41,6 +41,8 @@ REPORTED = 32 << 20
 """Bytes that its report may have."""
 WRITTEN, FILES = 64 << 20, 1000
 """Bytes and files that it may have in its folder; more of either end it."""
+_RESERVE = 48 << 20
+"""Bytes that are kept from the run, so that one which took all the memory it may have can still be reported."""
 _POLL = 0.02
 _EXAMPLE = """\
 net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -265,6 +267,7 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     os.environ.update({"HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8", "MPLBACKEND": "Agg"})
     tempfile.tempdir = str(home)
     sys.argv = [""]
+    reserve = bytearray(_RESERVE)
     limit(memory=job["memory"], seconds=job["timeout"])
     if fence is not None:
         fence.close()
@@ -275,6 +278,7 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
         seen: dict[str, Any] = {"observations": [observe(request).to_json() for request in requests]}
     except BaseException as problem:  # what it did makes the observation itself fail: it took all the memory, for one
         seen = {"failed": type(problem).__name__}
+    del reserve
     report = f"{word}\n{dumps({'tampered': [*reached, *originals.replaced()][:20], **seen})}".encode()
     while report:
         report = report[writes(mouth, report) :]

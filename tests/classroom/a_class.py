@@ -107,6 +107,8 @@ def _hostile(outside: Path) -> Iterator[Case]:
         "stopped",
         says="memory",
     )
+    kept = "import math\nmath.kept = kept = []\nwhile True:\n    kept.append(bytes(100))"
+    yield cell("keeps", "takes all the memory and keeps it after the cell has failed", "memory", kept, "stopped", says="memory")
     yield cell("bytes", "asks for eight gigabytes at once", "memory", "bytearray(8 << 30)", "stopped")
     yield cell("prints", "prints a gigabyte", "output", "for _ in range(1000):\n    print('x' * 10**6)", "stopped", says="printed more")
     yield cell(

@@ -732,6 +732,7 @@ NOTES = {
         ("threads", "torch.Tensor.mul", 8), ("threads while", "torch.Tensor.add_", 10), ("executor", "torch.Tensor.mul", 7),
     )
 }  # fmt: skip
+NOTES["dataloader2"] = ["The program started another process (line 6): what it does with torch there is not recorded."]
 NOTES["threads backward"] = [
     f"Another thread used torch, first torch.Tensor.{op} (line {line}): that was not recorded. {READ_AGAIN}"
     for op, line in (("mul", 7), ("sum", 11))
