@@ -6,7 +6,7 @@ both engines at work); and what TorchLens, where it is installed, adds to the fo
 both. What ``pitfall-lab check`` adds to programs of a few lines (more in tests/bench/checking.py). Then what it costs to read a metadata
 trace, the peak memory of the CNN, each way in a process of its own, and the cost of one operation in traces of 10 to 100,000 (torch 2.13
 ends the process when it frees a chain of some 50,000 nodes that Python has looked at: pitfall_lab.verify.express.DEEP).
-``--short`` measures once, on a machine that may be busy: it allows twice as much, and of a check it counts the processor time.
+``--short`` measures the programs once, where they have a budget, and allows twice as much, since the machine may be busy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -228,14 +228,14 @@ def torchlens_elsewhere(name: str) -> float | None:
     return float(done.stdout.split()[-1]) if done.returncode == 0 else None
 
 
-def compare(name: str, rounds: int) -> dict[str, float]:
+def compare(name: str, rounds: int, ways: Sequence[str] = WAYS) -> dict[str, float]:
     """Median seconds of each way, measured in turns."""
     program = PROGRAMS[name]
-    for way in WAYS:
+    for way in ways:
         run(program, way)
-    taken: dict[str, list[float]] = {way: [] for way in WAYS}
+    taken: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
-        for way in WAYS:
+        for way in ways:
             taken[way].append(run(program, way))
     return {way: statistics.median(values) for way, values in taken.items()}
 
@@ -304,7 +304,7 @@ def main() -> int:
     threads = torch.get_num_threads()
     rounds, room = (1, SHORT) if asked.short else (asked.rounds, 1.0)
 
-    def held(what: str, figure: float, budget: float | None, unit: str, room: float = room) -> str:
+    def held(what: str, figure: float, budget: float | None, unit: str) -> str:
         """A figure, and beside it the budget that it has."""
         if budget is None:
             return f"{figure:.2f} {unit}"
@@ -315,34 +315,35 @@ def main() -> int:
     print(f"torch {torch.__version__}, {threads} threads, CPU, forward and backward, median of {rounds} rounds in turns")
     print(f"{'':42}{'eager':>10}{'do-nothing':>14}{'anomaly':>12}{'metadata':>19}{'values':>19}{'TorchLens':>15}")
     for name, program in PROGRAMS.items():
-        middle = compare(name, rounds)
+        ways = [way for way in WAYS if way == "eager" or not asked.short or (name, way) in BUDGETS]
+        middle = compare(name, rounds, ways)
         lens = None if asked.short else torchlens_elsewhere(name)
         added, batches = middle["metadata"] - middle["eager"], BATCHES.get(name, 1)
         told = "not measured" if lens is None else f"adds {lens * batches / added:.0f} x"
         title = (program.__doc__ or "").rstrip(".")
         widths = {"nothing": 14, "anomaly": 12, "metadata": 19, "values": 19}
-        times = {way: held(f"{name}, {way}", middle[way] / middle["eager"], BUDGETS.get((name, way)), "x") for way in widths}
-        cells = [f"{times[way]:>{width}}" for way, width in widths.items()]
+        times = {way: held(f"{name}, {way}", middle[way] / middle["eager"], BUDGETS.get((name, way)), "x") for way in ways[1:]}
+        cells = [f"{times.get(way, '-'):>{width}}" for way, width in widths.items()]
         print(f"{title:42}{middle['eager'] * 1000:7.1f} ms{''.join(cells)}{told:>15}")
         # Both run the same kernels, which no recorder can make faster: what they add is compared.
         if lens is not None and lens * batches < 10 * added:
             exceeded.append(f"{name}: what it adds is less than ten times below what TorchLens adds")
-    print(f"\n{'What a check adds':42}{'plain':>10}{'check':>14}{'adds':>19}{'processor adds':>21}")
-    for name in FEW_LINES[-1:] if asked.short else FEW_LINES:
-        (plain, busy), (check, busy_too) = checking.compared(PROGRAMS_OF_TESTS / name, rounds)
-        adds = held(f"check {name}", check - plain, None if asked.short else CHECK_BUDGET, "s")
-        spends = held(f"check {name}, processor", busy_too - busy, CHECK_BUDGET if asked.short else None, "s")
-        print(f"{name:42}{plain:8.2f} s{check:12.2f} s{adds:>19}{spends:>21}")
+    if not asked.short:
+        print(f"\n{'What a check adds':42}{'plain':>10}{'check':>14}{'adds':>19}{'processor adds':>21}")
+        for name in FEW_LINES:
+            (plain, busy), (check, busy_too) = checking.compared(PROGRAMS_OF_TESTS / name, rounds)
+            adds = held(f"check {name}", check - plain, CHECK_BUDGET, "s")
+            print(f"{name:42}{plain:8.2f} s{check:12.2f} s{adds:>19}{busy_too - busy:19.2f} s")
+        print("\nPeak memory of the CNN")
+        usual = peak_elsewhere("eager")
+        for way in ("metadata", "values", "anomaly"):
+            other = peak_elsewhere(way)
+            times = held(f"peak memory, {way}", other / usual, MEMORY_BUDGET if way == "metadata" else None, "x")
+            print(f"{way:10}{other:8.0f} MiB, eager {usual:.0f} MiB: {times}")
     print("\nA metadata trace read to the end (events written out, as JSON)")
-    for name in PROGRAMS:
+    for name in ("mlp",) if asked.short else PROGRAMS:
         events, spent, size = expansion(name)
         print(f"{name:8}{events:8} events{spent * 1000:10.1f} ms{size / events:8.0f} bytes an event")
-    print("\nPeak memory of the CNN")
-    usual = peak_elsewhere("eager")
-    for way in ("metadata",) if asked.short else ("metadata", "values", "anomaly"):
-        other = peak_elsewhere(way)
-        times = held(f"peak memory, {way}", other / usual, MEMORY_BUDGET if way == "metadata" else None, "x", room=1.0)
-        print(f"{way:10}{other:8.0f} MiB, eager {usual:.0f} MiB: {times}")
     print("\nOne operation in a metadata trace, forward and backward")
     for length in LENGTHS[:3] if asked.short else LENGTHS:
         eager, mine = microseconds(length, 3 if asked.short else 20)
