@@ -77,9 +77,9 @@ def test_settings_come_from_the_nearest_pyproject_that_has_some(tmp_path: Path) 
     assert found == Settings(tmp_path.resolve(), ("PL1", "PL401"), ("PL101",), ("old",), (("tests/*", ("PL",)),), 5.0, 100)
 
 
-def test_the_settings_in_the_readme_are_settings(tmp_path: Path) -> None:
-    readme = (Path(settings_.__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    block = readme.partition("```toml\n")[2].partition("```")[0]
+def test_the_settings_in_the_documentation_are_settings(tmp_path: Path) -> None:
+    page = (Path(settings_.__file__).parents[2] / "pitfall_lab" / "docs" / "commands.md").read_text(encoding="utf-8")
+    block = page.partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "pyproject.toml").write_text(textwrap.dedent(block))
     assert near(tmp_path).select == ("PL1", "PL3", "PL401")
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "pitfall_lab" / "docs"
-PAGES = [ROOT / "README.md", ROOT / "pitfall_lab" / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", ROOT / "pitfall_lab" / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def prose(path: Path) -> str:

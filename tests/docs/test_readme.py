@@ -1,4 +1,4 @@
-"""Every command in the README is run, and everything it points to is there."""
+"""Every command in the README and the pages behind it is run, and everything the README points to is there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,18 @@ from tests.docs import fresh
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = [line for block in re.findall(r"^```bash\n(.*?)\n```$", README, flags=re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+CHAPTERS = (ROOT / "pitfall_lab" / "docs" / "chapters.md").read_text(encoding="utf-8")
+BEHIND = ("chapters.md", "notebook.md", "commands.md", "cost.md")  # the other pages have tests of their own
+PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *(ROOT / "pitfall_lab" / "docs" / name for name in BEHIND)]
+
+
+def commands(text: str) -> list[str]:
+    """The lines of a page's shell blocks, of those in lists too."""
+    blocks = re.findall(r"^( *)```bash\n(.*?)\n *```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [line.removeprefix(indent) for indent, block in blocks for line in block.splitlines()]
+
+
+COMMANDS = list(dict.fromkeys(line for page in PAGES for line in commands(page.read_text(encoding="utf-8"))))
 TOOL = ".venv/bin/pitfall-lab"
 RUNNER = "python3 tests/run.py"
 COLD = ("doctor", "book")
@@ -138,5 +149,9 @@ def test_the_badge_opens_the_start_notebook_and_its_address_is_set_in_one_place(
     assert (ROOT / matched[1]).is_file()
 
 
-def test_every_chapter_is_in_the_readme() -> None:
-    assert [p.name for p in (ROOT / "notebooks").glob("[0-9]*.ipynb") if f"notebooks/{p.name}" not in README] == []
+def test_every_chapter_is_on_the_page_of_the_course() -> None:
+    assert [p.name for p in (ROOT / "notebooks").glob("[0-9]*.ipynb") if f"notebooks/{p.name}" not in CHAPTERS] == []
+
+
+def test_the_readme_is_read_in_three_minutes() -> None:
+    assert len(README.split()) < 700
