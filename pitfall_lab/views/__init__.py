@@ -30,16 +30,16 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.ispkg))
 
 
-def scene(trace: Trace, findings: Iterable[Any] = ()) -> dict[str, Any]:
-    """Everything the browser needs to draw ``trace``, as JSON-able data.
+def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None) -> dict[str, Any]:
+    """Everything the browser needs to draw ``trace``, as JSON-able data; with ``facts`` that are known, those are not gathered again.
 
     A view that fails on a trace it did not expect leaves ``{"failed": its error's type}`` in its place: one broken picture
     must not take the others down.
     """
     found = list(findings)
-    facts = gather(trace)
+    facts = facts or gather(trace)
     told = [in_two_languages(finding) for finding in found]
-    out: dict[str, Any] = {name: _project(name, trace, facts) for name in names()}
+    out: dict[str, Any] = {name: _project(name, facts) for name in names()}
     steps = [s for finding in told for s in _steps(finding)]
     matters = {s for failure in failures(trace) for s in slice_of_failure(trace, failure)} | set(steps)
     out["events"] = [
@@ -63,14 +63,16 @@ def scene(trace: Trace, findings: Iterable[Any] = ()) -> dict[str, Any]:
     return out
 
 
-def page(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "") -> str:
+def page(
+    trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "", facts: Facts | None = None
+) -> str:
     """A complete HTML document: code with marks, storyboard, pictures, explanation, a stepper without scripts.
 
     ``key`` sets the prefix of the ids in it (random when empty), so that several pages can stand in one notebook.
     """
     from pitfall_lab.views.document import render
 
-    return render(trace, list(findings), language, key)
+    return render(trace, list(findings), language, key, facts)
 
 
 def fragment(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "") -> str:
@@ -80,23 +82,22 @@ def fragment(trace: Trace, findings: Iterable[Any] = (), language: Language = "e
     return render(trace, list(findings), language, key)
 
 
-def text(trace: Trace, language: Language = "en") -> str:
+def text(trace: Trace, language: Language = "en", facts: Facts | None = None) -> str:
     """The plain-text twin: source, steps as sentences, storages, counters, outcome."""
     from pitfall_lab.views.twin import render
 
-    return render(trace, language)
+    return render(trace, language, facts)
 
 
 def _said(text: T | None) -> dict[str, str] | None:
     return None if text is None else {"en": text.en, "zh": text.zh}
 
 
-def _project(name: str, trace: Trace, facts: Facts) -> dict[str, Any]:
+def _project(name: str, facts: Facts) -> dict[str, Any]:
     try:
-        result: dict[str, Any] = importlib.import_module(f"{__name__}.{name}").project(trace, facts)
+        return facts.projected(importlib.import_module(f"{__name__}.{name}"))
     except Exception as error:
         return {"failed": type(error).__name__}
-    return result
 
 
 def in_two_languages(finding: Any) -> dict[str, Any]:

@@ -58,20 +58,20 @@ WINDOW = "<style>body{margin:0;background:#fff}@media(prefers-color-scheme:dark)
 """In a page of its own, the paper of ``.pl-page`` goes on to the edges of the window."""
 
 
-def render(trace: Trace, findings: list[Any], language: Language = "en", key: str = "") -> str:
+def render(trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None) -> str:
     """The complete document."""
     title = clean(trace.sources[0].name if trace.sources else "program")
     lang = "zh-CN" if language == "zh" else "en"
     return (
         f'<!doctype html>\n<html lang="{lang}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{title}</title>{WINDOW}</head><body>{fragment(trace, findings, language, key)}</body></html>\n"
+        f"<title>{title}</title>{WINDOW}</head><body>{fragment(trace, findings, language, key, facts)}</body></html>\n"
     )
 
 
-def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: str = "") -> str:
+def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None) -> str:
     """The page's content as one ``<div>`` with its stylesheet, to stand inside another document."""
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
-    facts = gather(trace)
+    facts = facts or gather(trace)
     told = [in_two_languages(finding) for finding in findings]
     texts = [text for _, text in sentences(trace)]
     say = _Say(language)
@@ -81,7 +81,7 @@ def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: 
         *(_finding(f, say) for f in told),
         _guarded(say, lambda: _code(trace, facts, say)),
         _guarded(say, lambda: _story(trace, facts, told, texts, say)),
-        _guarded(say, lambda: _pictures(trace, facts, say)),
+        _guarded(say, lambda: _pictures(facts, say)),
         _stepper(trace, texts, say, key),
         f"<details><summary>{say('The same in words', '文字版')}</summary>",
         _guarded(say, lambda: f'<pre tabindex="0">{clean(twin(trace, language, facts, texts))}</pre>'),
@@ -176,7 +176,7 @@ _TAGS = {
 
 
 def _code(trace: Trace, facts: Facts, say: _Say) -> str:
-    marks = code.project(trace, facts)["marks"]
+    marks = facts.projected(code)["marks"]
     out = []
     for number, source in enumerate(trace.sources):
         here = [m for m in marks if m["source"] == number]
@@ -209,7 +209,7 @@ def _image(svg: str, alt: str) -> str:
 def _story(trace: Trace, facts: Facts, told: list[dict[str, Any]], texts: list[T], say: _Say) -> str:
     extra = [s for f in told for s in [*(r.get("step") for r in f.get("related", [])), f.get("step")] if isinstance(s, int)]
     steps = story(trace, extra)
-    projected = storage.project(trace, facts)
+    projected = facts.projected(storage)
     items = []
     for step in steps:
         event = trace.events[step]
@@ -240,17 +240,17 @@ def nodes_of(event: Event) -> list[str]:
     return [p[1] for e in event.effects if len(p := e.path.split(".")) == 2 and p[0] == "nodes" and e.value is not None]
 
 
-def _pictures(trace: Trace, facts: Facts, say: _Say) -> str:
+def _pictures(facts: Facts, say: _Say) -> str:
     language = say.language
-    drawn = broadcast.project(trace, facts)
-    live = memory.project(trace, facts)
+    drawn = facts.projected(broadcast)
+    live = facts.projected(memory)
     pictures = []
     if facts.nodes:
-        pictures.append((say("Graph", "计算图"), graph_svg.draw(graph.project(trace, facts), facts, language)))
-    pictures.append((say("Storage", "存储"), storage_svg.draw(storage.project(trace, facts), facts, language)))
+        pictures.append((say("Graph", "计算图"), graph_svg.draw(facts.projected(graph), facts, language)))
+    pictures.append((say("Storage", "存储"), storage_svg.draw(facts.projected(storage), facts, language)))
     if drawn["cases"]:
         pictures.append((say("Broadcast", "广播"), broadcast_svg.draw(drawn, facts, language)))
-    counted = versions.project(trace, facts)
+    counted = facts.projected(versions)
     if versions_svg.chosen(counted):
         pictures.append((say("Versions", "版本"), versions_svg.draw(counted, facts, language)))
     if live["peak"] and live["peak"]["bytes"]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from pitfall_lab.trace import State, Trace, empty_state
@@ -44,6 +45,15 @@ class Facts:
     palette: list[str] = field(default_factory=list)
     labelled: bool = True
     """Whether a name stands with its label."""
+    drawn: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What each view has made of these facts: the browser's scene and the static page share it."""
+
+    def projected(self, view: ModuleType) -> dict[str, Any]:
+        """What a view (its module) makes of these facts, computed once."""
+        name = view.__name__
+        if name not in self.drawn:
+            self.drawn[name] = view.project(self.trace, self)
+        return self.drawn[name]
 
     def tensor(self, label: str | None, step: int | None = None) -> dict[str, Any]:
         """The tensor's record as it was after ``step`` (its last one when ``None``); empty when there is none."""

@@ -93,7 +93,7 @@ def _where(facts: Facts, tensor: str) -> list[str]:
 
 def _counters(facts: Facts, zh: bool) -> str:
     lines = ["版本计数器" if zh else "Version counters"]
-    for track in versions.project(facts.trace, facts)["tracks"]:
+    for track in facts.projected(versions)["tracks"]:
         if not track["bumps"] and not track["pins"]:
             continue
         path = " → ".join(

@@ -19,6 +19,7 @@ from pitfall_lab.trace import LANGUAGES, Language, Trace
 
 if TYPE_CHECKING:
     from pitfall_lab.rules.finding import Finding
+    from pitfall_lab.views.facts import Facts
 
 STATIC = Path(__file__).parent.parent / "static"
 UNSENT = frozenset({"code", "folds", "jumps", "story"})
@@ -68,10 +69,11 @@ class Explorer(anywidget.AnyWidget):
         self._changes = {change.id: change for change in changes(trace, self.findings)} if rerun is not None else {}
         step = opening_step(trace, self.findings) if step is None else step
         written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
+        self._facts = _gathered(trace)
         super().__init__(
             _style=style(),
             _trace=deflated(trace.to_json()),
-            _scene=deflated(_scene(trace, self.findings, self._changes.values())),
+            _scene=deflated(_scene(trace, self.findings, self._changes.values(), self._facts)),
             language=language,
             step=step,
             **{"focus": written[0] if written else "", **traits},
@@ -98,7 +100,8 @@ class Explorer(anywidget.AnyWidget):
         """The widget for a live page, a page that needs no scripts for a dead one, and the same as text."""
         live = super()._repr_mimebundle_(**options)
         bundle, metadata = live if isinstance(live, tuple) else (live or {}, {})
-        return {**bundle, **_static(self.trace, self.findings, self.language)}, metadata
+        facts, self._facts = self._facts, None  # a second display is rare: nothing is kept for it
+        return {**bundle, **_static(self.trace, self.findings, self.language, facts)}, metadata
 
 
 def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
@@ -123,12 +126,22 @@ def deflated(text: str) -> bytes:
     return zlib.compress(text.encode(), 9)
 
 
-def _scene(trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] = ()) -> str:
+def _gathered(trace: Trace) -> Facts | None:
+    """What the scene and the static page both begin with; ``None`` where a trace is not what it should be: each says so in its way."""
+    try:
+        from pitfall_lab.views.facts import gather
+
+        return gather(trace)
+    except Exception:
+        return None
+
+
+def _scene(trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] = (), facts: Facts | None = None) -> str:
     """The pictures' data as JSON. Without it the Explorer still shows the code and the text, so a failure here costs only pictures."""
     try:
         from pitfall_lab import views
 
-        scene = {key: value for key, value in views.scene(trace, findings).items() if key not in UNSENT}
+        scene = {key: value for key, value in views.scene(trace, findings, facts).items() if key not in UNSENT}
         scene["events"] = [{"step": event["step"], "sentence": event["sentence"]} for event in scene["events"]]
         scene["changes"] = [{"id": c.id, "title": {"en": c.title.en, "zh": c.title.zh}} for c in offered]
         return json.dumps(scene, ensure_ascii=False, separators=(",", ":"))
@@ -136,11 +149,11 @@ def _scene(trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] 
         return "{}"
 
 
-def _static(trace: Trace, findings: Sequence[Finding], language: Language) -> dict[str, str]:
+def _static(trace: Trace, findings: Sequence[Finding], language: Language, facts: Facts | None) -> dict[str, str]:
     try:
         from pitfall_lab import views
 
         told = "".join(f"\n{each.rule} {each.name}: {each.message.say(language)}" for each in findings)
-        return {"text/html": views.page(trace, findings, language), "text/plain": views.text(trace) + told}
+        return {"text/html": views.page(trace, findings, language, facts=facts), "text/plain": views.text(trace, facts=facts) + told}
     except Exception:
         return {"text/plain": f"Explorer of {len(trace.events)} events"}

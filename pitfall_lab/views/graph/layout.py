@@ -22,6 +22,7 @@ DUMMY = 14.0
 Size = tuple[float, float]
 Edge = tuple[int, int]
 Point = tuple[float, float]
+Neighbours = defaultdict[int, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,8 @@ def _layers(sizes: Sequence[Size], edges: Sequence[Edge]) -> Layout:
     layers: list[list[int]] = [[] for _ in range(max(rank, default=-1) + 1)]
     for box, r in enumerate(rank):
         layers[r].append(box)
-    above, below = defaultdict(list), defaultdict(list)
+    above: Neighbours = defaultdict(list)
+    below: Neighbours = defaultdict(list)
     for a, b in links:
         above[b].append(a)
         below[a].append(b)
@@ -136,40 +138,52 @@ def _ranks(count: int, edges: Sequence[Edge]) -> list[int]:
     return rank
 
 
-def _untangle(layers: list[list[int]], above: dict[int, list[int]], below: dict[int, list[int]]) -> None:
-    """Order each layer by the mean place of its neighbours, sweeping down and up; ties keep their order."""
+def _untangle(layers: list[list[int]], above: Neighbours, below: Neighbours) -> None:
+    """Order each layer by the mean place of its neighbours, sweeping down and up until nothing moves; ties keep their order."""
+    place = {box: i for layer in layers for i, box in enumerate(layer)}
+    still = 0
     for sweep in range(8):
-        neighbours = above if sweep % 2 == 0 else below
+        neighbours, moved = above if sweep % 2 == 0 else below, False
         for layer in layers if sweep % 2 == 0 else reversed(layers):
-            place = {box: i for other in _beside(layers, layer, neighbours) for i, box in enumerate(other)}
-            means = {
-                box: sum(place[n] for n in neighbours[box]) / len(neighbours[box]) if neighbours[box] else float(i)
-                for i, box in enumerate(layer)
-            }
+            if len(layer) < 2:
+                continue
+            before = list(layer)
+            means = {box: _mean([place[n] for n in neighbours[box]], place[box]) for box in layer}
             layer.sort(key=means.__getitem__)
+            if layer != before:
+                moved = True
+                place.update((box, i) for i, box in enumerate(layer))
+        still = 0 if moved else still + 1
+        if still == 2:  # neither downwards nor upwards: no further sweep would do anything
+            return
 
 
-def _beside(layers: list[list[int]], layer: list[int], neighbours: dict[int, list[int]]) -> list[list[int]]:
-    wanted = {n for box in layer for n in neighbours[box]}
-    at = layers.index(layer)
-    return [other for other in layers[max(0, at - 1) : at + 2] if other is not layer and wanted.intersection(other)]
+def _mean(places: list[int], own: int) -> float:
+    return sum(places) / len(places) if places else float(own)
 
 
-def _across(layers: list[list[int]], widths: list[float], above: dict[int, list[int]], below: dict[int, list[int]]) -> dict[int, float]:
+def _across(layers: list[list[int]], widths: list[float], above: Neighbours, below: Neighbours) -> dict[int, float]:
     x = {box: i * 120.0 for layer in layers for i, box in enumerate(layer)}
+    rows = [(layer, [above[box] + below[box] for box in layer], _shifts([widths[box] for box in layer])) for layer in layers]
     for sweep in range(12):
-        for layer in layers if sweep % 2 == 0 else reversed(layers):
-            near = {box: above[box] + below[box] for box in layer}
-            wish = [sum(x[n] for n in near[box]) / len(near[box]) if near[box] else x[box] for box in layer]
-            x.update(zip(layer, _separate(wish, [widths[b] for b in layer]), strict=True))
+        for layer, near, shift in rows if sweep % 2 == 0 else reversed(rows):
+            wish = [sum([x[n] for n in beside]) / len(beside) if beside else x[box] for box, beside in zip(layer, near, strict=True)]
+            x.update(zip(layer, _separate(wish, shift), strict=True))
     return x
 
 
-def _separate(wish: list[float], widths: list[float]) -> list[float]:
-    """The places nearest to ``wish`` (least squares) that keep the order and the gaps: pool adjacent violators."""
+def _shifts(widths: list[float]) -> list[float]:
+    """How far each box of a layer is at least from the first."""
     shift = [0.0]
     for left, right in pairwise(widths):
         shift.append(shift[-1] + (left + right) / 2 + GAP_X)
+    return shift
+
+
+def _separate(wish: list[float], shift: list[float]) -> list[float]:
+    """The places nearest to ``wish`` (least squares) that keep the order and the gaps: pool adjacent violators."""
+    if len(wish) == 1:
+        return wish
     pools: list[list[float]] = []
     for value in (w - s for w, s in zip(wish, shift, strict=True)):
         pools.append([value, 1])

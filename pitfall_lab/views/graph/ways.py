@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
 from pitfall_lab.views.graph.layout import GAP_Y, Edge, Layout, Point, Size
 
 SPREAD = 56.0
+STOPS = 60
+"""A label stands at one of so many places along its way."""
 BESIDE = 11.0
 """How far the gradient's way runs beside the forward edge, in px."""
 
@@ -31,15 +34,29 @@ def spread(layout: Layout, sizes: Sequence[Size], edges: Sequence[Edge]) -> list
             route = routes[i]
             shift = x - route[-1][0]
             route[-1], route[-2] = (x, route[-1][1]), (round(route[-2][0] + shift, 1), route[-2][1])
-    return [_direct(layout, sizes, route) or route for route in routes]
+    rows = _rows(layout, sizes)
+    return [_direct(rows, route) or route for route in routes]
 
 
-def _direct(layout: Layout, sizes: Sequence[Size], route: list[Point]) -> list[Point] | None:
+Row = tuple[float, float, list[tuple[float, float]]]
+
+
+def _rows(layout: Layout, sizes: Sequence[Size]) -> list[Row]:
+    """The boxes by where they begin and end downwards: (top, bottom, what they cover across)."""
+    rows: dict[tuple[float, float], list[tuple[float, float]]] = {}
+    for (x, y), (w, h) in zip(layout.centres, sizes, strict=True):
+        rows.setdefault((y - h / 2, y + h / 2), []).append((x - w / 2, x + w / 2))
+    return sorted((top, bottom, covered) for (top, bottom), covered in rows.items())
+
+
+def _direct(rows: Sequence[Row], route: list[Point]) -> list[Point] | None:
     """One plain curve between the route's ends, when no box stands in between: a detour there would only be noise."""
     (x1, y1), (x2, y2) = route[0], route[-1]
     left, right = min(x1, x2) - 4, max(x1, x2) + BESIDE + 4
-    for (x, y), (w, h) in zip(layout.centres, sizes, strict=True):
-        if y - h / 2 < y2 - 1 and y + h / 2 > y1 + 1 and x - w / 2 < right and x + w / 2 > left:
+    for top, bottom, covered in rows:
+        if top >= y2 - 1:
+            break
+        if bottom > y1 + 1 and any(start < right and end > left for start, end in covered):
             return None
     bend = round((y2 - y1) / 2, 1)
     return [(x1, y1), (x1, round(y1 + bend, 1)), (x2, round(y2 - bend, 1)), (x2, y2)]
@@ -69,7 +86,9 @@ def back(d: str) -> str:
 def label_place(route: Sequence[Point]) -> Point:
     """Where the label stands: right of the gradient's arrow, just under the box that it arrives at."""
     height = route[0][1] + GAP_Y / 2
-    at = min((_point(route, i / 60) for i in range(61)), key=lambda p: abs(p[1] - height))
+    below = bisect_left(range(STOPS + 1), height, hi=STOPS, key=lambda i: _point(route, i / STOPS)[1])  # ways go down
+    near = (_point(route, i / STOPS) for i in (max(below - 1, 0), below))
+    at = min(near, key=lambda p: abs(p[1] - height))
     return round(max(at[0], route[0][0]) + BESIDE + 7, 1), round(at[1] + 2, 1)
 
 
@@ -78,8 +97,6 @@ def _point(route: Sequence[Point], t: float) -> Point:
     count = (len(route) - 1) // 3
     place = min(int(t * count), count - 1)
     u = t * count - place
-    a, b, c, d = route[3 * place : 3 * place + 4]
-    weights = ((1 - u) ** 3, 3 * u * (1 - u) ** 2, 3 * u * u * (1 - u), u**3)
-    return sum(w * p[0] for w, p in zip(weights, (a, b, c, d), strict=True)), sum(
-        w * p[1] for w, p in zip(weights, (a, b, c, d), strict=True)
-    )
+    (ax, ay), (bx, by), (cx, cy), (dx, dy) = route[3 * place : 3 * place + 4]
+    first, second, third, last = (1 - u) ** 3, 3 * u * (1 - u) ** 2, 3 * u * u * (1 - u), u**3
+    return first * ax + second * bx + third * cx + last * dx, first * ay + second * by + third * cy + last * dy

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import Any
 
 from pitfall_lab.trace import Trace
@@ -112,34 +114,43 @@ def _cover(record: dict[str, Any], columns: list[int]) -> dict[str, Any]:
     shape, stride, offset = list(record.get("shape") or ()), list(record.get("stride") or ()), int(record.get("offset") or 0)
     if len(stride) != len(shape):  # its elements are no cells of this storage
         return {"shape": shape, "stride": stride, "offset": offset, "cover": [[] for _ in columns]}
-    return {"shape": shape, "stride": stride, "offset": offset, "cover": _indices(shape, stride, offset, columns)}
+    cover = _indices(tuple(shape), tuple(stride), offset, tuple(columns))
+    return {"shape": shape, "stride": stride, "offset": offset, "cover": cover}
 
 
-def _indices(shape: list[int], stride: list[int], offset: int, columns: list[int]) -> list[list[str]]:
+@lru_cache(maxsize=4096)  # a step's gradients and moments all lie as their parameters do
+def _indices(shape: tuple[int, ...], stride: tuple[int, ...], offset: int, columns: tuple[int, ...]) -> list[list[str]]:
     """Per drawn column the indices that read it (at most ``LABELS``, then "…"); empty where the tensor has a gap."""
-    count = 1
-    for n in shape:
-        count *= n
-    if 0 < count <= ENUMERATED:
-        readers: dict[int, list[str]] = {}
-        for index in product(*(range(n) for n in shape)):
-            cell = offset + sum(i * s for i, s in zip(index, stride, strict=True))
-            names = readers.setdefault(cell, [])
-            if len(names) < LABELS:
-                names.append(_index(index))
-            elif len(names) == LABELS:
-                names.append("…")
-        return [readers.get(c, []) for c in columns]
-    return (
-        [[found] if (found := _solve(shape, stride, c - offset)) is not None else [] for c in columns] if count else [[] for _ in columns]
-    )
+    if 0 in shape:
+        return [[] for _ in columns]
+    if not _overlap(shape, stride) or prod(shape) > ENUMERATED:
+        return [[] if (found := _solve(shape, stride, column - offset)) is None else [found] for column in columns]
+    readers: dict[int, list[str]] = {}
+    for index in product(*(range(n) for n in shape)):
+        cell = offset + sum(i * s for i, s in zip(index, stride, strict=True))
+        names = readers.setdefault(cell, [])
+        if len(names) < LABELS:
+            names.append(_index(index))
+        elif len(names) == LABELS:
+            names.append("…")
+    return [readers.get(c, []) for c in columns]
+
+
+def _overlap(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether two indices may read one cell: a stride does not step over all that the smaller ones reach."""
+    reach = 0
+    for step, n in sorted((abs(s), n) for s, n in zip(stride, shape, strict=True) if n > 1):
+        if step <= reach:
+            return True
+        reach += step * (n - 1)
+    return False
 
 
 def _index(index: tuple[int, ...]) -> str:
     return str(index[0]) if len(index) == 1 else ",".join(map(str, index)) if index else "()"
 
 
-def _solve(shape: list[int], stride: list[int], distance: int) -> str | None:
+def _solve(shape: tuple[int, ...], stride: tuple[int, ...], distance: int) -> str | None:
     """The index that reads the cell ``distance`` after the first, found from the largest stride down (exact without overlap)."""
     index = [0] * len(shape)
     # A negative stride is the same walk from the other end.
