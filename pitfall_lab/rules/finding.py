@@ -197,7 +197,7 @@ class Rule:
     folder is enough: the command, the pages, the table of recall and the tests pick it up; ``python -m pitfall_lab.pages`` writes its page.
 
     - ``code``: ``PL`` and three digits, never given twice. 1 saved tensors, 2 leaves and views, 3 the counter bypassed, 4 broadcasting and
-      shape, 5 the graph, 6 gradients and training order, 7 sharing, 8 numbers and dtype.
+      shape, 5 the graph, 6 gradients and training order, 7 sharing, 8 numbers and dtype, 9 losses, modes and randomness.
     - ``name``: the *bad thing* in kebab case, ``saved-tensor-overwritten``; the file has the same name with underscores.
     - ``severity``: what its findings are when they do not say otherwise.
     - ``title``: the bad thing in one line, without a full stop.

@@ -1,0 +1,199 @@
+"""PL903: training went on in evaluation mode: dropout and batch normalisation did not work as they do in training."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.calls import call_chain
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.signals.modes import Modes, Pass
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.wording import at_line, capital, snippet
+from pitfall_lab.trace import Event, T
+
+NAMES = {"dropout": T(en="dropout", zh="dropout"), "batch_norm": T(en="batch normalisation", zh="批归一化")}
+ROUNDS = 2
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line on which a layer stood in evaluation mode although an optimizer trained what is before it."""
+    modes = Modes(story)
+    rounds: dict[object, list[tuple[Event, Pass]]] = {}
+    for backward, each in modes.training():
+        rounds.setdefault(each.layer, []).append((backward, each))
+    told = set()
+    for passes in rounds.values():
+        both_ways = {backward.step for backward, each in passes if each.active}
+        off = [(b, each) for b, each in passes if not each.active and b.step not in both_ways and _updated(story, each, b)]
+        place = story.span(off[0][1].event.step) if off else None
+        if not off or place in told or off[0][1].weight not in modes.trained:
+            continue
+        before = next((each for _, each in passes if each.active and each.event.step < off[0][1].event.step), None)
+        if before is not None or (len(off) >= ROUNDS and not both_ways and _never_meant(story, modes, off[0][1])):
+            told.add(place)
+            yield _finding(story, *off[0], before)
+
+
+def _updated(story: Story, each: Pass, backward: Event) -> bool:
+    """Was the weight before the layer changed after the backward?"""
+    storage = (story.tensor(each.weight, backward.step) or {}).get("storage")
+    return bool(story.writes(str(storage), backward.step, len(story.events)))
+
+
+def _never_meant(story: Story, modes: Modes, each: Pass) -> bool:
+    """Was the layer off from the beginning, without a reason that the trace shows: statistics that come from other data?"""
+    if any(other.active for other in modes.passes if other.layer == each.layer):
+        return False
+    if each.kind == "dropout":
+        return True
+    held = [(story.record("storages", (story.tensor(o.label) or {}).get("storage"), each.event.step) or {}).get("cells")
+            for o in each.event.operands[1:3]]  # fmt: skip
+    return [set(cells) for cells in held if isinstance(cells, list)] == [{0.0}, {1.0}]
+
+
+def _finding(story: Story, backward: Event, each: Pass, before: Pass | None) -> Finding:
+    span, name = story.span(each.event.step), NAMES[each.kind]
+    here, back = at_line(story, span), at_line(story, story.span(backward.step))
+    switch = _switch(story)
+    place = story.program.place(switch) if switch is not None else None
+    where = T(
+        en=f"{capital(at_line(story, place).en)} switches to evaluation mode (`{snippet(story, place)}`), and nothing switches back: "
+        if place else "",
+        zh=f"{at_line(story, place).zh}切换到评估模式（`{snippet(story, place)}`），之后没有切换回来：" if place else "",
+    )  # fmt: skip
+    since = T(
+        en=f"training goes on, and {name.en} on {here.en} no longer works as it did before." if before is not None
+        else f"{name.en} on {here.en} is off in every step of the training.",
+        zh=f"训练继续进行，而{here.zh}的 {name.zh} 不再像之前那样工作。" if before is not None
+        else f"{here.zh}的 {name.zh} 在训练的每一步里都是关闭的。",
+    )  # fmt: skip
+    effect = {
+        "dropout": T(
+            en="In evaluation mode dropout hands its input on as it is, so nothing is left out and training fits the data more closely.",
+            zh="在评估模式下，dropout 原样交出输入，不再随机丢弃，训练会过分贴合数据。",
+        ),
+        "batch_norm": T(
+            en="In evaluation mode batch normalisation uses the averages that it has collected and collects no more: it does not follow "
+            "the weights that go on changing.",
+            zh="在评估模式下，批归一化使用已收集的统计量，并且不再更新：它跟不上继续变化的权重。",
+        ),
+    }[each.kind]
+    related = [
+        story.related("used", each.event.step, T(en="here the layer works as in evaluation", zh="这里该层按评估方式工作")),
+        story.related("backward", backward.step, T(en="and this backward trains through it", zh="而这次反向传播穿过它进行训练")),
+    ]
+    if before is not None:
+        related.insert(0, story.related("made", before.event.step, T(en="in an earlier round it worked as in training", zh="更早的一轮里"
+            "它按训练方式工作")))
+    return RULE.finding(
+        place or span, each.event.step,
+        T(en=where.en + since.en if place else capital(since.en), zh=where.zh + since.zh),
+        T(
+            en=f"{effect.en} {capital(back.en)} trains through it all the same. `eval()` stays until `train()` is called.",
+            zh=f"{effect.zh}{back.zh}照样穿过它训练。`eval()` 一直有效，直到调用 `train()`。",
+        ),
+        related=related,
+        fixes=_fixes(story, each, backward, switch),
+        facts=[Fact("layer", each.kind, story.by(each.event.step)), Fact("weight", each.weight, story.by(each.event.step))],
+    )  # fmt: skip
+
+
+def _switch(story: Story) -> ast.Call | None:
+    """The program's only call that switches to evaluation."""
+    calls = [n for n in story.program.nodes if isinstance(n, ast.Call) and _switches(n)]
+    return calls[0] if len(calls) == 1 else None
+
+
+def _switches(call: ast.Call) -> bool:
+    off = [a for a in call.args if isinstance(a, ast.Constant) and a.value is False]
+    plain = call_name(call) == "eval" and not call.args
+    return isinstance(call.func, ast.Attribute) and (plain or (call_name(call) == "train" and bool(off)))
+
+
+def _fixes(story: Story, each: Pass, backward: Event, switch: ast.Call | None) -> tuple[Fix, ...]:
+    program = story.program
+    statements = list(call_chain(story, each.event))
+    if program.tree is None or switch is None or not isinstance(switch.func, ast.Attribute) or not statements:
+        return ()
+    name = program.segment(switch.func.value)
+    title = T(en=f"Switch back before training: `{name}.train()`", zh=f"训练之前切换回来：`{name}.train()`")
+    trains = {id(program.function(s)) for s in call_chain(story, backward)}
+    candidates: list[Fix | None] = [
+        Fix(title, program.insert_before(statement, f"{name}.train()"), meaning="later")
+        for statement in statements if id(program.function(statement)) in trains
+    ]  # fmt: skip
+    place = program.statement(switch)
+    if place is not None and isinstance(place, ast.Expr):
+        gone = T(en=f"Leave `{program.segment(switch)}` out", zh=f"去掉 `{program.segment(switch)}`")
+        candidates.append(Fix(gone, program.delete(place), meaning="later"))
+    return unique(program.text, candidates)
+
+
+RULE = Rule(
+    code="PL903",
+    name="evaluation-mode-left-on",
+    severity="warning",
+    title=T(en="Training went on in evaluation mode", zh="训练在评估模式下继续进行"),
+    what=T(
+        en="A program switched its model to evaluation with `model.eval()` and never switched it back. From then on it trains without "
+        "dropout and with frozen averages in batch normalisation. Call `model.train()` at the beginning of each round of training.",
+        zh="程序用 `model.eval()` 把模型切换到评估模式，之后再也没有切换回来。从那以后训练时没有 dropout，批归一化的统计量也不再更新。"
+        "请在每一轮训练开始时调用 `model.train()`。",
+    ),
+    why=T(
+        en="`eval()` and `train()` set one flag, `training`, on the module and everything in it; it stays until it is set again. "
+        "`no_grad()` has nothing to do with it and does not switch it. Dropout without the flag returns its input. Batch normalisation "
+        "without it uses `running_mean` and `running_var` instead of the averages of the batch, and leaves them as they are. Both are "
+        "legal in training, for a part that is to stay as it is, so torch says nothing.",
+        zh="`eval()` 和 `train()` 设置的是模块及其所有子模块的同一个标志 `training`；它一直有效，直到再次设置。`no_grad()` 与它无关，也不会"
+        "切换它。没有这个标志，dropout 就返回输入本身；批归一化就使用 `running_mean` 和 `running_var`，而不是这一批的统计量，也不更新它"
+        "们。对于要保持不变的部分，训练时这样做是合法的，所以 torch 什么也不说。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(6, 2), torch.randn(6, 1)
+for _ in range(3):
+    loss = (model(x) - y).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    model.eval()  # PL903
+    with torch.no_grad():
+        print((model(x) - y).square().mean().item())
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(6, 2), torch.randn(6, 1)
+for _ in range(3):
+    model.train()
+    loss = (model(x) - y).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    model.eval()
+    with torch.no_grad():
+        print((model(x) - y).square().mean().item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    with torch.no_grad():\n",
+            "    with torch.inference_mode():\n",
+            T(
+                en="Whether gradients are recorded has nothing to do with the mode of the layers.",
+                zh="是否记录梯度与层的模式毫无关系。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.eval",
+          "https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval"),
+)

@@ -1,0 +1,227 @@
+"""PL904: a trained model was measured while dropout or batch normalisation worked as in training."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pitfall_lab.rules.calls import call_chain
+from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.signals.modes import Modes, Pass
+from pitfall_lab.rules.source import merge
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.syntax import is_name
+from pitfall_lab.rules.wording import at_line, capital, numbers
+from pitfall_lab.trace import Event, Span, T
+
+FORWARD = {"forward", "__call__"}
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line on which the result of an active dropout or batch normalisation was only measured, after training."""
+    modes = Modes(story)
+    first = min((update.step for update in story.trace.optimizer_steps), default=None)
+    if first is None:
+        return
+    learning = {each.event.step for _, each in modes.training()}
+    trained = {each.layer for _, each in modes.training()}
+    passes: dict[object, list[Pass]] = defaultdict(list)
+    for each in modes.passes:
+        if each.active and each.event.step > first and each.event.step not in learning and each.layer in trained:
+            passes[each.layer].append(each)
+    told = set()
+    for layer in passes.values():
+        for each in layer:
+            place = story.span(each.event.step)
+            if place not in told and not _repeated(story, modes, layer) and (measure := modes.measured(each)) is not None:
+                told.add(place)
+                yield _finding(story, each, measure)
+
+
+def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
+    """Were the same data sent through the layer several times with the same weights? Then its randomness is what is measured."""
+    if passes[0].kind != "dropout":
+        return False
+    seen: dict[tuple[str, ...], int] = {}
+    storage = (story.tensor(passes[0].weight) or {}).get("storage")
+    for each in passes:
+        data = modes.input(each)
+        if data in seen and not story.writes(str(storage), seen[data], each.event.step):
+            return True
+        seen[data] = each.event.step
+    return False
+
+
+def _finding(story: Story, each: Pass, measure: Event) -> Finding:
+    layer, there = story.span(each.event.step), at_line(story, story.span(measure.step))
+    called_by, here = _called_by(story, each), at_line(story, layer)
+    functional = _functional(story, each)
+    what = {
+        "dropout": T(
+            en="Dropout sets numbers to zero at random, so the measurement is worse than the model is, and another one each time.",
+            zh="dropout 随机地把一些数置零，所以测得的结果比模型实际的差，而且每次都不同。",
+        ),
+        "batch_norm": T(
+            en="Batch normalisation uses the averages of this batch, so one example's result depends on the others, and it takes these "
+            f"data into its running averages.{_moved(story, each).en}",
+            zh=f"批归一化使用这一批数据的平均值，所以一个样本的结果取决于其他样本；它还会把这些数据计入运行平均。{_moved(story, each).zh}",
+        ),
+    }[each.kind]
+    name = T(en="dropout", zh="dropout") if each.kind == "dropout" else T(en="batch normalisation", zh="批归一化")
+    why = T(
+        en=" The function `dropout` does not know the mode of the module that calls it: it drops unless `training=False` is given."
+        if functional is not None else " `no_grad()` does not change the mode of the layers; `model.eval()` does.",
+        zh="函数 `dropout` 不知道调用它的模块处于什么模式：除非给出 `training=False`，否则它总会丢弃。" if functional is not None
+        else "`no_grad()` 不会改变层的模式；`model.eval()` 才会。",
+    )  # fmt: skip
+    return RULE.finding(
+        layer if functional is not None else called_by, each.event.step,
+        T(
+            en=f"{capital(name.en)} on {here.en} works as in training while {there.en} measures the result.",
+            zh=f"{there.zh}在测量结果，而{here.zh}的 {name.zh} 仍按训练方式工作。",
+        ),
+        T(en=what.en + why.en, zh=what.zh + why.zh),
+        related=[
+            story.related("used", each.event.step, T(en="here the layer works as in training", zh="这里该层按训练方式工作")),
+            Related("forward", called_by, each.event.step, T(en="the model is called here", zh="模型在这里被调用")),
+            story.related("read", measure.step, T(en="the result is measured here", zh="结果在这里被测量")),
+        ],
+        fixes=_fixes(story, each, functional),
+        facts=[Fact("layer", each.kind, story.by(each.event.step))],
+    )  # fmt: skip
+
+
+def _called_by(story: Story, each: Pass) -> Span | None:
+    """Where the program calls the model that the layer is in: the first line around the layer that is in no module's ``forward``."""
+    for statement in call_chain(story, each.event):
+        function = story.program.function(statement)
+        if function is None or function.name not in FORWARD:
+            own = story.program.statement_at(story.span(each.event.step)) is statement
+            return story.span(each.event.step) if own else story.program.place(statement)
+    return story.span(each.event.step)
+
+
+def _moved(story: Story, each: Pass) -> T:
+    """What the pass did to the running average, where the trace shows it."""
+    storage = (story.tensor(each.event.operands[1].label) or {}).get("storage")
+    held = [(story.record("storages", storage, step) or {}).get("cells") for step in (each.event.step - 1, each.event.step)]
+    if held[0] is None or held[1] is None or storage not in each.event.writes:
+        return T(en="", zh="")
+    was, now = map(numbers, held)
+    return T(en=f" Here `running_mean` goes from {was} to {now}.", zh=f"这里 `running_mean` 从 {was} 变成 {now}。")
+
+
+def _functional(story: Story, each: Pass) -> ast.Call | None:
+    """The program's own call of the function, without a word about the mode."""
+    node = story.program.at(story.span(each.event.step))
+    if isinstance(node, ast.Call) and call_name(node) == each.event.name and not any(k.arg == "training" for k in node.keywords):
+        return node if len(node.args) <= 2 else None
+    return None
+
+
+def _fixes(story: Story, each: Pass, functional: ast.Call | None) -> tuple[Fix, ...]:
+    program = story.program
+    if program.tree is None:
+        return ()
+    candidates: list[Fix | None] = []
+    if functional is not None:
+        title = T(en="Pass the module's mode on: `training=self.training`", zh="把模块的模式传进去：`training=self.training`")
+        text = program.segment(functional)[:-1].rstrip().rstrip(",")
+        candidates.append(Fix(title, program.replace((functional, f"{text}, training=self.training)")), meaning="later"))
+    outside = (s for s in call_chain(story, each.event) if (f := program.function(s)) is None or f.name not in FORWARD)
+    for statement in outside:
+        for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call) and is_name(n.func)):
+            candidates += _switched(story, statement, program.segment(call.func), each)
+    return unique(program.text, candidates)
+
+
+def _switched(story: Story, statement: ast.stmt, model: str, each: Pass) -> Iterator[Fix]:
+    """``model.eval()`` before the line, and ``model.train()`` after it where training goes on."""
+    program = story.program
+    if hasattr(statement, "body") or model.split(".", maxsplit=1)[0] in ("torch", "nn", "F", "print", "range", "len"):
+        return
+    more = any(update.step > each.event.step for update in story.trace.optimizer_steps)
+    if more and isinstance(statement, ast.Return):
+        return
+    before: tuple[Edit, ...] | None = program.insert_before(statement, f"{model}.eval()")
+    if more:
+        indent, text = program.indent(statement), "".join(program.lines[statement.lineno - 1 : statement.end_lineno])
+        text = text if text.endswith("\n") else text + "\n"
+        edit = Edit(statement.lineno, statement.end_lineno or statement.lineno, f"{indent}{model}.eval()\n{text}{indent}{model}.train()\n")
+        before = merge((edit,)) if program.stands_alone(statement) else None
+    if before is not None:
+        title = T(en=f"Measure in evaluation mode: `{model}.eval()`", zh=f"在评估模式下测量：`{model}.eval()`")
+        yield Fix(title, before, meaning="later")
+
+
+RULE = Rule(
+    code="PL904",
+    name="measured-in-training-mode",
+    severity="warning",
+    title=T(en="A model was measured while its layers worked as in training", zh="测量模型时，它的层仍按训练方式工作"),
+    what=T(
+        en="A program measured a trained model without calling `model.eval()` first. Dropout went on leaving numbers out, and batch "
+        "normalisation went on using each batch's own averages, so the measured quality is not the model's. Call `model.eval()` before "
+        "measuring and `model.train()` before training goes on.",
+        zh="程序测量训练过的模型时，没有先调用 `model.eval()`。dropout 仍在随机丢弃，批归一化仍在使用每一批自己的平均值，所以测得的并不是"
+        "模型的质量。请在测量之前调用 `model.eval()`，继续训练之前调用 `model.train()`。",
+    ),
+    why=T(
+        en="A new module is in training mode, and stays there until `eval()` is called. `no_grad()` only stops the recording for "
+        "gradients; the layers compute as before. Calling a model in training mode is right for training, and also where the spread of "
+        "many random results is what is wanted, so torch says nothing. `torch.nn.functional.dropout` is no module and has no mode: it "
+        "drops unless its argument `training` is false.",
+        zh="新建的模块处于训练模式，直到调用 `eval()`。`no_grad()` 只是停止为梯度做记录，各层照样计算。训练时这样调用是对的；如果要的就"
+        "是多次随机结果的分布，也是对的，所以 torch 什么也不说。`torch.nn.functional.dropout` 不是模块，没有模式：除非参数 "
+        "`training` 为假，否则它"
+        "总会丢弃。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(6, 2), torch.randn(6, 1)
+for _ in range(3):
+    loss = (model(x) - y).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+with torch.no_grad():
+    pred = model(x)  # PL904
+    print(torch.nn.functional.mse_loss(pred, y).item())  # read
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(6, 2), torch.randn(6, 1)
+for _ in range(3):
+    loss = (model(x) - y).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+model.eval()
+with torch.no_grad():
+    pred = model(x)
+    print(torch.nn.functional.mse_loss(pred, y).item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "with torch.no_grad():",
+            "with torch.inference_mode():",
+            T(
+                en="Whether gradients are recorded has nothing to do with the mode of the layers.",
+                zh="是否记录梯度与层的模式毫无关系。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval",
+          "https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.dropout.html"),
+)

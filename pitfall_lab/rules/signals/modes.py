@@ -1,0 +1,152 @@
+"""Layers that work otherwise in training than in evaluation: when they ran which way, and what became of their results."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from pitfall_lab.rules.signals.values import argument
+from pitfall_lab.rules.story import Story
+from pitfall_lab.trace import Event
+
+DROPOUTS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"}
+MEASURES = {
+    "argmax", "topk", "eq", "__eq__", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits",
+}  # fmt: skip
+FURTHER = 400
+"""So many calls after a layer are looked at to learn what becomes of its result."""
+UPWARD = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One call of a layer that knows two modes; ``active`` as in training. ``layer`` tells layers apart, by the weights before them."""
+
+    event: Event
+    kind: str
+    active: bool
+    layer: object
+    weight: str | None
+    """The parameter that the layer's input was last computed with; a normalisation's own where it has one."""
+
+    @property
+    def result(self) -> str:
+        """What the layer returned."""
+        return self.event.results[0]
+
+
+class Modes:
+    """The passes through such layers in one story."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+
+    @cached_property
+    def passes(self) -> list[Pass]:
+        """All of them, in order; a dropout of nothing is none."""
+        story = self.story
+        found = []
+        for event in story.calls(*DROPOUTS, "batch_norm"):
+            if not event.results or event.error is not None or not event.operands or event.operands[0].label is None:
+                continue
+            if event.name == "batch_norm":
+                if len(event.operands) < 3 or event.operands[1].label is None:
+                    continue  # without running statistics both modes are one
+                own = next((o.label for o in event.operands if o.name == "weight"), None)
+                found.append(Pass(event, "batch_norm", _is_on(event, 5), event.operands[1].label, own))
+            elif (argument(event, "p", 1) or "0.5").strip() not in ("0", "0.0"):
+                weight = self._weight(event.operands[0].label, event.step)
+                found.append(Pass(event, "dropout", _is_on(event, 2), weight or story.span(event.step), weight))
+        return found
+
+    @cached_property
+    def trained(self) -> set[str]:
+        """The tensors that an optimizer held when it stepped."""
+        return {label for update in self.story.trace.optimizer_steps for label in update.holds}
+
+    @cached_property
+    def _backward_nodes(self) -> list[tuple[Event, set[str]]]:
+        story, found = self.story, []
+        for backward in story.backwards() if story.trace.optimizer_steps else ():
+            start = backward.operands[0].label if backward.operands and backward.error is None else None
+            if start is not None:
+                found.append((backward, set(story.behind((story.tensor(start, backward.step) or {}).get("grad_fn")))))
+        return found
+
+    def training(self) -> Iterator[tuple[Event, Pass]]:
+        """The passes that a backward went back through, with that backward, while an optimizer was at work."""
+        by_node: dict[str, list[Event]] = defaultdict(list)
+        for backward, nodes in self._backward_nodes:
+            for passed in nodes:
+                by_node[passed].append(backward)
+        for each in self.passes:
+            node = (self.story.tensor(each.result, each.event.step) or {}).get("grad_fn")
+            after = [b for b in by_node.get(node or "", ()) if b.step > each.event.step]
+            if after:
+                yield after[0], each
+
+    def _weight(self, label: str | None, step: int) -> str | None:
+        """The parameter that ``label`` was last computed with."""
+        story, seen = self.story, set[str | None]()
+        pending: deque[str | None] = deque([label])
+        while pending and len(seen) < UPWARD:
+            here = pending.popleft()
+            if here in seen:
+                continue
+            seen.add(here)
+            event = story.event((story.tensor(here, step) or {}).get("born"))
+            if event is None or here not in event.results:
+                continue
+            given = [o.label for o in event.operands if o.label is not None]
+            weight = next((g for g in given if (story.tensor(g, event.step) or {}).get("kind") == "parameter"), None)
+            if weight is not None:
+                return weight
+            pending += given[:2]
+        return None
+
+    def input(self, each: Pass) -> tuple[str, ...]:
+        """The tensors that a pass's numbers began with: those that no call with a parameter made."""
+        story, pending, seen = self.story, [each.event.operands[0].label], set[str | None]()
+        found: list[str] = []
+        while pending and len(seen) < UPWARD:
+            here = pending.pop()
+            event = story.event((story.tensor(here, each.event.step) or {}).get("born"))
+            if here in seen or here is None:
+                continue
+            seen.add(here)
+            made = event is not None and here in event.results
+            given = [o.label for o in event.operands if o.label is not None] if event is not None and made else []
+            params = [g for g in given if (story.tensor(g, each.event.step) or {}).get("kind") == "parameter"]
+            computed = [g for g in given if g not in params and g != here]
+            if params or any(o in seen for o in given):
+                pending += computed
+            elif here != each.event.operands[0].label:
+                found.append(here)
+            else:
+                pending += computed
+        return tuple(sorted(found))
+
+    def measured(self, each: Pass) -> Event | None:
+        """The call that measures the result of a pass; ``None`` when nothing measures it, or when something learns from it."""
+        story, reached, measure = self.story, set(each.event.results), None
+        recorded = bool((story.tensor(each.result, each.event.step) or {}).get("requires_grad"))
+        for event in story.events[each.event.step + 1 : each.event.step + FURTHER]:
+            if event.kind != "call" or not any(o.label in reached for o in event.operands):
+                continue
+            if event.name in ("backward", "grad") and recorded:
+                return None
+            for result in event.results:
+                if not recorded and (story.tensor(result, event.step) or {}).get("requires_grad"):
+                    return None  # a target, or another part's input: something learns from it
+                reached.add(result)
+            if measure is None and event.name in MEASURES:
+                measure = event
+        return measure
+
+
+def _is_on(event: Event, position: int) -> bool:
+    """Was the call told to work as in training? Arguments that are false are not written down."""
+    return (argument(event, "training", position) or argument(event, "train", position) or "False") == "True"
