@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
@@ -16,6 +17,8 @@ from pitfall_lab.rules.wording import at_line, called, capital, flat, gradient_o
 from pitfall_lab.trace import T
 
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_", "clamp_", "clip_"}
+CLIPPING = 40
+"""So many calls before the scaling the limit may have been read."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -38,7 +41,9 @@ def _clips(story: Story, clip: Moment) -> bool:
 
 
 def _effective(story: Story, clip: Moment) -> bool:
-    """Did the clipping change anything? With an infinite limit it only measures. Unknown numbers are no answer."""
+    """Was there a limit? With an infinite one `clip_grad_norm_` only measures. Elsewhere, unknown numbers are no answer."""
+    if (limit := _limit(story, clip)) is not None:
+        return math.isfinite(limit)
     before = cells(story, clip.storage, clip.step - 1)
     if any(e.path == f"storages.{clip.storage}.cells" and e.value is not None for e in clip.event.effects):
         return before is not None
@@ -49,11 +54,22 @@ def _effective(story: Story, clip: Moment) -> bool:
     return len(values) == 1 and isinstance(values[0], float) and values[0] < 1
 
 
+def _limit(story: Story, clip: Moment) -> float | None:
+    """The largest norm that a call of ``clip_grad_norm_`` allows: it divides the limit by the norm just before it scales."""
+    span = story.span(clip.step)
+    for event in reversed(story.events[max(clip.step - CLIPPING, 0) : clip.step]):
+        if event.span != span:
+            break
+        if event.name == "__rtruediv__" and len(event.operands) > 1:
+            return float(event.operands[1].text) if event.operands[1].label is None else None
+    return None
+
+
 def _finding(story: Story, label: str, added: Moment, used: Moment, clip: Moment) -> Finding:
     gradient = gradient_of(called(story, label, None, clip.step))
     here, update = at_line(story, story.span(clip.step)), at_line(story, story.span(used.step))
     large, small = cells(story, clip.storage, clip.step - 1), cells(story, clip.storage, clip.step)
-    known = large is not None and small is not None
+    known = large is not None and small is not None and numbers(large) != numbers(small)
     shown = T(
         en=f" Here {gradient.en} is {numbers(large)} when the update uses it, and becomes {numbers(small)} afterwards." if known else "",
         zh=f"这里更新使用时 {gradient.zh} 是 {numbers(large)}，之后才变成 {numbers(small)}。" if known else "",
@@ -61,8 +77,8 @@ def _finding(story: Story, label: str, added: Moment, used: Moment, clip: Moment
     return RULE.finding(
         story.span(clip.step), clip.step,
         T(
-            en=f"{capital(here.en)} makes the gradients smaller after {update.en} has used them, so the update was not limited at all.",
-            zh=f"{here.zh}缩小梯度时，{update.zh}已经用过它们了，所以这次更新完全没有受到限制。",
+            en=f"{capital(here.en)} limits the gradients after {update.en} has used them, so the update was not limited at all.",
+            zh=f"{here.zh}限制梯度时，{update.zh}已经用过它们了，所以这次更新完全没有受到限制。",
         ),
         T(
             en=f"Clipping limits how far one update can move the weights. It changes the numbers in `.grad`, and the update reads "

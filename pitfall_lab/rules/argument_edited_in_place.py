@@ -1,0 +1,254 @@
+"""PL711: a function or layer changed its argument in place and handed it back; its caller still needed the old numbers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.calls import call_chain
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.signals.memory import OVERWRITING, changed_numbers, share_elements
+from pitfall_lab.rules.signals.words import written_as
+from pitfall_lab.rules.source import Function
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import assigned, is_name, root
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.wording import at_line, capital, numbers, statement_text
+from pitfall_lab.rules.writing import changing_repairs
+from pitfall_lab.trace import Event, T
+
+FURTHER = 4000
+PARTS = {"__getitem__", "select", "narrow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """``write`` changed the memory of ``name``, which ``call`` was given; ``read`` took it afterwards for what it had been."""
+
+    write: Event
+    storage: str
+    call: ast.Call
+    name: str
+    function: Function | None
+    read: Event
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that changed an argument which its caller still needed."""
+    if story.program.tree is None:
+        return
+    told = set()
+    for event in story.calls():
+        place = story.span(event.step)
+        if not event.writes or event.error is not None or event.parent is not None or place is None or place.source or place in told:
+            continue
+        found = _edited(story, event)
+        if found is not None:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _edited(story: Story, write: Event) -> Edited | None:
+    label = write.operands[0].label if write.operands else None
+    record = story.tensor(label, write.step) or {}
+    storage = record.get("storage")
+    if storage not in write.writes or write.name in OVERWRITING or record.get("kind") == "parameter" or storage is None:
+        return None
+    if (record.get("is_leaf") and record.get("requires_grad")) or not changed_numbers(story, storage, write.step):
+        return None
+    given = _given(story, write)
+    if given is None:
+        return None
+    call, name, function = given
+    read = _stale_read(story, write, call, name, function)
+    return Edited(write, storage, call, name, function, read) if read is not None else None
+
+
+def _given(story: Story, write: Event) -> tuple[ast.Call, str, Function | None] | None:
+    """The caller's call that was given the memory, by what name, and the function around the write; ``None`` for a layer."""
+    program, label = story.program, write.operands[0].label
+    chain = list(call_chain(story, write))
+    node = program.at(story.span(write.step))
+    target = written_as(story, write, label)
+    if isinstance(node, ast.Call) and not call_name(node).endswith("_") and target is not None and target in node.args:
+        return (node, program.segment(target), None) if is_name(target) else None
+    inner = program.function(chain[0]) if len(chain) > 1 else None
+    if inner is None or inner.name.endswith("_") or target is None:
+        return None
+    parameters, name = _parameters(inner), program.segment(root(target))
+    if name not in parameters or not _hands_back(story, inner, name, target):
+        return None
+    for call in (n for n in ast.walk(chain[1]) if isinstance(n, ast.Call) and call_name(n) == inner.name):
+        bound = isinstance(program.parents.get(inner), ast.ClassDef) and isinstance(call.func, ast.Attribute)
+        given = dict(zip(parameters[bound:], call.args, strict=False)) | {k.arg or "": k.value for k in call.keywords}
+        if name in given and is_name(given[name]):
+            return call, program.segment(given[name]), inner
+    return None
+
+
+def _parameters(function: Function) -> list[str]:
+    arguments = function.args
+    return [a.arg for a in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]]
+
+
+def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -> bool:
+    """Does the function return its parameter, and is that still what the caller gave where it is written?"""
+    program = story.program
+    inside = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and any(program.segment(t) == name for t in n.targets)]
+    if any(n.lineno <= target.lineno for n in inside):
+        return False
+    returned = (n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None)
+    return any(program.segment(root(r)) == name for r in returned)
+
+
+def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function: Function | None) -> Event | None:
+    """The first call after the write that reads the memory by what it was called before; ``None`` where the new value took that name."""
+    program = story.program
+    statement, caller = program.statement(call), program.function(call)
+    if statement is None or (isinstance(statement, ast.Expr) and statement.value is call):
+        return None  # the result is thrown away: the change was what was wanted
+    label = write.operands[0].label
+    record, inside = story.tensor(label, write.step) or {}, {id(n) for n in ast.walk(call)}
+    for event in story.events[write.step + 1 : write.step + FURTHER]:
+        if event.kind != "call" or event.parent is not None or record.get("storage") in event.writes:
+            continue
+        node = program.at(story.span(event.step))
+        if node is None or program.function(node) is not caller:
+            continue
+        if any(o.label == label for o in event.operands):
+            read = written_as(story, event, label)
+            if read is not None and id(read) not in inside and is_name(read) and _was_bound_before(story, read, name, statement):
+                return event
+        elif function is not None and event.name in PARTS and event.results and program.place(node).line <= call.lineno:
+            part = story.tensor(event.results[0], event.step) or {}
+            if story.tensor(event.operands[0].label, write.step) is not None and share_elements(part, record):
+                return event  # a later round takes the same part of the data again
+    return None
+
+
+def _was_bound_before(story: Story, read: ast.expr, name: str, statement: ast.stmt) -> bool:
+    """Did the name at ``read`` get its value before ``statement``, which did not give it another?"""
+    program, text = story.program, story.program.segment(read)
+    if text in assigned(program, statement):
+        return False
+    scope = program.function(statement)
+    stores = [n for n in program.nodes if isinstance(n, ast.Assign) and text in assigned(program, n) and program.function(n) is scope]
+    loop = next((a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While)), None)
+    again = loop is not None and any(text in assigned(program, n) for n in ast.walk(loop) if isinstance(n, ast.Assign | ast.For))
+    later = [n for n in stores if statement.lineno < n.lineno <= read.lineno]
+    before = text == name or any(n.lineno < statement.lineno for n in stores)
+    return before and not later and (read.lineno >= statement.lineno or not again)
+
+
+def _finding(story: Story, found: Edited) -> Finding:
+    program, write = story.program, found.write
+    span, site = story.span(write.step), program.place(found.call)
+    here, there = at_line(story, span), at_line(story, story.span(found.read.step))
+    code = statement_text(story, span)
+    before, after = ((story.record("storages", found.storage, at) or {}).get("cells") for at in (write.step - 1, write.step))
+    shown = T(
+        en=f" Here its memory goes from {numbers(before)} to {numbers(after)}." if before is not None and after is not None else "",
+        zh=f"这里它的内存从 {numbers(before)} 变成 {numbers(after)}。" if before is not None and after is not None else "",
+    )
+    doer = T(
+        en=f"`{found.function.name}` changes its argument" if found.function is not None else f"`{code}` works in place",
+        zh=f"`{found.function.name}` 修改了它的参数" if found.function is not None else f"`{code}` 是就地操作",
+    )
+    return RULE.finding(
+        span, write.step,
+        T(
+            en=f"{capital(here.en)} changes `{found.name}` itself and makes no new tensor, and {there.en} goes on with `{found.name}` "
+            f"as if "
+            "it were the old one.",
+            zh=f"{here.zh}改变的是 `{found.name}` 本身，并没有创建新张量；而{there.zh}仍把 `{found.name}` 当作原来的值使用。",
+        ),
+        T(
+            en=f"{doer.en} and gives the same tensor back, so the argument and the result are two names of one tensor.{shown.en}",
+            zh=f"{doer.zh}，返回的还是同一个张量，所以参数和结果是同一个张量的两个名字。{shown.zh}",
+        ),
+        related=[
+            Related("alias", site, write.step, T(en=f"`{found.name}` is given to it here", zh=f"`{found.name}` 在这里交给它")),
+            story.related("read", found.read.step, T(en="the changed numbers are read here", zh="被改变的数在这里被读取")),
+        ],
+        fixes=_fixes(story, found),
+        facts=[Fact("storage", found.storage, story.by(write.step)), Fact("argument", found.name, story.by(write.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Edited) -> tuple[Fix, ...]:
+    program = story.program
+    given = next(a for a in [*found.call.args, *(k.value for k in found.call.keywords)] if program.segment(a) == found.name)
+    copy = Fix(
+        T(en=f"Give it a copy: `{found.name}.clone()`", zh=f"交给它一个副本：`{found.name}.clone()`"),
+        program.replace((given, f"{found.name}.clone()")),
+        meaning="later",
+    )
+    written = [Fix(fix.title, fix.edits, meaning="later") for fix in changing_repairs(program, story, found.write.step) if fix is not None]
+    return unique(program.text, [*written[:3], copy])
+
+
+RULE = Rule(
+    code="PL711",
+    name="argument-edited-in-place",
+    severity="warning",
+    title=T(en="A function changed its argument, which was still needed as it was", zh="函数修改了它的参数，而调用者还需要原来的值"),
+    what=T(
+        en="A program called a function that changes what it is given and returns it, and went on using the old name for the old numbers. "
+        "Both names are one tensor, so the old numbers are gone. Let the function make a new tensor (`x = x + noise`), or give it a copy.",
+        zh="程序调用了一个函数，它修改交给它的东西并返回；之后程序仍用旧名字来指旧的数值。两个名字是同一个张量，旧的数值已经没有了。请让函数创建"
+        "新张量（`x = x + noise`），或者交给它一个副本。",
+    ),
+    why=T(
+        en="Python passes objects and never copies them. Inside a function `x += 1`, `x.mul_(2)` or `x[mask] = 0` writes into the "
+        "caller's tensor; `x = x + 1` makes a new one. Layers and functions with `inplace=True` do the same: `nn.ReLU(inplace=True)(x)` "
+        "returns `x`. That saves memory where nothing else reads `x`. With a slice of a data set it is the data set that changes, more "
+        "in every epoch. Backward does not notice as long as nothing had saved the old numbers.",
+        zh="Python 传递的是对象，从不复制。在函数里，`x += 1`、`x.mul_(2)` 或 `x[mask] = 0` 写入的是调用者的张量；`x = x + 1` 则创建新"
+        "张量。带 "
+        "`inplace=True` 的层和函数也一样：`nn.ReLU(inplace=True)(x)` 返回的就是 `x`。如果没有别处再读 `x`，这样可以节省内存。如果交进去的是"
+        "数据集的切片，改变的就是数据集，而且一轮比一轮更多。只要没有保存过旧的数值，反向传播就不会察觉。",
+    ),
+    bad="""import torch
+
+
+def noisy(batch):
+    batch += torch.tensor([0.5, -0.5])  # PL711
+    return batch
+
+
+clean = torch.tensor([1.0, 2.0])
+w = torch.tensor([1.0, 1.0], requires_grad=True)
+loss = (w * noisy(clean) - clean).square().sum()  # alias read
+loss.backward()
+print(loss.item(), w.grad)
+""",
+    good="""import torch
+
+
+def noisy(batch):
+    batch = batch + torch.tensor([0.5, -0.5])
+    return batch
+
+
+clean = torch.tensor([1.0, 2.0])
+w = torch.tensor([1.0, 1.0], requires_grad=True)
+loss = (w * noisy(clean) - clean).square().sum()
+loss.backward()
+print(loss.item(), w.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "w * noisy(clean)",
+            "w * noisy(clean.detach())",
+            T(
+                en="`detach()` gives another tensor on the same memory.",
+                zh="`detach()` 给出的是同一块内存上的另一个张量。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.ReLU.html",
+          "https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd"),
+)
