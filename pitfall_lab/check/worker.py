@@ -31,6 +31,8 @@ from pitfall_lab.trace import Trace
 
 Job = dict[str, Any]
 POLL = 0.002
+_THERE: set[str] = set()
+"""The modules that are imported before any program runs."""
 
 
 def main() -> None:
@@ -48,6 +50,7 @@ def _serve() -> None:
     os.dup2(2, 1)  # the program's prints must not mix with the answers
     adopt_orphans()
     never = _import_all()
+    _THERE.update(sys.modules)
     gc.collect()
     gc.freeze()  # torch's own objects stay: no run has to look at them again
     for line in jobs:
@@ -68,9 +71,20 @@ def _import_all() -> str:
     """Import what forks shall find imported; returns the reason when that is not possible (no torch, or one of another age)."""
     try:
         with _quietly():
-            import pitfall_lab.rules
-            import pitfall_lab.verify
+            import numpy.random  # noqa: F401 - perform() seeds it
+
             import pitfall_lab.verify.witness  # noqa: F401
+            from pitfall_lab.rules import found_in
+            from pitfall_lab.rules.story import Story
+            from pitfall_lab.verify import trace_program
+            from pitfall_lab.verify.plans import forget_plans
+
+            # What is imported, compiled and looked up once is not for every run to do again. No backward: where there is a GPU it starts
+            # threads, and torch refuses a backward in a process that is forked after that.
+            trace = trace_program("import torch\nx = torch.ones(2, requires_grad=True)\ny = (x * 2).sum()\ntext = str(y)")
+            found_in(Story(trace))
+            trace.to_json()
+            forget_plans()
     except Exception as error:
         return unobservable(error)
     return ""
@@ -323,9 +337,11 @@ def look_at(trace: Trace, job: Job) -> tuple[dict[str, bool], Trace]:
 
 
 def own_text(job: Job) -> str:
-    """The program's source, with that of the modules that lie beside it and that it has imported."""
+    """The program's source, with that of the modules beside it that it has imported."""
     texts, installed = [job["source"]], (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parent.parent))
-    for module in list(sys.modules.values()):
+    for name, module in list(sys.modules.items()):
+        if name in _THERE:
+            continue
         file = str(getattr(module, "__file__", None))
         if file.startswith(job["folder"] + os.sep) and file.endswith(".py") and not file.startswith(installed):
             with contextlib.suppress(OSError, ValueError):

@@ -151,6 +151,8 @@ class Room:
         keep = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
         environment = {name: os.environ[name] for name in keep if name in os.environ}
         environment |= {"HOME": tempfile.gettempdir(), "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "LANG": "C.UTF-8"}
+        # Torch refuses a backward in a process that was forked after one that started threads for a GPU: the room has none.
+        environment["CUDA_VISIBLE_DEVICES"] = ""
         command = processes.ours("pitfall_lab.classroom.room")
         self._process = processes.start(command, stdin=processes.PIPE, stdout=processes.PIPE, variables=environment)
         assert self._process.stdin is not None
