@@ -39,16 +39,12 @@ def explore(source: Trace | str | Callable[[], Any], language: Language = "en") 
     from pitfall_lab.widgets.explorer import Explorer
 
     if isinstance(source, str):
-        from pitfall_lab.check import Subject, Workshop, tried
+        from pitfall_lab.check import Subject
+        from pitfall_lab.trying import Lab, bench
 
         recorded = trace(source)
-        name = recorded.sources[0].name
-
-        def rerun(text: str) -> Trace:
-            with Workshop() as shop:
-                return shop.trace(Subject(text, name))
-
-        with Workshop() as shop:
-            return Explorer(recorded, findings=tried(shop, Subject(source, name), recorded), language=language, rerun=rerun)
+        lab = Lab(bench(), Subject(source, recorded.sources[0].name), recorded)
+        *_, last = lab.trials()
+        return Explorer(recorded, findings=last.findings, language=language, lab=lab)
     recorded = source if isinstance(source, Trace) else trace(source)
     return Explorer(recorded, findings=find(recorded), language=language)

@@ -11,20 +11,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
-import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pitfall_lab.practice import Practice
-from pitfall_lab.trace import Language, T, Trace
+from pitfall_lab.trace import Language, Part, T, Trace
+from pitfall_lab.trying import Lab, bench
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from pitfall_lab.cells import Program
     from pitfall_lab.verify import Session
 
 MAGIC = "%%pitfall"
-TRIAL_SECONDS = 8.0
 #: Where a shell keeps the one watcher that it has.
 _PLACE = "_pitfall_lab"
 _FAILED = T(
@@ -85,25 +85,19 @@ def _is_magic(line: str) -> bool:
     return line.rstrip() == MAGIC or line.startswith((MAGIC + " ", MAGIC + "\t"))
 
 
-def beginning(text: str, namespace: dict[str, Any]) -> str:
-    """Source that makes what a cell uses of earlier cells: imports, small tensors, numbers, functions and classes."""
-    from pitfall_lab.check import prelude
-    from pitfall_lab.observe.restate import restate
-
-    made = restate(text, namespace)
-    return "\n".join(part for part in (prelude(f"{text}\n{made}", namespace), made) if part)
-
-
 class Watcher:
     """Watches the cells of one kernel that ask for it."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._session: Session | None = None
-        self._cell: tuple[str, str, Language] | None = None
+        self._cell: tuple[Program, Language] | None = None
+        self._last: Lab | None = None
+        #: The notebook's ids of the cells that have run, by number.
+        self._ids: dict[int, str] = {}
         #: The language of the last cell that was watched: hints speak it too.
         self._language: Language = "en"
-        self._workshop = Bench()
+        self._bench = bench()
         self._practice = Practice(shell)
 
     def install(self) -> None:
@@ -113,7 +107,7 @@ class Watcher:
         self._shell.events.register("post_run_cell", self.after)
         self._shell.register_magic_function(self._as_magic, "cell", "pitfall")
         self._shell.register_magic_function(self._practice.magic, "cell", "exercise")
-        self._workshop.warm()
+        self._bench.warm()
 
     def remove(self) -> None:
         """Take all hooks away again."""
@@ -123,7 +117,7 @@ class Watcher:
         self._shell.events.unregister("post_run_cell", self.after)
         for name in ("pitfall", "exercise"):
             self._shell.magics_manager.magics["cell"].pop(name, None)
-        self._workshop.close()
+        self._bench.close()
 
     def _as_magic(self, line: str, cell: str) -> None:
         """Run this cell watched, and show below it what it did to storages, versions and the graph."""
@@ -141,12 +135,13 @@ class Watcher:
             self._say(_UNREADABLE, str(problem), "en")
             return
         try:
-            self._begin(raw, wanted.language)
+            self._begin(raw, wanted.language, getattr(info, "cell_id", None) or "")
         except Exception as error:  # the learner's cell runs whatever happens to us
             self._session = None
             self._say(_FAILED, f"{type(error).__name__}: {error}", wanted.language)
 
-    def _begin(self, raw: str, language: Language) -> None:
+    def _begin(self, raw: str, language: Language, cell: str) -> None:
+        from pitfall_lab import cells
         from pitfall_lab.verify import Session
 
         text = self._shell.transform_cell(raw)
@@ -155,11 +150,22 @@ class Watcher:
         count = self._shell.execution_count
         names = tuple(compiler.get_code_name(raw, text, number) for number in (count, count - 1))
         self._language = language
-        self._cell = (text, beginning(text, self._shell.user_ns), language)
-        session = Session(names, "cell", text)
+        program = cells.program(text, self._shell.user_ns, self._part, cell)
+        self._cell = (program, language)
+        session = Session(names, "cell", program.text, parts=program.parts, places=program.places)
         session.__enter__()
         self._session = session
         self._shell.set_custom_exc((BaseException,), self._show_error)
+
+    def _part(self, filename: str) -> Part | None:
+        """The cell that Python runs from this file."""
+        named = self._shell.compile.format_code_name(filename)
+        digits = "".join(c for c in named[1] if c.isdigit()) if named is not None else ""
+        return Part(f"In [{digits}]", 1, 1, self._ids.get(int(digits), "")) if digits else None
+
+    def _name(self, filename: str) -> str | None:
+        part = self._part(filename)
+        return part.name if part is not None else None
 
     @staticmethod
     def _show_error(
@@ -175,17 +181,21 @@ class Watcher:
     def after(self, result: Any) -> None:
         """Switch the recording off and show what it saw."""
         session, self._session = self._session, None
+        if result.execution_count and (cell := getattr(result.info, "cell_id", None)):
+            self._ids[result.execution_count] = cell
         if session is None or self._cell is None:
             self._hint(result)
             return
-        text, start, language = self._cell
+        program, language = self._cell
         self._shell.set_custom_exc((), None)
         try:
             session.__exit__(None, None, None)
             session.sources.rename(f"In [{result.execution_count}]" if result.execution_count else "cell")
+            session.sources.rename_others(self._name)
             error = getattr(result, "error_in_exec", None)
-            recorded = session.unparsable(text, result.error_before_exec) if result.error_before_exec is not None else session.finish(error)
-            self._show(recorded, text, start, language)
+            unread = result.error_before_exec
+            recorded = session.finish(error) if unread is None else session.unparsable(program.text, unread)
+            self._show(recorded, program, language, bool(getattr(result.info, "cell_id", None)))
             if isinstance(error, NameError):  # the Explorer shows what happened; this is about cells that did not run
                 self._hint(result)
         except Exception as error:  # as above
@@ -203,73 +213,30 @@ class Watcher:
             if text := self._practice.elsewhere(error, self._language) or hint(error, cell, self._language):
                 print(text)
 
-    def _show(self, recorded: Trace, text: str, start: str, language: Language) -> None:
+    def _show(self, recorded: Trace, program: Program, language: Language, watched: bool) -> None:
+        """Draw at once what was seen; the fixes are tried when it is there.
+
+        A page that runs a notebook names its cells. Where nobody does (nbconvert, a test), what is shown is final: it waits for the fixes.
+        """
         from IPython.display import display
 
+        from pitfall_lab.check import Subject
+        from pitfall_lab.rules import find
         from pitfall_lab.widgets.explorer import Explorer
 
-        findings = self._workshop.findings(recorded, text, start)
-        name = recorded.sources[0].name
-        display(Explorer(recorded, findings=findings, language=language, rerun=lambda changed: self._workshop.trace(changed, name, start)))
+        if self._last is not None:  # a new look is at what is now
+            self._last.stop()
+        subject = Subject(program.text, recorded.sources[0].name, prelude=program.imports, carried=self._bench.keep(program.values))
+        lab = self._last = Lab(self._bench, subject, recorded, program.left)
+        found = find(recorded)
+        explorer = Explorer(recorded, findings=[finding.with_fixes(()) for finding in found], language=language, lab=lab)
+        hopes = any(finding.fixes for finding in found)
+        if hopes and not watched:
+            explorer.try_fixes(behind=False)
+        display(explorer)
+        if hopes and watched:
+            explorer.try_fixes()
 
     @staticmethod
     def _say(sentence: T, reason: str, language: Language) -> None:
         print(sentence.say(language).format(reason=reason.splitlines()[0][:200] if reason else "?"))
-
-
-class Bench:
-    """The process in which fixes are tried, kept warm between cells. Without it, findings are shown without fixes."""
-
-    def __init__(self) -> None:
-        self._shop: Any = None
-        self._lock = threading.Lock()
-
-    def warm(self) -> None:
-        """Start the process in the background: it takes as long as importing torch."""
-        threading.Thread(target=self._start, name="pitfall_lab warm-up", daemon=True).start()
-
-    def _start(self) -> None:
-        from pitfall_lab.check import Subject, Unchecked, Workshop
-
-        with self._lock:
-            if self._shop is None:
-                shop = Workshop(timeout=TRIAL_SECONDS)
-                shop.__enter__()
-                with contextlib.suppress(Unchecked, OSError):
-                    shop.witness(Subject("pass", "warm-up"))
-                self._shop = shop
-
-    def findings(self, recorded: Trace, text: str, start: str) -> list[Any]:
-        """Return the findings of a cell; a fix is offered only where it could be tried.
-
-        The cell is tried in another process, which begins with what ``start`` makes: what the cell used of earlier cells, as far
-        as that can be written down. A cell that needs more gets its findings without fixes.
-        """
-        from pitfall_lab.check import Subject, tried
-        from pitfall_lab.rules import find
-
-        found = find(recorded)
-        if not any(finding.fixes for finding in found):
-            return found
-        try:
-            self._start()
-            with self._lock:
-                return tried(self._shop, Subject(text, recorded.sources[0].name, prelude=start), recorded)
-        except Exception:  # a fix that cannot be tried is not offered
-            return [finding.with_fixes(()) for finding in found]
-
-    def trace(self, text: str, name: str, start: str) -> Trace:
-        """Run a changed cell in the process, beginning like :meth:`findings`. Raises what the process raises."""
-        from pitfall_lab.check import Subject
-
-        self._start()
-        with self._lock:
-            traced: Trace = self._shop.trace(Subject(text, name, prelude=start))
-        return traced
-
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            shop, self._shop = self._shop, None
-        if shop is not None:
-            shop.__exit__(None, None, None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
-import time
-from dataclasses import replace
-from typing import Any
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, NO_NUMBERS, Subject, Unchecked, Workshop
 from pitfall_lab.rules import Fact, Finding, Fix, find
@@ -19,8 +20,10 @@ from pitfall_lab.trace import Note, T, Trace
 MOST_FIXES = 2
 """So many verified fixes a finding is given: the smallest ones."""
 MOST_TRIALS = 12
-TRIAL_SECONDS = 60.0
-"""So long repairs are tried for all findings of one program, together; the first finding always gets its trials begun."""
+MOST_WORK = 200_000
+"""So many calls of torch the trials of one program may take together: work, not time, so that a busy machine finds the same fixes."""
+WORK_OF_ONE = 1_000
+"""What a trial takes beyond the program's own calls, in calls."""
 
 
 def recorded(shop: Workshop, subject: Subject) -> Trace:
@@ -61,34 +64,94 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
         return trace
 
 
-def tried(shop: Workshop, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the search for fixes has come: so many trials of so many that there may be, and the findings with what holds so far."""
+
+    done: int
+    total: int
+    findings: tuple[Finding, ...]
+
+
+class Runs(Protocol):
+    """What trials need of a :class:`Workshop`."""
+
+    def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
+        """Run a program on both engines."""
+
+    def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
+        """Run it on plain torch."""
+
+
+def tried(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> list[Finding]:
     """Return the findings of ``trace`` (or those that are ``wanted``), keeping the fixes that hold when they are applied and run."""
+    return list(deque(trying(shop, subject, trace, wanted), maxlen=1)[0].findings)
+
+
+def trying(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> Iterator[Progress]:
+    """Do what :func:`tried` does, and say after each trial how far it is."""
     findings = find(trace)
+    asked = findings if wanted is None else wanted
     trial = Trial(shop, subject, trace, findings)
-    return [trial.with_meant(finding.with_fixes(trial.kept(finding))) for finding in (findings if wanted is None else wanted)]
+    kept = [finding.with_fixes(()) for finding in asked]
+    sizes = [min(len(finding.fixes), MOST_TRIALS) for finding in asked]
+    yield Progress(0, sum(sizes), tuple(kept))
+    for place, finding in enumerate(asked):
+        before = sum(sizes[:place])
+        for number, fixes in trial.attempts(finding):
+            kept[place] = finding.with_fixes(fixes)
+            yield Progress(before + number, sum(sizes), tuple(kept))
+        kept[place] = trial.with_meant(trial.with_rest(finding, kept[place]))
+    yield Progress(sum(sizes), sum(sizes), tuple(kept))
 
 
 class Trial:
     """Tries the fixes of one program's findings. Runs of the unrepaired program are made once and shared."""
 
-    def __init__(self, shop: Workshop, subject: Subject, trace: Trace, findings: list[Finding]) -> None:
+    def __init__(self, shop: Runs, subject: Subject, trace: Trace, findings: list[Finding]) -> None:
         self.shop, self.subject, self.trace, self.findings = shop, subject, trace, findings
         self._before: dict[bool, dict[str, Any] | None] = {}
-        self._end = time.monotonic() + TRIAL_SECONDS
+        self._work = 0
 
     def kept(self, finding: Finding) -> tuple[Fix, ...]:
         """The first few fixes of ``finding`` that hold, in order: smallest first."""
+        fixes: tuple[Fix, ...] = ()
+        for _, fixes in self.attempts(finding):  # noqa: B007 - the last ones
+            pass
+        return fixes
+
+    def attempts(self, finding: Finding) -> Iterator[tuple[int, tuple[Fix, ...]]]:
+        """Try one fix after the other, as many as the work allows, and say how many were tried and which hold so far."""
         kept: list[Fix] = []
-        for number, fix in enumerate(finding.fixes):
-            late = time.monotonic() > self._end
-            if len(kept) >= MOST_FIXES or number >= MOST_TRIALS or late:
+        for number, fix in enumerate(finding.fixes[:MOST_TRIALS], 1):
+            if len(kept) >= MOST_FIXES or not self._affordable:
                 break
             if fix.meaning == "recompute" and any(other.meaning == "recompute" for other in kept):
                 continue  # a longer run of the same lines is no other fix
+            self._work += self._price
             ending = self.ending(finding, fix)
             if ending == "finished" or (ending == "raised" and not kept):
                 kept.append(fix.as_verified())
-        return tuple(kept)
+            yield number, tuple(kept)
+
+    @property
+    def _price(self) -> int:
+        return self.trace.calls + WORK_OF_ONE
+
+    @property
+    def _affordable(self) -> bool:
+        """Whether one more trial is within the limit; the first always is."""
+        return not self._work or self._work + self._price <= MOST_WORK
+
+    def with_rest(self, finding: Finding, kept: Finding) -> Finding:
+        """Say it where no fix was found, and not all were tried."""
+        if kept.fixes or not finding.fixes or self._affordable:
+            return kept
+        text = T(
+            en=f"{kept.explanation.en} Not every repair was tried: the program is long, and each has to be run.",
+            zh=f"{kept.explanation.zh}并非每种修改都试过：程序较长，每种都要运行一次。",
+        )
+        return replace(kept, explanation=text)
 
     def with_meant(self, finding: Finding) -> Finding:
         """Say both gradients where a wrong one came without an error and the rule could not tell the meant one: a repair can."""

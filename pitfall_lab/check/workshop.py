@@ -25,6 +25,8 @@ NO_NUMBERS = -1
 EVENT_LIMIT = 20_000
 """So many events are recorded where nothing else is said; what a program does after that is counted, but not looked at."""
 START_SECONDS = 120.0
+THIS = "# ── this cell ──"
+"""The line above a cell that stands below the definitions it uses: it is found by it again, wherever a fix has moved it."""
 NEVER = "\0never\n"
 """A result that begins so says why nothing can be observed: what with, and the reason."""
 _WORKER = processes.ours("pitfall_lab.check.worker")
@@ -48,7 +50,8 @@ class Subject:
     """A program to run: its text, the name shown for it, where it lies (``None`` for a text), and its arguments.
 
     ``prelude`` is run before it, unobserved: the imports that a notebook cell takes from earlier cells
-    (:func:`pitfall_lab.check.prelude`). ``forgiven`` are ranges of lines that may raise: cells tagged so.
+    (:func:`pitfall_lab.check.prelude`). ``carried`` is the file of the values that it takes from there
+    (:mod:`pitfall_lab.observe.carry`). ``forgiven`` are ranges of lines that may raise: cells tagged so.
     """
 
     source: str
@@ -57,6 +60,7 @@ class Subject:
     argv: tuple[str, ...] = ()
     prelude: str = ""
     forgiven: tuple[tuple[int, int], ...] = ()
+    carried: str = ""
 
     @property
     def folder(self) -> str:
@@ -119,6 +123,11 @@ class Workshop:
         if self._worker is None and hasattr(os, "fork"):
             self._start()
 
+    def interrupt(self) -> None:
+        """End the process with what it is running, which is then :class:`Unchecked`; from another thread. The next run gets a new one."""
+        if (worker := self._worker) is not None:
+            worker.kill()
+
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
         """Run ``subject`` on plain torch and return what it computed (:mod:`pitfall_lab.verify.witness`). Raises :class:`Unchecked`."""
         return cast("dict[str, Any]", json.loads(self._run("meant" if meant else "witness", subject)))
@@ -141,6 +150,7 @@ class Workshop:
             "pythonpath": os.environ.get("PYTHONPATH", ""),
             "argv": list(subject.argv),
             "prelude": subject.prelude,
+            "carried": subject.carried,
             "result": str(result),
             "timeout": self.timeout,
             "value_limit": value_limit,

@@ -7,12 +7,14 @@ import linecache
 import site
 import sys
 import sysconfig
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from pitfall_lab.trace import Source, Span
+from pitfall_lab.trace import Part, Source, Span
 
 HERE = Path(__file__).parent.parent
 #: Both, because code objects carry the path a module was imported by, which may lead through a link.
@@ -49,12 +51,27 @@ class SourceMap:
 
     ``main`` are the code file names that the program may have; its text is source 0. Other files of the learner's (imported
     siblings, functions of earlier cells) are added when they are first met.
+
+    Where the text is made of several cells, ``parts`` say so, and ``places`` which lines of other files are in it: ``(file, first line
+    there, last line, first line here)``. ``main`` is the last part.
     """
 
-    def __init__(self, main: str | tuple[str, ...], name: str, text: str) -> None:
+    def __init__(
+        self,
+        main: str | tuple[str, ...],
+        name: str,
+        text: str,
+        parts: tuple[Part, ...] = (),
+        places: Sequence[tuple[str, int, int, int]] = (),
+    ) -> None:
         names = (main,) if isinstance(main, str) else main
-        self._sources = [Source(name, text)]
+        self._sources = [Source(name, text, parts)]
         self._index: dict[str, int] = dict.fromkeys(names, 0)
+        self._main = frozenset(names)
+        self._shift = parts[-1].line - parts[-1].own if parts else 0
+        self._places: dict[str, list[tuple[int, int, int]]] = {}
+        for file, first, last, here in places:
+            self._places.setdefault(file, []).append((first, last, here - first))
         self._is_user: dict[str, bool] = dict.fromkeys(names, True)
         self._positions: dict[int, tuple[CodeType, list[Any]]] = {}
         self._spans: dict[tuple[int, int], Span | None] = {}
@@ -67,7 +84,15 @@ class SourceMap:
 
     def rename(self, name: str) -> None:
         """Give the program another display name (a cell learns its number only when it has run)."""
-        self._sources[0] = Source(name, self._sources[0].text)
+        source = self._sources[0]
+        parts = (*source.parts[:-1], replace(source.parts[-1], name=name)) if source.parts else ()
+        self._sources[0] = Source(name, source.text, parts)
+
+    def rename_others(self, name_of: Callable[[str], str | None]) -> None:
+        """Give the other files the names that ``name_of`` has for them: Python runs each cell from a file of its own making."""
+        for filename, index in self._index.items():
+            if index and (name := name_of(filename)):
+                self._sources[index] = replace(self._sources[index], name=name)
 
     def is_user(self, filename: str) -> bool:
         """Whether code of this file name is the learner's."""
@@ -120,10 +145,20 @@ class SourceMap:
         positions = known[1]
         at = frame.f_lasti // 2
         line, end_line, start, end = positions[at] if at < len(positions) else (frame.f_lineno, None, None, None)
-        source = self._source(code.co_filename)
-        if source is None or line is None:
+        if line is None or (found := self._located(code.co_filename, line)) is None:
             return None
-        return self.make(source, line, start, end_line or line, end)
+        source, shift = found
+        return self.make(source, line + shift, start, (end_line or line) + shift, end)
+
+    def _located(self, filename: str, line: int) -> tuple[int, int] | None:
+        """The source that a line of a file is in, and by how many lines it is further down there."""
+        if filename in self._main:
+            return 0, self._shift
+        shift = next((shift for first, last, shift in self._places.get(filename, ()) if first <= line <= last), None)
+        if shift is not None:
+            return 0, shift
+        source = self._source(filename)
+        return None if source is None else (source, 0)
 
     def make(self, source: int, line: int, start: int | None, end_line: int, end: int | None) -> Span | None:
         """Build a span from UTF-8 byte columns as Python's ``ast`` and code objects give them."""
@@ -141,8 +176,8 @@ class SourceMap:
 
     def line_span(self, filename: str, line: int) -> Span | None:
         """Return the whole statement line ``line`` of a file of the learner's."""
-        source = self._source(filename)
-        return None if source is None else self.make(source, line, None, line, None)
+        found = self._located(filename, line)
+        return None if found is None else self.make(found[0], line + found[1], None, line + found[1], None)
 
     def target(self, span: Span) -> str | None:
         """Return the name that the expression at ``span`` is assigned to (``"h"``, ``"self.w"``), if it is."""

@@ -6,7 +6,7 @@ These are experiments, not repairs: each gives a program that parses, and runnin
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pitfall_lab.rules.finding import Edit, Finding
@@ -15,6 +15,9 @@ from pitfall_lab.rules.syntax import called, is_name, torch_name, written_root
 from pitfall_lab.rules.writing import copies_before, new_value
 from pitfall_lab.trace import T, Trace
 from pitfall_lab.trace.slice import failures
+from pitfall_lab.trace.text import place
+
+Place = Callable[[int], T]
 
 MOST = 10
 GENERIC = 6
@@ -40,10 +43,14 @@ def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...
     program = Program(trace.sources[0].text)
     if program.tree is None:
         return ()
+
+    def at(line: int) -> T:
+        return place(trace, line)
+
     fixes = [fix for finding in findings for fix in finding.fixes]
     offered = [fix for fix in fixes if fix.verified] or fixes
     found = [Change(f"fix-{number}", fix.title, fix.edits, fix.verified) for number, fix in enumerate(offered, 1)]
-    plain = list(_unique(program, [*found, *_generic(program, _lines(trace, findings), _made(trace))]))
+    plain = list(_unique(program, [*found, *_generic(program, _lines(trace, findings), _made(trace), at)]))
     kept = [change for change in plain if change in found] + [change for change in plain if change not in found][:GENERIC]
     return tuple(kept[:MOST])
 
@@ -94,17 +101,17 @@ def _made(trace: Trace) -> set[tuple[int, str]]:
     return {(line, name) for line, label in made if label in differentiable for name in names.get(label, ())}
 
 
-def _generic(program: Program, lines: list[int], made: set[tuple[int, str]]) -> Iterator[Change]:
+def _generic(program: Program, lines: list[int], made: set[tuple[int, str]], at: Place) -> Iterator[Change]:
     for line in lines:
         statement = program.statement_on(line)
         if statement is None:
             continue
-        yield from _of_write(program, statement, line)
-        yield from _of_backward(program, statement, line)
-        yield from _of_value(program, statement, line, made)
+        yield from _of_write(program, statement, line, at)
+        yield from _of_backward(program, statement, line, at)
+        yield from _of_value(program, statement, line, made, at)
 
 
-def _of_write(program: Program, statement: ast.stmt, line: int) -> Iterator[Change]:
+def _of_write(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
     """Of a line that writes: a new tensor, a copy, no_grad around it, the next line first."""
     if written_root(statement) is None:
         return
@@ -119,43 +126,43 @@ def _of_write(program: Program, statement: ast.stmt, line: int) -> Iterator[Chan
         place = program.place(statement)
         indent = program.indent(statement)
         body = "".join(f"    {text.rstrip()}\n" for text in program.lines[place.line - 1 : place.end_line])
-        title = T(f"Write on line {line} under `no_grad`", f"在 `no_grad` 下执行第 {line} 行的写入")
+        title = T(f"Write on {at(line).en} under `no_grad`", f"在 `no_grad` 下执行{at(line).zh}的写入")
         yield Change(f"no_grad-{line}", title, (Edit(place.line, place.end_line, f"{indent}with {torch}.no_grad():\n{body}"),))
     block = program.block(statement)
-    at = block.index(statement)
-    if at + 1 < len(block) and program.stands_alone(statement) and program.stands_alone(block[at + 1]):
-        yield _swap(program, statement, block[at + 1], line)
+    here = block.index(statement)
+    if here + 1 < len(block) and program.stands_alone(statement) and program.stands_alone(block[here + 1]):
+        yield _swap(program, statement, block[here + 1], line, at)
 
 
-def _swap(program: Program, first: ast.stmt, second: ast.stmt, line: int) -> Change:
+def _swap(program: Program, first: ast.stmt, second: ast.stmt, line: int, at: Place) -> Change:
     one, two = program.place(first), program.place(second)
     upper = "".join(program.lines[one.line - 1 : one.end_line])
     between = "".join(program.lines[one.end_line : two.line - 1])
     lower = "".join(program.lines[two.line - 1 : two.end_line])
-    title = T(f"Swap lines {line} and {two.line}", f"交换第 {line} 行与第 {two.line} 行")
+    title = T(f"Swap {at(line).en} and {at(two.line).en}", f"交换{at(line).zh}与{at(two.line).zh}")
     lower = lower if lower.endswith("\n") else lower + "\n"
     return Change(f"swap-{line}", title, (Edit(one.line, two.end_line, lower + between + upper),))
 
 
-def _of_backward(program: Program, statement: ast.stmt, line: int) -> Iterator[Change]:
+def _of_backward(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
     """Of a line that runs backward: the gradients cleared before it, or not cleared where they are."""
     if not any(isinstance(n, ast.Call) and called(n) == "backward" for n in ast.walk(statement)):
         return
     for node in program.nodes:
         if isinstance(node, ast.Call) and called(node) == "zero_grad" and (clearing := program.statement(node)) is not None:
             where = program.place(clearing).line
-            title = T(f"Leave line {where} out: `{program.segment(node)}`", f"去掉第 {where} 行：`{program.segment(node)}`")
+            title = T(f"Leave {at(where).en} out: `{program.segment(node)}`", f"去掉{at(where).zh}：`{program.segment(node)}`")
             yield Change(f"drop-{where}", title, program.delete(clearing))
             return
     for node in program.nodes:
         if isinstance(node, ast.Call) and called(node) == "step" and isinstance(node.func, ast.Attribute) and is_name(node.func.value):
             name = program.segment(node.func.value)
-            title = T(f"Clear the gradients before line {line}", f"在第 {line} 行之前清空梯度")
+            title = T(f"Clear the gradients before {at(line).en}", f"在{at(line).zh}之前清空梯度")
             yield Change(f"zero_grad-{line}", title, program.insert_before(statement, f"{name}.zero_grad()"))
             return
 
 
-def _of_value(program: Program, statement: ast.stmt, line: int, made: set[tuple[int, str]]) -> Iterator[Change]:
+def _of_value(program: Program, statement: ast.stmt, line: int, made: set[tuple[int, str]], at: Place) -> Iterator[Change]:
     """Of a line that gives a name a value: that value detached from the graph."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
         return
@@ -165,5 +172,5 @@ def _of_value(program: Program, statement: ast.stmt, line: int, made: set[tuple[
     text = program.segment(statement.value)
     if not isinstance(statement.value, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)):
         text = f"({text})"
-    title = T(f"Detach `{name}` on line {line}", f"在第 {line} 行 detach `{name}`")
+    title = T(f"Detach `{name}` on {at(line).en}", f"在{at(line).zh} detach `{name}`")
     yield Change(f"detach-{line}", title, program.replace((statement.value, f"{text}.detach()")))

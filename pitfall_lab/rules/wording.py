@@ -10,6 +10,7 @@ from typing import Any
 from pitfall_lab.rules.finding import Finding, Role
 from pitfall_lab.rules.story import Story
 from pitfall_lab.trace import Span, T
+from pitfall_lab.trace.text import place
 
 
 def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
@@ -77,16 +78,13 @@ def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
 
 
 def at_line(story: Story, span: Span | None) -> T:
-    """``line 6``, with the file when it is not the program itself."""
+    """``line 6``, with the cell or the file where it is not the program itself."""
     if span is None:
         return T(en="a line that could not be located", zh="某一行（无法定位）")
-    if span.source and span.source < len(story.trace.sources):
-        name = story.trace.sources[span.source].name
-        return T(en=f"line {span.line} of {name}", zh=f"{name} 第 {span.line} 行")
-    cell, line = story.place(span.line)
+    cell, line = story.place(span.line) if span.source == 0 else (None, span.line)
     if cell is not None:
         return T(en=f"line {line} of cell {cell}", zh=f"第 {cell} 个代码单元格第 {line} 行")
-    return T(en=f"line {span.line}", zh=f"第 {span.line} 行")
+    return place(story.trace, span.line, span.source)
 
 
 def line_of(story: Story, finding: Finding, role: Role) -> T:

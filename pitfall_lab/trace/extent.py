@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pitfall_lab.trace.model import Trace
+from pitfall_lab.trace.text import place
 from pitfall_lab.trace.words import T
 
 Place = Callable[[int], str]
@@ -105,7 +106,8 @@ def headline(trace: Trace) -> T:
         return T(en=f"■ {stopped.en}", zh=f"■ {stopped.zh}")
     if failure is not None:
         line = failure.span.line if failure.span is not None else None
-        in_en, in_zh = ("", "") if line is None else (f" in line {line}", f"（第 {line} 行）")
+        where = place(trace, line, failure.span.source) if line is not None and failure.span is not None else None
+        in_en, in_zh = ("", "") if where is None else (f" {'at' if where.en.startswith('In [') else 'in'} {where.en}", f"（{where.zh}）")
         return T(en=f"✕ {failure.type}{in_en}", zh=f"✕ {failure.type}{in_zh}")
     if not trace.calls:
         return T(en="no call to torch was seen", zh="没有看到对 torch 的调用")

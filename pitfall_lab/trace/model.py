@@ -49,11 +49,29 @@ Cause = Literal["failure", "limit", "removed", "never"]
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A cell's share of a program that several cells make: from ``line`` on, which is line ``own`` of the cell called ``name``.
+
+    ``cell`` is the notebook's id for the cell, empty where there is none.
+    """
+
+    name: str
+    line: int
+    own: int = 1
+    cell: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """One file or cell of the program: its display ``name`` and its complete ``text``."""
+    """One file or cell of the program: its display ``name`` and its complete ``text``; where cells make it, their ``parts``, in order."""
 
     name: str
     text: str
+    parts: tuple[Part, ...] = ()
+
+    def part(self, line: int) -> Part | None:
+        """The part that a line belongs to."""
+        return next((part for part in reversed(self.parts) if part.line <= line), None)
 
 
 @dataclass(frozen=True, slots=True)

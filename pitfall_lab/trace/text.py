@@ -30,6 +30,28 @@ def source_lines(text: str) -> tuple[str, ...]:
     return tuple(lines[:-1] if lines[-1] == "" else lines)
 
 
+def place(trace: Trace, line: int, source: int = 0) -> T:
+    """A line as its author finds it: ``line 6``, with the cell where several make the program, with the file where it is another.
+
+    >>> from pitfall_lab.trace import Part, Source
+    >>> two = Source("In [4]", "", (Part("In [3]", 2, 27), Part("In [4]", 9)))
+    >>> place(Trace((two,)), 3).en, place(Trace((two,)), 9).zh, place(Trace(), 3).en
+    ('In [3], line 28', 'In [4] 第 1 行', 'line 3')
+    """
+    if not 0 <= source < len(trace.sources):
+        return T(en=f"line {line}", zh=f"第 {line} 行")
+    found = trace.sources[source]
+    part = found.part(line) if len(found.parts) > 1 else None
+    if part is not None:
+        own = line - part.line + part.own
+        return T(en=f"{part.name}, line {own}", zh=f"{part.name} 第 {own} 行")
+    if source and found.name.startswith("In ["):
+        return T(en=f"{found.name}, line {line}", zh=f"{found.name} 第 {line} 行")
+    if source:
+        return T(en=f"line {line} of {found.name}", zh=f"{found.name} 第 {line} 行")
+    return T(en=f"line {line}", zh=f"第 {line} 行")
+
+
 def excerpt(trace: Trace, span: Span | None, limit: int = EXCERPT_LIMIT) -> str:
     """The piece of source under ``span`` on one line, cut at ``limit`` characters with "…"; empty when there is none.
 

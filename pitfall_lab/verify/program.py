@@ -23,7 +23,7 @@ from pitfall_lab.observe.optimizing import StepWatch
 from pitfall_lab.observe.recorder import reason_of
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.observe.swapping import SwapWatch
-from pitfall_lab.trace import Failure, Note, Outcome, Source, Span, Trace
+from pitfall_lab.trace import Failure, Note, Outcome, Part, Source, Span, Trace
 from pitfall_lab.verify.lockstep import Lockstep
 
 #: Numbers of larger tensors are not modelled: a trace costs the same whatever the size of what it follows.
@@ -39,14 +39,15 @@ class Session:
     ``text`` its source. Tensors with more than ``value_limit`` elements are followed without their numbers. With ``values=False`` no
     numbers are followed at all (metadata mode): shapes, strides, types, versions, aliasing, the graph, saved tensors and errors
     are, and recording costs a fraction. ``limit`` is the number of events after which the recording ends. With ``gradients``
-    torch's are looked at after each backward, and a note says at the first one that is NaN or infinite.
+    torch's are looked at after each backward, and a note says at the first one that is NaN or infinite. For ``parts`` and ``places``,
+    where the text is made of several cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
     """
 
     def __init__(
         self, filename: str | tuple[str, ...], name: str, text: str, value_limit: int = VALUE_LIMIT, *, values: bool = True,
-        limit: int | None = None, gradients: bool = False,
+        limit: int | None = None, gradients: bool = False, parts: tuple[Part, ...] = (), places: Sequence[tuple[str, int, int, int]] = (),
     ) -> None:  # fmt: skip
-        self.sources = SourceMap(filename, name, text)
+        self.sources = SourceMap(filename, name, text, parts, places)
         self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit, looks_at_gradients=gradients)
         self._recorder = Recorder(self._lockstep, self.sources)
         self._steps = StepWatch(self._stepping, self.sources)

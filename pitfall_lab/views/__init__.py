@@ -22,7 +22,7 @@ from pitfall_lab.views.folds import folds
 from pitfall_lab.views.help import texts
 from pitfall_lab.views.stories import stories
 
-__all__ = ["fragment", "names", "page", "scene", "text"]
+__all__ = ["fragment", "names", "page", "scene", "text", "told"]
 
 
 def names() -> tuple[str, ...]:
@@ -38,9 +38,9 @@ def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None
     """
     found = list(findings)
     facts = facts or gather(trace)
-    told = [in_two_languages(finding) for finding in found]
+    plain = [in_two_languages(finding) for finding in found]
     out: dict[str, Any] = {name: _project(name, facts) for name in names()}
-    steps = [s for finding in told for s in _steps(finding)]
+    steps = [s for finding in plain for s in _steps(finding)]
     matters = {s for failure in failures(trace) for s in slice_of_failure(trace, failure)} | set(steps)
     out["events"] = [
         {
@@ -52,7 +52,7 @@ def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None
         }
         for e, t in sentences(trace)
     ]
-    out["stories"] = stories(trace, told)
+    out["stories"] = stories(trace, plain)
     out["head"], out["why"] = _said(headline(trace)), _said(stop(trace))
     out["help"] = texts()
     out["palette"] = facts.palette
@@ -61,6 +61,11 @@ def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None
     out["touched"] = _touched(facts)
     out["folds"] = folds(trace)
     return out
+
+
+def told(trace: Trace, findings: Iterable[Any]) -> list[dict[str, Any]]:
+    """The part of the scene that says what was found and what helps."""
+    return stories(trace, [in_two_languages(finding) for finding in findings])
 
 
 def page(

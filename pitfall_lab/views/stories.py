@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 from pitfall_lab.trace import Event, Failure, T, Trace
-from pitfall_lab.trace.text import source_lines
+from pitfall_lab.trace.text import place, source_lines
 
 ORDER = ("other", "saved", "changed", "wrong", "raised")
 CHANGES = 4
@@ -48,7 +48,12 @@ def _of_finding(trace: Trace, finding: dict[str, Any]) -> dict[str, Any]:
         "predicted": finding.get("predicted") is True,
         "beats": beats,
         "fixes": [
-            {"title": fix.get("title") or "", "verified": fix.get("verified") is True, "rows": _rows(lines, fix.get("edits", ()))}
+            {
+                "title": fix.get("title") or "",
+                "verified": fix.get("verified") is True,
+                "rows": _rows(lines, fix.get("edits", ())),
+                "edits": _edits(trace, fix.get("edits", ())),
+            }
             for fix in finding.get("fixes", ())
         ],
     }
@@ -90,7 +95,11 @@ def _beat(trace: Trace, role: str, step: int | None, *, line: int | None = None,
     lines = _lines(trace)
     code = lines[line - 1].strip() if line is not None and 0 < line <= len(lines) else ""
     title = title or _TITLES[role]
-    return {"role": role, "title": {"en": title.en, "zh": title.zh}, "step": step, "line": line, "code": code, "text": text}
+    where = place(trace, line) if line is not None else None
+    return {
+        "role": role, "title": {"en": title.en, "zh": title.zh}, "step": step, "line": line, "code": code, "text": text,
+        "place": where and {"en": where.en, "zh": where.zh},
+    }  # fmt: skip
 
 
 def _role(role: str, *, raised: bool) -> str:
@@ -131,6 +140,19 @@ def _rows(lines: list[str], edits: Any) -> list[tuple[str, str]]:
         rows += [("+", line) for line in new[head:until]]
         rows += [(" ", line) for line in new[until:]]
     return rows
+
+
+def _edits(trace: Trace, edits: Any) -> list[dict[str, Any]]:
+    """The edits of a fix for the page that makes them.
+
+    Where cells make the program, each also has the ``cell`` (the notebook's id for it), its ``name``, and its ``own`` line in there.
+    """
+    out = []
+    for edit in edits:
+        part = trace.sources[0].part(edit["line"]) if trace.sources else None
+        where = {"cell": part.cell, "name": part.name, "own": edit["line"] - part.line + part.own} if part is not None else {}
+        out.append({**edit, **where})
+    return out
 
 
 def _common(one: list[str], other: list[str]) -> int:

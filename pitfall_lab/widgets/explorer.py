@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
+import threading
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anywidget
 import traitlets
@@ -15,7 +17,7 @@ import traitlets
 from pitfall_lab.rules import find
 from pitfall_lab.rules.changes import Change, changes
 from pitfall_lab.rules.source import apply
-from pitfall_lab.trace import LANGUAGES, Language, Trace
+from pitfall_lab.trace import LANGUAGES, Language, T, Trace
 
 if TYPE_CHECKING:
     from pitfall_lab.rules.finding import Finding
@@ -26,6 +28,33 @@ UNSENT = frozenset({"code", "folds", "jumps", "story"})
 """Parts of a scene that the script finds in the trace by itself."""
 
 
+class Progress(Protocol):
+    """How far trials have come, and the findings with what holds so far."""
+
+    @property
+    def done(self) -> int: ...  # noqa: D102
+    @property
+    def total(self) -> int: ...  # noqa: D102
+    @property
+    def findings(self) -> tuple[Finding, ...]: ...  # noqa: D102
+
+
+class Lab(Protocol):
+    """Tries what an Explorer offers, in a process of its own; ``said`` is why it cannot, ``stopped`` whether the reader ended it."""
+
+    said: T | None
+    stopped: bool
+
+    def trials(self) -> Iterator[Progress]:
+        """Try the fixes of the findings, one by one."""
+
+    def rerun(self, text: str) -> Trace:
+        """Run another text in the program's place."""
+
+    def stop(self) -> None:
+        """End both; called from another thread."""
+
+
 class Explorer(anywidget.AnyWidget):
     """One trace in linked views: code, graph, storages, broadcasting, versions.
 
@@ -33,7 +62,7 @@ class Explorer(anywidget.AnyWidget):
         trace: What to show.
         findings: What the rules found in it; their stories and fixes stand beside the views.
         language: ``"en"`` or ``"zh"``; the reader can switch.
-        rerun: Runs a program's text and returns its trace. With it, the reader can try changes of the program ("what if …").
+        lab: Tries fixes, and other texts of the program. With it, the reader can try changes ("what if …"), and :meth:`try_fixes` works.
         step: Where to open; by default at the write that breaks something, else at the end. -1 is before the first event.
 
     ``step``, ``focus`` and ``language`` follow the reader, and the reader follows them:
@@ -49,6 +78,9 @@ class Explorer(anywidget.AnyWidget):
     # All deflated: JSON says the same keys and labels again and again, and a saved notebook keeps what was sent.
     _trace = traitlets.Bytes().tag(sync=True)
     _scene = traitlets.Bytes().tag(sync=True)
+    #: What comes after the first drawing, in place of parts of the scene: "stories" and "changes", how far the "trials" are, and
+    #: whether they are still "trying".
+    _tried = traitlets.Bytes().tag(sync=True)
     step = traitlets.Int(-1).tag(sync=True)
     focus = traitlets.Unicode("").tag(sync=True)
     language = traitlets.Enum(LANGUAGES, "en").tag(sync=True)
@@ -60,16 +92,17 @@ class Explorer(anywidget.AnyWidget):
         *,
         language: Language = "en",
         step: int | None = None,
-        rerun: Callable[[str], Trace] | None = None,
+        lab: Lab | None = None,
         **traits: Any,
     ) -> None:
         self.trace = trace
         self.findings = tuple(findings)
-        self._rerun = rerun
-        self._changes = {change.id: change for change in changes(trace, self.findings)} if rerun is not None else {}
+        self._lab = lab
+        self._changes = {change.id: change for change in changes(trace, self.findings)} if lab is not None else {}
         step = opening_step(trace, self.findings) if step is None else step
         written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
         self._facts = _gathered(trace)
+        self._shown: dict[str, Any] = {}
         super().__init__(
             _style=style(),
             _trace=deflated(trace.to_json()),
@@ -80,21 +113,68 @@ class Explorer(anywidget.AnyWidget):
         )
         self.on_msg(self._hear)
 
-    def _hear(self, _: Any, content: Any, __: Any) -> None:
-        """The page asks for a change by its ``id``; it never sends code."""
-        name = content.get("what_if") if isinstance(content, dict) else None
-        change = self._changes.get(name) if isinstance(name, str) else None
-        if change is None or self._rerun is None:
+    def try_fixes(self, *, behind: bool = True) -> None:
+        """Try the fixes of the findings; in the background, where a page shows them as they come."""
+        self._behind(self._trying) if behind else self._trying()
+
+    def _trying(self) -> None:
+        lab = self._lab
+        if lab is None:
             return
+        progress, ending = None, "done"
+        try:
+            if lab.said is None:
+                for progress in lab.trials():
+                    if progress.done < progress.total:
+                        self._tell("trying", progress)
+        except Exception:  # a fix that cannot be tried is not offered
+            ending = "stopped" if lab.stopped else "failed"
+        self._tell(ending if lab.said is None else "refused", progress)
+
+    def _tell(self, state: str, progress: Progress | None) -> None:
+        """Let the page know how far the trials are, and what holds so far."""
+        lab, later = self._lab, {}
+        done, total = (progress.done, progress.total) if progress is not None else (0, 0)
+        said = lab.said if lab is not None else None
+        if progress is not None and progress.findings != self.findings:
+            from pitfall_lab import views
+
+            self.findings = progress.findings
+            offered = changes(self.trace, self.findings)
+            self._changes.update((change.id, change) for change in offered)
+            later = {"stories": views.told(self.trace, self.findings), "changes": _named(offered)}
+        trials = {"state": state, "done": done, "total": total, "said": said and {"en": said.en, "zh": said.zh}}
+        self._shown |= {**later, "trying": state == "trying", "trials": trials}
+        self._tried = deflated(json.dumps(self._shown, ensure_ascii=False, separators=(",", ":")))
+
+    @staticmethod
+    def _behind(work: Callable[[], None]) -> None:
+        # With the cell's context, what is sent belongs to the cell's output.
+        threading.Thread(target=contextvars.copy_context().run, args=(work,), name="pitfall_lab", daemon=True).start()
+
+    def _hear(self, _: Any, content: Any, __: Any) -> None:
+        """The page asks for a change by its ``id``, or that all trials end; it never sends code."""
+        if not isinstance(content, dict) or self._lab is None:
+            return
+        if content.get("stop") is True:
+            self._lab.stop()
+        name = content.get("what_if")
+        change = self._changes.get(name) if isinstance(name, str) else None
+        if change is not None:
+            self._behind(lambda: self._what_if(change))
+
+    def _what_if(self, change: Change) -> None:
+        assert self._lab is not None
         try:
             from pitfall_lab.views.compare import compare
 
-            after = self._rerun(apply(self.trace.sources[0].text, change.edits))
-            told = {"what_if": name, "told": compare(self.trace, after)}
+            after = self._lab.rerun(apply(self.trace.sources[0].text, change.edits))
+            told = {"what_if": change.id, "told": compare(self.trace, after)}
             self.send(told, buffers=[deflated(after.to_json()), deflated(_scene(after, find(after)))])
         except Exception as error:
-            said = str(error) or type(error).__name__
-            self.send({"what_if": name, "failed": said[:300]})
+            text = getattr(error, "text", None)
+            said = {"en": text.en, "zh": text.zh} if isinstance(text, T) else (str(error) or type(error).__name__)[:300]
+            self.send({"what_if": change.id, "failed": said})
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The widget for a live page, a page that needs no scripts for a dead one, and the same as text."""
@@ -143,10 +223,14 @@ def _scene(trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] 
 
         scene = {key: value for key, value in views.scene(trace, findings, facts).items() if key not in UNSENT}
         scene["events"] = [{"step": event["step"], "sentence": event["sentence"]} for event in scene["events"]]
-        scene["changes"] = [{"id": c.id, "title": {"en": c.title.en, "zh": c.title.zh}} for c in offered]
+        scene["changes"] = _named(offered)
         return json.dumps(scene, ensure_ascii=False, separators=(",", ":"))
     except Exception:
         return "{}"
+
+
+def _named(offered: Iterable[Change]) -> list[dict[str, Any]]:
+    return [{"id": c.id, "title": {"en": c.title.en, "zh": c.title.zh}} for c in offered]
 
 
 def _static(trace: Trace, findings: Sequence[Finding], language: Language, facts: Facts | None) -> dict[str, str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import zlib
+
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from pitfall_lab import magic
+from pitfall_lab import magic, trying, views
 from pitfall_lab.widgets.explorer import Explorer
 
 FAILS = "h = x.sigmoid()\nh.mul_(2)\nh.sum().backward()"
@@ -17,7 +21,8 @@ def shell(monkeypatch):
     shell = InteractiveShell.instance()
     shown: list[object] = []
     monkeypatch.setattr("IPython.display.display", lambda *objects, **_: shown.extend(objects))
-    monkeypatch.setattr(magic.Bench, "warm", lambda self: None)
+    monkeypatch.setattr(trying.Bench, "warm", lambda self: None)
+    monkeypatch.setattr(trying.Bench, "close", lambda self: None)  # one process is enough for all tests
     shell.shown = shown
     shell.run_line_magic("load_ext", "pitfall_lab")
     shell.run_cell("import torch\nx = torch.ones(3, requires_grad=True)")
@@ -112,3 +117,77 @@ def test_a_cell_that_cannot_be_repeated_gets_its_findings_without_fixes(shell):
     shell.run_cell("%%pitfall\nh = y.exp()\nh.mul_(2)\nh.sum().backward()")
     [finding] = explorers(shell)[0].findings
     assert (finding.rule, finding.fixes) == ("PL101", ())
+
+
+MEMORY = """from torch import nn
+class GatedMemory(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gate = nn.Linear(width, width)
+        self.register_buffer("memory", torch.zeros(width))
+    def forward(self, series):
+        out, memory = [], self.memory.clone()
+        for x in series:
+            out.append(torch.sigmoid(self.gate(x)) * memory)
+            memory += x
+        return torch.stack(out)"""
+LOOP = """for epoch in range(2):
+    optimizer.zero_grad()
+    loss = (model(series) ** 2).mean()
+    loss.backward()
+    optimizer.step()"""
+
+
+def test_a_class_of_one_cell_and_the_loop_of_another_are_one_program(shell):
+    shell.run_cell(MEMORY, store_history=True)
+    made = "model = GatedMemory(3)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nseries = torch.randn(4, 3)"
+    shell.run_cell(made, store_history=True)
+    shell.run_cell(f"%%pitfall\n{LOOP}", store_history=True)
+    explorer = explorers(shell)[-1]
+    [finding] = explorer.findings
+    assert finding.message.en.startswith("In [1], line 11 writes new values into `memory`, but the backward pass on In [3], line 4")
+    assert [fix.verified for fix in finding.fixes] == [True, True]
+    [story] = views.told(explorer.trace, explorer.findings)
+    assert [beat["place"]["en"] for beat in story["beats"]] == ["In [1], line 10", "In [1], line 11", "In [3], line 4"]
+    assert [(edit["name"], edit["own"]) for edit in story["fixes"][0]["edits"]] == [("In [1]", 11)]
+    assert ".py" not in json.dumps(story)
+
+
+def test_a_page_that_names_its_cells_is_drawn_before_the_fixes_are_tried(shell, monkeypatch):
+    later = []
+    monkeypatch.setattr(Explorer, "_behind", staticmethod(later.append))
+    shell.run_cell(f"%%pitfall\n{FAILS}", cell_id="seven")
+    [explorer] = explorers(shell)
+    assert [finding.fixes for finding in explorer.findings] == [()]
+    assert explorer._tried == b""
+    sent = []
+    explorer.observe(lambda change: sent.append(json.loads(zlib.decompress(change.new))), "_tried")
+    later.pop()()
+    assert [one["trials"]["done"] for one in sent] == sorted(one["trials"]["done"] for one in sent)
+    assert len(sent) > 2
+    assert (sent[0]["trying"], sent[-1]["trying"], sent[-1]["trials"]["state"]) == (True, False, "done")
+    fixes = sent[-1]["stories"][0]["fixes"]
+    assert fixes
+    assert all(fix["verified"] and fix["edits"][0]["cell"] == "seven" for fix in fixes)
+    assert sent[-1]["changes"][0]["id"] == "fix-1"
+
+
+def test_a_stop_ends_the_run_that_is_going_on(shell, monkeypatch):
+    monkeypatch.setattr(Explorer, "_behind", staticmethod(lambda work: None))
+    shell.run_cell(f"%%pitfall\n{FAILS}", cell_id="seven")
+    explorer = explorers(shell)[0]
+    threading.Timer(0.5, lambda: explorer._hear(explorer, {"stop": True}, [])).start()
+    with pytest.raises(trying.Stopped):
+        explorer._lab.rerun("while True: pass")
+    monkeypatch.undo()
+    explorer._trying()
+    assert explorer.findings[0].fixes  # the next run has a new process
+
+
+def test_what_cannot_be_taken_along_is_named(shell):
+    shell.run_cell("scale = (x for x in [2.0])")
+    shell.run_cell("%%pitfall\nh = (x * next(scale)).exp()\nh.mul_(2)\nh.sum().backward()")
+    explorer = explorers(shell)[0]
+    told = json.loads(zlib.decompress(explorer._tried))
+    assert told["trials"]["state"] == "refused"
+    assert told["trials"]["said"]["en"] == "No fix was tried: `scale` of an earlier cell cannot be taken along into another process."

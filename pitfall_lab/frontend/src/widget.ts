@@ -74,7 +74,7 @@ function connect(widget: WidgetModel, { model }: ExplorerHandle): () => void {
 
 /** What Python sent: text, or text that it deflated. */
 async function textOf(sent: unknown): Promise<string> {
-  if (!(sent instanceof DataView)) return String(sent);
+  if (!(sent instanceof DataView) || !sent.byteLength) return String(sent);
   return new Response(new Blob([sent as DataView<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }
 
@@ -138,7 +138,7 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     clear();
     const mine = (turn += 1);
     try {
-      const [trace, scene] = await Promise.all([textOf(model.get("_trace")), textOf(model.get("_scene"))]);
+      const [trace, scene, tried] = await Promise.all([textOf(model.get("_trace")), textOf(model.get("_scene")), textOf(model.get("_tried"))]);
       if (mine !== turn) return;
       const lab: Lab = model.send ? { ask: (id) => ask(model, id), open } : {};
       const view = VIEWS.find(({ id }) => id === model.get("_view"));
@@ -148,16 +148,16 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
         if (at >= 0) cells()[at]?.focus();
         return;
       }
-      handle = createExplorer(el, await style, readTrace(trace), readScene(scene), VIEWS, languageOf(model), lab);
+      handle = createExplorer(el, await style, readTrace(trace), { ...readScene(scene), ...readScene(tried) }, VIEWS, languageOf(model), lab);
       disconnect = connect(model, handle);
     } catch (error) {
       showRefusal(el, await style, error, languageOf(model));
     }
   };
   void draw();
-  model.on("change:_trace", draw);
+  model.on("change:_trace change:_tried", draw);
   return () => {
-    model.off("change:_trace", draw);
+    model.off("change:_trace change:_tried", draw);
     turn += 1;
     clear();
   };

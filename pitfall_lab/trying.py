@@ -1,0 +1,180 @@
+"""Runs of changed programs behind an Explorer that is drawn already: fixes one by one, and what the reader wants to try.
+
+They run in one process per kernel, which is kept warm and ends with the kernel; a thread waits for it, so the notebook does not. Explorers
+take turns, run by run: what a reader asks for does not wait until another's fixes are tried.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pitfall_lab.trace import T, Trace
+
+if TYPE_CHECKING:
+    from pitfall_lab.check import Subject, Workshop
+    from pitfall_lab.check.trials import Progress
+
+R = TypeVar("R")
+NOT_CARRIED = T(
+    en="No fix was tried: {names} of an earlier cell cannot be taken along into another process.",
+    zh="没有尝试修改：前面单元格中的 {names} 无法带到另一个进程里。",
+)
+
+
+class Stopped(Exception):
+    """The reader has stopped it."""
+
+    text = T(en="it was stopped.", zh="已停止。")
+
+
+class Bench:
+    """The process, and the files of what programs take along into it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running: Turn | None = None
+        self._shop: Workshop | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files = 0
+
+    def warm(self) -> None:
+        """Start the process in the background: it takes as long as importing torch. What this process will need is imported meanwhile."""
+        threading.Thread(target=self._warm, name="pitfall_lab warm-up", daemon=True).start()
+
+    def _warm(self) -> None:
+        from pitfall_lab.check import Subject, Unchecked
+
+        with self.lock, contextlib.suppress(Unchecked, OSError):
+            self.shop().warm()
+            import pitfall_lab.rules
+            import pitfall_lab.views.document
+            import pitfall_lab.widgets.explorer  # noqa: F401
+
+            self.shop().witness(Subject("import torch", "warm-up"))
+
+    def shop(self) -> Workshop:
+        """The workshop of this kernel; to be asked with the lock held."""
+        from pitfall_lab.check import Workshop
+
+        if self._shop is None:
+            self._shop = Workshop()
+            self._shop.__enter__()
+        return self._shop
+
+    def keep(self, values: bytes) -> str:
+        """Put what a program takes along where the process can read it."""
+        if not values:
+            return ""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="pitfall-lab-")
+        self._files += 1
+        path = Path(self._folder.name) / f"{self._files}.values"
+        path.write_bytes(values)
+        return str(path)
+
+    def interrupt(self) -> None:
+        """End what is running; the next run starts anew, and that is prepared at once."""
+        if self._shop is not None:
+            self._shop.interrupt()
+            self.warm()
+
+    def close(self) -> None:
+        """End the process."""
+        shop, self._shop = self._shop, None
+        if shop is not None:
+            shop.interrupt()
+            with self.lock:
+                shop.__exit__(None, None, None)
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.cleanup()
+
+
+@cache
+def bench() -> Bench:
+    """The one of this process; its own process ends with this one."""
+    made = Bench()
+    atexit.register(made.close)
+    return made
+
+
+class Lab:
+    """What one Explorer can try: the fixes of its findings, and other texts of its program."""
+
+    def __init__(self, bench: Bench, subject: Subject, trace: Trace, left: tuple[str, ...] = ()) -> None:
+        self._bench, self._subject, self._trace = bench, subject, trace
+        self._turns: set[Turn] = set()
+        names = ", ".join(f"`{name}`" for name in left)
+        self.said = T(NOT_CARRIED.en.format(names=names), NOT_CARRIED.zh.format(names=names)) if left else None
+        """Why nothing can be tried, if so."""
+        self.stopped = False
+
+    def trials(self) -> Iterator[Progress]:
+        """Try the fixes, and say after each how far it is. Raises :class:`Stopped`."""
+        from pitfall_lab.check.trials import trying
+
+        with self._turn() as turn:
+            yield from trying(turn, self._subject, self._trace)
+
+    def rerun(self, text: str) -> Trace:
+        """Run another text in the program's place. Raises :class:`Stopped`, and what a workshop raises."""
+        with self._turn() as turn:
+            return turn.trace(replace(self._subject, source=text))
+
+    def stop(self) -> None:
+        """End all of it, from another thread."""
+        self.stopped = True
+        for turn in list(self._turns):
+            turn.stop()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[Turn]:
+        turn = Turn(self._bench)
+        self._turns.add(turn)
+        try:
+            yield turn
+        finally:
+            self._turns.discard(turn)
+
+
+class Turn:
+    """Some runs that are stopped together; between them, others have theirs."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench, self._over = bench, threading.Event()
+
+    def stop(self) -> None:
+        """End them, now."""
+        self._over.set()
+        if self._bench.running is self:
+            self._bench.interrupt()
+
+    def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
+        """Run a program on both engines. Raises :class:`Stopped`, and what a workshop raises."""
+        return self._run(lambda shop: shop.trace(subject, whole=whole))
+
+    def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
+        """Run it on plain torch. Raises the same."""
+        return self._run(lambda shop: shop.witness(subject, meant=meant))
+
+    def _run(self, run: Callable[[Workshop], R]) -> R:
+        with self._bench.lock:
+            if self._over.is_set():
+                raise Stopped
+            self._bench.running = self
+            try:
+                return run(self._bench.shop())
+            except Exception:
+                if self._over.is_set():
+                    raise Stopped from None
+                raise
+            finally:
+                self._bench.running = None
