@@ -1,8 +1,9 @@
 """PL401: a loss or a measure compared ``(N,)`` with ``(N, 1)``, so that every prediction met every target.
 
 Found from shapes in the trace: in a loss function, in ``a - b`` whose result is made positive (squared, ``abs``) and reduced to one
-number, or in ``a == b`` whose result is counted. A difference of everything with everything that was asked for in the same line, or of
-one memory with itself (pairwise distances), is not a mistake and draws nothing.
+number, in ``a == b`` whose result is counted, or in a product (a weight, an advantage) that is reduced to what backward starts from. A
+difference of everything with everything that was asked for in the same line, or of one memory with itself (pairwise distances), is not a
+mistake and draws nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 DIFFERENCES = {"sub", "subtract", "rsub"}
 STRETCHES = {"broadcast_tensors"}  # what torch's own losses do first, where they are seen as their parts
 COMPARISONS = {"eq", "ne"}
+PRODUCTS = {"mul", "multiply", "div", "divide", "true_divide", "truediv", "maximum", "minimum", "max", "min"}
+"""What a broadcast can harm although nothing is compared: weights, masks, advantages, ratios."""
 UNCOUNTED = {"float", "double", "half", "long", "int", "to", "type", "logical_not", "bitwise_not", "invert"}
 """What leaves a table of truth values a table."""
 COUNTS = {"mean", "sum", "count_nonzero", "nanmean"}
 POSITIVE = {"square", "abs", "absolute", "pow", "norm", "vector_norm", "dist"}
 REDUCTIONS = {"mean", "sum", "norm", "vector_norm", "nanmean", "nansum"}
+FURTHER = 60
+"""So many calls after a product are looked at."""
 OUTER = {"unsqueeze", "__getitem__", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
 
 
@@ -40,15 +45,17 @@ def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
     places = set()
     for event in story.calls():
         name = _plain(event)
-        if event.error is not None or name not in LOSSES | DIFFERENCES | STRETCHES | COMPARISONS:
+        if event.error is not None or name not in LOSSES | DIFFERENCES | STRETCHES | COMPARISONS | PRODUCTS:
             continue
         pair = _mismatch(story, event)
         if pair is None or (event.span, name) in places or _inside_loss(story, event):
             continue
         if name in STRETCHES and not _feeds_loss(story, event):
             continue
-        used = name in LOSSES | STRETCHES or (_is_counted if name in COMPARISONS else _becomes_a_loss)(story, event)
-        if used and (name in LOSSES | STRETCHES or not _meant(story, event, pair)):
+        used = name in LOSSES | STRETCHES or (name in DIFFERENCES and _becomes_a_loss(story, event))
+        used = used or (name in COMPARISONS and _is_counted(story, event))
+        weighs = not used and name in DIFFERENCES | PRODUCTS and _is_trained(story, event)
+        if (used and (name in LOSSES | STRETCHES or not _meant(story, event, pair))) or (weighs and not _spread_out(story, pair, event)):
             places.add((event.span, name))
             yield event, pair
 
@@ -120,6 +127,34 @@ def _becomes_a_loss(story: Story, event: Event) -> bool:
     return False
 
 
+def _is_trained(story: Story, event: Event) -> bool:
+    """Does the table enter a product and is it then reduced, over everything, to a part of what a backward started from?"""
+    table, weighed = set(event.results), _plain(event) in PRODUCTS
+    full = story.shape(event.results[0], event.step) if event.results else None
+    for later in story.events[event.step + 1 : event.step + FURTHER]:
+        labels = {o.label for o in later.operands} if later.kind == "call" and later.error is None and later.results else set()
+        if not table & labels:
+            continue
+        shape, record = story.shape(later.results[0], later.step), story.tensor(later.results[0], later.step) or {}
+        if _plain(later) in REDUCTIONS and shape is not None and _size(shape) == 1:
+            ran = (story.record("nodes", record.get("grad_fn")) or {}).get("ran")
+            if weighed and ran is not None:
+                return True
+        elif shape == full:
+            weighed = weighed or _plain(later) in PRODUCTS
+            table.update(later.results)
+    return False
+
+
+def _spread_out(story: Story, pair: tuple[str, str], event: Event) -> bool:
+    """Was one of the two given its shape just for this, or are both one memory?"""
+    records = [story.tensor(label, event.step) or {} for label in pair]
+    makers = (story.event(record.get("born")) for record in records)
+    explicit = {name.strip("_") for name in OUTER} | {"view", "reshape", "arange", "linspace"}
+    same = records[0].get("storage") is not None and records[0].get("storage") == records[1].get("storage")
+    return same or any(maker is not None and _plain(maker) in explicit for maker in makers)
+
+
 def _is_counted(story: Story, event: Event) -> bool:
     """Is the table of truth values summed or averaged over everything, like an accuracy?"""
     table = set(event.results)
@@ -163,7 +198,7 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
         event.span,
         event.step,
         _message(story, event, names, shapes, values),
-        _explanation(names, shapes, counted=_plain(event) in COMPARISONS),
+        _explanation(names, shapes, counted=_plain(event) in COMPARISONS, weighed=_plain(event) in PRODUCTS),
         related=related,
         fixes=_fixes(story, event, column, row),
         facts=facts,
@@ -192,22 +227,30 @@ def _message(story: Story, event: Event, names: tuple[T, T], shapes: tuple[tuple
             en=f" (the loss is {number(values[0])}, meant was {number(values[1])})",
             zh=f"（损失是 {number(values[0])}，本应是 {number(values[1])}）",
         )
+    combines = _plain(event) in PRODUCTS
+    verb = T(en="combines" if combines else "compares", zh="组合" if combines else "相比")
     return T(
-        en=f"{capital(here.en)} compares every element of {names[0].en} with every element of {names[1].en}, {count * count} "
+        en=f"{capital(here.en)} {verb.en} every element of {names[0].en} with every element of {names[1].en}, {count * count} "
         f"pairs instead of {count}, "
         f"because their shapes are {_shown(shapes[0])} and {_shown(shapes[1])}{numbers.en}.",
-        zh=f"{here.zh}把 {names[0].zh} 的每个元素与 {names[1].zh} 的每个元素相比，共 {count * count} 对而不是 {count} 对，"
+        zh=f"{here.zh}把 {names[0].zh} 的每个元素与 {names[1].zh} 的每个元素{verb.zh}，共 {count * count} 对而不是 {count} 对，"
         f"因为它们的形状是 {_shown(shapes[0])} 和 {_shown(shapes[1])}{numbers.zh}。",
     )
 
 
-def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], *, counted: bool) -> T:
+def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], *, counted: bool, weighed: bool) -> T:
     outer = _shown((*shapes[1][:-1], shapes[1][-1], shapes[1][-1])) if len(shapes[1]) == 1 else _shown((*shapes[1][:1], *shapes[1]))
     harm = T(
         en="Its mean is still one number and training still moves, but it pulls every prediction towards the mean of all targets.",
         zh="它的平均值仍是一个数，训练也在进行，但每个预测都被拉向全部目标的平均值。",
     )
-    if counted:
+    if weighed:
+        harm = T(
+            en="It is reduced to one number all the same, but most of what goes into it pairs the number of one example with that of "
+            "another.",
+            zh="它照样被归约成一个数，但其中大部分是把一个样本的数与另一个样本的数配在一起。",
+        )
+    elif counted:
         harm = T(
             en="What is counted there looks like an accuracy, but most of it compares an example with the answers of others.",
             zh="在其中数出来的结果看起来像准确率，但大部分是拿一个样本与别的样本的答案相比。",
@@ -288,7 +331,7 @@ def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]
 def _operand_nodes(node: ast.AST | None) -> list[ast.expr]:
     """The two compared expressions: of ``a - b``, or the arguments of a loss."""
     if isinstance(node, ast.BinOp):
-        if isinstance(node.op, ast.Sub):
+        if isinstance(node.op, ast.Sub | ast.Mult | ast.Div):
             return [node.left, node.right]
         inner = [n for n in ast.walk(node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub)]
         return [inner[0].left, inner[0].right] if len(inner) == 1 else []
@@ -297,7 +340,7 @@ def _operand_nodes(node: ast.AST | None) -> list[ast.expr]:
     if isinstance(node, ast.Call):
         named = {k.arg: k.value for k in node.keywords}
         values = [*node.args, *(named[k] for k in ("input", "target", "other") if k in named)]
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("sub", "subtract", *COMPARISONS) and len(values) == 1:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("sub", "subtract", "mul", "div", *COMPARISONS) and len(values) == 1:
             return [node.func.value, values[0]]
         return values[:2]
     return []

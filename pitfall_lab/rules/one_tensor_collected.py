@@ -35,11 +35,12 @@ class Repeated:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each tensor that stands several times in what is joined, after a loop had written it over and over."""
     told = set()
+    gradients = {label for event in story.calls("grad") for label in event.results}  # another rule
     for event in story.calls(*JOINING):
         counts = Counter(o.label for o in event.operands if o.label is not None)
         for label, count in counts.items():
             storage = (story.tensor(label, event.step) or {}).get("storage")
-            if count < PAIR or storage is None or storage in told or event.error is not None:
+            if count < PAIR or storage is None or storage in told or event.error is not None or label in gradients:
                 continue
             born = (story.tensor(label) or {}).get("born") or 0
             written = list(story.writes(storage, born, event.step))

@@ -1,0 +1,101 @@
+"""Where one axis of a result goes: through element-wise calls and views, to the call that sums, contracts or picks along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.signals.values import argument, whole
+from pitfall_lab.rules.story import Story
+from pitfall_lab.trace import Event
+
+ELEMENTWISE = {
+    "add", "sub", "clamp", "clip", "clamp_min", "log", "dropout", "masked_fill", "where", "neg", "clone", "contiguous", "float", "to",
+    "double", "half", "detach",
+}  # fmt: skip
+PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__"}
+VIEWS = {"transpose", "permute", "unsqueeze", "squeeze", "t", "T", "mT", "swapaxes", "movedim", "expand", "__getitem__", "view", "reshape",
+         "unflatten", "flatten"}  # fmt: skip
+PICKS = {"argmax": 1, "max": 1, "topk": 2, "softmin": 1}
+FURTHER = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """``event`` went along ``axis`` (from 0) of ``label``, where the axis that was followed is ``followed``."""
+
+    event: Event
+    label: str
+    axis: int
+    followed: int
+    weighted: bool
+    """Was it multiplied with another tensor on the way?"""
+
+
+def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use]:
+    """What goes along some axis of ``label`` after ``step``, with the place of ``axis`` there."""
+    followed: dict[str, tuple[int, bool]] = {label: (axis, False)}
+    for event in story.events[step + 1 : step + FURTHER]:
+        if event.kind != "call" or event.error is not None:
+            continue
+        for place, operand in enumerate(event.operands):
+            if operand.label not in followed:
+                continue
+            here, weighted = followed[operand.label]
+            shape = story.shape(operand.label, event.step) or ()
+            along = _along(event, place, len(shape))
+            if along is not None and 0 <= along < len(shape):
+                yield Use(event, operand.label, along, here, weighted)
+            elif event.results and event.results[0] not in followed:
+                new = _carried(story, event, place, here)
+                if new is not None:
+                    others = [o.label for o in event.operands if o.label is not None and o.label != operand.label]
+                    followed[event.results[0]] = new, weighted or (event.name in PRODUCTS and bool(others))
+            break
+
+
+def dimension(story: Story, event: Event) -> int | None:
+    """The axis that a softmax goes along, counted from 0; where none is given, the one that torch takes."""
+    shape = story.shape(event.operands[0].label, event.step)
+    if shape is None or not shape:
+        return None
+    text = argument(event, "dim", 1)
+    given = whole(text)
+    if given is None:
+        if text not in (None, "None"):
+            return None
+        return 0 if len(shape) in (1, 3) else 1
+    return given % len(shape)
+
+
+def _along(event: Event, place: int, count: int) -> int | None:
+    """The axis of its operand at ``place`` that a call goes along."""
+    if event.name in ("matmul", "bmm", "mm", "__matmul__", "mv") and count > 1:
+        return count - 1 if place == 0 else None
+    if event.name == "nll_loss" and place == 0:
+        return 1 if count > 1 else 0
+    if event.name == "multinomial" and place == 0:
+        return count - 1
+    if event.name == "kl_div" and place == 0 and count == 2 and "batchmean" in (argument(event, "reduction") or ""):
+        return 1
+    if event.name in ("sum", "mean") and place == 0:
+        axis = whole(argument(event, "dim", 1))
+        return axis % count if axis is not None and count else None
+    if event.name in PICKS and place == 0:
+        axis = whole(argument(event, "dim", PICKS[event.name]))
+        return axis % count if axis is not None and count else None
+    return None
+
+
+def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
+    """The axis in the result of an element-wise call or a view."""
+    source, result = (story.tensor(label, event.step) or {} for label in (event.operands[place].label, event.results[0]))
+    before, after = list(source.get("shape") or ()), list(result.get("shape") or ())
+    if event.name in ELEMENTWISE or event.name in PRODUCTS:
+        new = axis + len(after) - len(before)
+        return new if 0 <= new < len(after) and after[new] == before[axis] else None
+    if event.name in VIEWS and place == 0 and source.get("storage") == result.get("storage"):
+        step, length = (source.get("stride") or [])[axis], before[axis]
+        found = [i for i, pair in enumerate(zip(result.get("stride") or (), after, strict=False)) if pair == (step, length)]
+        return found[0] if len(found) == 1 and length > 1 else None
+    return None

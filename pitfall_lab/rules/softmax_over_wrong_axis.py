@@ -1,0 +1,238 @@
+"""PL408: a softmax went along one axis, and what uses it goes along another: the numbers that belong together do not add up to 1."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.signals.axes import Use, dimension, uses_of_axis
+from pitfall_lab.rules.signals.values import origin
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.wording import at_line, capital, flat, number, snippet
+from pitfall_lab.trace import Event, T
+
+SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
+MATRIX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class WrongAxis:
+    """``event`` went along ``axis`` of a tensor of shape ``shape``, ``use`` along another one; without a use that axis has one element."""
+
+    event: Event
+    axis: int
+    shape: tuple[int, ...]
+    use: Use | None
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each softmax whose result is only ever used along another axis, or that goes along an axis of one element."""
+    by_place: dict[object, list[WrongAxis | None]] = {}
+    for event in story.calls(*SOFTMAX):
+        axis = dimension(story, event) if event.error is None and event.results and event.operands else None
+        shape = story.shape(event.results[0], event.step) if axis is not None else None
+        if axis is None or shape is None or len(shape) < MATRIX:
+            continue
+        found, right = _judged(story, event, axis, shape)
+        by_place.setdefault(story.span(event.step), []).extend([None] if right else [found] if found is not None else [])
+    for judged in by_place.values():
+        wrong = [each for each in judged if each is not None]
+        if wrong and len(wrong) == len(judged):
+            yield _finding(story, wrong[0])
+
+
+def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tuple[WrongAxis | None, bool]:
+    """The first use along another axis, and whether some use is along the right one."""
+    if shape[axis] == 1:
+        maker = origin(story, event.operands[0].label, event.step - 1)
+        single = len(shape) == MATRIX and axis == 1 and shape[0] > 1 and maker is not None and maker.name == "linear"
+        return (WrongAxis(event, axis, shape, None) if single else None), False
+    wrong = None
+    for use in uses_of_axis(story, event.results[0], axis, event.step):
+        if use.axis == use.followed:
+            return None, True
+        if wrong is None and _counts(story, use, shape):
+            wrong = WrongAxis(event, axis, shape, use)
+    return wrong, False
+
+
+def _counts(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
+    """Does a use along another axis say that the softmax is wrong? Sums over examples and a chain's matrix have their reasons."""
+    name, record = use.event.name, story.tensor(use.label, use.event.step) or {}
+    there = story.shape(use.label, use.event.step) or ()
+    if there[use.axis] < MATRIX:
+        return False
+    if name in ("nll_loss", "multinomial", "kl_div"):
+        return True
+    if name in ("sum", "mean"):
+        return use.weighted and use.followed == 0
+    if name in ("argmax", "max", "topk"):
+        return len(shape) == MATRIX and use.followed == 0 and use.axis == 1
+    stride = record.get("stride") or ()
+    return all(one >= other for one, other in pairwise(stride))  # not turned round on purpose
+
+
+def _finding(story: Story, found: WrongAxis) -> Finding:
+    event, use = found.event, found.use
+    span = story.span(event.step)
+    here, code = at_line(story, span), snippet(story, span)
+    size = "×".join(map(str, found.shape))
+    if use is None:
+        return RULE.finding(
+            span, event.step,
+            T(
+                en=f"{capital(here.en)} takes a softmax along an axis of one element: every result is 1, whatever the scores are.",
+                zh=f"{here.zh}沿着只有一个元素的轴做 softmax：无论分数是多少，结果都是 1。",
+            ),
+            T(
+                en=f"The result of `{code}` has shape {size}. A softmax divides by the sum of what stands along its axis, and that is the "
+                "number itself. No gradient comes through it. For one score per example use a sigmoid, or a loss with logits.",
+                zh=f"`{code}` 的结果形状是 {size}。softmax 除以沿该轴的总和，而总和就是这个数本身。梯度也无法通过它。每个样本只有一个"
+                f"分数时，"
+                "请用 sigmoid 或接受 logits 的损失。",
+            ),
+            related=[story.related("made", event.step, T(en="every result is 1 here", zh="这里的结果全是 1"))],
+            fixes=_sigmoid(story, event),
+            facts=[Fact("axis", found.axis, story.by(event.step)), Fact("shape", size, story.by(event.step))],
+        )  # fmt: skip
+    there, right = at_line(story, story.span(use.event.step)), _right(found)
+    example = _example(story, found)
+    return RULE.finding(
+        span, event.step,
+        T(
+            en=f"{capital(here.en)} takes a softmax along axis {found.axis} of {size}, and {there.en} uses the result along another axis: "
+            "what it takes together does not add up to 1.",
+            zh=f"{here.zh}沿着 {size} 的第 {found.axis} 轴做 softmax，而{there.zh}沿着另一个轴使用结果：放在一起用的数加起来并不是 1。",
+        ),
+        T(
+            en=f"`{code}` makes the numbers along axis {found.axis} add up to 1, so each result depends on the other examples or rows "
+            f"there."
+            f"{example.en} `{use.event.name}` on {there.en} goes along axis {right}.",
+            zh=f"`{code}` 让沿第 {found.axis} 轴的数加起来为 1，于是每个结果都取决于那里的其他样本或行。{example.zh}{there.zh}的 "
+            f"`{use.event.name}` 沿着第 {right} 轴。",
+        ),
+        related=[
+            story.related("made", event.step, T(en=f"adds up to 1 along axis {found.axis}", zh=f"沿第 {found.axis} 轴加起来为 1")),
+            story.related("used", use.event.step, T(en="is used along another axis here", zh="在这里沿另一个轴使用")),
+        ],
+        fixes=_fixes(story, found, right),
+        facts=[Fact("axis", found.axis, story.by(event.step)), Fact("used", right, story.by(use.event.step))],
+    )  # fmt: skip
+
+
+def _right(found: WrongAxis) -> int:
+    """The axis of the softmax's own result that the use goes along, counted from the end where it is the last one."""
+    last = len(found.shape) - 1
+    axis = min(found.use.axis, last) if found.use is not None else last
+    return -1 if axis == last and last > 1 else axis
+
+
+def _example(story: Story, found: WrongAxis) -> T:
+    """What the numbers of the first example add up to, where all of them are known."""
+    record = story.tensor(found.event.results[0], found.event.step) or {}
+    cells = [v for _, v in flat((story.record("storages", record.get("storage"), found.event.step) or {}).get("cells"))]
+    right = len(found.shape) == MATRIX and found.axis == 0 and found.event.name == "softmax"
+    if not right or len(cells) != found.shape[0] * found.shape[1] or not all(isinstance(v, float) for v in cells):
+        return T(en="", zh="")
+    total = number(sum(cells[: found.shape[1]]))
+    return T(en=f" The numbers of the first row add up to {total} here.", zh=f"这里第一行的数加起来是 {total}。")
+
+
+def _fixes(story: Story, found: WrongAxis, right: int) -> tuple[Fix, ...]:
+    """The other axis, where the call or the layer says it."""
+    program = story.program
+    node = program.at(story.span(found.event.step))
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []
+    calls += [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in ("Softmax", "LogSoftmax")]
+    candidates: list[Fix | None] = []
+    for call in calls if program.tree is not None else ():
+        if call_name(call) not in (*SOFTMAX, "Softmax", "LogSoftmax"):
+            continue
+        given = next((k.value for k in call.keywords if k.arg == "dim"), call.args[-1] if call.args else None)
+        text = program.segment(given) if given is not None else ""
+        if given is not None and text.lstrip("-").isdigit():
+            title = T(en=f"Take the softmax along axis {right}", zh=f"沿第 {right} 轴做 softmax")
+            candidates.append(Fix(title, program.replace((given, str(right))), meaning="shape"))
+    return unique(program.text, candidates)
+
+
+def _sigmoid(story: Story, event: Event) -> tuple[Fix, ...]:
+    program = story.program
+    title = T(en="Use a sigmoid: there is one score for each example", zh="改用 sigmoid：每个样本只有一个分数")
+    candidates: list[Fix | None] = []
+    node = program.at(story.span(event.step))
+    if isinstance(node, ast.Call) and call_name(node) == "softmax" and isinstance(node.func, ast.Attribute):
+        module = program.segment(node.func.value)
+        function = bool(node.args) and module in ("torch", "F", "nn.functional", "torch.nn.functional")
+        argument = program.segment(node.args[0]) if function else module
+        candidates.append(Fix(title, program.replace((node, f"({argument}).sigmoid()")), meaning="shape"))
+    for call in (n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "Softmax"):
+        text = program.segment(call.func)
+        new = f"{text.rpartition('.')[0]}.Sigmoid()" if "." in text else "Sigmoid()"
+        candidates.append(Fix(title, program.replace((call, new)), meaning="shape"))
+    return unique(program.text, candidates)
+
+
+RULE = Rule(
+    code="PL408",
+    name="softmax-over-wrong-axis",
+    severity="warning",
+    title=T(en="A softmax went along another axis than the one that is used", zh="softmax 沿着的轴不是后来使用的轴"),
+    what=T(
+        en="A program turned scores into shares that add up to 1, but along the wrong axis: over the examples of a batch and not over the "
+        "classes of each example. The results of one example then depend on the others. Give `softmax` the axis of the classes, mostly "
+        "`dim=-1`.",
+        zh="程序把分数变成加起来为 1 的份额，但沿错了轴：是在一批样本之间，而不是在每个样本的类别之间。于是一个样本的结果取决于其他样"
+        "本。请把类"
+        "别所在的轴交给 `softmax`，通常是 `dim=-1`。",
+    ),
+    why=T(
+        en="`softmax(x, dim=d)` divides `exp(x)` by its sum along axis `d`; the shape stays the same, so nothing fails when it is another "
+        "axis than the one that is meant. In a batch of shape (examples, classes) axis 0 counts the examples. In attention, scores have "
+        "the keys on the last axis, and the product with the values sums over it. `nll_loss` and `cross_entropy` take axis 1 for the "
+        "classes. Along an axis of one element a softmax is always 1.",
+        zh="`softmax(x, dim=d)` 用 `exp(x)` 除以它沿第 `d` 轴的总和；形状不变，所以即使轴不对也不会报错。形状为（样本，类别）的一批数"
+        "据里，第 0 "
+        "轴是样本。在注意力中，分数的最后一轴是键，与值相乘时正是沿它求和。`nll_loss` 和 `cross_entropy` 把第 1 轴当作类别。沿着只有一"
+        "个元素的"
+        "轴，softmax 永远是 1。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+x = torch.tensor([[3.0, 0.0], [1.0, 2.0]], requires_grad=True)
+target = torch.tensor([0, 1])
+log_p = F.log_softmax(x, dim=0)  # PL408 made
+loss = F.nll_loss(log_p, target)  # used
+loss.backward()
+print(loss.item(), x.grad)
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+x = torch.tensor([[3.0, 0.0], [1.0, 2.0]], requires_grad=True)
+target = torch.tensor([0, 1])
+log_p = F.log_softmax(x, dim=1)
+loss = F.nll_loss(log_p, target)
+loss.backward()
+print(loss.item(), x.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "F.log_softmax(x, dim=0)",
+            "F.softmax(x, dim=0).log()",
+            T(
+                en="The same numbers, along the same axis.",
+                zh="同样的数，同样的轴。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.nll_loss.html"),
+)
