@@ -27,7 +27,7 @@ from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
 from pitfall_lab.shadow.hooks import Suspended
 from pitfall_lab.shadow.policy import TORCH, Policy
-from pitfall_lab.shadow.releases import NEWEST, UNFIT_TYPES, UNFIT_TYPES_ARE_NOT_IMPLEMENTED, Difference, Release
+from pitfall_lab.shadow.releases import NEWEST, UNFIT_TYPES, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage, ViewOf
 
 UNCOUNTED = frozenset({
@@ -185,7 +185,7 @@ class Engine:
 
     def _as_here(self, error: ShadowError) -> ShadowError:
         """An error of the type that this release gives it."""
-        if UNFIT_TYPES.match(error.message) and self.does(UNFIT_TYPES_ARE_NOT_IMPLEMENTED):
+        if any(self.does(change) and texts.match(error.message) for change, texts in UNFIT_TYPES.items()):
             error.type_name = "NotImplementedError"
         return error
 

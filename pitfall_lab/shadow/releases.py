@@ -54,11 +54,16 @@ ZEROS_REQUIRE_GRAD_IN_A_GRAPH = Difference(
     "torch.autograd.grad((a * 1).sum(), b, materialize_grads=True)[0]",
 )  # fmt: skip
 SLICES_OF_ALL_ARE_LEFT_OUT = Difference((2, 9), "a[:, 1] takes no view of all rows first; one did only of a[0:n, 1]", "a[:, 1]")
-UNFIT_TYPES_ARE_NOT_IMPLEMENTED = Difference(
-    (2, 15), "what a type of numbers has not (a mean, a difference) raises NotImplementedError", "n.mean()"
+BOOLEANS_ARE_NOT_SUBTRACTED = Difference(
+    (2, 14), "a difference of booleans raises NotImplementedError, where it was RuntimeError", "~n.bool() - n.bool()"
 )
-UNFIT_TYPES = re.compile(
-    r"Subtraction, the `-` operator|Negation, the `-` operator|mean\(\): could not|nanmean\(\): expected|std and var only"
-    r"|linalg\.vector_norm: Expected a floating|Boolean inputs not supported"
+REDUCTIONS_REFUSE_TYPES = Difference(
+    (2, 15), "a mean, deviation or norm of a type that has none raises NotImplementedError, where it was RuntimeError", "n.mean()"
 )
-"""How the texts of these errors begin; before, they came with RuntimeError."""
+UNFIT_TYPES = {
+    BOOLEANS_ARE_NOT_SUBTRACTED: re.compile(r"Subtraction, the `-` operator|Negation, the `-` operator"),
+    REDUCTIONS_REFUSE_TYPES: re.compile(
+        r"mean\(\): could not|nanmean\(\): expected|std and var only|linalg\.vector_norm: Expected a floating|Boolean inputs not supported"
+    ),
+}
+"""How the texts of these errors begin."""

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pitfall_lab.observe import facts
 from pitfall_lab.observe.recorder import Call, Verdict
+from pitfall_lab.observe.release import numbers
 from pitfall_lab.rules import RULES
 from pitfall_lab.rules.marks import expected
 from pitfall_lab.shadow import Engine, ShadowError
@@ -52,7 +53,8 @@ REFUSED_ELSEWHERE = {
 
 #: Programs in which torch does what no call shows beforehand: a dispatch mode handles operations, objects swap what they are under a graph,
 #: another thread writes. And one gives out= a tensor of another size, for the warning: such a call has no model.
-#: Another process works on shared memory. In alive_after_errors one failing backward is not forecast; the cause is not known yet.
+#: Another process works on shared memory. In alive_after_errors the program writes on nodes:
+#: hooks may be on them which nothing shows.
 UNFORESEEN = {
     "programs/dispatch_modes", "programs/swapping", "programs/threads_backward", "programs/warnings_places", "programs/processes",
     "programs/alive_after_errors",
@@ -236,7 +238,8 @@ ALONE = """
 import json, sys
 sys.modules["torch"] = None
 from pitfall_lab.shadow import run
-errors = {name: run(source)[1] for name, source in json.load(sys.stdin).items()}
+release, sources = json.load(sys.stdin)
+errors = {name: run(source, release=tuple(release))[1] for name, source in sources.items()}
 json.dump({name: error and [type(error).__name__, str(error)] for name, error in errors.items()}, sys.stdout)
 """
 
@@ -249,7 +252,8 @@ def alone() -> dict[str, list[str] | None]:
     """How each failing program ends on the facade, in a process that cannot import torch."""
     sources = {name: FILES[name].read_text("utf-8") for name in FAILING if name not in NOT_ALONE}
     command = [sys.executable, "-W", "ignore", "-c", ALONE]
-    done = subprocess.run(command, input=json.dumps(sources), cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    given = json.dumps([numbers(torch.__version__), sources])
+    done = subprocess.run(command, input=given, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
