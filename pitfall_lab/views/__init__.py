@@ -20,7 +20,7 @@ from pitfall_lab.trace.text import excerpt, sentences
 from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.folds import folds
 from pitfall_lab.views.help import texts
-from pitfall_lab.views.stories import stories
+from pitfall_lab.views.stories import fixes, stories
 
 __all__ = ["fragment", "names", "page", "scene", "text", "told"]
 
@@ -52,10 +52,12 @@ def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None
         }
         for e, t in sentences(trace)
     ]
-    out["stories"] = stories(trace, plain)
+    facts.called(None)
+    out["names"] = facts.names
+    out["stories"] = stories(facts, plain)
     out["head"], out["why"] = _said(headline(trace)), _said(stop(trace))
     out["help"] = texts()
-    out["palette"] = facts.palette
+    out["palette"] = _palette(facts, out["stories"])
     out["story"] = list(story(trace, steps))
     out["jumps"] = _jumps(trace)
     out["touched"] = _touched(facts)
@@ -63,9 +65,12 @@ def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None
     return out
 
 
-def told(trace: Trace, findings: Iterable[Any]) -> list[dict[str, Any]]:
-    """The part of the scene that says what was found and what helps."""
-    return stories(trace, [in_two_languages(finding) for finding in findings])
+def told(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The part of the scene that says what was found and what helps, again: ``before``, with the fixes that the findings have now."""
+    plain = [in_two_languages(finding) for finding in findings]
+    if [one["rule"] for one in plain] != [one["rule"] for one in before]:
+        return stories(gather(trace), plain)
+    return [{**story, "fixes": fixes(trace, finding)} for story, finding in zip(before, plain, strict=True)]
 
 
 def page(
@@ -94,6 +99,11 @@ def text(trace: Trace, language: Language = "en", facts: Facts | None = None) ->
     return render(trace, language, facts)
 
 
+def _palette(facts: Facts, told: list[dict[str, Any]]) -> list[str]:
+    """Which storages get a hue: those of the first finding; without one, what is shared, written and named."""
+    return [*dict.fromkeys(storage for story in told[:1] for storage in story["slice"]["storages"])][:6] or facts.palette
+
+
 def _said(text: T | None) -> dict[str, str] | None:
     return None if text is None else {"en": text.en, "zh": text.zh}
 
@@ -114,8 +124,11 @@ def in_two_languages(finding: Any) -> dict[str, Any]:
     explanation = getattr(finding, "explanation", None)
     if explanation is not None:
         merged["explanation"] = {"en": explanation.en, "zh": explanation.zh}
+    merged["facts"] = [{"name": fact.name, "value": fact.value} for fact in getattr(finding, "facts", ())]
     for entry, related in zip(merged.get("related", []), getattr(finding, "related", ()), strict=False):
         entry["step"] = getattr(related, "step", None)
+        span = getattr(related, "span", None)
+        entry["source"] = span.source if span is not None else None
     return merged
 
 

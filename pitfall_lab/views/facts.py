@@ -43,6 +43,8 @@ class Facts:
     of_node: dict[str, list[str]]
     """Tensors whose ``grad_fn`` a node was at any time, by birth."""
     palette: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """What the program calls each label (:mod:`pitfall_lab.views.naming`); empty until asked for."""
     labelled: bool = True
     """Whether a name stands with its label."""
     drawn: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -63,6 +65,14 @@ class Facts:
         """``h (t2)``, or the label alone."""
         name = self.tensor(label).get("name")
         return (f"{name} ({label})" if self.labelled else str(name)) if name else str(label)
+
+    def called(self, label: str | None) -> str:
+        """What the program calls the thing behind a label."""
+        if not self.names:
+            from pitfall_lab.views.naming import names
+
+            self.names.update(names(self))
+        return self.names.get(label or "", str(label))
 
     def of_storage(self, storage: str | None) -> list[str]:
         """Tensors and arrays that lived in ``storage`` at any time, by birth."""

@@ -1,4 +1,4 @@
-"""What went wrong, as beats that can be walked through (saved → changed → raised), and the edits that help as lines before and after."""
+"""What went wrong: beats that can be walked through (saved → changed → raised), their one picture, and the edits that help."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from pitfall_lab.trace import Event, Failure, T, Trace
 from pitfall_lab.trace.text import place, source_lines
+from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.pictures import picture
+from pitfall_lab.views.slices import around
 
 ORDER = ("other", "saved", "changed", "wrong", "raised")
 CHANGES = 4
@@ -17,54 +20,88 @@ _TITLES = {
     "changed": T("changed", "改写"),
     "raised": T("raised", "报错"),
     "wrong": T("wrong", "出错"),
-    "other": T("see also", "另见"),
+    "other": T("here", "在此"),
 }
 _ROLES = {
     "alias": T("same memory", "同一内存"),
     "leaf": T("leaf", "叶子"),
     "operand": T("operand", "操作数"),
-    "forward": T("made here", "在此产生"),
+    "forward": T("called here", "在此调用"),
+    "made": T("made", "产生"),
+    "used": T("used", "使用"),
+    "cut": T("cut off", "切断"),
+    "freed": T("freed", "释放"),
+    "kept": T("kept", "留下"),
+    "copied": T("copied", "复制"),
+    "cleared": T("cleared", "清零"),
+    "step": T("updated", "更新"),
+    "read": T("read", "读取"),
 }
-_HERE = T("here", "在此")
+"""What a line's part is called on the card of its beat; without an entry, by the beat's own role."""
 
 
-def stories(trace: Trace, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def stories(facts: Facts, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One story per finding, or what the trace itself tells when no rule spoke, as plain data for the browser."""
-    failure = trace.outcome.failure
+    facts.called(None)
+    names = facts.names
+    failure = facts.trace.outcome.failure
     if not told and failure is not None:
-        return [_of_failure(trace, failure)]
-    return [_of_finding(trace, finding) for finding in told]
+        return [_of_failure(facts, names, failure)]
+    return [_of_finding(facts, names, finding) for finding in told]
 
 
-def _of_finding(trace: Trace, finding: dict[str, Any]) -> dict[str, Any]:
+def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) -> dict[str, Any]:
+    trace = facts.trace
     beats = [_of_related(trace, related) for related in finding.get("related", ())]
-    beats.sort(key=lambda beat: (ORDER.index(beat["role"]), beat["step"] or 0))
+    beats.sort(key=_order)
     if all(beat["role"] == "other" for beat in beats):
         beats.append(_own_place(trace, finding))
-    lines = _lines(trace)
     return {
         **{key: finding.get(key) or "" for key in ("rule", "name", "message", "explanation")},
         "severity": finding.get("severity") or "info",
         "predicted": finding.get("predicted") is True,
-        "beats": beats,
-        "fixes": [
-            {
-                "title": fix.get("title") or "",
-                "verified": fix.get("verified") is True,
-                "rows": _rows(lines, fix.get("edits", ())),
-                "edits": _edits(trace, fix.get("edits", ())),
-            }
-            for fix in finding.get("fixes", ())
-        ],
+        "step": finding.get("step"),
+        "fixes": fixes(trace, finding),
+        **_drawn(facts, names, finding, beats),
     }
 
 
+def _order(beat: dict[str, Any]) -> tuple[int, int]:
+    """A story is told along time; what has no step of its own comes where its part belongs."""
+    return (beat["step"] if beat["step"] is not None else 10**9, ORDER.index(beat["role"]))
+
+
+def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: list[dict[str, Any]]) -> dict[str, Any]:
+    """The beats, with their picture and the part of the program that it is about. Without a picture the beats still tell the story."""
+    try:
+        drawn = picture(facts, names, finding, beats)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # a damaged trace
+        drawn = {"kind": "time", "moments": [{**beat, "memory": []} for beat in beats[:4]], "keeper": None, "left": 0, "about": []}
+    return {"beats": beats, "picture": drawn, "slice": around(facts, drawn, beats)}
+
+
+def fixes(trace: Trace, finding: dict[str, Any]) -> list[dict[str, Any]]:
+    """The edits of a finding: as rows to be read, and as edits of the program's first source to be applied."""
+    lines = _lines(trace)
+    return [
+        {
+            "title": fix.get("title") or "",
+            "verified": fix.get("verified") is True,
+            "rows": _dedented(_rows(lines, fix.get("edits", ()))),
+            "edits": _edits(trace, fix.get("edits", ())),
+        }
+        for fix in finding.get("fixes", ())
+    ]
+
+
 def _of_related(trace: Trace, related: dict[str, Any]) -> dict[str, Any]:
-    role = _role(related.get("role", ""), raised=trace.outcome.kind == "raised")
+    was = related.get("role", "")
+    role = _role(was, raised=trace.outcome.kind == "raised")
     step = related.get("step")
     if step is None:
         step = _step_on(trace, related.get("line"), role)
-    return _beat(trace, role, step, line=related.get("line"), title=_ROLES.get(related.get("role", "")), text=related.get("message") or "")
+    place = {"line": related.get("line"), "source": related.get("source")}
+    return {**_beat(trace, role, step, **place, title=_ROLES.get(was), text=related.get("message") or ""), "was": was}
 
 
 def _own_place(trace: Trace, finding: dict[str, Any]) -> dict[str, Any]:
@@ -75,31 +112,35 @@ def _own_place(trace: Trace, finding: dict[str, Any]) -> dict[str, Any]:
     event = _event(trace, step)
     if event is not None and event.error:
         return _beat(trace, "raised", step, line=finding.get("line"))
-    return _beat(trace, "other", step, line=finding.get("line"), title=_HERE)
+    return _beat(trace, "other", step, line=finding.get("line"))
 
 
-def _of_failure(trace: Trace, failure: Failure) -> dict[str, Any]:
+def _of_failure(facts: Facts, names: dict[str, str], failure: Failure) -> dict[str, Any]:
+    trace = facts.trace
     steps = [("saved", failure.saved_at), *(("changed", step) for step in failure.changed_at[:CHANGES]), ("raised", failure.step)]
     beats = [_beat(trace, role, step) for role, step in steps if step is not None]
     message = f"{failure.type}: {failure.message}"
+    known = ("node", "saved", "tensor", "storage", "expected", "found")
+    values = [{"name": key, "value": getattr(failure, key)} for key in known if getattr(failure, key) is not None]
+    finding = {"step": failure.step, "facts": values}
     return {
         "rule": "", "name": failure.kind, "message": message, "explanation": "", "severity": "error", "predicted": False,
-        "beats": beats, "fixes": [],
+        "step": failure.step, "fixes": [], **_drawn(facts, names, finding, beats),
     }  # fmt: skip
 
 
-def _beat(trace: Trace, role: str, step: int | None, *, line: int | None = None, title: T | None = None, text: Any = "") -> dict[str, Any]:
+def _beat(
+    trace: Trace, role: str, step: int | None, *, line: int | None = None, source: int | None = None, title: T | None = None, text: Any = ""
+) -> dict[str, Any]:
     event = _event(trace, step)
-    if line is None and event is not None and event.span:
-        line = event.span.line
-    lines = _lines(trace)
+    if event is not None and event.span and (line is None or source is None):
+        line, source = (event.span.line, event.span.source) if line is None else (line, event.span.source if event.span.line == line else 0)
+    lines = _lines(trace, source or 0)
     code = lines[line - 1].strip() if line is not None and 0 < line <= len(lines) else ""
     title = title or _TITLES[role]
-    where = place(trace, line) if line is not None else None
-    return {
-        "role": role, "title": {"en": title.en, "zh": title.zh}, "step": step, "line": line, "code": code, "text": text,
-        "place": where and {"en": where.en, "zh": where.zh},
-    }  # fmt: skip
+    where = place(trace, line, source or 0) if line is not None else T("", "")
+    named = {"title": {"en": title.en, "zh": title.zh}, "place": {"en": where.en, "zh": where.zh}}
+    return {"role": role, "was": role, "step": step, "line": line, "source": source or 0, "code": code, "text": text, **named}
 
 
 def _role(role: str, *, raised: bool) -> str:
@@ -122,8 +163,8 @@ def _event(trace: Trace, step: int | None) -> Event | None:
     return trace.events[step] if step is not None and 0 <= step < len(trace.events) else None
 
 
-def _lines(trace: Trace) -> list[str]:
-    return source_lines(trace.sources[0].text) if trace.sources else []
+def _lines(trace: Trace, source: int = 0) -> list[str]:
+    return list(source_lines(trace.sources[source].text)) if 0 <= source < len(trace.sources) else []
 
 
 def _rows(lines: list[str], edits: Any) -> list[tuple[str, str]]:
@@ -153,6 +194,12 @@ def _edits(trace: Trace, edits: Any) -> list[dict[str, Any]]:
         where = {"cell": part.cell, "name": part.name, "own": edit["line"] - part.line + part.own} if part is not None else {}
         out.append({**edit, **where})
     return out
+
+
+def _dedented(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The rows without the indentation that all of them have: how deep a line stands in the program says nothing about the edit."""
+    deep = min((len(text) - len(text.lstrip()) for _, text in rows if text.strip()), default=0)
+    return [(sign, text[deep:]) for sign, text in rows]
 
 
 def _common(one: list[str], other: list[str]) -> int:

@@ -103,10 +103,12 @@ class Explorer(anywidget.AnyWidget):
         written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
         self._facts = _gathered(trace)
         self._shown: dict[str, Any] = {}
+        scene = _scene(trace, self.findings, self._changes.values(), self._facts)
+        self._stories = scene.get("stories", [])
         super().__init__(
             _style=style(),
             _trace=deflated(trace.to_json()),
-            _scene=deflated(_scene(trace, self.findings, self._changes.values(), self._facts)),
+            _scene=packed(scene),
             language=language,
             step=step,
             **{"focus": written[0] if written else "", **traits},
@@ -124,6 +126,7 @@ class Explorer(anywidget.AnyWidget):
         progress, ending = None, "done"
         try:
             if lab.said is None:
+                self._tell("trying", None)
                 for progress in lab.trials():
                     if progress.done < progress.total:
                         self._tell("trying", progress)
@@ -142,10 +145,10 @@ class Explorer(anywidget.AnyWidget):
             self.findings = progress.findings
             offered = changes(self.trace, self.findings)
             self._changes.update((change.id, change) for change in offered)
-            later = {"stories": views.told(self.trace, self.findings), "changes": _named(offered)}
+            later = {"stories": views.told(self.trace, self.findings, self._stories), "changes": _named(offered)}
         trials = {"state": state, "done": done, "total": total, "said": said and {"en": said.en, "zh": said.zh}}
         self._shown |= {**later, "trying": state == "trying", "trials": trials}
-        self._tried = deflated(json.dumps(self._shown, ensure_ascii=False, separators=(",", ":")))
+        self._tried = packed(self._shown)
 
     @staticmethod
     def _behind(work: Callable[[], None]) -> None:
@@ -170,7 +173,7 @@ class Explorer(anywidget.AnyWidget):
 
             after = self._lab.rerun(apply(self.trace.sources[0].text, change.edits))
             told = {"what_if": change.id, "told": compare(self.trace, after)}
-            self.send(told, buffers=[deflated(after.to_json()), deflated(_scene(after, find(after)))])
+            self.send(told, buffers=[deflated(after.to_json()), packed(_scene(after, find(after)))])
         except Exception as error:
             text = getattr(error, "text", None)
             said = {"en": text.en, "zh": text.zh} if isinstance(text, T) else (str(error) or type(error).__name__)[:300]
@@ -216,17 +219,22 @@ def _gathered(trace: Trace) -> Facts | None:
         return None
 
 
-def _scene(trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] = (), facts: Facts | None = None) -> str:
-    """The pictures' data as JSON. Without it the Explorer still shows the code and the text, so a failure here costs only pictures."""
+def _scene(trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] = (), facts: Facts | None = None) -> dict[str, Any]:
+    """The pictures' data. Without it the Explorer still shows the code and the text, so a failure here costs only pictures."""
     try:
         from pitfall_lab import views
 
         scene = {key: value for key, value in views.scene(trace, findings, facts).items() if key not in UNSENT}
         scene["events"] = [{"step": event["step"], "sentence": event["sentence"]} for event in scene["events"]]
         scene["changes"] = _named(offered)
-        return json.dumps(scene, ensure_ascii=False, separators=(",", ":"))
     except Exception:
-        return "{}"
+        return {}
+    return scene
+
+
+def packed(scene: dict[str, Any]) -> bytes:
+    """A scene as it is sent."""
+    return deflated(json.dumps(scene, ensure_ascii=False, separators=(",", ":")))
 
 
 def _named(offered: Iterable[Change]) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import anywidget
 import traitlets
 
 from pitfall_lab.trace import LANGUAGES, Language, T, Trace
-from pitfall_lab.widgets.explorer import STATIC, deflated, style
+from pitfall_lab.widgets.explorer import STATIC, deflated, packed, style
 
 Put = Callable[[str, list[int], str], tuple[Trace, dict[str, Any]]]
 """Writes a text as a number to the element at an index of a tensor; returns the trace and its scene after that."""
@@ -38,7 +37,7 @@ class Look(anywidget.AnyWidget):
 
     def __init__(self, view: str, trace: Trace, scene: dict[str, Any], *, put: Put | None = None, language: Language = "en") -> None:
         self._put = put
-        data = {"_trace": deflated(trace.to_json()), "_scene": _packed(scene), "step": len(trace.events) - 1}
+        data = {"_trace": deflated(trace.to_json()), "_scene": packed(scene), "step": len(trace.events) - 1}
         super().__init__(_style=style(), _view=view, language=language, **data)
         self.on_msg(self._hear)
 
@@ -59,13 +58,9 @@ class Look(anywidget.AnyWidget):
             self._refuse(getattr(error, "text", T(f"It could not be written ({kind}).", f"无法写入（{kind}）。")))
             return
         with self.hold_sync():
-            self._scene, self.step = _packed(scene), len(trace.events) - 1
+            self._scene, self.step = packed(scene), len(trace.events) - 1
             self._trace = deflated(trace.to_json())
         self.send({"edit": True})
 
     def _refuse(self, text: T) -> None:
         self.send({"edit": True, "failed": {"en": text.en, "zh": text.zh}})
-
-
-def _packed(scene: dict[str, Any]) -> bytes:
-    return deflated(json.dumps(scene, ensure_ascii=False, separators=(",", ":")))

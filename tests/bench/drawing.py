@@ -20,7 +20,7 @@ OPERATIONS = [
 LAST = ["x = x - 1", "y = y + x.mean()", "h.mul_(2)", "y.backward()"]
 CELL = "\n".join(["x = torch.linspace(0, 1, 6, requires_grad=True)", *OPERATIONS, *LAST])
 
-# Measured in the page: from the command to the first frame in which the graph has its nodes; beside it, the kernel's answer.
+# Measured in the page: from the command to the first frame in which the picture and the code are there; beside it, the kernel's answer.
 RUN_AND_WAIT = """async number => {
     const panel = window.jupyterapp.shell.currentWidget;
     panel.content.activeCellIndex = number;
@@ -31,7 +31,7 @@ RUN_AND_WAIT = """async number => {
     let answered = 0;
     window.jupyterapp.commands.execute("notebook:run-cell").then(() => { answered = performance.now(); });
     const drawn = () => [...area.querySelectorAll("[data-lm-suppress-shortcuts]")].some(
-        host => host.shadowRoot?.querySelector(".pl-p-graph svg, .pl-p-graph canvas"));
+        host => host.shadowRoot?.querySelector(".pl-picture") && host.shadowRoot.querySelector(".pl-p-code .pl-line"));
     while (!drawn()) {
         if (performance.now() > started + 60000) throw new Error(`not drawn within a minute: ${area.innerText.slice(0, 500)}`);
         await new Promise(requestAnimationFrame);

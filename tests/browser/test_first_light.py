@@ -59,10 +59,12 @@ def test_chapter_12_leads_by_keyboard_from_saved_over_changed_to_raised(lab: Lab
     assert current_line(root) == "loss.backward()"
     assert any("saves result" in text for text in said)
     assert any("its backward will now fail" in text for text in said[:-1]), "the forecast comes before torch raises"
-    for view in ("code", "graph", "storage", "versions"):
-        expect(root.locator(f".pl-p-{view}"), view).to_be_visible()
+    for view in ("graph", "storage", "versions"):
+        root.locator(f"[data-tab={view}]").click()
         expect(root.locator(f".pl-p-{view} .pl-body")).not_to_be_empty()
-    expect(root.locator(".pl-empties"), "nothing is stretched in this cell").to_contain_text("Broadcast")
+    expect(root.locator("[data-tab=broadcast]"), "nothing is stretched in this cell").to_have_count(0)
+    root.locator("[data-tab=fix]").click()
+    root.locator("input[type=range]").first.focus()
     # E goes round: from where it raised to where it was saved, to the change, and back.
     followed = []
     for _ in range(3):
@@ -78,14 +80,26 @@ def test_chapter_12_leads_by_keyboard_from_saved_over_changed_to_raised(lab: Lab
         lab.picture(f"first-light-{theme.lower()}")
 
 
-def test_a_broadcast_loss_is_seen_in_the_broadcast_view(lab: Lab) -> None:
+def test_a_broadcast_loss_has_its_picture_and_its_fix_goes_into_the_cell(lab: Lab) -> None:
     program = (FOLDER / "loss_broadcast_silent.py").read_text(encoding="utf-8")
     lab.open(lab.server.write("broadcast.ipynb", "%load_ext pitfall_lab", f"%%pitfall\n{program}"))
     lab.run_cell(0)
     lab.run_cell(1)
     root = explorer(lab, 1)
-    expect(root.locator(".pl-p-broadcast")).to_be_visible()
+    expect(root.locator(".pl-picture.pl-table")).to_contain_text("pairs instead of")
     expect(root).to_contain_text("loss-broadcast")
+    # The fix is written into the cell, and taken back.
+    source = "window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel.getSource()"
+    before = lab.page.evaluate(source)
+    expect(root.locator(".pl-fix .pl-ok").first).to_contain_text("verified", timeout=60_000)
+    edit = root.locator(".pl-fix .pl-new").first.inner_text().removeprefix("+ ")
+    root.locator("[data-do=apply]").first.click()
+    after = lab.page.evaluate(source)
+    assert edit in after
+    assert edit not in before
+    assert after.startswith("%%pitfall\n")
+    root.locator("[data-do=undo]").click()
+    assert lab.page.evaluate(source) == before
     show_from_the_top(lab, root)
     lab.picture("broadcast-light")
 
@@ -100,6 +114,7 @@ def test_keys_pressed_in_the_explorer_do_not_reach_the_notebook(lab: Lab) -> Non
         lab.page.keyboard.press(key)
     assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets.length") == 2
     expect(root.locator(".pl-count")).to_contain_text("1 /")
+    root.locator("[data-tab=whatif]").click()
     # What if …: the kernel is asked by the change's id, runs it in another process and answers with both runs.
     root.locator('[data-change="new-2"]').click()
     expect(root.locator(".pl-whatif")).to_contain_text("The runs differ from step 2 on", timeout=60_000)

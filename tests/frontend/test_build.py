@@ -50,18 +50,18 @@ def unpacked() -> bytes:
     return zlib.decompress(base64.b64decode(re.search(r'atob\("([^"]+)"\)', sent)[1]))
 
 
-def test_the_widget_is_one_small_module_without_imports():
+def test_the_widget_is_one_module_without_imports():
     code, sent = unpacked(), (PACKAGE / "static" / "explorer.js").read_bytes()
     assert (len(sent), len(code)) == (STAMPS["explorer_bytes"], STAMPS["minified_bytes"])
-    assert len(sent) <= 60_000
-    assert len(code) <= 80_000
+    assert len(sent) <= 110_000
+    assert len(code) <= 200_000
     assert not re.search(rb"""(?:^|[;}\n])import[\s{*"']|\bimport\(|\brequire\(""", code)
     assert sent.count(b"import(") == 1  # the unpacked module itself, from a blob
 
 
 def test_the_style_sheet_is_small_and_asks_for_nothing():
     style = (PACKAGE / "static" / "explorer.css").read_bytes()
-    assert len(style) == STAMPS["style_bytes"] + 1 <= 20_000
+    assert len(style) == STAMPS["style_bytes"] + 1 <= 30_000
     assert not re.search(rb"url\(|@import", style)
 
 

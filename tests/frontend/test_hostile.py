@@ -54,7 +54,7 @@ def test_text_stays_text(stage: Stage, text: str, bare: bool):
     assert stage.page.evaluate("window.broken") == []
     assert root.locator("script, img, iframe, object").count() == 0
     assert stage.page.evaluate("({}).polluted === undefined && Object.prototype.name === undefined")
-    assert text in root.locator("h2").inner_text()
+    assert text in root.locator(".pl-name").inner_text()
 
 
 def test_paths_cannot_reach_javascripts_own_objects(stage: Stage):

@@ -27,6 +27,12 @@ def net():
     return state_of(trace, step=len(trace.events) - 1)
 
 
+def graph(root):
+    """The panel with the graph."""
+    root.locator("[data-tab=graph]").click()
+    return root.locator(".pl-p-graph")
+
+
 def titles(panel):
     return panel.locator(".v-card:visible").evaluate_all("all => all.map((one) => one.querySelector('.v-b').textContent)")
 
@@ -36,7 +42,7 @@ def trail(panel):
 
 
 def test_modules_open_by_key_and_by_click_one_in_another_and_close_again(stage, net):
-    panel = stage.show(net).locator(".pl-p-graph")
+    panel = graph(stage.show(net))
     outside = ["blocks.0", "TanhBackward0", "blocks.1", "TanhBackward0", "blocks.2", "TanhBackward0", "head", "MulBackward0"]
     assert sorted(titles(panel)) == sorted([*outside, "PowBackward0", "MeanBackward0"])
     panel.locator(".v-card", has_text="blocks.1").press("Enter")
@@ -54,7 +60,7 @@ def test_modules_open_by_key_and_by_click_one_in_another_and_close_again(stage, 
 
 def test_a_closed_box_is_marked_while_something_inside_it_runs(stage, net):
     root = stage.show(net)
-    panel = root.locator(".pl-p-graph")
+    panel = graph(root)
     root.locator("input[type=range]").focus()
     assert panel.locator(".v-card.v-now").count() == 1
     assert panel.locator(".v-card.v-now .v-b").text_content() == "blocks.0", "the last node of backward is a leaf's, inside"
@@ -127,6 +133,7 @@ def test_without_a_kernel_a_cell_says_why_it_cannot_be_written_to(stage, net):
     root.get_by_role("textbox").press("Enter")
     root.get_by_text("the kernel does not answer").wait_for(timeout=6000)
     root = stage.show(net)
+    root.locator("[data-tab=storage]").click()
     root.locator(".v-cell").first.press("Enter")
     assert "This is a recording" in root.locator(".v-detail").first.inner_text()
 

@@ -7,6 +7,7 @@ import pytest
 from pitfall_lab import handout, views
 from pitfall_lab.trace import Trace
 from pitfall_lab.views import broadcast, code, graph, storage, versions
+from pitfall_lab.views.facts import gather
 from pitfall_lab.views.folds import folds
 from pitfall_lab.views.stories import stories
 from tests.views import build
@@ -253,12 +254,12 @@ def test_a_story_finds_the_steps_of_its_lines_and_shows_an_edit_as_rows():
         "related": [{"role": role, "line": trace.events[step].span.line} for role, step in (("backward", 4), ("saved", 1))],
         "fixes": [{"title": "try", "edits": [{"line": 2, "end_line": 3, "text": f"{lines[1]}\nnew\n"}]}],
     }
-    [told] = stories(trace, [finding])
+    [told] = stories(gather(trace), [finding])
     assert [(beat["role"], beat["step"], beat["code"]) for beat in told["beats"]] == [
         (role, step, lines[trace.events[step].span.line - 1].strip()) for role, step in (("saved", 1), ("raised", 4))
     ]
     assert told["fixes"][0]["rows"] == [(" ", lines[1]), ("−", lines[2]), ("+", "new")]
-    [own] = stories(trace, [])
+    [own] = stories(gather(trace), [])
     assert [beat["role"] for beat in own["beats"]] == ["saved", "changed", "raised"]
 
 

@@ -115,7 +115,7 @@ async function ask(widget: WidgetModel, id: string): Promise<Answer> {
 }
 
 function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
-  let handle: ExplorerHandle | null = null;
+  let handle: { model: ExplorerModel; amended?(): void; destroy(): void } | null = null;
   let disconnect = (): void => {};
   const clear = (): void => {
     disconnect();
@@ -140,7 +140,7 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     try {
       const [trace, scene, tried] = await Promise.all([textOf(model.get("_trace")), textOf(model.get("_scene")), textOf(model.get("_tried"))]);
       if (mine !== turn) return;
-      const lab: Lab = model.send ? { ask: (id) => ask(model, id), open } : {};
+      const lab: Lab = model.send ? { ask: (id) => ask(model, id), stop: () => model.send?.({ stop: true }), open } : {};
       const view = VIEWS.find(({ id }) => id === model.get("_view"));
       if (view) {
         const edit = view.id !== "storage" ? undefined : async (tensor: string, index: number[], text: string): Promise<void> => void (await request(model, "edit", { tensor, index, text }));
@@ -149,15 +149,24 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
         return;
       }
       handle = createExplorer(el, await style, readTrace(trace), { ...readScene(scene), ...readScene(tried) }, VIEWS, languageOf(model), lab);
-      disconnect = connect(model, handle);
+      disconnect = connect(model, handle as ExplorerHandle);
     } catch (error) {
       showRefusal(el, await style, error, languageOf(model));
     }
   };
+  /** Fixes were tried while the picture was already there: the findings come again, with what came of it. */
+  const amend = async (): Promise<void> => {
+    const scene = readScene(await textOf(model.get("_tried")));
+    if (!handle?.amended || !Object.keys(scene).length) return;
+    handle.model.amend(scene);
+    handle.amended();
+  };
   void draw();
-  model.on("change:_trace change:_tried", draw);
+  model.on("change:_trace", draw);
+  model.on("change:_tried", amend);
   return () => {
-    model.off("change:_trace change:_tried", draw);
+    model.off("change:_trace", draw);
+    model.off("change:_tried", amend);
     turn += 1;
     clear();
   };

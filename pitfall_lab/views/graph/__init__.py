@@ -207,7 +207,7 @@ def _leaves(facts: Facts) -> list[dict[str, Any]]:
         if record.get("name") != "AccumulateGrad" or not leaf or any(card["id"] == leaf for card in cards):
             continue
         tensor = facts.tensor(leaf)
-        title = cut(str(tensor.get("name") or leaf), 28)
+        title = cut(facts.called(leaf), 28)
         sub = shape_text(tensor.get("shape"))
         width = max(96.0, width_of(title) + 24, width_of(sub, 12) + 36 + BADGE)
         born = facts.tensors[leaf][0][0] if leaf in facts.tensors else history[0][0]
@@ -237,7 +237,9 @@ def _node(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
     output = facts.output(label)
     tensor = facts.tensor(output)
     bare = title == "AccumulateGrad"
-    sub = "" if bare else f"{facts.name(output)} {shape_text(facts.tensor(output, born).get('shape'))}" if output else ""
+    # What has no name of the program's is what this node made: its shape says more.
+    called = f"{cut(facts.called(output), 24)} " if tensor.get("name") else ""
+    sub = "" if bare or not output else f"{called}{shape_text(facts.tensor(output, born).get('shape'))}"
     if not sub and not bare and record.get("gradient_shape") is not None:
         sub = shape_text(record["gradient_shape"])  # nobody has its result by name; torch still knows its shape
     saved, across = _notches(facts, label, record)

@@ -1,6 +1,6 @@
 /**
- * The Code view: the program with the exact expression of the current operation, marks for saved / written / raised,
- * and every expression and name connected to its tensor.
+ * The Code view: the program with the exact expression of the current operation, the diagnosis in its lines, what each line
+ * made beside it, and every expression and name connected to its tensor.
  *
  * Each line is cut once, at the borders of all its expressions and tokens. A step then only changes classes on the
  * few pieces that it concerns. Columns are UTF-16 units throughout, so Chinese text and emoji shift nothing.
@@ -10,8 +10,11 @@ import type { Span, TraceEvent } from "./contract";
 import { h } from "./dom";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
+import { brief, known, shape } from "./numbers";
+import { prose } from "./prose";
 import { tokens, type Token } from "./python";
-import type { Role, Story } from "./story";
+import type { Role } from "./story";
+import { say } from "./words";
 
 interface Piece {
   start: number;
@@ -22,6 +25,9 @@ interface Piece {
 
 interface Line {
   row: HTMLElement;
+  /** What the line made, as it is now. */
+  hint: HTMLElement;
+  said: string;
   pieces: Piece[];
   events: TraceEvent[];
   marks: { role: Role; step: number | null; element: SVGElement }[];
@@ -29,24 +35,27 @@ interface Line {
 
 const LINE_LIMIT = 3000;
 
+/** The last of the events of a line, in order, that had happened after `step` and made something. */
+function lastBefore(events: TraceEvent[], step: number): TraceEvent | undefined {
+  return events.findLast((event) => event.step <= step && event.results.length > 0 && !event.error);
+}
+
 export class CodeView {
   #source = -1;
   #lines: Line[] = [];
   #lit: HTMLElement[] = [];
   #pinned = "";
-  readonly #name = h("div", { class: "pl-file" });
+  #turns: Map<string, number[]> | null = null;
+  readonly #crumbs = h("div", { class: "pl-crumbs" });
   readonly #box = h("div", { class: "pl-code", role: "group", tabindex: "-1" });
-  readonly #legend = h("div", { class: "pl-legend" });
 
   readonly #root: HTMLElement;
   readonly #model: ExplorerModel;
-  readonly #stories: Story[];
 
-  constructor(root: HTMLElement, model: ExplorerModel, stories: Story[]) {
+  constructor(root: HTMLElement, model: ExplorerModel) {
     this.#root = root;
     this.#model = model;
-    this.#stories = stories;
-    root.append(this.#name, this.#box, this.#legend);
+    root.append(this.#crumbs, this.#box);
     this.#box.setAttribute("aria-label", model.t("Source code", "源代码"));
     this.#box.addEventListener("pointerenter", () => (this.#pinned = model.focus));
     this.#box.addEventListener("pointermove", (event) => this.#hover(event));
@@ -69,7 +78,51 @@ export class CodeView {
     if (event?.kind === "node") this.#light(this.#bornSpan(event), "pl-origin");
     const row = this.#light(this.#spanOf(event), "pl-now");
     this.#updateMarks();
+    this.#updateHints();
+    this.#updateCrumbs(event);
     if (row) this.#reveal(row);
+  }
+
+  /** Which file, inside which calls, and for the how manyth time: a line of a loop runs often. */
+  #updateCrumbs(event: TraceEvent | null): void {
+    const { sources } = this.#model.trace;
+    const name = sources.length > 1 || !event ? (sources[this.#source]?.name ?? "") : "";
+    const calls = (event?.scope ?? []).filter((one) => !one.includes("<"));
+    const crumbs = [name, ...calls].filter(Boolean).map((one) => h("span", {}, one));
+    const turns = event ? this.#turnsOf(event) : [];
+    const turn = event && turns.length > 1 ? this.#model.t(`time ${turns.indexOf(event.step) + 1} of ${turns.length} here`, `在此第 ${turns.indexOf(event.step) + 1} 次，共 ${turns.length} 次`) : "";
+    this.#crumbs.replaceChildren(...crumbs, turn && h("span", { class: "pl-turn" }, turn));
+  }
+
+  /** The steps at which the same operation ran at the same place. */
+  #turnsOf(event: TraceEvent): number[] {
+    const key = ({ span, op, kind }: TraceEvent): string => (span && kind === "call" ? `${span.source}:${span.line}:${span.utf16.join()}:${op}` : "");
+    if (!this.#turns) {
+      this.#turns = new Map();
+      for (const one of this.#model.trace.events) {
+        const steps = this.#turns.get(key(one));
+        if (steps) steps.push(one.step);
+        else this.#turns.set(key(one), [one.step]);
+      }
+    }
+    return key(event) ? (this.#turns.get(key(event)) ?? []) : [];
+  }
+
+  /** Beside each line what it made last, as it is now: its shape, and its numbers when they are few. */
+  #updateHints(): void {
+    const { step } = this.#model;
+    const state = this.#model.stateAt(step);
+    for (const line of this.#lines) {
+      const made = lastBefore(line.events, step);
+      const tensor = made ? state.tensors[made.results[made.results.length - 1] ?? ""] : undefined;
+      const cells = tensor?.storage ? state.storages[tensor.storage]?.cells : undefined;
+      const size = (tensor?.shape ?? []).reduce((all, one) => all * one, 1);
+      const numbers = tensor && cells && Array.isArray(cells) && size <= 4 && cells.length === size ? known(cells, 4).map((one) => (one ? brief(one[1], tensor.dtype) : "…")).join(", ") : "";
+      const said = tensor ? `${tensor.shape.length ? shape(tensor.shape) : ""} ${numbers ? (tensor.shape.length ? `[${numbers}]` : numbers) : ""}`.trim() : "";
+      if (said === line.said) continue;
+      line.said = said;
+      line.hint.textContent = said;
+    }
   }
 
   /** A part of a composite may have no place of its own: then its parent's is shown. */
@@ -100,10 +153,13 @@ export class CodeView {
     }
     this.#lines = shown.map((text, index) => this.#line(text, index + 1, coloured[index] ?? [], spans[index] ?? []));
     this.#box.style.setProperty("--pl-digits", String(String(shown.length).length));
-    this.#box.replaceChildren(h("div", { class: "pl-lines" }, ...this.#lines.map((line) => line.row)));
-    const name = sources[source]?.name ?? "";
-    const cut = all.length > shown.length ? this.#model.t(` · first ${LINE_LIMIT} of ${all.length} lines`, ` · 共 ${all.length} 行，显示前 ${LINE_LIMIT} 行`) : "";
-    this.#name.textContent = sources.length > 1 || cut ? name + cut : "";
+    const parts = sources[source]?.parts ?? [];
+    const rows = this.#lines.flatMap((line, index) => {
+      const part = parts.length > 1 ? parts.find((one) => one.line === index + 1) : undefined;
+      return part ? [h("div", { class: "pl-cell-name" }, part.name), line.row] : [line.row];
+    });
+    this.#box.replaceChildren(h("div", { class: "pl-lines" }, ...rows));
+    if (all.length > shown.length) this.#box.append(h("p", { class: "pl-nothing" }, this.#model.t(`The first ${LINE_LIMIT} of ${all.length} lines.`, `共 ${all.length} 行，显示前 ${LINE_LIMIT} 行。`)));
     this.#addMarks();
   }
 
@@ -123,49 +179,53 @@ export class CodeView {
       const token = coloured.find((one) => one.start <= start && end <= one.end);
       const element = h("span", { class: token ? `pl-${token.kind}` : "" }, text.slice(start, end));
       pieces.push({ start, end, name: token?.kind === "name" ? text.slice(token.start, token.end) : "", element });
+      // A long line is broken where Python's syntax lets one: behind a comma or an opening bracket, before an operator or a dot.
+      if (i && /^[.+*/@|&=-]/.test(text.slice(start)) && text[start - 1] !== text[start]) code.append(h("wbr", {}));
       code.append(element);
+      if (/[,([{]$/.test(text.slice(start, end))) code.append(h("wbr", {}));
     }
     if (!text) code.append("\u200b");
-    const row = h("div", { class: "pl-line", "data-line": number }, h("span", { class: "pl-marks" }), this.#number(number, events), code);
-    return { row, pieces, events, marks: [] };
+    code.style.setProperty("--pl-in", String(/^\s*/.exec(text)?.[0].length ?? 0));
+    const hint = h("span", { class: "pl-hint-value", "aria-hidden": "true" });
+    const row = h("div", { class: "pl-line", "data-line": number }, h("span", { class: "pl-marks" }), this.#number(number, events), h("span", { class: "pl-said" }, code, hint));
+    return { row, hint, said: "", pieces, events, marks: [] };
   }
 
   /** A line where something happened is a button, so that the keyboard gets to it. */
   #number(number: number, events: TraceEvent[]): HTMLElement {
-    const label = this.#model.t(`line ${number}`, `第 ${number} 行`);
-    return events.length ? h("button", { class: "pl-no", tabindex: "-1", label: label }, String(number)) : h("span", { class: "pl-no" }, String(number));
+    const label = this.#model.place(number, this.#source);
+    const parts = this.#model.trace.sources[this.#source]?.parts ?? [];
+    const part = parts.length > 1 ? parts.findLast((one) => one.line <= number) : undefined;
+    const own = String(part ? number - part.line + part.own : number);
+    return events.length ? h("button", { class: "pl-no", tabindex: "-1", label: label }, own) : h("span", { class: "pl-no" }, own);
   }
 
-  /** Marks stand in the gutter for the whole program; those that are still to come are drawn lightly. */
+  /** The diagnosis stands in the program: a mark in the gutter, and below the line what happens there. What is still to come is faint. */
   #addMarks(): void {
-    const used = new Set<Role>();
-    for (const story of this.#stories) {
-      for (const { role, step, line } of story.beats) {
-        const place = this.#lines[(line ?? 0) - 1];
-        const span = step === null ? null : this.#spanOf(this.#model.trace.events[step] ?? null);
-        if (!place || role === "other" || (span && span.source !== this.#source) || place.marks.some((one) => one.role === role)) continue;
+    for (const beat of this.#model.story?.beats ?? []) {
+      const { role, step, line } = beat;
+      const span = step === null ? null : this.#spanOf(this.#model.trace.events[step] ?? null);
+      const place = this.#lines[(line ?? 0) - 1];
+      if (!place || (beat.source ?? span?.source ?? 0) !== this.#source) continue;
+      if (role !== "other" && !place.marks.some((one) => one.role === role)) {
         const element = mark(role);
         place.row.firstElementChild?.append(element);
         place.marks.push({ role, step, element });
-        used.add(role);
         this.#underline(span, role);
       }
+      const text = say(beat.text, this.#model.language) || this.#model.t("it happens here", "发生在这里");
+      const note = h("div", { class: `pl-note pl-n-${role}` }, mark(role), h("span", {}, ...prose(text)));
+      note.style.setProperty("--pl-in", String(/^\s*/.exec(this.#textOf(place))?.[0].length ?? 0));
+      place.row.append(note);
     }
-    this.#writeLegend(used);
+  }
+
+  #textOf(line: Line): string {
+    return line.pieces.map((piece) => piece.element.textContent).join("");
   }
 
   #underline(span: Span | null, role: Role): void {
     for (const piece of span ? this.#within(span) : []) piece.element.classList.add(`pl-u-${role}`);
-  }
-
-  #writeLegend(used: Set<Role>): void {
-    const words: [Role, string][] = [
-      ["saved", this.#model.t("saved for backward", "为反向传播保存")],
-      ["changed", this.#model.t("written", "写入")],
-      ["raised", this.#model.t("torch raised", "torch 报错")],
-      ["wrong", this.#model.t("wrong value", "值不对")],
-    ];
-    this.#legend.replaceChildren(...words.filter(([role]) => used.has(role)).map(([role, word]) => h("span", {}, mark(role), word)));
   }
 
   #updateMarks(): void {

@@ -5,6 +5,8 @@
  * `readTrace` (load.ts) puts them back, so every field below is always there.
  */
 
+import type { Slice } from "./story";
+
 export type Language = "en" | "zh";
 export type By = "o" | "m" | "a";
 export type EventKind = "call" | "node" | "write" | "mode";
@@ -14,9 +16,18 @@ export type Cell = number | boolean | string;
 /** Plain values, or when there are many: how many, and the few that are shown as [index, value]. */
 export type Cells = Cell[] | { count: number; shown: [number, Cell][] };
 
+/** A cell's share of a program that several cells make: from `line` on, which is line `own` of the cell called `name`. */
+export interface Part {
+  name: string;
+  line: number;
+  own: number;
+  cell: string;
+}
+
 export interface Source {
   name: string;
   text: string;
+  parts: Part[];
 }
 
 /** Lines count from 1, columns from 0. `utf16` holds the two columns in JavaScript's string units. */
@@ -184,6 +195,14 @@ export interface State {
   mode: { grad: boolean; inference: boolean };
 }
 
+/** How far Python is with trying the fixes; `said` is why it cannot. */
+export interface Trials {
+  state: "trying" | "done" | "stopped" | "failed" | "refused";
+  done: number;
+  total: number;
+  said: Text | null;
+}
+
 /** What Python has laid out once for the finished trace; each view reads its own part, which may be missing. */
 export interface Scene {
   code?: unknown;
@@ -197,6 +216,11 @@ export interface Scene {
   /** The headline, and why observation stopped where it did. */
   head?: Text;
   why?: Text | null;
+  /** What the program calls each label. */
+  names?: Record<string, string>;
+  /** Fixes are still being tried: they come with an amendment, and so does how far the trials are. */
+  trying?: boolean;
+  trials?: Trials;
   [view: string]: unknown;
 }
 
@@ -217,11 +241,20 @@ export interface Model {
   /** The storage behind a label: its own, its tensor's, its counter's, or that of what its node made. */
   storageOf(label: string, state: State): string;
   hue(storage: string): string;
-  letter(storage: string): string;
+  /** What the program calls the thing behind a label; with the label where the reader asked for labels. */
+  called(label: string | null | undefined): string;
+  /** A line as its author finds it: with the cell where several make the program. */
+  place(line: number | null, source?: number): string;
+  /** Whether labels (`C2`) stand beside the names. */
+  readonly labelled: boolean;
+  /** The labels that the finding is about; null where everything is shown. */
+  readonly slice: Slice | null;
 }
 
 export interface View {
   id: string;
   title: { en: string; zh: string };
+  /** Whether there is anything to see: a panel without anything has no tab. */
+  has(scene: Scene): boolean;
   mount(root: HTMLElement, model: Model): { update(): void; destroy(): void };
 }

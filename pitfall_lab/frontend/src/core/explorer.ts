@@ -1,17 +1,19 @@
-/** The Explorer: one trace, its views, and the controls that walk through it. Everything happens in the browser. */
+/** The Explorer: what went wrong as one picture, what helps, the code, and everything else on demand. All of it happens in the browser. */
 
 import { CodeView } from "./code";
 import type { Language, Scene, Text, Trace, View } from "./contract";
 import { h, s } from "./dom";
 import { byText, showFacts } from "./facts";
-import { findings, remedies } from "./findings";
+import { others, severity } from "./findings";
+import { Fixes } from "./fixes";
 import { Roving } from "./keys";
 import { TraceError } from "./load";
 import { dot } from "./marks";
 import { ExplorerModel } from "./model";
-import { labels, prose } from "./prose";
+import { drawPicture, sentence, stepPicture } from "./picture";
+import { prose } from "./prose";
 import { Scrubber } from "./scrubber";
-import { stories, type Beat, type Story } from "./story";
+import type { Story } from "./story";
 import { watchTheme } from "./theme";
 import { WhatIf, type Lab } from "./whatif";
 import { say } from "./words";
@@ -26,13 +28,19 @@ const ICONS: Record<string, string> = {
   end: "M12 3v10M3 3l6 5-6 5",
   before: "M5 3H3.5v10H5M12 4L7.5 8l4.5 4",
   after: "M11 3h1.5v10H11M4 4l4.5 4L4 12",
+  large: "M3 6V3h3M10 3h3v3M13 10v3h-3M6 13H3v-3",
 };
 
-interface Panel {
+type Mounted = { update(): void; destroy(): void };
+
+/** One tab of the panel beside the code: a view of the trace, or what helps. */
+interface Tab {
   id: string;
-  element: HTMLElement;
-  update(): void;
-  destroy(): void;
+  title: Text;
+  mount(body: HTMLElement): Mounted;
+  /** Whether it can be seen in part: what belongs to the finding, or all. */
+  sliced: boolean;
+  picture: boolean;
 }
 
 /** What Python wrote for the help. */
@@ -44,6 +52,8 @@ interface Help {
 
 export interface ExplorerHandle {
   readonly model: ExplorerModel;
+  /** Draws what helps again, after the model was amended. */
+  amended(): void;
   destroy(): void;
 }
 
@@ -52,7 +62,7 @@ export function createExplorer(host: HTMLElement, style: string, trace: Trace, s
   const model = new ExplorerModel(trace, scene, language);
   const root = openRoot(host, style);
   const explorer = new Explorer(root, host, model, views, lab);
-  return { model, destroy: () => explorer.destroy() };
+  return { model, amended: () => explorer.redraw(), destroy: () => explorer.destroy() };
 }
 
 /** What stands in the Explorer's place when there is nothing that can be shown: one sentence, and the page goes on. */
@@ -74,17 +84,19 @@ export function openRoot(host: HTMLElement, style: string): HTMLElement {
 }
 
 class Explorer {
-  #panels: Panel[] = [];
-  #stories: Story[] = [];
-  #story: Story | undefined;
   #asText = false;
   #help = false;
-  #chosen = "code";
+  /** The tab that the reader chose last, and before that: a wide screen shows both. */
+  #chosen: string[] = [];
+  #open: { id: string; view: Mounted }[] = [];
+  #code: Mounted | null = null;
+  #step: { update(): void } | null = null;
   #drawn: Language | "" = "";
   #scrubber!: Scrubber;
   #sentence!: HTMLElement;
   #count!: HTMLElement;
   #facts!: HTMLElement;
+  #side!: HTMLElement;
   #buttons: Record<string, HTMLButtonElement> = {};
   readonly #roving: Roving;
   readonly #stop: (() => void)[] = [];
@@ -93,6 +105,8 @@ class Explorer {
   readonly #host: HTMLElement;
   readonly #model: ExplorerModel;
   readonly #views: View[];
+  readonly #lab: Lab;
+  readonly #fixes: Fixes;
   readonly #whatIf: WhatIf;
 
   constructor(root: HTMLElement, host: HTMLElement, model: ExplorerModel, views: View[], lab: Lab) {
@@ -100,92 +114,102 @@ class Explorer {
     this.#host = host;
     this.#model = model;
     this.#views = views;
-    this.#whatIf = new WhatIf(model, lab, () => this.#redraw());
-    this.#roving = new Roving(root, () => this.#scrubber.input);
+    this.#lab = lab;
+    this.#fixes = new Fixes(model, host, () => this.redraw(), lab.stop);
+    this.#whatIf = new WhatIf(model, lab, () => this.redraw());
+    this.#roving = new Roving(root);
     root.addEventListener("keydown", (event) => this.#key(event));
     root.addEventListener("click", (event) => this.#followLabel(event));
     root.addEventListener("click", () => this.#enter());
     this.#draw();
     this.#stop.push(model.onChange(() => this.#update()), watchTheme(root));
+    const size = new ResizeObserver(() => this.#reopen());
+    size.observe(root);
+    this.#stop.push(() => size.disconnect());
   }
 
   destroy(): void {
     for (const stop of this.#stop) stop();
-    for (const panel of this.#panels) panel.destroy();
+    this.#close();
     this.#root.replaceChildren();
+  }
+
+  #close(): void {
+    this.#code?.destroy();
+    this.#code = null;
+    for (const { view } of this.#open) view.destroy();
+    this.#open = [];
   }
 
   /** Builds everything for the current language and mode. Stepping never comes here. */
   #draw(): void {
     const model = this.#model;
-    for (const panel of this.#panels) panel.destroy();
-    this.#panels = [];
+    this.#close();
     this.#drawn = model.language;
-    if (!this.#stories.length) this.#stories = stories(model);
-    this.#story ??= this.#stories[0];
     this.#root.lang = model.language === "zh" ? "zh-CN" : "en";
     this.#root.setAttribute("aria-label", model.t("Pitfall Lab Explorer", "Pitfall Lab 浏览器"));
     this.#scrubber = new Scrubber(model);
-    this.#scrubber.tell(this.#story);
+    this.#scrubber.tell(model.story);
     this.#sentence = h("p", { class: "pl-sentence", role: "status", "aria-live": "polite" });
     this.#count = h("span", { class: "pl-count", "aria-hidden": "true" });
-    this.#facts = h("div", { class: "pl-facts", group: model.t("Facts about the focus", "所选对象的信息") });
+    this.#facts = h("div", { class: "pl-facts", tabindex: "-1", group: model.t("Facts about the focus", "所选对象的信息") });
     // Whatever stands below is about a part of the program when observation stopped before the program did.
     const why = model.scene.why ? [h("p", { class: "pl-stopped" }, say(model.scene.why, model.language))] : [];
-    const parts = [this.#header(), ...why, this.#transport(), h("div", { class: "pl-say" }, this.#sentence)];
+    const parts = [this.#header(), ...why];
     if (this.#help) parts.push(this.#helpBox());
-    if (this.#stories.length) parts.push(this.#findings());
+    parts.push(this.#picture(), this.#transport());
     if (this.#asText) parts.push(this.#textBox());
-    else parts.push(this.#facts, ...this.#grid());
-    const help = remedies(model, this.#story);
-    if (help) parts.push(help);
-    const whatIf = this.#whatIf.draw();
-    if (whatIf) parts.push(whatIf);
+    else parts.push(this.#main());
+    const back = this.#whatIf.back();
+    if (back) parts.splice(1, 0, back);
     if (model.trace.notes.length || model.trace.disagreements.length) parts.push(this.#notes());
     this.#root.replaceChildren(...parts);
-    for (const panel of this.#panels) panel.update();
+    if (!this.#asText) this.#mount();
     this.#updateShell();
   }
 
-  #findings(): HTMLElement {
-    return findings(this.#model, this.#stories, this.#story, { choose: (story) => this.#chooseStory(story), go: (beat) => this.#go(beat) });
+  /** The story's picture; where there is no story, the picture of the current step. */
+  #picture(): HTMLElement {
+    this.#step = null;
+    const drawn = drawPicture(this.#model, (step) => this.#go(step));
+    if (drawn) {
+      drawn.dataset.part = "picture";
+      return drawn;
+    }
+    const step = stepPicture(this.#model);
+    this.#step = step;
+    return step.element;
   }
 
-  /** Brings up another finding, at the place that tells most about it. */
-  #chooseStory(story: Story): void {
-    this.#story = story;
-    this.#redraw();
-    const beat = story.beats.find((one) => one.role === "changed") ?? story.beats.find((one) => one.step !== null);
-    if (beat) this.#go(beat);
-  }
-
-  #redraw(): void {
+  redraw(): void {
     const active = (this.#root.getRootNode() as ShadowRoot).activeElement as HTMLElement | null;
-    const { key, change } = active?.dataset ?? {};
+    const { key, change, do: act, tab } = active?.dataset ?? {};
     this.#draw();
-    if (change) this.#root.querySelector<HTMLElement>(`[data-change="${CSS.escape(change)}"]`)?.focus();
+    const again = change ? `[data-change="${CSS.escape(change)}"]` : act ? "[data-do]" : tab ? `[data-tab="${tab}"]` : "";
+    if (again) this.#root.querySelector<HTMLElement>(again)?.focus();
     else if (active) (key ? this.#buttons[key] : this.#scrubber.input)?.focus();
   }
 
   #update(): void {
-    if (this.#model.language !== this.#drawn) return this.#redraw();
-    for (const panel of this.#panels) panel.update();
+    if (this.#model.language !== this.#drawn) return this.redraw();
+    this.#code?.update();
+    for (const { view } of this.#open) view.update();
     this.#updateShell();
   }
 
   #updateShell(): void {
     const model = this.#model;
     const { event, step, last } = model;
+    this.#step?.update();
     this.#scrubber.update();
     this.#count.textContent = `${step + 1} / ${last + 1}`;
-    const state = model.stateAt(step);
-    const words = h("span", {}, ...prose(model.sentence(step), (part) => labels(part, model, state)));
+    const words = h("span", {}, ...sentence(model));
     this.#sentence.replaceChildren(event ? dot(event.by, byText(event.by, model)) : "", words);
     if (!event) words.style.gridColumn = "1/-1";
     for (const [key, stuck] of [["Home", step < 0], ["ArrowLeft", step < 0], ["ArrowRight", step >= last], ["End", step >= last]] as const) {
       this.#buttons[key]?.setAttribute("aria-disabled", String(stuck));
     }
-    for (const button of this.#root.querySelectorAll<HTMLElement>(".pl-story button, .pl-textview button")) {
+    for (const button of this.#root.querySelectorAll<HTMLElement>("[data-part=picture] button, .pl-textview button")) {
       const here = button.dataset.step === String(step);
       if (here) button.setAttribute("aria-current", "step");
       else button.removeAttribute("aria-current");
@@ -195,25 +219,51 @@ class Explorer {
     this.#roving.sweep();
   }
 
+  // ---------------------------------------------------------------------------------------------------------------- headline
+
   #header(): HTMLElement {
+    const model = this.#model;
+    const { story } = model;
+    const head = say(model.scene.head, model.language) || model.trace.outcome.kind;
+    const message = story ? say(story.message, model.language) : head;
+    const quoted = !!story && story.rule === "" && typeof story.message === "string";
+    const title = h("h2", { class: quoted ? "pl-message pl-quoted" : "pl-message" }, ...(quoted ? [message] : prose(message)));
+    return h("header", { class: "pl-head", "data-part": "head" }, h("div", { class: "pl-headline" }, title, this.#about(story, head)), this.#tools());
+  }
+
+  /** The small line under the headline: how bad, how the run ended, which finding of how many. */
+  #about(story: Story | undefined, head: string): HTMLElement {
     const model = this.#model;
     const { outcome, agreement, sources } = model.trace;
     const bad = outcome.kind === "raised" || !!model.scene.why;
-    const said = say(model.scene.head, model.language) || outcome.kind;
+    const line = h("p", { class: "pl-about" });
+    if (story) line.append(severity(model, story), h("code", {}, [story.rule, story.name].filter(Boolean).join(" ")));
+    line.append(h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome", hidden: !story }, head));
+    if (story?.predicted) line.append(h("span", { title: model.t("computed by the shadow engine before torch got there", "影子引擎在 torch 运行到之前已算出") }, dot("m", byText("m", model)), model.t("predicted", "已预测")));
     const agreed = model.t(`${agreement.agreed} of ${agreement.checked} operations agree`, `${agreement.checked} 个操作中 ${agreement.agreed} 个一致`);
     const mirrored = agreement.mirrored ? model.t(`, ${agreement.mirrored} without a model`, `，${agreement.mirrored} 个没有模型`) : "";
-    const badge = h("span", { class: "pl-agree", title: say(this.#helpTexts.agreement, model.language) }, dot("a", byText("a", model)), agreed + mirrored);
-    if (agreement.disagreed) badge.append(h("b", {}, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
-    const keys = `← → ${this.#story ? "E " : ""}T ?`;
-    const hint = h("span", { class: "pl-hint" }, model.t(`Click here, then ${keys}`, `点击此处，再按 ${keys}`));
-    const tools = h(
-      "div",
-      { class: "pl-tools" },
-      this.#button("t", model.t("Text", "文字"), model.t("everything as text (T)", "文字视图（T）"), () => this.#toggleText(), this.#asText),
-      this.#button("?", model.t("Help", "帮助"), model.t("keys and signs (?)", "按键与符号（?）"), () => this.#toggleHelp(), this.#help),
+    if (agreement.checked) line.append(h("span", { class: "pl-agree", title: say(this.#helpTexts.agreement, model.language) }, dot("a", byText("a", model)), agreed + mirrored));
+    if (agreement.disagreed) line.append(h("b", { class: "pl-bad" }, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
+    line.append(h("span", { class: "pl-name" }, sources[0]?.name ?? ""));
+    return line;
+  }
+
+  #tools(): HTMLElement {
+    const model = this.#model;
+    const count = model.stories.length;
+    const tools = h("div", { class: "pl-tools" });
+    if (count > 1) {
+      const at = model.story ? model.stories.indexOf(model.story) : 0;
+      const next = (): void => this.#chooseStory(model.stories[(at + 1) % count] as Story);
+      tools.append(this.#button("finding", `${at + 1} / ${count} ›`, model.t("the next finding", "下一条发现"), next));
+    }
+    tools.append(
+      this.#button("t", model.t("Text (T)", "文字 (T)"), model.t("everything as text (T)", "文字视图（T）"), () => this.#toggleText(), this.#asText),
+      this.#button("large", this.#icon("large"), model.t("fill the screen", "占满屏幕"), () => void this.#host.requestFullscreen?.().catch(() => {})),
+      this.#button("?", "?", model.t("keys and signs (?)", "按键与符号（?）"), () => this.#toggleHelp(), this.#help),
       this.#button("language", model.t("中文", "English"), model.t("切换到中文", "switch to English"), () => (model.language = model.language === "zh" ? "en" : "zh")),
     );
-    return h("header", { class: "pl-head" }, h("h2", {}, sources[0]?.name ?? ""), h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome" }, said), badge, hint, tools);
+    return tools;
   }
 
   get #helpTexts(): Partial<Help> {
@@ -222,7 +272,7 @@ class Explorer {
 
   #button(key: string, text: string | SVGElement, title: string, click: () => void, pressed?: boolean): HTMLButtonElement {
     const button = h("button", { "data-key": key, title, click }, text);
-    if (typeof text !== "string") button.setAttribute("aria-label", title);
+    if (typeof text !== "string" || text.length < 2) button.setAttribute("aria-label", title);
     if (pressed !== undefined) button.setAttribute("aria-pressed", String(pressed));
     this.#buttons[key] = button;
     return button;
@@ -231,6 +281,8 @@ class Explorer {
   #icon(name: string): SVGElement {
     return s("svg", { class: "pl-icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: ICONS[name] ?? "" }));
   }
+
+  // ---------------------------------------------------------------------------------------------------------------- along time
 
   #transport(): HTMLElement {
     const model = this.#model;
@@ -243,58 +295,126 @@ class Explorer {
       ["]", "after", model.t("next event of the focused storage (])", "所选存储的下一个事件（]）")],
     ];
     const buttons = icons.map(([key, icon, title]) => this.#button(key, this.#icon(icon), title, () => this.#act(key)));
-    if (this.#story) {
-      const cycle = this.#button("e", model.t("Story", "经过"), model.t("saved → changed → raised (E)", "保存 → 改写 → 报错（E）"), () => this.#act("e"));
+    if (model.story) {
+      const cycle = this.#button("e", model.t("Story (E)", "经过 (E)"), model.t("saved → changed → raised (E)", "保存 → 改写 → 报错（E）"), () => this.#act("e"));
       cycle.classList.add("pl-wide");
       buttons.push(cycle);
     } else delete this.#buttons.e;
-    return h("div", { class: "pl-transport" }, h("div", { class: "pl-buttons" }, ...buttons), this.#scrubber.element, this.#count);
+    this.#scrubber.input.dataset.home = "";
+    const said = h("div", { class: "pl-say", tabindex: "-1", group: model.t("This step in words", "这一步的文字说明") }, this.#sentence);
+    return h("div", { class: "pl-transport", "data-part": "transport" }, h("div", { class: "pl-buttons" }, ...buttons), this.#scrubber.element, this.#count, said);
   }
 
-  #tabs(): HTMLElement {
-    const bar = h("div", { class: "pl-tabs", role: "tablist" });
-    for (const { id, element } of this.#panels) {
-      const tab = h("button", { role: "tab", "data-tab": id, "aria-selected": String(id === this.#chosen), click: () => this.#choose(id) });
-      tab.textContent = element.getAttribute("aria-label");
-      bar.append(tab);
+  // ---------------------------------------------------------------------------------------------------------------- code and panel
+
+  #main(): HTMLElement {
+    const code = h("section", { class: "pl-panel pl-p-code", group: this.#model.t("Code", "代码"), "data-part": "code" }, h("div", { class: "pl-body" }), this.#facts);
+    this.#side = h("div", { class: "pl-side" });
+    return h("div", { class: "pl-main" }, code, this.#side);
+  }
+
+  /** What there is to open: what helps first, then the views that have something to show. */
+  #tabs(): Tab[] {
+    const model = this.#model;
+    const { story } = model;
+    const tabs: Tab[] = [];
+    if (story) tabs.push({ id: "fix", title: { en: "Fix", zh: "修改" }, mount: (body) => this.#mountFix(body, story), sliced: false, picture: false });
+    for (const view of this.#views) {
+      if (!this.#has(view)) continue;
+      tabs.push({ id: view.id, title: view.title, mount: (body) => view.mount(body, model), sliced: !!story?.slice && view.id !== "broadcast", picture: true });
+    }
+    const chips = this.#whatIf.draw();
+    if (chips) tabs.push({ id: "whatif", title: { en: "What if", zh: "如果" }, mount: (body) => (body.append(chips), { update() {}, destroy() {} }), sliced: false, picture: false });
+    return tabs;
+  }
+
+  /** A view that stumbles over its data has something to say about it. */
+  #has(view: View): boolean {
+    try {
+      const part = this.#model.scene[view.id];
+      return (typeof part === "object" && part !== null && "failed" in part) || view.has(this.#model.scene);
+    } catch {
+      return true;
+    }
+  }
+
+  #mountFix(body: HTMLElement, story: Story): Mounted {
+    body.append(this.#fixes.draw(story));
+    const rest = others(this.#model, story, (one) => this.#chooseStory(one));
+    if (rest) body.append(h("h3", {}, this.#model.t("Other findings", "其他发现")), rest);
+    return { update() {}, destroy() {} };
+  }
+
+  #mount(): void {
+    const body = this.#root.querySelector<HTMLElement>(".pl-p-code > .pl-body") as HTMLElement;
+    this.#code = this.#guarded("code", this.#model.t("Code", "代码"), body, (place) => new CodeView(place, this.#model));
+    this.#mountSide();
+  }
+
+  get #columns(): number {
+    const width = this.#root.clientWidth;
+    return width >= 1500 ? 2 : 1;
+  }
+
+  #shown = 0;
+  /** Another width may have room for another number of panels. */
+  #reopen(): void {
+    if (this.#asText || !this.#side?.isConnected || this.#columns === this.#shown) return;
+    this.#mountSide();
+    this.#roving.sweep();
+  }
+
+  #mountSide(): void {
+    for (const { view } of this.#open) view.destroy();
+    this.#open = [];
+    const tabs = this.#tabs();
+    this.#shown = this.#columns;
+    const ids = tabs.map((tab) => tab.id);
+    const wanted = [...this.#chosen.filter((id) => ids.includes(id)), ...ids];
+    const shown = [...new Set(wanted)].slice(0, this.#shown);
+    this.#root.classList.toggle("pl-code-first", this.#chosen[0] === "code");
+    const open = tabs.filter((tab) => shown.includes(tab.id));
+    this.#side.replaceChildren(this.#bar(tabs, shown), h("div", { class: "pl-panels", style: `--pl-n:${Math.max(1, open.length)}` }, ...open.map((tab) => this.#panel(tab))));
+    for (const { view } of this.#open) view.update();
+    this.#side.hidden = !tabs.length;
+  }
+
+  #bar(tabs: Tab[], shown: string[]): HTMLElement {
+    const model = this.#model;
+    const list = h("div", { class: "pl-tabs", role: "tablist", "data-part": "tabs" });
+    const tab = (id: string, title: Text): HTMLElement => {
+      const selected = id === "code" ? this.#chosen[0] === "code" : shown.includes(id) && this.#chosen[0] !== "code";
+      const button = h("button", { role: "tab", "data-tab": id, "aria-selected": String(selected || (id !== "code" && shown.includes(id))), click: () => this.#choose(id) }, say(title, model.language));
+      if (selected) button.dataset.home = "";
+      return button;
+    };
+    list.append(tab("code", { en: "Code", zh: "代码" }), ...tabs.map(({ id, title }) => tab(id, title)));
+    list.querySelector("[data-tab=code]")?.classList.add("pl-only-narrow");
+    const bar = h("div", { class: "pl-bar-tabs" }, list);
+    if (tabs.some((one) => one.sliced && shown.includes(one.id))) {
+      const press = (): void => {
+        model.all = !model.all;
+        this.#mountSide();
+        this.#roving.sweep();
+        this.#root.querySelector<HTMLElement>("[data-key=all]")?.focus();
+      };
+      bar.append(h("span", { class: "pl-slice", "data-part": "slice" }, this.#button("all", model.t("all", "全部"), model.t("show everything, not only what the finding is about", "显示全部，而不只是与此发现有关的部分"), press, model.all)));
     }
     return bar;
   }
 
-  #sections(): View[] {
-    const code: View = { id: "code", title: { en: "Code", zh: "代码" }, mount: (body) => new CodeView(body, this.#model, this.#stories) };
-    return [code, ...this.#views];
-  }
-
-  #choose(id: string): void {
-    this.#chosen = id;
-    for (const tab of this.#root.querySelectorAll<HTMLElement>("[data-tab]")) tab.setAttribute("aria-selected", String(tab.dataset.tab === id));
-    for (const panel of this.#panels) panel.element.classList.toggle("pl-chosen", panel.id === id);
-    this.#update();
-  }
-
-  /** The panels that have something to show; of the others only their one sentence stays. */
-  #grid(): HTMLElement[] {
-    const grid = h("div", { class: "pl-panels" });
-    const empties = h("p", { class: "pl-empties" });
-    const mounted = this.#sections().map((view) => this.#panel(view.id, view.title, (body) => view.mount(body, this.#model)));
-    this.#panels = mounted.filter((panel) => !panel.element.querySelector(":scope > .pl-body > .pl-nothing"));
-    for (const panel of mounted) {
-      if (this.#panels.includes(panel)) grid.append(panel.element);
-      else empties.append(h("b", {}, panel.element.getAttribute("aria-label") ?? ""), ` — ${panel.element.querySelector(".pl-nothing")?.textContent ?? ""} `);
-    }
-    if (!this.#panels.some((panel) => panel.id === this.#chosen)) this.#chosen = "code";
-    return empties.childNodes.length ? [this.#tabs(), grid, empties] : [this.#tabs(), grid];
-  }
-
   /** A view in its frame. When it fails it is replaced by a text, and the others go on. */
-  #panel(id: string, title: View["title"], mount: (body: HTMLElement) => { update(): void; destroy(): void }): Panel {
-    const body = h("div", { class: "pl-body" });
-    const name = this.#model.t(title.en, title.zh);
-    const chosen = id === this.#chosen ? " pl-chosen" : "";
-    const element = h("section", { class: `pl-panel pl-p-${id}${chosen}`, group: name }, h("h3", {}, name), this.#takers(id, name, body), body);
-    let view: { update(): void; destroy(): void } | null = null;
-    const guarded = (work: () => void): void => {
+  #panel(tab: Tab): HTMLElement {
+    const name = say(tab.title, this.#model.language);
+    const body = h("div", { class: "pl-body", tabindex: "-1", group: name });
+    const element = h("div", { class: `pl-panel pl-p-${tab.id}`, role: "tabpanel", label: name, "data-part": tab.id }, tab.picture ? this.#takers(tab.id, name, body) : null, body);
+    this.#open.push({ id: tab.id, view: this.#guarded(tab.id, name, body, (place) => tab.mount(place)) });
+    return element;
+  }
+
+  #guarded(_: string, name: string, body: HTMLElement, mount: (body: HTMLElement) => Mounted): Mounted {
+    let view: Mounted | null = null;
+    const attempt = (work: () => void): void => {
       try {
         work();
       } catch {
@@ -303,13 +423,19 @@ class Explorer {
         body.replaceChildren(h("p", { class: "pl-nothing" }, sorry));
       }
     };
-    guarded(() => (view = mount(body)));
-    return { id, element, update: () => guarded(() => view?.update()), destroy: () => guarded(() => view?.destroy()) };
+    attempt(() => (view = mount(body)));
+    return { update: () => attempt(() => view?.update()), destroy: () => attempt(() => view?.destroy()) };
   }
 
-  /** The view as a picture: for slides. The code has none, it is text. */
-  #takers(id: string, name: string, body: HTMLElement): HTMLElement | null {
-    if (id === "code") return null;
+  #choose(id: string): void {
+    this.#chosen = [id, ...this.#chosen.filter((one) => one !== id)].slice(0, 4);
+    this.#mountSide();
+    this.#updateShell();
+    this.#root.querySelector<HTMLElement>(`[data-tab="${id}"]`)?.focus();
+  }
+
+  /** The view as a picture: for slides. */
+  #takers(id: string, name: string, body: HTMLElement): HTMLElement {
     const button = (kind: "svg" | "png"): HTMLElement => {
       const label = kind === "svg" ? this.#model.t(`save ${name} as SVG`, `将“${name}”存为 SVG`) : this.#model.t(`copy ${name} as PNG`, `将“${name}”复制为 PNG`);
       const go = (): void => {
@@ -320,6 +446,8 @@ class Explorer {
     };
     return h("div", { class: "pl-take" }, button("svg"), button("png"));
   }
+
+  // ---------------------------------------------------------------------------------------------------------------- text, help, notes
 
   #textBox(): HTMLElement {
     const model = this.#model;
@@ -332,7 +460,7 @@ class Explorer {
       const number = h("span", { class: "pl-no" }, String(step + 1));
       list.append(h("li", {}, h("button", { "data-step": step, click: go }, number, h("span", {}, ...prose(model.sentence(step))))));
     }
-    const box = h("section", { class: "pl-textview", tabindex: "-1", "data-from": from, "data-to": to, group: model.t("Everything as text", "文字视图") }, list);
+    const box = h("section", { class: "pl-textview", tabindex: "-1", "data-part": "text", "data-from": from, "data-to": to, group: model.t("Everything as text", "文字视图") }, list);
     if (left > 0) box.append(h("p", { class: "pl-nothing" }, model.t(`${left} steps further away are left out here.`, `此处省略了较远的 ${left} 步。`)));
     return box;
   }
@@ -354,11 +482,16 @@ class Explorer {
     const { keys = [], signs = [], agreement } = this.#helpTexts;
     const list = (rows: [sign: string | Element, text: Text][]): HTMLElement => h("dl", {}, ...rows.flatMap(([sign, text]) => [h("dt", {}, sign), h("dd", {}, say(text, model.language))]));
     const dots = (["o", "m", "a"] as const).map((by): [Element, Text] => [dot(by, ""), { en: byText(by, model), zh: byText(by, model) }]);
+    const press = (): void => {
+      model.labelled = !model.labelled;
+      this.redraw();
+    };
+    const shown = this.#button("l", model.t("show labels beside names (L)", "在名称旁显示标签（L）"), "", press, model.labelled);
     return h(
       "section",
-      { class: "pl-help", group: model.t("Help", "帮助") },
+      { class: "pl-help", group: model.t("Help", "帮助"), "data-part": "help" },
       h("div", {}, h("h3", {}, model.t("Keys", "按键")), list(keys)),
-      h("div", {}, h("h3", {}, model.t("Signs", "符号")), list([...dots, ...signs]), h("p", { class: "pl-nothing" }, say(agreement, model.language))),
+      h("div", {}, h("h3", {}, model.t("Signs", "符号")), list([...dots, ...signs]), shown, h("p", { class: "pl-nothing" }, say(agreement, model.language))),
     );
   }
 
@@ -375,29 +508,42 @@ class Explorer {
 
   #toggleText(): void {
     this.#asText = !this.#asText;
-    this.#redraw();
+    this.redraw();
     this.#root.querySelector(".pl-textview")?.scrollIntoView({ block: "nearest" });
   }
 
   #toggleHelp(): void {
     this.#help = !this.#help;
-    this.#redraw();
+    this.redraw();
   }
 
-  #go(beat: Beat): void {
-    const changed = this.#story?.beats.find((one) => one.role === "changed")?.step ?? null;
-    const storage = changed === null ? undefined : this.#model.trace.events[changed]?.writes[0];
-    if (beat.step !== null) this.#model.step = beat.step;
+  // ---------------------------------------------------------------------------------------------------------------- moving
+
+  /** Brings up another finding, at the place that tells most about it. */
+  #chooseStory(story: Story): void {
+    this.#model.story = story;
+    this.#model.all = false;
+    this.redraw();
+    const beat = story.beats.find((one) => one.role === "changed") ?? story.beats.find((one) => one.step !== null);
+    this.#go(beat?.step ?? story.step);
+  }
+
+  /** To a step of the story, with the memory that it is about in focus. */
+  #go(step: number | null): void {
+    const storage = this.#model.story?.slice?.storages[0];
+    if (step !== null) this.#model.step = step;
     if (storage) this.#model.focus = storage;
   }
 
   /** E: the next beat of the story that can be shown, round and round. */
   #cycle(): void {
-    const beats = (this.#story?.beats ?? []).filter((beat) => beat.step !== null && beat.role !== "other");
-    const all = beats.length ? beats : (this.#story?.beats ?? []).filter((beat) => beat.step !== null);
+    const { story } = this.#model;
+    const placed = (story?.beats ?? []).filter((beat) => beat.step !== null);
+    const told = placed.filter((beat) => beat.role !== "other");
+    const all = told.length > 1 ? told : placed;
     const at = all.findIndex((beat) => beat.step === this.#model.step);
     const next = all[(at + 1) % Math.max(1, all.length)];
-    if (next) this.#go(next);
+    if (next) this.#go(next.step);
   }
 
   #jump(by: 1 | -1): void {
@@ -418,6 +564,7 @@ class Explorer {
       "]": () => this.#jump(1),
       e: () => this.#cycle(),
       t: () => this.#toggleText(),
+      l: () => ((model.labelled = !model.labelled), this.redraw()),
       "?": () => this.#toggleHelp(),
     };
     const action = Object.hasOwn(actions, key) ? actions[key] : undefined;
@@ -428,18 +575,19 @@ class Explorer {
   #key(event: KeyboardEvent): void {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-    const section = /^[1-9]$/.test(key) && !this.#asText ? this.#panels[Number(key) - 1] : undefined;
+    const tab = /^[1-9]$/.test(key) && !this.#asText ? this.#tabs()[Number(key) - 1] : undefined;
     if (key === "ArrowUp") this.#roving.move(-1, event.target as Element);
     else if (key === "ArrowDown") this.#roving.move(1, event.target as Element);
     else if (key === "Escape") this.#leave(event.target as HTMLElement);
-    else if (section) this.#choose(section.id);
+    else if (tab) this.#choose(tab.id);
     else if (!this.#act(key)) return;
     event.preventDefault();
     event.stopPropagation();
   }
 
-  /** Esc goes from a control to the scrubber, and from there out, to whatever around the Explorer takes the focus. */
+  /** Esc ends what is being tried; then it goes from a control to the scrubber, and from there out, to whatever around the Explorer takes the focus. */
   #leave(from: HTMLElement): void {
+    if (this.#model.scene.trying) this.#lab.stop?.();
     if (from !== this.#scrubber.input) return this.#scrubber.input.focus();
     from.blur();
     this.#host.parentElement?.closest<HTMLElement>("[tabindex]")?.focus({ preventScroll: true });

@@ -22,23 +22,24 @@ const shape = (size: readonly number[] | null | undefined): string => `[${(size 
 function tensorFacts(label: string, state: State, model: ExplorerModel): Fact[] {
   const one = state.tensors[label];
   if (!one) return [];
-  const me = one.name ?? label;
+  const me = one.name ?? model.called(label);
   const at = `tensors.${label}`;
   const array = one.kind === "array";
   const facts: Fact[] = [
-    [array ? "array" : one.kind, `${one.names?.join(" = ") || label} · ${one.dtype} ${shape(one.shape)}`, `${at}.shape`, `${me}.shape`],
+    [array ? "array" : one.kind, `${one.names?.join(" = ") || model.called(label)} · ${one.dtype} ${shape(one.shape)}`, `${at}.shape`, `${me}.shape`],
     ["stride", shape(one.stride), `${at}.stride`, array ? `${me}.strides` : `${me}.stride()`],
   ];
   if (one.offset) facts.push(["offset", String(one.offset), `${at}.offset`, `${me}.storage_offset()`]);
-  if (one.storage) facts.push([model.t("storage", "存储"), one.storage, `${at}.storage`, array ? `${me}.ctypes.data` : `${me}.untyped_storage().data_ptr()`]);
+  const others = Object.values(state.tensors).filter((other) => other !== one && other?.alive && other.storage === one.storage).flatMap((other) => other.names ?? []);
+  if (one.storage && others.length) facts.push([model.t("same memory as", "同一内存"), [...new Set(others)].slice(0, 4).join(", "), `${at}.storage`, array ? `${me}.ctypes.data` : `${me}.untyped_storage().data_ptr()`]);
   if (one.counter) {
-    const value = `${one.counter}·v${state.counters[one.counter] ?? "?"}`;
-    facts.push([model.t("counter", "版本计数器"), value, `counters.${one.counter}`, `${me}._version`]);
+    const value = `${model.labelled ? `${one.counter}·` : ""}v${state.counters[one.counter] ?? "?"}`;
+    facts.push([model.t("version", "版本"), value, `counters.${one.counter}`, `${me}._version`]);
   }
   if (array) return facts;
   const grad = `${one.requires_grad ? "True" : "False"}${one.is_leaf ? model.t(" · leaf", " · 叶子") : ""}`;
   facts.push(["requires_grad", grad, `${at}.requires_grad`, `${me}.requires_grad, ${me}.is_leaf`]);
-  if (one.grad_fn) facts.push(["grad_fn", `${one.grad_fn} ${state.nodes[one.grad_fn]?.name ?? ""}`, `${at}.grad_fn`, `${me}.grad_fn`]);
+  if (one.grad_fn) facts.push(["grad_fn", one.grad_fn, `${at}.grad_fn`, `${me}.grad_fn`]);
   if (one.base) facts.push([model.t("view of", "视图，基张量"), one.base, `${at}.base`, `${me}._base`]);
   if (one.grad) facts.push(["grad", one.grad, `${at}.grad`, `${me}.grad`]);
   return facts;
@@ -50,7 +51,7 @@ function nodeFacts(label: string, state: State, model: ExplorerModel): Fact[] {
   const output = one.output ?? "";
   const me = `${state.tensors[output]?.name ?? (output || label)}.grad_fn`;
   const at = `nodes.${label}`;
-  const facts: Fact[] = [[label, one.name, at, me]];
+  const facts: Fact[] = [[model.t("node", "节点"), model.called(label), at, me]];
   for (const saved of one.saved ?? []) {
     const now = saved.counter ? state.counters[saved.counter] : undefined;
     const stale = now !== undefined && now !== saved.version;
@@ -69,10 +70,10 @@ function storageFacts(label: string, state: State, model: ExplorerModel): Fact[]
   if (!one) return [];
   const living = Object.entries(state.tensors).filter(([, tensor]) => tensor?.storage === label && tensor.alive);
   const first = living[0]?.[1].name ?? living[0]?.[0] ?? label;
-  const names = living.map(([id, tensor]) => (tensor.name ? `${tensor.name} (${id})` : id)).join(", ");
+  const names = living.map(([id]) => id).join(", ");
   const at = `storages.${label}`;
   return [
-    [model.t("storage", "存储"), `${label} · ${one.size} × ${one.dtype}`, `${at}.size`, `${first}.untyped_storage()`],
+    [model.t("storage", "存储"), `${model.called(label)} · ${one.size} × ${one.dtype} · ${one.nbytes} B`, `${at}.size`, `${first}.untyped_storage()`],
     [model.t("cells", "单元"), one.cells ? cellsText(one.cells) : model.t("not recorded", "未记录"), `${at}.cells`, `${first}.untyped_storage()`],
     [model.t("seen by", "被谁使用"), names || model.t("nothing", "无"), at, `${first}.untyped_storage().data_ptr()`],
   ];
@@ -82,9 +83,9 @@ function counterFacts(label: string, state: State, model: ExplorerModel): Fact[]
   if (!(label in state.counters)) return [];
   const sharing = Object.entries(state.tensors).filter(([, tensor]) => tensor?.counter === label && tensor.alive);
   const me = sharing[0]?.[1].name ?? sharing[0]?.[0] ?? label;
-  const names = sharing.map(([id, tensor]) => (tensor.name ? `${tensor.name} (${id})` : id)).join(", ");
+  const names = sharing.map(([id]) => id).join(", ");
   return [
-    [model.t("counter", "版本计数器"), `${label}·v${state.counters[label]}`, `counters.${label}`, `${me}._version`],
+    [model.t("version", "版本"), `${model.called(label)} · v${state.counters[label]}`, `counters.${label}`, `${me}._version`],
     [model.t("counts for", "属于"), names || model.t("nothing", "无"), `counters.${label}`, `${me}._version`],
   ];
 }
@@ -104,8 +105,8 @@ export function showFacts(root: HTMLElement, model: ExplorerModel): void {
     const value_ = h("span", { class: "pl-value" }, ...labels(value, model, state));
     return h("span", { title: `${byText(by, model)}: ${torch}` }, dot(by, byText(by, model)), name, value_);
   });
-  if (storage && cells.length) cells.unshift(h("span", {}, swatch(storage, model)));
+  if (storage && cells.length) cells.unshift(swatch(storage, model));
   if (cells.length) root.replaceChildren(...cells);
-  else if (model.focus) root.textContent = model.t(`${model.focus} does not exist at this step.`, `在这一步，${model.focus} 还不存在。`);
+  else if (model.focus) root.textContent = model.t(`${model.called(model.focus)} does not exist at this step.`, `在这一步，${model.called(model.focus)} 还不存在。`);
   else root.textContent = model.t("Point at an expression, a node or a cell to see the facts about it.", "把指针移到表达式、节点或单元上，可查看其信息。");
 }

@@ -138,7 +138,7 @@ const nobody = { checked: 0, agreed: 0, mirrored: 0, disagreed: 0 };
 
 const trace = record<Trace>({
   schema: [whole],
-  sources: [list(record({ name: [text], text: [text] })), []],
+  sources: [list(record({ name: [text], text: [text], parts: [list(record({ name: [text], line: [whole], own: [whole, 1], cell: [text, ""] })), []] })), []],
   events: [list(event), []],
   outcome: [record({ kind: [word("finished", "raised"), "finished"], failure: [optional(failure), null] }), finished],
   agreement: [

@@ -2,14 +2,14 @@
 
 import type { Language, Scene, Trace, View } from "./contract";
 import { h } from "./dom";
-import { openRoot, type ExplorerHandle } from "./explorer";
+import { openRoot } from "./explorer";
 import { Roving } from "./keys";
 import { ExplorerModel } from "./model";
 import { prose } from "./prose";
 import { watchTheme } from "./theme";
 
 /** Draws `view` into `host`. `edit` writes to the live tensors; what came of it arrives as another trace. */
-export function createLook(host: HTMLElement, style: string, trace: Trace, scene: Scene, view: View, language: Language, edit: ExplorerModel["edit"]): ExplorerHandle {
+export function createLook(host: HTMLElement, style: string, trace: Trace, scene: Scene, view: View, language: Language, edit: ExplorerModel["edit"]): { model: ExplorerModel; destroy(): void } {
   const model = new ExplorerModel(trace, scene, language);
   model.edit = edit;
   model.step = model.last;
@@ -24,7 +24,8 @@ export function createLook(host: HTMLElement, style: string, trace: Trace, scene
   const mounted = view.mount(body, model);
   const cell = root.querySelector<HTMLElement>("td[tabindex]");
   // A grid of cells has one tab stop; sliders and buttons are stops of their own.
-  const roving = cell && new Roving(root, () => cell);
+  const roving = cell && new Roving(root);
+  if (cell) cell.dataset.home = "";
   const update = (): void => (mounted.update(), roving?.sweep());
   update();
   const stops = [model.onChange(update), watchTheme(root)];

@@ -1,8 +1,9 @@
 /** The one model that all views of an Explorer share: step, focus, language, and the state after any step. */
 
 import type { By, Language, Model, Scene, State, Text, Trace, TraceEvent } from "./contract";
-import { hue, letter } from "./palette";
+import { GREY, HUES, hue } from "./palette";
 import { apply, emptyState } from "./replay";
+import { stories, type Slice, type Story } from "./story";
 
 /** At most this many states are kept besides the current one: stepping stays cheap and memory stays flat. */
 const CHECKPOINTS = 32;
@@ -17,6 +18,10 @@ export class ExplorerModel implements Model {
   #recent: [step: number, state: State][] = [];
   #facts: Map<string, [step: number, by: By][]> | null = null;
   #sentences = new Map<number, Text>();
+  #stories: Story[];
+  #chosen = 0;
+  #all = false;
+  #labelled = false;
 
   constructor(
     readonly trace: Trace,
@@ -24,6 +29,7 @@ export class ExplorerModel implements Model {
     language: Language = "en",
   ) {
     this.#tongue = language;
+    this.#stories = stories(scene);
     for (const one of Array.isArray(scene.events) ? scene.events : []) this.#sentences.set(one.step, one.sentence);
   }
 
@@ -62,6 +68,66 @@ export class ExplorerModel implements Model {
     this.#changed();
   }
 
+  get stories(): readonly Story[] {
+    return this.#stories;
+  }
+
+  /** The finding that the Explorer is about now. */
+  get story(): Story | undefined {
+    return this.#stories[this.#chosen];
+  }
+
+  set story(story: Story | undefined) {
+    const at = story ? this.#stories.indexOf(story) : -1;
+    if (at >= 0) this.#chosen = at;
+  }
+
+  /** Python has tried the fixes: the same findings, in the same order, with what came of it. */
+  amend(scene: Scene): void {
+    Object.assign(this.scene, scene);
+    this.#stories = stories(this.scene);
+    this.#chosen = Math.min(this.#chosen, Math.max(0, this.#stories.length - 1));
+  }
+
+  /** Whether panels show everything, or what belongs to the finding. */
+  get all(): boolean {
+    return this.#all;
+  }
+
+  set all(all: boolean) {
+    this.#all = all;
+  }
+
+  get slice(): Slice | null {
+    return this.#all ? null : (this.story?.slice ?? null);
+  }
+
+  /** Whether labels (`t3`, `S1`, `C1`, `n5`) stand beside the names. */
+  get labelled(): boolean {
+    return this.#labelled;
+  }
+
+  set labelled(labelled: boolean) {
+    this.#labelled = labelled;
+  }
+
+  called(label: string | null | undefined): string {
+    if (!label) return "?";
+    const names = this.scene.names;
+    const known = names && typeof names === "object" && Object.hasOwn(names, label) ? names[label] : undefined;
+    const state = this.stateAt(this.last);
+    const name = known ?? state.tensors[label]?.name ?? state.nodes[label]?.name;
+    return !name || name === label ? label : this.#labelled ? `${name} (${label})` : name;
+  }
+
+  place(line: number | null, source = 0): string {
+    if (line === null) return "";
+    const found = this.trace.sources[source];
+    const part = found && found.parts.length > 1 ? found.parts.findLast((one) => one.line <= line) : undefined;
+    const [name, own] = part ? [part.name, line - part.line + part.own] : [source ? (found?.name ?? "") : "", line];
+    return name ? this.t(`${name}, line ${own}`, `${name} 第 ${own} 行`) : this.t(`line ${own}`, `第 ${own} 行`);
+  }
+
   get event(): TraceEvent | null {
     return this.trace.events[this.#now] ?? null;
   }
@@ -79,12 +145,12 @@ export class ExplorerModel implements Model {
     return this.#tongue === "zh" ? zh : en;
   }
 
+  /** The finding's memory has the hues; what is under the pointer takes the last one when it has none. */
   hue(storage: string): string {
-    return hue(storage, Array.isArray(this.scene.palette) ? (this.scene.palette as string[]) : undefined);
-  }
-
-  letter(storage: string): string {
-    return letter(storage);
+    const chosen = this.story?.slice?.storages ?? (Array.isArray(this.scene.palette) ? (this.scene.palette as string[]) : undefined);
+    const own = hue(storage, chosen);
+    const pointed = own === GREY && this.#label !== "" && this.storageOf(this.#label, this.stateAt(this.#now)) === storage;
+    return pointed ? HUES[5] : own;
   }
 
   /** One sentence about an event: the one that Python wrote, else a plain one. */

@@ -1,5 +1,5 @@
 /**
- * One storage = one hue, one letter. The hues are Okabe and Ito's without yellow and black, which stay apart under
+ * One storage = one hue. The hues are Okabe and Ito's without yellow and black, which stay apart under
  * every common colour-vision deficiency when drawn with an outline. Only six storages get a hue: the rest are grey.
  */
 
@@ -10,15 +10,6 @@ export const GREY = "#8A8A8A";
 function order(storage: string): number {
   const number = /^S(\d+)$/.exec(storage);
   return number ? Number(number[1]) - 1 : -1;
-}
-
-/** A … Z, AA, AB …: letters as spreadsheets count their columns. */
-export function letter(storage: string): string {
-  let index = order(storage);
-  if (index < 0) return "?";
-  let text = "";
-  for (index += 1; index > 0; index = Math.floor((index - 1) / 26)) text = String.fromCharCode(65 + ((index - 1) % 26)) + text;
-  return text;
 }
 
 /** `chosen` are the storages that matter most, as Python picked them for all views; without it, the first six by birth. */

@@ -1,4 +1,4 @@
-/** Sentences as nodes: `code` between backticks, and labels (`t3`, `S1`) as buttons where a model knows them. */
+/** Sentences as nodes: `code` between backticks, and every tensor, memory and node by the name that the program has for it. */
 
 import type { State } from "./contract";
 import { h } from "./dom";
@@ -9,13 +9,34 @@ export function prose(text: string, plain: (text: string) => Node[] = (part) => 
   return text.split(/`([^`\n]+)`/).flatMap((part, index) => (index % 2 === 1 ? [h("code", {}, part)] : plain(part)));
 }
 
-/** Text in which every label that exists in `state` is a button that brings it into focus. */
+/** How sentences speak of labels, and what they say instead: a thing has one name, and its memory and its version are named after it. */
+const PHRASES: [RegExp, string][] = [
+  [/\S+ \((t\d+)\)/g, "$1"],
+  [/(n\d+) \(\w+\)/g, "$1"],
+  [/, in new storage S\d+(?:, counter C\d+ at \d+)?/g, ", in memory of its own"],
+  [/storage S\d+ of (t\d+)/g, "the memory of $1"],
+  [/存储 S\d+（(t\d+)）/g, "$1 的内存"],
+  [/(?:the existing )?storage (S\d+)/g, "the memory of $1"],
+  [/(shares|its own) counter C\d+/g, "$1 version counter"],
+  [/counters? (C\d+)/g, "the version of $1"],
+  [/，放在新的存储 S\d+ 中(?:，版本计数器 C\d+ 为 \d+)?/g, "，有自己的内存"],
+  [/(?:新的|已有的)?存储 (S\d+)/g, "$1 的内存"],
+  [/(共用|自己的)版本计数器 C\d+/g, "$1版本计数器"],
+  [/版本计数器 (C\d+)/g, "$1 的版本"],
+];
+
+function named(text: string): string {
+  return PHRASES.reduce((said, [pattern, instead]) => said.replace(pattern, instead), text);
+}
+
+/** Text in which every label that exists in `state` is a button that brings it into focus, and is called as the program calls it. */
 export function labels(text: string, model: ExplorerModel, state: State): Node[] {
-  return text.split(/(?<![\w.])([tSCn]\d+)(?![\w(]|\.\w)/u).map((part, index) => {
+  const said = model.labelled ? text : named(text);
+  return said.split(/(?<![\w.])([tSCn]\d+)(?![\w(]|\.\w)/u).map((part, index) => {
     const known = index % 2 === 1 && (part in state.tensors || part in state.storages || part in state.counters || part in state.nodes);
-    if (!known) return document.createTextNode(part);
+    if (!known) return document.createTextNode(index % 2 === 1 && !model.labelled ? model.called(part) : part);
     const storage = model.storageOf(part, state);
     const style = storage ? `--pl-of:${model.hue(storage)}` : "";
-    return h("button", { class: "pl-label", "data-label": part, "aria-pressed": String(model.focus === part), style }, part);
+    return h("button", { class: "pl-label", "data-label": part, "aria-pressed": String(model.focus === part), style }, model.labelled ? part : model.called(part));
   });
 }

@@ -29,19 +29,9 @@ function ticks(model: ExplorerModel): SVGElement {
   );
 }
 
-/** Says that the steps after a backward that raised are what ran inside it. Only the last one: there is little room. */
-function inside(model: ExplorerModel): HTMLElement | null {
-  const { events } = model.trace;
-  const failed = events.findLast((event) => event.error && event.kind === "node");
-  if (!failed) return null;
-  const label = h("span", { class: "pl-inside" }, model.t("in backward: failed here", "backward 内部：在此失败"));
-  label.style.insetInlineEnd = `${100 - ((failed.step + 1) / events.length) * 100}%`;
-  return label;
-}
-
 /** The beats of the story as pins above the strip. */
 function pins(model: ExplorerModel, story: Story | undefined): HTMLElement {
-  const box = h("div", { class: "pl-pins", "aria-hidden": "true" }, inside(model));
+  const box = h("div", { class: "pl-pins", "aria-hidden": "true" });
   for (const { role, step } of story?.beats ?? []) {
     if (step === null || role === "other") continue;
     const pin = mark(role);

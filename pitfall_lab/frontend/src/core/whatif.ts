@@ -37,6 +37,8 @@ export interface Answer {
 /** How an Explorer reaches Python, and how it gives its place to the changed program and takes it back. */
 export interface Lab {
   ask?(id: string): Promise<Answer>;
+  /** Ends all trials. */
+  stop?(): void;
   open?(answer: Answer): Promise<void>;
   back?(): void;
 }
@@ -63,18 +65,21 @@ export class WhatIf {
     return this.#lab.ask && Array.isArray(offered) ? (offered as Change[]) : [];
   }
 
+  /** Where the changed program is shown in the place of the first one: the way back. */
+  back(): HTMLElement | null {
+    const [model, back] = [this.#model, this.#lab.back];
+    if (!back) return null;
+    const text = model.t("This is the changed program.", "这是修改后的程序。");
+    return h("section", { class: "pl-changed", group: text, "data-part": "changed" }, h("b", {}, text), " ", h("button", { class: "pl-chip", click: back }, model.t("back to the program as it was", "回到原来的程序")));
+  }
+
   draw(): HTMLElement | null {
     const model = this.#model;
-    const back = this.#lab.back;
-    if (back) {
-      const text = model.t("This is the changed program.", "这是修改后的程序。");
-      return h("section", { class: "pl-whatif", group: text }, h("b", {}, text), " ", h("button", { class: "pl-chip", click: back }, model.t("back to the program as it was", "回到原来的程序")));
-    }
     if (!this.#changes.length) return null;
     const chips = this.#changes.map((change) =>
       h("button", { class: "pl-chip", "data-change": change.id, "aria-pressed": String(change.id === this.#chosen), click: () => void this.#try(change) }, ...prose(say(change.title, model.language))),
     );
-    const box = h("section", { class: "pl-whatif", group: model.t("What if", "如果这样改") }, h("h3", {}, model.t("What if …", "如果这样改……")), h("div", { class: "pl-chips" }, ...chips));
+    const box = h("div", { class: "pl-whatif" }, h("div", { class: "pl-chips" }, ...chips));
     box.append(h("div", { role: "status" }, this.#status()), this.#state === "done" && this.#answer ? this.#compare(this.#answer) : "");
     return box;
   }

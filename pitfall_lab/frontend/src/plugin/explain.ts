@@ -76,7 +76,7 @@ async function bringIntoSight(cell: CodeCell, stillWaiting: () => boolean): Prom
   for (let tries = 0; tries < 40 && !cell.isDisposed; tries += 1) {
     const explorer = cell.outputArea.node.querySelector("[data-lm-suppress-shortcuts]");
     if (explorer) {
-      if (stillWaiting()) explorer.shadowRoot?.querySelector<HTMLElement>("[tabindex='0']")?.focus({ preventScroll: true });
+      if (stillWaiting()) explorer.shadowRoot?.querySelector<HTMLElement>("[data-home]")?.focus({ preventScroll: true });
       return explorer.scrollIntoView({ block: "start" });
     }
     await new Promise((resolve) => window.setTimeout(resolve, 100));

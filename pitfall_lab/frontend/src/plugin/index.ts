@@ -5,6 +5,7 @@ import { ICommandPalette } from "@jupyterlab/apputils";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { ISettingRegistry } from "@jupyterlab/settingregistry";
 import { ITranslator } from "@jupyterlab/translation";
+import { answerPictures } from "./cell";
 import { explainCell, rememberRuns } from "./explain";
 import { icon } from "./icon";
 import { ChaptersPanel } from "./panel";
@@ -69,6 +70,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const say = sayIn(translator);
     const panel = addPanel(app, shell, say);
     rememberRuns();
+    answerPictures(tracker);
     addCommands(app, tracker, panel, say);
     for (const command of [EXPLAIN, OPEN_PANEL]) palette?.addItem({ command, category: "Pitfall Lab" });
     void app.restored.then(() => followSettings(registry, panel));

@@ -2,7 +2,7 @@
 
 import type { Cell, Model, View } from "../core/contract";
 import { h } from "../core/dom";
-import { cut, frame, leftOut, name, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
+import { cut, frame, leftOut, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
 
 interface Dim {
   size: number | null;
@@ -42,6 +42,7 @@ const MOST = 4;
 export const broadcast: View = {
   id: "broadcast",
   title: { en: "Broadcast", zh: "广播" },
+  has: (scene) => ((scene.broadcast as { cases?: unknown[] } | undefined)?.cases?.length ?? 0) > 0,
   mount(root, model) {
     const scene = part<{ cases: Case[]; left_out?: number; play?: boolean }>(model, "broadcast");
     if (!scene?.cases.length) return nothing(root, model.t("No operation had operands of different shapes.", "没有形状不同的操作数。"));
@@ -76,7 +77,7 @@ function drawCase(box: HTMLElement, one: Case, model: Model): (step: number) => 
     const here = one.steps.includes(step) || (one.ran !== null && step === one.ran);
     toggle(element, "v-here", here);
     toggle(element, "v-later", step < one.step);
-    for (const [span, label] of names) span.textContent = name(label, model.stateAt(Math.max(step, one.step)));
+    for (const [span, label] of names) span.textContent = model.called(label);
     for (const [cell, side] of notes) cell.textContent = note(side, one, model, step);
     if (here && !was) reveal(box, element);
     was = here;

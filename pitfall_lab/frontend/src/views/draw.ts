@@ -1,8 +1,10 @@
 /** What the pictures share: their frame, their style, and short texts for values and shapes. */
 
-import type { Cell, Model, State } from "../core/contract";
+import type { Model } from "../core/contract";
 import { h } from "../core/dom";
-import { inkOn } from "../core/palette";
+import { GREY } from "../core/palette";
+
+export { shape, value } from "../core/numbers";
 
 /** The view's part of the scene; null when Python left it out. When Python failed on it, the view fails too, and its panel says so. */
 export function part<Part>(model: Model, name: string): Part | null {
@@ -24,29 +26,8 @@ export function nothing(root: HTMLElement, text: string): { update(): void; dest
   return { update() {}, destroy: () => root.replaceChildren() };
 }
 
-/** Python's tuple: (3,), (2, 3), (). */
-export function shape(size: readonly number[]): string {
-  return size.length === 1 ? `(${size[0]},)` : `(${size.join(", ")})`;
-}
-
-/** A value of at most four significant digits, as the static pictures write it. */
-export function value(cell: Cell | null | undefined, dtype = "float"): string {
-  if (cell === null || cell === undefined) return "·";
-  if (typeof cell === "boolean") return cell ? "True" : "False";
-  if (typeof cell !== "number") return String(cell);
-  if (Number.isInteger(cell)) return Math.abs(cell) < 1e6 ? `${cell}${dtype.includes("float") ? "." : ""}` : cell.toExponential(2);
-  const text = cell.toPrecision(4);
-  return text.includes("e") ? cell.toExponential(2) : text.replace(/(\.\d*?)0+$/, "$1");
-}
-
 export function cut(text: string, limit: number): string {
   return text.length > limit ? `${text.slice(0, limit - 1)}…` : text;
-}
-
-/** `h (t2)`, or the label alone. */
-export function name(label: string | null, state: State): string {
-  const known = label ? state.tensors[label]?.name : null;
-  return known ? `${known} (${label})` : (label ?? "?");
 }
 
 /** The last entry at or before `step`; entries are in order. */
@@ -65,9 +46,14 @@ export function leftOut(box: HTMLElement, count: number | undefined, model: Mode
   if (count) box.append(h("p", { class: "v-dim" }, model.t(`${count} more are left out here.`, `此处另有 ${count} 个未列出。`)));
 }
 
+/** The hue of a storage; its name stands beside it. */
 export function swatch(storage: string | null, model: Model): HTMLElement {
-  const hue = storage ? model.hue(storage) : "";
-  return h("span", { class: "v-letter", style: hue ? `background:${hue};color:${inkOn(hue)}` : "", "aria-hidden": "true" }, storage ? model.letter(storage) : "?");
+  return h("span", { class: "v-hue", style: `background:${storage ? model.hue(storage) : GREY}`, "aria-hidden": "true" });
+}
+
+export function bytes(count: number): string {
+  const power = Math.min(3, Math.floor(Math.log2(Math.max(1, count)) / 10));
+  return `${Number((count / 1024 ** power).toFixed(1))} ${["B", "KiB", "MiB", "GiB"][power]}`;
 }
 
 export function toggle(element: Element, name: string, on: boolean): void {

@@ -2,7 +2,6 @@
 
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
-import { inkOn } from "../core/palette";
 import { cut, describe, frame, nothing, part, pressable, reveal, toggle } from "./draw";
 import { mountLadder, type Ladder } from "./ladder";
 import { stage } from "./stage";
@@ -72,6 +71,7 @@ type Redraw = (state: State, step: number) => void;
 export const graph: View = {
   id: "graph",
   title: { en: "Graph", zh: "计算图" },
+  has: (scene) => ((scene.graph as Graph | undefined)?.count ?? 0) > 0 || !!(scene.graph as Graph | undefined)?.ladder,
   mount(root, model) {
     const scene = part<Graph>(model, "graph");
     const ways: Way[] = [];
@@ -194,7 +194,6 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
   if (text) {
     if (card.storage) {
       sub.append(s("rect", { x: 8, y: y - 12, width: 17, height: 16, rx: 2, style: `fill:${hue};stroke:var(--pl-ink)` }));
-      sub.append(s("text", { x: 16.5, y, class: "v-mid v-b", style: `fill:${inkOn(hue)}` }, model.letter(card.storage)));
     }
     sub.append(s("text", { x: card.storage ? 31 : 9, y, class: "v-sans v-sub" }, text));
     y += 20;
@@ -223,7 +222,7 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
     toggle(sub, "v-past", past);
     toggle(gradient, "v-away", !ran || step < card.born);
     const version = card.counter ? state.counters[card.counter] : undefined;
-    badge.textContent = version === undefined || past || !card.sub ? "" : `${card.counter}·v${version}`;
+    badge.textContent = version === undefined || past || !card.sub ? "" : `v${version}`;
     const said = notches.map((notch) => notch(state, step));
     describe(g, [...said, ran ? model.t("ran in backward", "已在反向中运行") : ""].filter(Boolean).join(", "));
     const focus = model.focus !== "" && [card.id, card.output, card.storage, card.counter, ...(card.inside ?? [])].includes(model.focus);
@@ -261,7 +260,7 @@ function drawNotch(g: Element, card: Card, notch: Notch, y: number, model: Model
     toggle(tab, "v-freed", !!state.nodes[card.id]?.freed);
     mark.textContent = broken ? "✕" : wrong ? "≠" : "";
     const fate = stale ? model.t(` is stale, now v${now}`, ` 已失效，现为 v${now}`) : "";
-    return model.t(`saved ${notch.text} of ${notch.tensor ?? "?"}${fate}`, `保存了 ${notch.tensor ?? "?"} 的 ${notch.text}${fate}`);
+    return model.t(`saved ${notch.text} of ${model.called(notch.tensor ?? notch.storage)}${fate}`, `保存了 ${model.called(notch.tensor ?? notch.storage)} 的 ${notch.text}${fate}`);
   };
 }
 

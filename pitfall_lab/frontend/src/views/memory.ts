@@ -2,7 +2,8 @@
 
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
-import { at, frame, name, nothing, part, pressable, swatch, toggle } from "./draw";
+import { inkOn } from "../core/palette";
+import { at, bytes, cut, frame, nothing, part, pressable, swatch, toggle } from "./draw";
 
 interface Band {
   id: string;
@@ -25,6 +26,7 @@ const LISTED = 7;
 export const memory: View = {
   id: "memory",
   title: { en: "Memory", zh: "内存" },
+  has: (scene) => !!(scene.memory as Memory | undefined)?.peak?.bytes,
   mount(root, model) {
     const scene = part<Memory>(model, "memory");
     const peak = scene?.peak;
@@ -58,12 +60,7 @@ export const memory: View = {
   },
 };
 
-function bytes(count: number): string {
-  const power = Math.min(3, Math.floor(Math.log2(Math.max(1, count)) / 10));
-  return `${Number((count / 1024 ** power).toFixed(1))} ${["B", "KiB", "MiB", "GiB"][power]}`;
-}
-
-/** The bands, in a picture that is stretched to the room there is; letters stand over it, unstretched. */
+/** The bands, in a picture that is stretched to the room there is; names stand over it, unstretched. */
 function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((step: number) => void)[] {
   const svg = s("svg", { viewBox: `0 0 ${scene.steps} ${peak}`, preserveAspectRatio: "none", group: model.t("live bytes over the steps", "各步存活的字节") });
   chart.append(svg);
@@ -73,13 +70,14 @@ function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((
     const d = parts.map(([from, base, to]) => `M${from} ${peak - base}H${to}V${peak - base - band.nbytes}H${from}z`).join("");
     const path = s("path", { class: "v-band", d, style: `fill:${model.hue(band.id)}` });
     const until = band.died === null ? "" : model.t(` to step ${band.died}`, ` 至第 ${band.died} 步`);
-    pressable(path, model.t(`${band.id}, ${bytes(band.nbytes)}, from step ${band.born + 1}${until}`, `${band.id}，${bytes(band.nbytes)}，第 ${band.born + 1} 步起${until}`), () => (model.focus = band.id));
+    const called = model.called(band.id);
+    pressable(path, model.t(`${called}, ${bytes(band.nbytes)}, from step ${band.born + 1}${until}`, `${called}，${bytes(band.nbytes)}，第 ${band.born + 1} 步起${until}`), () => (model.focus = band.id));
     svg.append(path);
     const [from, base, to] = parts.reduce((best, one) => (one[2] - one[0] > best[2] - best[0] ? one : best));
-    const letter = model.letter(band.id);
-    if (band.nbytes / peak > 0.08 && (to - from) / scene.steps > 0.05 * letter.length) {
+    const short = cut(called, 16);
+    if (band.nbytes / peak > 0.1 && (to - from) / scene.steps > 0.018 * short.length) {
       const place = `left:${((from + to) / 2 / scene.steps) * 100}%;bottom:${((base + band.nbytes / 2) / peak) * 100}%`;
-      chart.append(h("span", { style: place, "aria-hidden": "true" }, swatch(band.id, model)));
+      chart.append(h("span", { class: "v-in-band", style: `${place};color:${inkOn(model.hue(band.id))}`, "aria-hidden": "true" }, short));
     }
     return (step: number): void => {
       toggle(path, "v-later", step < band.born);
@@ -91,7 +89,7 @@ function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((
 /** The largest storages alive after the step, each with what keeps it: names, gradients, nodes that saved it. */
 function alive(scene: Memory, state: State, step: number, model: Model): HTMLElement[] {
   const live = scene.bands.filter((band) => band.born <= step && step < (band.died ?? Infinity)).sort((a, b) => b.nbytes - a.nbytes || a.born - b.born);
-  const kept = keepers(new Set(live.slice(0, LISTED).map((band) => band.id)), state);
+  const kept = keepers(new Set(live.slice(0, LISTED).map((band) => band.id)), state, model);
   const rows = live.slice(0, LISTED).map((band) => {
     const names = [...(kept.get(band.id) ?? [])];
     const text = names.slice(0, 3).join(", ") + (names.length > 3 ? ` +${names.length - 3}` : "");
@@ -103,14 +101,14 @@ function alive(scene: Memory, state: State, step: number, model: Model): HTMLEle
 }
 
 /** For each of the storages what keeps it, found in one pass: a long program has ten thousand tensors. */
-function keepers(storages: Set<string>, state: State): Map<string, Set<string>> {
+function keepers(storages: Set<string>, state: State, model: Model): Map<string, Set<string>> {
   const found = new Map<string, Set<string>>();
   const keep = (storage: string, what: string): void => void (found.get(storage) ?? found.set(storage, new Set()).get(storage))?.add(what);
   for (const label in state.tensors) {
     const one = state.tensors[label];
     const held = one?.grad ? state.tensors[one.grad] : undefined;
-    if (one?.name && one.alive && one.storage && storages.has(one.storage)) keep(one.storage, one.name);
-    if (held?.alive && held.storage && storages.has(held.storage)) keep(held.storage, `${name(label, state)}.grad`);
+    if (one?.name && one.alive && one.storage && storages.has(one.storage)) keep(one.storage, model.called(label));
+    if (held?.alive && held.storage && storages.has(held.storage)) keep(held.storage, `${model.called(label)}.grad`);
   }
   for (const label in state.nodes) {
     const node = state.nodes[label];

@@ -2,7 +2,7 @@
 
 import type { Cell, Model, State, View } from "../core/contract";
 import { h } from "../core/dom";
-import { at, frame, leftOut, name, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
+import { at, bytes, frame, leftOut, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
 
 interface Stroke {
   step: number;
@@ -26,6 +26,7 @@ interface Store {
   id: string;
   size: number;
   dtype: string;
+  nbytes: number | null;
   born: number;
   died: number | null;
   columns: number[];
@@ -42,6 +43,7 @@ type Redraw = (state: State, step: number) => void;
 export const storage: View = {
   id: "storage",
   title: { en: "Storage", zh: "存储" },
+  has: (scene) => ((scene.storage as { storages?: unknown[] } | undefined)?.storages?.length ?? 0) > 0,
   mount(root, model) {
     const scene = part<{ storages: Store[]; left_out?: number }>(model, "storage");
     if (!scene?.storages.length) return nothing(root, model.t("No tensor was made.", "没有产生张量。"));
@@ -54,9 +56,12 @@ export const storage: View = {
         box.append(block.element);
       }
     };
-    show(scene.storages.filter((store) => store.main));
-    const rest = scene.storages.filter((store) => !store.main);
-    if (rest.length) box.append(moreButton(model, rest.length, () => (guests.clear(), guest.replaceChildren(), show(rest.slice(0, 200)), update())));
+    // What the finding is about stands in its order, from the first memory to the last.
+    const wanted = model.slice?.storages.filter((id) => scene.storages.some((store) => store.id === id)) ?? [];
+    const first = wanted.length ? wanted.flatMap((id) => scene.storages.filter((store) => store.id === id)) : scene.storages.filter((store) => store.main);
+    show(first);
+    const rest = scene.storages.filter((store) => !first.includes(store));
+    if (rest.length && !wanted.length) box.append(moreButton(model, rest.length, () => (guests.clear(), guest.replaceChildren(), show(rest.slice(0, 200)), update())));
     // What the current step touches and is not drawn above gets the last place: nothing else moves for it.
     const guest = h("div", {});
     box.append(guest);
@@ -110,7 +115,7 @@ class Block {
   constructor(store: Store, model: Model) {
     this.#store = store;
     this.#model = model;
-    const title = `${store.id} · ${store.size} × ${store.dtype}`;
+    const title = `${model.called(store.id)} · ${store.size} × ${store.dtype}${store.nbytes === null ? "" : ` · ${bytes(store.nbytes)}`}`;
     this.#detail = h("div", { class: "v-detail", role: "status" });
     this.#table = this.#grid(title);
     const heading = h("div", { class: "v-title", click: () => (model.focus = store.id) }, swatch(store.id, model), title);
@@ -162,7 +167,7 @@ class Block {
     if (!found) return this.#say(model.t("No living tensor reads this cell.", "没有存活的张量读取这个单元。"));
     const [reader, index] = found;
     const element = index === "()" ? "[()]" : `[${index}]`;
-    const label = `${model.stateAt(model.step).tensors[reader.tensor]?.name ?? reader.tensor}${element} =`;
+    const label = `${model.called(reader.tensor)}${element} =`;
     const old = [...cell.childNodes];
     const close = (): void => (cell.replaceChildren(...old), cell.focus());
     const send = async (text: string): Promise<void> => {
@@ -217,7 +222,6 @@ class Block {
     this.#eachColumn((_, place) => {
       cells.append((places[place] = this.#cell(place, "", brush)));
     }, () => cells.append(h("td", { class: "v-hole" }, "")));
-    const last = model.stateAt(model.trace.events.length - 1);
     let drawn: Stroke | null = null;
     this.#rows.push((state, step) => {
       const now = at(brush.history, step);
@@ -225,9 +229,9 @@ class Block {
       const stroke = there ? now : (brush.history[0] as Stroke); // not there yet: it already takes its room
       toggle(row, "v-away", !there);
       toggle(row, "v-dead", there && !stroke.alive);
-      called.textContent = name(brush.tensor, last);
+      called.textContent = model.called(brush.tensor);
       const version = stroke.counter ? state.counters[stroke.counter] : undefined;
-      badge.textContent = stroke.counter ? `${stroke.counter}·v${version ?? "?"}` : "NumPy";
+      badge.textContent = stroke.counter ? `${model.labelled ? `${stroke.counter}·` : ""}v${version ?? "?"}` : "NumPy";
       toggle(badge, "v-array", !stroke.counter);
       toggle(badge, "v-double", !!stroke.counter && stroke.counter !== store.counters[0]);
       form.textContent = `${shape(stroke.shape)} ${model.t("stride", "步长")} ${shape(stroke.stride)}${stroke.offset ? ` ${model.t("offset", "偏移")} ${stroke.offset}` : ""}${stroke.alive ? "" : model.t(" · gone", " · 已释放")}`;
@@ -257,11 +261,10 @@ class Block {
   /** Who reads this cell by which index, and which steps wrote it. */
   #tell(place: number): void {
     const [store, model] = [this.#store, this.#model];
-    const state = model.stateAt(model.step);
     const readers = store.brushes.flatMap((brush) => {
       const stroke = at(brush.history, model.step);
       const found = stroke && !stroke.gone ? (stroke.cover[place] ?? []) : [];
-      const called = state.tensors[brush.tensor]?.name ?? brush.tensor;
+      const called = model.called(brush.tensor);
       return found.map((index) => (index === "()" ? called : `${called}[${index}]`));
     });
     const steps = store.writes.filter((write) => write.cells.includes(place) && write.step <= model.step).slice(-6);

@@ -2,7 +2,6 @@
 
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
-import { inkOn } from "../core/palette";
 import { cut, frame, leftOut, nothing, part, pressable, toggle } from "./draw";
 
 interface Pin {
@@ -46,13 +45,18 @@ type Redraw = (state: State, step: number) => void;
 export const versions: View = {
   id: "versions",
   title: { en: "Versions", zh: "版本" },
+  has: (scene) => ((scene.versions as { tracks?: unknown[] } | undefined)?.tracks?.length ?? 0) > 0,
   mount(root, model) {
     const scene = part<{ tracks: Track[]; columns: number[]; left_out?: number }>(model, "versions");
     if (!scene?.tracks.length) return nothing(root, model.t("There is no version counter.", "没有版本计数器。"));
     const box = frame(root, model.t("version counters, scrollable", "版本计数器，可滚动"));
-    const rest = scene.tracks.filter((track) => !track.main);
-    let chart = new Chart(box, scene.tracks.filter((track) => track.main), scene.columns, model);
-    if (rest.length) {
+    const { slice } = model;
+    const own = slice ? scene.tracks.filter((track) => slice.counters.includes(track.counter)) : [];
+    const first = own.length ? own : scene.tracks.filter((track) => track.main);
+    const rest = scene.tracks.filter((track) => !first.includes(track));
+    const columns = own.length ? scene.columns.filter((step) => slice?.steps.includes(step)) : scene.columns;
+    let chart = new Chart(box, first, columns, model);
+    if (rest.length && !own.length) {
       const all = (): void => {
         box.replaceChildren();
         chart = new Chart(box, scene.tracks.slice(0, 300), scene.columns, model);
@@ -136,9 +140,9 @@ class Chart {
     const label = s("g", {}, s("rect", { x: 8, y: mid - 8, width: 20, height: 20, rx: 3, style: `fill:${hue};stroke:var(--pl-ink)` }));
     if (track.shared.length) label.append(s("rect", { x: 4.5, y: mid - 11.5, width: 27, height: 27, rx: 5, style: `fill:none;stroke:${hue};stroke-width:2` }));
     const [counter, names] = [s("text", { x: 40, y: mid - 2, class: "v-b" }), s("text", { x: 40, y: mid + 14, class: "v-sans v-dim" })];
-    label.append(s("text", { x: 18, y: mid + 6.5, class: "v-mid v-b", style: `fill:${inkOn(hue)}` }, track.storage ? model.letter(track.storage) : "?"), counter, names);
-    const others = track.shared.length ? model.t(`, same storage as ${track.shared.join(", ")}`, `，与 ${track.shared.join("、")} 同一存储`) : "";
-    pressable(label, `${track.counter}, ${track.tensors.join(", ")}${others}`, () => (model.focus = track.counter));
+    label.append(counter, names);
+    const others = track.shared.length ? model.t(", the same memory as another counter", "，与另一个计数器共用内存") : "";
+    pressable(label, `${model.called(track.counter)}${others}`, () => (model.focus = track.counter));
     const line = s("line", { x1: this.#x(track.born), x2: width - 8, y1: axis, y2: axis, class: "v-axis", style: `stroke:${hue}` });
     const drop = s("rect", { class: "v-back-drop", x: 0, y: top, width: LEFT, height: height - 4 });
     const labels = s("g", { class: "v-track" }, drop, label);
@@ -146,8 +150,8 @@ class Chart {
     svg.append(g);
     g.append(line);
     this.#redraws.push((state, step) => {
-      counter.textContent = `${track.counter}·v${state.counters[track.counter] ?? "–"}`;
-      names.textContent = cut(track.tensors.map((one) => state.tensors[one]?.name ?? one).join(", "), 13);
+      counter.textContent = cut(model.called(track.counter), 14);
+      names.textContent = `v${state.counters[track.counter] ?? "–"}`;
       toggle(g, "v-away", step < track.born);
       toggle(labels, "v-later", step < track.born);
       const focus = model.focus !== "" && [track.counter, track.storage, ...track.tensors].includes(model.focus);
@@ -176,7 +180,7 @@ class Chart {
     if (x === undefined) return;
     const model = this.#model;
     const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 24, fill: "transparent" }), s("rect", { class: "v-silent", x: x - 7, y: axis - 7, width: 14, height: 14 }));
-    pressable(mark, model.t(`step ${at + 1}: ${track.storage} written, ${track.counter} did not move`, `第 ${at + 1} 步：写入 ${track.storage}，${track.counter} 没有变化`), () => (model.step = at));
+    pressable(mark, model.t(`step ${at + 1}: ${model.called(track.storage)} written, its version did not move`, `第 ${at + 1} 步：写入 ${model.called(track.storage)}，版本没有变化`), () => (model.step = at));
     g.append(mark);
     this.#redraws.push((_, step) => toggle(mark, "v-later", step < at));
   }
@@ -189,9 +193,9 @@ class Chart {
     const foot = axis - 22 - LABEL * pin.level;
     const stretch = end === null ? null : s("line", { class: "v-stalespan", x1: x, x2: end, y1: axis, y2: axis });
     if (stretch) g.append(stretch);
-    const text = `${pin.node}.${cut(pin.slot, 10)} v${pin.version}`;
+    const text = `${model.labelled ? `${pin.node}.` : ""}${cut(pin.slot, 10)} v${pin.version}`;
     const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "v-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("line", { class: "v-edge", x1: x, x2: x, y1: axis - 20, y2: foot }), s("text", { x, y: foot - 2, class: "v-mid v-halo" }, text));
-    const label = model.t(`${pin.title} ${pin.node} saved ${pin.slot} at version ${pin.version}`, `${pin.title} ${pin.node} 在版本 ${pin.version} 保存了 ${pin.slot}`);
+    const label = model.t(`${pin.title} saved ${pin.slot} at version ${pin.version}`, `${pin.title} 在版本 ${pin.version} 保存了 ${pin.slot}`);
     pressable(mark, label, () => {
       model.step = pin.step;
       model.focus = pin.node;

@@ -1,0 +1,140 @@
+/** What helps: the edits of a finding, each to be applied to the cell, copied, and taken back. */
+
+import type { Text } from "./contract";
+import { h } from "./dom";
+import type { ExplorerModel } from "./model";
+import { prose } from "./prose";
+import type { Edit, Fix, Story } from "./story";
+import { say } from "./words";
+
+const MOST = 4;
+const ROWS = { " ": "pl-kept", "−": "pl-old", "+": "pl-new" };
+
+/**
+ * How the Explorer reaches the cell that its program came from. It asks the page by an event; where JupyterLab's extension is installed it
+ * answers, else nothing does, and only copying is offered.
+ */
+export interface Request {
+  /** "can": is there a cell? "apply": write the edits into it. "undo": put back what stood there before. */
+  ask: "can" | "apply" | "undo";
+  /** The program that was traced: the cell must still say this. */
+  text: string;
+  edits: Edit[];
+  /** Set by whatever answers: it is done, or the sentence that says why not. */
+  done?: boolean;
+  refused?: Text;
+}
+
+export const REQUEST = "pitfall-lab-cell";
+
+function ask(from: Element, request: Request): Request {
+  from.dispatchEvent(new CustomEvent(REQUEST, { detail: request, bubbles: true, composed: true }));
+  return request;
+}
+
+/** The program with the edits in it. They come last line first, so each fits. */
+export function repaired(text: string, edits: Edit[]): string {
+  const ends = text.match(/[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$/g) ?? [];
+  for (const { line, end_line, text: instead } of [...edits].sort((a, b) => b.line - a.line)) ends.splice(line - 1, end_line - line + 1, ...(instead ? [instead] : []));
+  return ends.join("");
+}
+
+/** The fixes of the finding. What was tried and failed is no help; before they were tried all are only ideas. */
+function offered(story: Story): Fix[] {
+  const tried = story.fixes.filter((fix) => fix.verified);
+  return (tried.length ? tried : story.fixes).slice(0, MOST);
+}
+
+/** Lives as long as the Explorer: what was applied is known over a redraw. */
+export class Fixes {
+  #applied: Fix | null = null;
+  #said = "";
+
+  readonly #model: ExplorerModel;
+  readonly #host: HTMLElement;
+  readonly #redraw: () => void;
+  readonly #stop: (() => void) | undefined;
+
+  constructor(model: ExplorerModel, host: HTMLElement, redraw: () => void, stop: (() => void) | undefined) {
+    this.#model = model;
+    this.#host = host;
+    this.#stop = stop;
+    this.#redraw = redraw;
+  }
+
+  /** Edits, and why it is so. */
+  draw(story: Story): HTMLElement {
+    const model = this.#model;
+    const fixes = offered(story);
+    const can = !!ask(this.#host, { ask: "can", text: this.#text, edits: [] }).done;
+    const box = h("div", { class: "pl-remedies" });
+    box.append(this.#trials());
+    if (fixes.length) box.append(h("ol", { class: "pl-fixes", label: model.t("What helps", "办法") }, ...fixes.map((fix) => this.#fix(fix, can))));
+    else if (!model.scene.trying && !model.scene.trials?.said) box.append(h("p", { class: "pl-nothing" }, model.t("No single edit that was tried repairs this. What the picture shows says where to change it.", "没有找到一处能修好它的改动；上面的图说明了应在哪里修改。")));
+    box.append(h("p", { class: "pl-answer", role: "status" }, this.#said));
+    const why = say(story.explanation, model.language);
+    if (why) box.append(h("h3", {}, model.t("Why", "原因")), h("p", { class: "pl-why" }, ...prose(why)));
+    return box;
+  }
+
+  /** How far Python is with trying the edits; it can be told to stop. */
+  #trials(): HTMLElement {
+    const model = this.#model;
+    const { trying, trials } = model.scene;
+    const line = h("p", { class: "pl-trying", role: "status" });
+    if (trying) {
+      const bar = trials?.total ? h("progress", { value: trials.done, max: trials.total, label: model.t("fixes tried", "已尝试的修改") }) : h("progress", { label: model.t("fixes tried", "已尝试的修改") });
+      line.append(bar, model.t("Trying fixes on both engines … ", "正在两个引擎上尝试修改…… "));
+      if (this.#stop) line.append(h("button", { "data-do": "stop", click: this.#stop }, model.t("Stop", "停止")));
+    } else if (trials?.said) line.append(say(trials.said, model.language));
+    else if (trials?.state === "stopped") line.append(model.t("Stopped: not all fixes were tried.", "已停止：并非所有修改都已尝试。"));
+    return line;
+  }
+
+  get #text(): string {
+    return this.#model.trace.sources[0]?.text ?? "";
+  }
+
+  #fix(fix: Fix, can: boolean): HTMLElement {
+    const model = this.#model;
+    const waiting = this.#model.scene.trying ? model.t("being tried …", "正在尝试……") : model.t("not tried here", "此处未验证");
+    const tried = fix.verified
+      ? h("span", { class: "pl-ok", title: model.t("applied and run again on both engines", "修改后在两个引擎上重新运行") }, model.t("✓ verified", "✓ 已验证"))
+      : h("span", { class: "pl-untried" }, waiting);
+    const rows = fix.rows.map(([sign, text]) => h("div", { class: ROWS[sign] }, `${sign} ${text}`));
+    const applied = this.#applied !== null && say(this.#applied.title, "en") === say(fix.title, "en");
+    const buttons = h("span", { class: "pl-do" });
+    if (can && !applied) buttons.append(h("button", { class: "pl-primary", "data-do": "apply", click: () => this.#apply(fix) }, model.t("Apply", "应用")));
+    if (can && applied) buttons.append(h("button", { class: "pl-primary", "data-do": "undo", click: () => this.#undo(fix) }, model.t("Undo", "撤销")));
+    buttons.append(h("button", { "data-do": "copy", title: model.t("the whole repaired program", "修改后的整个程序"), click: () => void this.#copy(fix) }, model.t("Copy", "复制")));
+    return h("li", { class: "pl-fix" }, h("p", {}, ...prose(say(fix.title, model.language))), h("div", { class: "pl-diff", group: model.t("the edit", "修改内容") }, ...rows), h("div", { class: "pl-act" }, buttons, tried));
+  }
+
+  #apply(fix: Fix): void {
+    const answer = ask(this.#host, { ask: "apply", text: this.#text, edits: fix.edits });
+    if (answer.done) this.#applied = fix;
+    this.#tell(answer, this.#model.t("The cell has been edited. Run it again to see that it holds.", "单元格已修改；重新运行即可看到效果。"));
+  }
+
+  #undo(fix: Fix): void {
+    const answer = ask(this.#host, { ask: "undo", text: this.#text, edits: fix.edits });
+    if (answer.done) this.#applied = null;
+    this.#tell(answer, this.#model.t("The cell is as it was.", "单元格已恢复原样。"));
+  }
+
+  #tell({ done, refused }: Request, text: string): void {
+    this.#said = done ? text : say(refused, this.#model.language) || this.#model.t("The cell could not be edited.", "无法修改单元格。");
+    this.#redraw();
+  }
+
+  async #copy(fix: Fix): Promise<void> {
+    const model = this.#model;
+    try {
+      await navigator.clipboard.writeText(repaired(this.#text, fix.edits));
+      this.#said = model.t("The whole repaired program is in the clipboard.", "修改后的整个程序已在剪贴板中。");
+    } catch {
+      this.#said = model.t("The browser does not let this page write to the clipboard.", "浏览器不允许此页面写入剪贴板。");
+    }
+    this.#redraw();
+  }
+}

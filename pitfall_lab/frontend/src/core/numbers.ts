@@ -1,0 +1,52 @@
+/** Numbers at a glance: a tensor's memory as cells, in full when small and by its ends when large. */
+
+import type { Cell, Cells } from "./contract";
+import { h } from "./dom";
+
+/** Python's tuple: (3,), (2, 3), (). */
+export function shape(size: readonly number[]): string {
+  return size.length === 1 ? `(${size[0]},)` : `(${size.join(", ")})`;
+}
+
+/** A value of at most four significant digits, as the static pictures write it. */
+export function value(cell: Cell | null | undefined, dtype = "float"): string {
+  if (cell === null || cell === undefined) return "·";
+  if (typeof cell === "boolean") return cell ? "True" : "False";
+  if (typeof cell !== "number") return String(cell);
+  if (Number.isInteger(cell)) return Math.abs(cell) < 1e6 ? `${cell}${dtype.includes("float") ? "." : ""}` : cell.toExponential(2);
+  const text = cell.toPrecision(4);
+  return text.includes("e") ? cell.toExponential(2) : text.replace(/(\.\d*?)0+$/, "$1");
+}
+
+/** Three digits: for cells that stand beside each other. */
+export function brief(cell: Cell, dtype = "float"): string {
+  return typeof cell === "number" && !Number.isInteger(cell) && Math.abs(cell) < 1000 && Math.abs(cell) >= 0.001 ? value(Number(cell.toPrecision(3)), dtype) : value(cell, dtype);
+}
+
+/** The cells that are known, by index; `null` is a gap of which nothing is known. */
+export function known(cells: Cells | null, most: number): ([index: number, cell: Cell] | null)[] {
+  if (!cells) return [];
+  const all: [number, Cell][] = Array.isArray(cells) ? cells.map((cell, index) => [index, cell]) : (cells.shown ?? []);
+  const count = Array.isArray(cells) ? cells.length : cells.count;
+  const chosen = all.length > most ? [...all.slice(0, most - 1), ...all.slice(-1)] : all;
+  return chosen.flatMap((one, at) => {
+    const before = at ? (chosen[at - 1] as [number, Cell])[0] : -1;
+    const gap = one[0] !== before + 1 ? [null] : [];
+    return at === chosen.length - 1 && one[0] !== count - 1 ? [...gap, one, null] : [...gap, one];
+  });
+}
+
+/** A row of cells, wrapped as the tensor's last dimension is when it is small. */
+export function cellRow(cells: Cells | null, size: number[] | null, dtype: string, was: Cells | null = null, most = 7): HTMLElement | null {
+  const row = known(cells, most);
+  if (!row.length) return null;
+  const old = new Map(known(was, 100).flatMap((one) => (one ? [one] : [])));
+  const whole = !row.includes(null);
+  const columns = whole && size?.length === 2 && (size[0] as number) > 1 && (size[0] as number) <= 4 ? (size[1] as number) : row.length;
+  const shown = row.map((one) => {
+    if (!one) return h("i", { class: "pl-gap" }, "…");
+    const changed = old.has(one[0]) && old.get(one[0]) !== one[1];
+    return h("b", { class: changed ? "pl-cell pl-fresh" : "pl-cell" }, brief(one[1], dtype));
+  });
+  return h("span", { class: "pl-cells", style: `grid-template-columns:repeat(${columns},max-content)` }, ...shown);
+}

@@ -1,0 +1,218 @@
+/** The one picture of a finding, drawn from what Python cut out of the trace; without a finding, the picture of the step. */
+
+import { h, type Child } from "./dom";
+import { mark } from "./marks";
+import type { ExplorerModel } from "./model";
+import { brief, cellRow, known, shape, value } from "./numbers";
+import { labels, prose } from "./prose";
+import type { Beat, Keeper, Memory, Moment, PathPicture, Picture, Role, Round, Side, SumPicture, TablePicture, TimePicture } from "./story";
+import { say } from "./words";
+
+type Go = (step: number | null) => void;
+
+/** The picture of the finding in the model; null when it has none. */
+export function drawPicture(model: ExplorerModel, go: Go): HTMLElement | null {
+  const { story } = model;
+  if (!story) return null;
+  const drawn = draw(story.picture, story.beats, model, go);
+  const name = model.t("What happened, along time", "按时间：发生了什么");
+  return h("section", { class: `pl-picture pl-${story.picture?.kind ?? "time"}`, group: name }, drawn);
+}
+
+/** A damaged picture costs only itself: its beats are still told. */
+function draw(picture: Picture | null, beats: Beat[], model: ExplorerModel, go: Go): HTMLElement {
+  const plain: TimePicture = { kind: "time", moments: beats.slice(0, 4).map((beat) => ({ ...beat, memory: [] })), keeper: null };
+  try {
+    if (picture?.kind === "sum") return sum(picture, model, go);
+    if (picture?.kind === "table") return table(picture, model, go);
+    if (picture?.kind === "path") return path(picture, model, go);
+    return time(picture?.kind === "time" && picture.moments.length ? picture : plain, model, go);
+  } catch {
+    return time(plain, model, go);
+  }
+}
+
+/** The head of a column: what happens there, and where. It goes to that step. */
+function column(role: Role, title: string, where: string, code: string, step: number | null, go: Go, ...rest: Child[]): HTMLElement {
+  const head = h("span", { class: "pl-role" }, mark(role), h("b", {}, title), where && h("span", { class: "pl-place" }, where));
+  const button = h("button", { "data-step": step ?? "", "data-role": role, click: () => go(step) }, head, h("code", {}, code), ...rest);
+  button.disabled = step === null;
+  return h("li", {}, button);
+}
+
+function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): HTMLElement {
+  const before = new Map<string, Memory>();
+  const columns = moments.map((moment, at) => {
+    const memory = h("span", { class: "pl-memories" }, ...moment.memory.map((one) => memoryBox(one, before.get(one.storage), keeper, model, columnRoom(moments.length))));
+    for (const one of moment.memory) before.set(one.storage, one);
+    return column(moment.role, say(moment.title, model.language), say(moment.place, model.language), moment.code, moment.step, go, memory, keeperPart(keeper, at, moment, model));
+  });
+  return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
+}
+
+/** How many numbers fit side by side. */
+function columnRoom(columns: number): number {
+  return columns > 3 ? 4 : columns > 2 ? 6 : 10;
+}
+
+/** One storage: who looks at it, how often it was written, what is in it. */
+function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | null, model: ExplorerModel, room = 7): HTMLElement {
+  const names = one.names.flatMap((name, at) => [at ? " = " : "", h("code", {}, name)]);
+  const off = keeper?.expected != null && one.version !== null && one.version > keeper.expected;
+  const version = one.version === null ? null : h("span", { class: off ? "pl-version pl-off" : "pl-version" }, `v${one.version}`);
+  const head = h("span", { class: "pl-named" }, ...names, one.more ? ` +${one.more}` : "", " ", version, one.shape?.length ? h("small", {}, shape(one.shape)) : "");
+  const cells = cellRow(one.cells, one.shape, one.dtype, before?.cells ?? null, room);
+  const many = one.size && !cells ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`)) : null;
+  const written = one.changed && before ? h("small", { class: "pl-written" }, model.t("written over", "被改写")) : null;
+  return h("span", { class: "pl-memory", style: `--v-hue:${model.hue(one.storage)}` }, head, cells ?? many, written);
+}
+
+/** The node's bar under a column: it begins where it saved, and ends where it needs. */
+function keeperPart(keeper: Keeper | null, at: number, moment: Moment, model: ExplorerModel): HTMLElement {
+  const part = h("span", { class: "pl-keep" });
+  if (!keeper || at < keeper.from || at > keeper.to) return part;
+  const node = h("code", {}, keeper.name);
+  part.classList.add("pl-holds");
+  if (at === keeper.from) part.append(h("span", {}, node, " ", keeps(keeper, model)));
+  if (keeper.freed !== null && at === keeper.freed) part.append(h("span", {}, model.t("lets it go", "将其释放")));
+  if (keeper.freed !== null && at > keeper.freed) part.classList.add("pl-gone");
+  if (at === keeper.to) {
+    part.classList.add("pl-needs");
+    part.append(h("span", {}, moment.role === "raised" ? mark("raised") : mark("wrong"), node, " ", needs(keeper, model)));
+  }
+  return part;
+}
+
+function keeps(keeper: Keeper, model: ExplorerModel): string {
+  const version = keeper.expected === null ? "" : ` at v${keeper.expected}`;
+  if (keeper.slot === null) return model.t("keeps what it needs", "保留它所需的值");
+  return model.t(`keeps it${version}, as ${keeper.slot}`, `保留它${version.replace(" at ", "，版本 ")}（${keeper.slot}）`);
+}
+
+function needs(keeper: Keeper, model: ExplorerModel): string {
+  if (keeper.freed !== null) return model.t("needs it again", "又需要它");
+  if (keeper.expected === null) return model.t("uses the changed numbers", "用了改变后的数");
+  return model.t(`needs v${keeper.expected}, finds v${keeper.found ?? "?"}`, `需要 v${keeper.expected}，却是 v${keeper.found ?? "?"}`);
+}
+
+/** A gradient that grows: what was there + what flows in = what is there now. All bars have one scale. */
+function sum({ name, rounds, left, cleared }: SumPicture, model: ExplorerModel, go: Go): HTMLElement {
+  const numbers = rounds.flatMap((round) => [round.before, round.flowed, round.after]).flatMap((cells) => known(cells, 3).map((one) => (one && typeof one[1] === "number" ? Math.abs(one[1]) : 0)));
+  const most = Math.max(1e-12, ...numbers);
+  const columns = rounds.map((round, at) => {
+    const of = rounds.length + left;
+    const title = model.t(`backward ${at + 1} of ${of}`, `第 ${at + 1} 次反向，共 ${of} 次`);
+    return column(at ? "wrong" : "other", title, model.place(round.line), round.code, round.step, go, addition(name, round, most, cleared && at > 0, model));
+  });
+  return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
+}
+
+function addition(name: string, { before, flowed, after }: Round, most: number, cleared: boolean, model: ExplorerModel): HTMLElement {
+  const rows: [sign: string, text: string, cells: Round["after"], kind: string][] = [
+    ["", `${name}.grad`, before, "pl-before"],
+    ["+", model.t("flows in", "流入"), flowed, "pl-flow"],
+    ["=", `${name}.grad`, after, before ? "pl-total" : "pl-flow"],
+  ];
+  if (cleared) rows.push(["", model.t("meant", "本应"), flowed, "pl-flow pl-ok"]);
+  const lines = rows.map(([sign, text, cells, kind]) => {
+    const values = known(cells, 3);
+    const shown = values.length ? values.map((one) => (one ? bar(one[1], most) : h("i", { class: "pl-gap" }, "…"))) : [h("i", { class: "pl-gap" }, cells === null && sign !== "+" ? "None" : "…")];
+    return h("span", { class: `pl-sum-row ${kind}` }, h("b", {}, sign), h("code", {}, text), h("span", { class: "pl-bars" }, ...shown));
+  });
+  return h("span", { class: "pl-sum-rows" }, ...lines);
+}
+
+function bar(cell: number | boolean | string, most: number): HTMLElement {
+  const size = typeof cell === "number" ? Math.min(1, Math.abs(cell) / most) : 0;
+  return h("span", { class: "pl-bar" }, h("i", { style: `inline-size:${(size * 100).toFixed(1)}%` }), h("span", {}, brief(cell)));
+}
+
+/** Two shapes, the table that they make, and the number that came beside the one that was meant. */
+function table(picture: TablePicture, model: ExplorerModel, go: Go): HTMLElement {
+  const { column: one, row: other, count } = picture;
+  const text = model.t(`${(count * count).toLocaleString("en")} pairs instead of ${count}`, `${count * count} 对，而不是 ${count} 对`);
+  const shapes = h(
+    "table",
+    { class: "pl-shapes" },
+    ...[one, other].map((side) => h("tr", { style: `--v-hue:${side.storage ? model.hue(side.storage) : ""}` }, h("th", { scope: "row" }, h("code", {}, side.name)), h("td", {}, h("code", {}, shape(side.shape))))),
+    h("tr", {}, h("th", { scope: "row" }, model.t("together", "合在一起")), h("td", {}, h("code", { class: "pl-bad" }, shape(together(one, other))))),
+  );
+  const line = h("button", { class: "pl-goto", "data-step": picture.step, "data-role": "wrong", click: () => go(picture.step) }, h("span", { class: "pl-role" }, mark("wrong"), model.place(picture.line)), h("code", {}, picture.code));
+  const came = picture.came === null ? null : h("p", {}, model.t("torch gave", "torch 给出"), h("b", { class: "pl-bad" }, value(picture.came)));
+  const meant = picture.meant === null ? null : h("p", {}, model.t("meant", "本应"), h("b", { class: "pl-ok" }, value(picture.meant)));
+  const note = h("p", { class: "pl-nothing" }, h("i", { class: "pl-own" }), model.t("the pairs that belong together", "真正对应的配对"));
+  return h("div", { class: "pl-board" }, h("div", {}, line, shapes), grid(picture, model), h("div", { class: "pl-came" }, h("p", { class: "pl-pairs-text" }, text), came, meant, note));
+}
+
+function together(one: Side, other: Side): number[] {
+  const rank = Math.max(one.shape.length, other.shape.length);
+  const size = (side: Side, at: number): number => side.shape[side.shape.length - rank + at] ?? 1;
+  return Array.from({ length: rank }, (_, at) => Math.max(size(one, at), size(other, at)));
+}
+
+/** The table itself: with its differences where they are known, else as a pattern of as many cells as can be seen. */
+function grid({ column: one, row: other, count, cells }: TablePicture, model: ExplorerModel): HTMLElement {
+  const shown = cells ? count : Math.min(count, 9);
+  const left = known(one.cells, 7);
+  const top = known(other.cells, 7);
+  const rows = Array.from({ length: shown }, (_, r) =>
+    h("tr", {}, cells && h("th", { scope: "row" }, left[r] ? brief(left[r][1]) : ""), ...Array.from({ length: shown }, (_, c) => h("td", { class: r === c ? "pl-own" : "" }, cells ? brief(cells[r]?.[c] ?? 0) : ""))),
+  );
+  const head = cells ? [h("tr", {}, h("td", {}, "−"), ...top.slice(0, shown).map((cell) => h("th", { scope: "col" }, cell ? brief(cell[1]) : "…")))] : [];
+  const caption = h("caption", {}, h("code", {}, other.name), " → ", ` · ${count} × ${count}`);
+  const label = model.t(`${one.name} against ${other.name}: ${count} by ${count}`, `${one.name} 对 ${other.name}：${count} × ${count}`);
+  return h("div", { class: "pl-grid-box" }, h("span", { class: "pl-upright" }, h("code", {}, one.name), " ↓"), h("table", { class: cells ? "pl-grid" : "pl-grid pl-dots", label: label }, caption, ...head, ...rows));
+}
+
+/** The way back from the loss, to where it ends. */
+function path(picture: PathPicture, model: ExplorerModel, go: Go): HTMLElement {
+  const chip = (name: string, line: number | null, step: number, kind = ""): HTMLElement =>
+    h("li", {}, h("button", { class: `pl-chip-node ${kind}`, "data-step": step, "data-role": "other", click: () => go(step) }, h("code", {}, name), h("small", {}, model.place(line))));
+  const chips = picture.chips.map((one) => chip(one.name.replace(/Backward\d*$/, ""), one.line, one.step));
+  if (picture.skipped) chips.splice(-3, 0, h("li", { class: "pl-nothing" }, `… ${picture.skipped} …`));
+  const cut = h("li", { class: "pl-cut" }, h("button", { "data-step": picture.cut.step, "data-role": "changed", click: () => go(picture.cut.step) }, h("span", { class: "pl-role pl-bad" }, "✂ ", model.t("the graph ends here", "计算图到此为止"), h("span", { class: "pl-place" }, model.place(picture.cut.line))), h("code", {}, picture.cut.code)));
+  const lost = picture.lost.map((name) => h("code", {}, name));
+  const more = picture.more ? model.t(` and ${picture.more} more`, ` 等 ${picture.more} 个`) : "";
+  const behind = h("li", { class: "pl-lost" }, picture.behind && h("code", {}, picture.behind), h("span", {}, model.t("never reached: ", "到不了："), ...lost.flatMap((one, at) => [at ? ", " : "", one]), more));
+  return h("ol", { class: "pl-way" }, chip(picture.root, picture.root_line, picture.root_step, "pl-root-node"), ...chips, cut, behind);
+}
+
+/** What the current step takes and what it makes or writes. Its room is fixed: stepping moves nothing. */
+export function stepPicture(model: ExplorerModel): { element: HTMLElement; update(): void } {
+  const element = h("section", { class: "pl-picture pl-step", tabindex: "-1", "data-part": "step", group: model.t("This step", "这一步") });
+  return { element, update: () => element.replaceChildren(...(model.event ? stepParts(model) : [h("p", { class: "pl-nothing" }, model.t("Step with → to see what each operation takes and makes.", "按 → 逐步查看每个操作用了什么、产生什么。"))])) };
+}
+
+function stepParts(model: ExplorerModel): HTMLElement[] {
+  const { event } = model;
+  if (!event) return [];
+  const now = model.stateAt(model.step);
+  const before = model.stateAt(model.step - 1);
+  const storage = (label: string | null, state = now): string => (label ? (state.tensors[label]?.storage ?? "") : "");
+  const taken = [...new Set(event.operands.map((one) => storage(one.label, before)).filter(Boolean))].slice(0, 3);
+  const made = [...new Set([...event.results.map((label) => storage(label)), ...event.writes].filter(Boolean))].slice(0, 2);
+  const box = (id: string, state: typeof now, old?: Memory): [Memory, HTMLElement] | null => {
+    const memory = memoryAt(id, state, model);
+    return memory && [memory, memoryBox({ ...memory, changed: !!old && JSON.stringify(old.cells) !== JSON.stringify(memory.cells) }, old, null, model)];
+  };
+  const left = taken.flatMap((id) => box(id, before)?.[1] ?? []);
+  const right = made.flatMap((id) => box(id, now, memoryAt(id, before, model) ?? undefined)?.[1] ?? []);
+  const op = h("span", { class: "pl-op" }, h("code", {}, event.op.replace(/\.__[a-z]+__$/, "").split(".").pop() ?? event.op));
+  return [h("div", { class: "pl-flowing" }, h("div", { class: "pl-memories" }, ...left), left.length ? h("span", { class: "pl-arrow", "aria-hidden": "true" }, "→") : "", op, right.length ? h("span", { class: "pl-arrow", "aria-hidden": "true" }, "→") : "", h("div", { class: "pl-memories" }, ...right))];
+}
+
+function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model: ExplorerModel): Memory | null {
+  const storage = state.storages[id];
+  if (!storage) return null;
+  const living = Object.entries(state.tensors).filter(([, one]) => one?.storage === id && one.alive);
+  const names = [...new Set(living.flatMap(([, one]) => one.names ?? []))].map((name) => name.replace(/^self\./, ""));
+  const first = living[0]?.[1];
+  const versions = living.flatMap(([, one]) => (one.counter ? [state.counters[one.counter] ?? 0] : []));
+  const called = names.length ? names.slice(0, 4) : [model.called(living[0]?.[0] ?? id)];
+  return { storage: id, names: called, more: Math.max(0, names.length - 4), shape: first?.shape ?? null, size: storage.size, dtype: storage.dtype, cells: storage.cells, version: versions.length ? Math.max(...versions) : null };
+}
+
+/** What a sentence says, with its names as buttons. */
+export function sentence(model: ExplorerModel): Node[] {
+  return prose(model.sentence(model.step), (part) => labels(part, model, model.stateAt(model.step)));
+}

@@ -1,0 +1,38 @@
+"""The part of a program that a finding is about: the memory, counters, nodes and steps that a panel opens on, with "all" one click away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pitfall_lab.views.facts import Facts
+
+STEPS = 400
+NODES = 14
+
+
+def around(facts: Facts, picture: dict[str, Any], beats: list[dict[str, Any]]) -> dict[str, Any]:
+    """What belongs to a picture and its beats, as labels and steps."""
+    storages = list(dict.fromkeys(picture.get("about", ())))
+    tensors = [label for storage in storages for label in facts.of_storage(storage)]
+    counters = list(dict.fromkeys(c for t in tensors if (c := facts.tensor(t).get("counter"))))
+    marked = [beat["step"] for beat in beats if isinstance(beat["step"], int)]
+    steps = sorted({*marked, *_touching(facts, {*storages}, {*tensors})})
+    return {"storages": storages, "tensors": tensors, "counters": counters, "nodes": _nodes(facts, picture, marked), "steps": steps[:STEPS]}
+
+
+def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
+    """The steps that read, make or write this memory."""
+    return {
+        event.step
+        for event in facts.trace.events
+        if storages & set(event.writes) or tensors & {*event.results, *(o.label for o in event.operands if o.label)}
+    }
+
+
+def _nodes(facts: Facts, picture: dict[str, Any], marked: list[int]) -> list[str]:
+    """The nodes that the picture names, and those that its steps brought into the graph."""
+    keeper = picture.get("keeper") or {}
+    named = [*([keeper["node"]] if keeper else []), *picture.get("nodes", ())]
+    born = {label: history[0][0] for label, history in facts.nodes.items()}
+    made = [label for label, step in born.items() if step in marked]
+    return list(dict.fromkeys([*named, *made]))[: max(NODES, len(named))]
