@@ -1,0 +1,171 @@
+"""PL710: the weights of one model were copied to another, which is the same model: nothing was ever kept apart."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.signals.memory import same_piece
+from pitfall_lab.rules.source import Program, merge
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.syntax import is_name, receiver
+from pitfall_lab.rules.wording import at_line, called, capital, statement_text
+from pitfall_lab.trace import Event, T
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that copied trained parameters onto themselves, with nothing changed since the copy's source was taken."""
+    told = set()
+    for event in story.calls("copy_", "lerp_"):
+        labels = [o.label for o in event.operands[:2]]
+        if event.error is not None or len(labels) < 2 or None in labels:
+            continue
+        target, source = (story.tensor(label, event.step - 1) for label in labels)
+        storage, place = (target or {}).get("storage"), story.span(event.step)
+        if not same_piece(target, source) or place in told or target is None or source is None or place is None:
+            continue
+        trained = any(r.get("is_leaf") and r.get("requires_grad") for _, r in story.tensors_on(storage))
+        since = story.writes(str(storage), source.get("born") or 0, event.step)
+        fresh = labels[0] == labels[1] or not since
+        born = min((r.get("born") or 0 for _, r in story.tensors_on(storage)), default=0)
+        updates = [update.step for update in story.trace.optimizer_steps if born < update.step < event.step]
+        if trained and fresh and updates:
+            told.add(place)
+            yield _finding(story, event, updates[0])
+
+
+def _finding(story: Story, copy: Event, update: int) -> Finding:
+    program, span = story.program, story.span(copy.step)
+    bound = _bound(program, program.statement_at(span))
+    place = program.place(bound) if bound is not None else span
+    here, there = at_line(story, span), at_line(story, place)
+    what = called(story, copy.operands[0].label, None, copy.step)
+    code = statement_text(story, span)
+    name = program.segment(bound.value) if bound is not None else ""
+    twice = T(
+        en=f" {capital(there.en)} gives `{name}` a second name and makes no second model." if bound is not None else "",
+        zh=f"{there.zh}只是给 `{name}` 起了第二个名字，并没有创建第二个模型。" if bound is not None else "",
+    )
+    return RULE.finding(
+        place, update,
+        T(
+            en=f"{capital(here.en)} copies {what.en} onto itself: the two models are one, so what was to lag behind always moves along.",
+            zh=f"{here.zh}把 {what.zh} 复制到它自己身上：两个模型其实是一个，本应滞后的那个总是跟着一起动。",
+        ),
+        T(
+            en=f"Source and target of `{code}` are the same memory.{twice.en} Each update changes both, and copying changes nothing.",
+            zh=f"`{code}` 的来源和目标是同一块内存。{twice.zh}每次更新同时改变两者，而复制什么也不改变。",
+        ),
+        related=[
+            *([Related("alias", place, None, T(en="a second name", zh="第二个名字"))] if bound is not None else []),
+            story.related("changed", update, T(en="training changes the one model here", zh="训练在这里改变这同一个模型")),
+            story.related("copied", copy.step, T(en="copied onto itself here", zh="在这里复制到它自己身上")),
+        ],
+        fixes=_fixes(program, bound),
+        facts=[Fact("tensor", copy.operands[0].label, story.by(copy.step))],
+    )  # fmt: skip
+
+
+def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
+    """Where one of the two names of ``a.load_state_dict(b.state_dict())`` was made from the other: ``a = b``."""
+    names = {program.segment(n) for n in ast.walk(statement) if is_name(n)} if statement is not None else set()
+    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call)] if statement is not None else []
+    names |= {program.segment(r) for call in calls if (r := receiver(call)) is not None and is_name(r)}
+    for node in program.nodes:
+        if isinstance(node, ast.Assign) and is_name(node.value) and is_name(node.targets[0]):
+            ends = {program.segment(node.targets[0]).rpartition(".")[2], program.segment(node.value).rpartition(".")[2]}
+            if ends & {name.rpartition(".")[2] for name in names}:
+                return node
+    return None
+
+
+def _fixes(program: Program, bound: ast.Assign | None) -> tuple[Fix, ...]:
+    """A second model with the same weights."""
+    if bound is None or program.tree is None:
+        return ()
+    value = program.segment(bound.value)
+    title = T(en=f"Make a second model: `copy.deepcopy({value})`", zh=f"创建第二个模型：`copy.deepcopy({value})`")
+    imported = any(isinstance(n, ast.Import) and any(a.name == "copy" for a in n.names) for n in program.nodes)
+    edits = program.replace((bound.value, f"copy.deepcopy({value})"))
+    first = next((n for n in program.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
+    if not imported and first is not None:
+        together = merge(program.insert_before(first, "import copy"), edits)
+        return unique(program.text, [Fix(title, together, meaning="later")] if together else [])
+    return unique(program.text, [Fix(title, edits, meaning="later")])
+
+
+RULE = Rule(
+    code="PL710",
+    name="copied-onto-itself",
+    severity="warning",
+    title=T(en="A model's weights were copied onto themselves", zh="模型的权重被复制到它自己身上"),
+    what=T(
+        en="A program keeps a second model that should lag behind the first one (a target network, an average, a teacher), but made it by "
+        "giving the first one another name. There is only one model, so both always have the same weights. Make a second one: "
+        "`target = copy.deepcopy(online)`.",
+        zh="程序想保留第二个模型，让它滞后于第一个（目标网络、平均模型、教师），却只是给第一个模型起了另一个名字。实际上只有一个模型，两者的权重"
+        "始终相同。请创建第二个：`target = copy.deepcopy(online)`。",
+    ),
+    why=T(
+        en="`target = online` copies nothing: it makes a second name for one module. Its parameters are the same objects, an "
+        "optimizer that "
+        "steps one steps the other, and `target.load_state_dict(online.state_dict())` writes every number where it stands already. "
+        "`copy.deepcopy` makes new modules with memory of their own; `load_state_dict` then copies between two memories.",
+        zh="`target = online` 不复制任何东西：只是给同一个模块起了第二个名字。它们的参数是同样的对象，优化器更新一个就是更新另一个，"
+        "`target.load_state_dict(online.state_dict())` 把每个数写回原处。`copy.deepcopy` 会创建拥有自己内存的新模块；之后 "
+        "`load_state_dict` 才"
+        "是在两块内存之间复制。",
+    ),
+    bad="""import copy
+
+import torch
+
+torch.manual_seed(0)
+online = torch.nn.Linear(2, 1)
+target = online  # PL710 alias
+opt = torch.optim.SGD(online.parameters(), lr=0.1)
+x = torch.ones(2)
+for _ in range(2):
+    with torch.no_grad():
+        wanted = 1 + 0.9 * target(x)
+    loss = (online(x) - wanted).square().sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+target.load_state_dict(online.state_dict())  # copied
+print(loss.item())
+""",
+    good="""import copy
+
+import torch
+
+torch.manual_seed(0)
+online = torch.nn.Linear(2, 1)
+target = copy.deepcopy(online)
+opt = torch.optim.SGD(online.parameters(), lr=0.1)
+x = torch.ones(2)
+for _ in range(2):
+    with torch.no_grad():
+        wanted = 1 + 0.9 * target(x)
+    loss = (online(x) - wanted).square().sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+target.load_state_dict(online.state_dict())
+print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "target = online",
+            "target = online.eval()",
+            T(
+                en="`eval()` returns the module itself.",
+                zh="`eval()` 返回的就是模块本身。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.load_state_dict",),
+)
