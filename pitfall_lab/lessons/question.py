@@ -226,9 +226,9 @@ def _story(program: str, ran: Ran) -> tuple[Step, ...]:
 
 def _came(what: str, value: str, before: dict[str, str]) -> T | None:
     """Return one thing that came of a statement; ``None`` for what every new tensor has."""
-    if what == "error":
+    if what == worlds.RAISED:
         return T(en=f"raises {value}", zh=f"抛出 {value}")
-    if what == "print":
+    if what == worlds.PRINTED:
         value = value.removeprefix(before.get(what, "")).strip("\n")
         return T(en=f"prints {_short(value)}", zh=f"输出 {_short(value)}")
     new = what.rpartition(".")[0] not in before

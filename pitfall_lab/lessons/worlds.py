@@ -37,6 +37,10 @@ class Ending:
         return self.printed.rstrip("\n") + (f"\n{self.error} in line {self.line}" if self.error else "")
 
 
+PRINTED, RAISED = "print()", "raise"
+"""Under what a state has its output and its error; no variable is called so."""
+
+
 @cache
 def _release() -> Release:
     """The installed torch's: torch's world is the one in which the learner runs the program."""
@@ -160,9 +164,9 @@ def _state(names: dict[str, Any], error: BaseException | None, printed: str) -> 
         if _is_tensor(value):
             seen[f"{name}._version"] = str(value._version)  # noqa: SLF001 - the name that torch gives it
     if printed:
-        seen["print"] = printed.rstrip("\n")
+        seen[PRINTED] = printed.rstrip("\n")
     if error is not None:
-        seen["error"] = type(error).__name__
+        seen[RAISED] = type(error).__name__
     return seen
 
 

@@ -115,6 +115,8 @@ def test_the_story_is_what_came_of_each_statement_on_torch() -> None:
     ]
     loop = "print('a')\nfor n in range(2):\n    print(n)\n"
     assert [t.en for step in pose(loop, "n").story for t in step.came] == ["prints a", "n = 1", "prints 0\n1"]
+    named = "import torch\nerror = torch.ones(2)\nprint(error.sum())\n"
+    assert [t.en for step in pose(named, "error").story for t in step.came] == ["error = [1, 1]", "prints tensor(2.)"]
 
 
 def test_a_view_that_may_not_be_asked_for_its_graph_ends_no_question() -> None:

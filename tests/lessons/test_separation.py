@@ -105,7 +105,7 @@ def test_worlds_part_where_one_of_them_raises() -> None:
     found = worlds.parting(program, MISCONCEPTIONS["inplace_on_leaf_allowed"])
     assert found is not None
     assert found.line == 3
-    assert ("error", "—", "RuntimeError") in found.rows
+    assert ("raise", "—", "RuntimeError") in found.rows
     assert worlds.parting(program.replace("2)\n", "two)\n"), MISCONCEPTIONS["inplace_on_leaf_allowed"]) is None
 
 
