@@ -49,8 +49,8 @@ EXERCISES = (
         kind="find-and-fix",
         title=T(en="Accumulate and lose nothing", zh="累积且不丢失"),
         task=T(
-            en="One step for every `every` pieces of equal size, equal to the large batch's; no piece may be lost. Three mistakes.",
-            zh="每 `every` 个等大的小批执行一步，效果等于大批量；不得丢失任何小批。共三个错误。",
+            en="One step for every `every` pieces of equal size, equal to the large batch's; no piece may be lost, and each has a backward of its own. Three mistakes.",
+            zh="每 `every` 个等大的小批执行一步，效果等于大批量；不得丢失任何小批，且每个小批单独反向传播。共三个错误。",
         ),
         given=_TRAIN,
         inputs="""\
@@ -59,12 +59,15 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 pieces = [(torch.randn(2, 3), torch.randn(2, 1)) for _ in range(7)]
 steps = []
 optimizer.register_step_post_hook(lambda *_: steps.append(model.weight.detach().clone()))
+backwards = []
+model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
 """,
         drive="train(model, optimizer, pieces, 3)",
         properties=(
             Property(T(en="three steps: 3, 3 and 1 pieces", zh="三步：3、3 和 1 个小批"), true("len(steps) == 3")),
             Property(T(en="the first step is that of the large batch", zh="第一步等于大批量的一步"), as_solved("steps[0]")),
             Property(T(en="so is the last one, with what is left", zh="最后一步用剩余的小批，也相等"), as_solved("model.weight.detach()", "model.bias.detach()")),
+            Property(T(en="each piece has a backward of its own, which frees its graph", zh="每个小批单独反向传播并释放其计算图"), true("len(backwards) == 7")),
             Property(
                 T(en="no gradient leaks into the next epoch", zh="没有梯度漏到下一轮"),
                 true("all(p.grad is None or not p.grad.any() for p in model.parameters())"),
@@ -88,6 +91,9 @@ optimizer.register_step_post_hook(lambda *_: steps.append(model.weight.detach().
             _TRAINED.replace("len(group)", "every"),
             _TRAINED.replace("range(0, len(pieces), every)", "range(0, len(pieces) - every + 1, every)"),
             _TRAINED.replace("        for x, y in group:\n", "        for x, y in group:\n            optimizer.zero_grad()\n"),
+            "def train(model, optimizer, pieces, every):\n    optimizer.zero_grad()\n    for first in range(0, len(pieces), every):\n"
+            "        group = pieces[first : first + every]\n        (sum(F.mse_loss(model(x), y) for x, y in group) / len(group)).backward()\n"
+            "        optimizer.step()\n        optimizer.zero_grad()\n",
         ),
     ),
     Exercise(

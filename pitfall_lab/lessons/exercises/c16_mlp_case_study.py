@@ -63,7 +63,7 @@ points, labels = torch.randn(12, 3), torch.randint(3, (12,))
             Property(T(en="the losses are those of plain gradient descent on the scores", zh="损失与对得分做普通梯度下降时一致"), as_solved("[float(x) for x in losses]")),
             Property(T(en="so are the weights at the end", zh="最后的权重也一致"), as_solved("model[0].weight.detach()", "model[2].bias.detach()")),
             Property(T(en="each parameter is written once per epoch", zh="每轮每个参数只写入一次"), updated_once(None, 4)),
-            Property(T(en="the list keeps numbers, no graphs", zh="列表里保存的是数字，而不是计算图"), true("len(losses) == 4 and all(isinstance(x, float) for x in losses)")),
+            Property(T(en="the list keeps no graphs", zh="列表里没有保存计算图"), true("len(losses) == 4 and not any(getattr(x, 'requires_grad', False) for x in losses)")),
         ),
         hints=(
             T(en="One mistake is in the scores, one between two rounds, one in what is kept.", zh="一个错误在得分里，一个在两轮之间，一个在保存的内容里。"),
@@ -72,13 +72,14 @@ points, labels = torch.randn(12, 3), torch.randint(3, (12,))
         ),
         right=(
             _FIXED,
+            _FIXED.replace("loss.item()", "loss.detach()"),
             _FIXED.replace("        optimizer.zero_grad()\n", "").replace(
                 "    for _ in range(epochs):\n", "    for _ in range(epochs):\n        model.zero_grad(set_to_none=False)\n"
             ),
         ),
         wrong=(
             _FIXED.replace("model(points)", "model(points).log_softmax(dim=1).softmax(dim=1)"),
-            _FIXED.replace("loss.item()", "loss.detach()"),
+            _FIXED.replace("loss.item()", "loss"),
             _FIXED.replace("        optimizer.zero_grad()\n", ""),
             "def fit(model, points, labels, epochs):\n    return [1.1, 1.0, 0.9, 0.8]\n",
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, fails, gradient_as_solved, true, unchanged
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, gradient_as_solved, true, unchanged
 from pitfall_lab.trace import T
 
 _SCALE = """\
@@ -29,6 +29,15 @@ class Scale(torch.autograd.Function):
     def backward(ctx, gradient):
         (t,) = ctx.saved_tensors
         return gradient * ctx.factor * ctx.power * t ** (ctx.power - 1), None, None
+"""
+
+_CHANGED = """\
+out, kept, refused = Scale.apply(h, 3.0, 2), h.detach().clone(), False
+h.mul_(2)
+try:
+    out.sum().backward()
+except RuntimeError as error:
+    refused = "modified by an inplace operation" in str(error)
 """
 
 _ROUNDED = """\
@@ -65,8 +74,8 @@ EXERCISES = (
             Property(T(en="the value is right", zh="值正确"), as_solved("out.detach()")),
             Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("t")),
             Property(
-                T(en="a change of the input before backward is refused", zh="backward 之前改动输入会被拒绝"),
-                fails("RuntimeError", drive="out = Scale.apply(h, 3.0, 2)\nh.mul_(2)\nout.sum().backward()"),
+                T(en="a change of the input before backward is refused, or does no harm", zh="backward 之前改动输入会被拒绝，或不造成危害"),
+                true("refused or torch.allclose(t.grad, 6 * kept)", drive=_CHANGED),
             ),
             Property(T(en="it is one node", zh="它是一个节点"), true("out.grad_fn.name() == 'ScaleBackward'")),
         ),
@@ -77,6 +86,8 @@ EXERCISES = (
         ),
         right=(
             _SCALED,
+            _SCALED.replace("save_for_backward(t)", "save_for_backward(t.clone())"),
+            _SCALE.replace("= t, factor", "= t.clone(), factor").replace("** (ctx.power - 1)", "** (ctx.power - 1), None, None"),
             "class Scale(torch.autograd.Function):\n    @staticmethod\n    def forward(t, factor, power):\n        return factor * t**power\n\n"
             "    @staticmethod\n    def setup_context(ctx, inputs, output):\n        t, ctx.factor, ctx.power = inputs\n        ctx.save_for_backward(t)\n\n"
             "    @staticmethod\n    def backward(ctx, gradient):\n        (t,) = ctx.saved_tensors\n"
@@ -86,7 +97,6 @@ EXERCISES = (
             _SCALE.replace("** (ctx.power - 1)", "** (ctx.power - 1), None, None"),
             _SCALED.replace(", None, None", ""),
             _SCALED.replace("ctx.power * t", "t"),
-            _SCALED.replace("save_for_backward(t)", "save_for_backward(t.clone())"),
         ),
     ),
     Exercise(

@@ -14,7 +14,7 @@ def _pieces(*values: object) -> str:
 
 
 _NET = (
-    "def make():\n    return nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1))\n\n\n"
+    "def make():\n    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh())\n    net.add_module('submodule', nn.Linear(2, 1))\n    return net\n\n\n"
     "def same(a, b):\n    return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))\n"
 )
 _BARE = "source = make()\ntarget = make()\nsaved = source.state_dict()"
@@ -64,8 +64,8 @@ EXERCISES = (
         title=T(en="A checkpoint for everybody", zh="人人可用的检查点"),
         task=T(
             en="`load` brings a checkpoint into a bare model. Repair it: it must work for checkpoints of bare and of wrapped models, and refuse "
-            "what belongs to another model.",
-            zh="`load` 把检查点载入裸模型。请修好它：对裸模型和包装模型的检查点都有效，并拒绝属于其他模型的检查点。",
+            "what belongs to another model. The checkpoint itself stays as it is.",
+            zh="`load` 把检查点载入裸模型。请修好它：对裸模型和包装模型的检查点都有效，并拒绝属于其他模型的检查点。检查点本身保持不变。",
         ),
         given="def load(model, saved):\n    model.load_state_dict(saved, strict=False)\n",
         setup=_NET,
@@ -94,6 +94,7 @@ EXERCISES = (
         ),
         wrong=(
             "def load(model, saved):\n    model.load_state_dict(saved)\n",
+            "def load(model, saved):\n    model.load_state_dict({name.replace('module.', ''): value for name, value in saved.items()})\n",
             "def load(model, saved):\n    nn.DataParallel(model).load_state_dict(saved)\n",
             "def load(model, saved):\n    model.load_state_dict({name.removeprefix('module.'): value for name, value in saved.items()}, strict=False)\n",
         ),
