@@ -144,7 +144,13 @@ def _finding(story: Story, rounds: list[Event], statement: ast.AST, value: ast.e
         related=[*related, Related("kept", span, last.step, T(en="kept here, in every round", zh="在这里，每一轮都被留下"))],
         fixes=_fixes(story, statement, value, last),
         facts=[Fact("rounds", len(rounds), story.by(last.step)), Fact("nodes", len(nodes), story.by(last.step))],
+        severity="warning" if _trained_between(story, rounds) else "info",
     )  # fmt: skip
+
+
+def _trained_between(story: Story, rounds: list[Event]) -> bool:
+    """Did an optimizer step between the rounds? Then what was kept belongs to weights that are gone, and only costs memory."""
+    return any(rounds[0].step < update.step < rounds[-1].step for update in story.trace.optimizer_steps)
 
 
 def _fixes(story: Story, statement: ast.AST, value: ast.expr, last: Event) -> tuple[Fix, ...]:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.layers_in_a_plain_list import find as plain_lists
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called as call_name
@@ -31,7 +32,7 @@ def find(story: Story) -> Iterator[Finding]:
         changed = any(m.kind in ("used", "frozen", "cleared") for m in moments)
         if label not in held and len(added) >= ROUNDS and not changed and (story.tensor(label) or {}).get("kind") == "parameter":
             left += [label] if _comes_after(story, label, added[0], held) else []
-    if left:
+    if left and not any(plain_lists(story)):
         yield _finding(story, left, lives(story)[left[0]][0].event)
 
 
