@@ -18,7 +18,6 @@ import json
 import os
 import secrets
 import select
-import shutil
 import signal
 import sys
 import tempfile
@@ -27,10 +26,11 @@ import types
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pitfall_lab.check.worker import adopt_orphans, end_group, end_orphans, prctl, redirect
 from pitfall_lab.classroom.fence import Fence, FenceError, limit
+from pitfall_lab.classroom.folders import emptied, is_overfull, removed
 from pitfall_lab.lessons.attempt import Request, observe
 
 Job = dict[str, Any]
@@ -81,26 +81,35 @@ def main() -> None:
     adopt_orphans()
     settings = json.loads(jobs.readline())
     _sweep()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-"))
     try:
-        fence = Fence(folder, [Path(path) for path in settings["hidden"]]) if settings["fenced"] else None
-        originals = _warm()
-        trial = {"requests": [Request("x = 6 * 7", expressions=("x",)).to_json()], "timeout": 60, "memory": 256}
-        ending = _forked(trial, folder, fence, originals, ())
-        if ending["status"] != "done" or json.loads(ending["report"])["tampered"]:
-            # what goes wrong with a harmless cell is not the learners' fault, so none of theirs is run
-            raise FenceError(
-                f"a harmless cell could not be run: {ending['status']} {ending['code']} {ending['output'] or ending['report']}"
-            )
-        answers.write("ready\n")
-        answers.flush()
-        for line in jobs:
-            answers.write(json.dumps(_forked(json.loads(line), folder, fence, originals, (jobs.fileno(), answers.fileno()))) + "\n")
-            answers.flush()
+        folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-"))
+    except OSError as problem:
+        sys.exit(f"There can be no folder for a submission in {tempfile.gettempdir()}: {problem.strerror}.")
+    try:
+        _serve(settings, folder, jobs, answers)
+    except FenceError as problem:
+        sys.exit(f"Submissions cannot be run here: {problem}")
     except (KeyboardInterrupt, BrokenPipeError):
         pass
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _serve(settings: dict[str, Any], folder: Path, jobs: TextIO, answers: TextIO) -> None:
+    fence = Fence(folder, [Path(path) for path in settings["hidden"]]) if settings["fenced"] else None
+    originals = _warm()
+    trial = {"requests": [Request("x = 6 * 7", expressions=("x",)).to_json()], "timeout": 60, "memory": 256}
+    ending = _forked(trial, folder, fence, originals, ())
+    if ending["status"] != "done" or json.loads(ending["report"])["tampered"]:
+        # what goes wrong with a harmless cell is not the learners' fault, so none of theirs is run
+        raise FenceError(f"a harmless cell could not be run: {ending['status']} {ending['code']} {ending['output'] or ending['report']}")
+    answers.write("ready\n")
+    answers.flush()
+    for line in jobs:
+        answers.write(json.dumps(_forked(json.loads(line), folder, fence, originals, (jobs.fileno(), answers.fileno()))) + "\n")
+        answers.flush()
+        if not emptied(folder):
+            return  # nothing of one submission is there for the next; the judge starts another room
 
 
 def _sweep() -> None:
@@ -108,7 +117,12 @@ def _sweep() -> None:
     for left in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
         owner = left.name.removeprefix(_NAME).partition("-")[0]
         if owner.isdecimal() and Path("/proc/self").exists() and not Path("/proc", owner).exists():
-            shutil.rmtree(left, ignore_errors=True)
+            _remove(left)
+
+
+def _remove(folder: Path) -> None:
+    if not removed(folder):
+        print(f"The folder {folder} of submissions that have ended could not be removed; delete it.", file=sys.stderr, flush=True)
 
 
 def _warm() -> Originals:
@@ -127,14 +141,12 @@ def _warm() -> Originals:
     return originals
 
 
-def _forked(job: Job, folder: Path, fence: Fence | None, originals: Originals, private: tuple[int, ...]) -> dict[str, Any]:
+def _forked(job: Job, home: Path, fence: Fence | None, originals: Originals, private: tuple[int, ...]) -> dict[str, Any]:
     """Run one job in a process of its own and say how that ended.
 
     ``status`` is ``"done"`` (there is a ``report``), ``"exit"`` or ``"signal"`` (with a ``code``), ``"timeout"``, ``"output"``,
     ``"report"`` or ``"disk"`` (too much of it), or ``"forged"``: something else wrote into the report.
     """
-    home = folder / secrets.token_hex(8)
-    home.mkdir(mode=0o700)
     word = secrets.token_hex(16)
     prints, report, room = Channel(PRINTED), Channel(REPORTED), os.getpid()
     started = time.monotonic()
@@ -159,7 +171,6 @@ def _forked(job: Job, folder: Path, fence: Fence | None, originals: Originals, p
     finally:
         end_group(child)
         end_orphans()
-        shutil.rmtree(home, ignore_errors=True)
     text = report.text()
     said, _, body = text.partition("\n")
     answer = {"status": status, "code": code, "seconds": time.monotonic() - started, "output": prints.text()[:4000], "report": None}
@@ -176,7 +187,7 @@ def _watched(child: int, deadline: float, home: Path, *channels: Channel) -> tup
     while time.monotonic() < deadline:
         if time.monotonic() > look:
             look = time.monotonic() + 0.1
-            if _is_overfull(home):
+            if is_overfull(home, size=WRITTEN, files=FILES):
                 end_group(child)
                 os.waitpid(child, 0)
                 return "disk", 0
@@ -201,19 +212,6 @@ def _watched(child: int, deadline: float, home: Path, *channels: Channel) -> tup
     end_group(child)
     os.waitpid(child, 0)
     return "timeout", 0
-
-
-def _is_overfull(home: Path) -> bool:
-    """Whether a run has written more than it may; links are not followed."""
-    size = count = 0
-    for folder, _, names in os.walk(home):
-        for name in names:
-            with contextlib.suppress(OSError):  # it is gone already
-                size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - a thousand paths ten times a second
-        count += len(names) + 1
-        if size > WRITTEN or count > FILES:
-            return True
-    return False
 
 
 class Channel:
@@ -336,7 +334,8 @@ class Originals:
                 now = space.get(key)
                 if now is not value or _code(now) is not code:
                     found.append(f"{name}.{key}")
-            found += [f"{name}.{key}" for key in space if names is not None and key not in names]
+            added = [key for key in space if names is not None and key not in names]
+            found += [f"{name}.{key}" for key in added if key != "__slotnames__"]  # Python's own copying leaves that name in a class
         return found
 
 

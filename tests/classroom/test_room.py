@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from pitfall_lab.classroom import judge
+from pitfall_lab.classroom.folders import is_overfull, removed
 from pitfall_lab.classroom.judge import Limits, Outcome, Room, judged
 from pitfall_lab.classroom.register import Row
+from pitfall_lab.classroom.room import _sweep
 from pitfall_lab.lessons.attempt import Observation, Request
 from pitfall_lab.lessons.exercises import exercises
 
@@ -42,8 +45,59 @@ def test_a_cell_finds_an_empty_home_and_nothing_of_the_teachers_environment(room
     assert found.error is None
     assert list(found.values.values()) == [True, ["HOME", "LANG", "MPLBACKEND", "TMPDIR"], [], "x"]
     again = seen(room, "import os", "os.listdir('.')", "os.listdir('..')")
-    assert again.values["os.listdir('.')"] == []
-    assert len(again.values["os.listdir('..')"]) == 1, "the folder of the run before is gone"
+    assert again.values["os.listdir('.')"] == [], "what the run before wrote is gone"
+    assert again.values["os.listdir('..')"].type == "PermissionError"
+
+
+def test_a_deep_folder_is_cleared_away_and_the_room_goes_on(room: Room) -> None:
+    """`shutil.rmtree` and `os.walk` would call themselves once for each level."""
+    seen(room, "x = 1", "x")
+    before = room._process
+    cell = "import os\nfor i in range(1500):\n    os.mkdir('d')\n    os.chdir('d')\n"
+    assert room.run([Request(cell)], LIMITS, 30)["status"] in {"done", "disk"}
+    assert seen(room, "import os", "os.listdir('.')").values == {"os.listdir('.')": []}
+    assert room._process is before, "the same process answers"
+
+
+def test_a_folder_of_any_depth_is_counted_and_removed(tmp_path: Path) -> None:
+    full, kept = tmp_path / "full", tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    full.mkdir()
+    (full / "link").symlink_to(kept)
+    (full / "shut").mkdir(mode=0o300)
+    os.mkfifo(full / "shut" / "pipe")
+    here = os.open(full, os.O_RDONLY)
+    for _ in range(1500):  # beyond Python's recursion limit, and beyond the longest path that the kernel takes
+        os.mkdir("four", dir_fd=here)
+        deeper = os.open("four", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    assert is_overfull(full, size=1 << 30, files=10_000), "its end cannot be reached, so it is not counted as nothing"
+    assert removed(full)
+    assert not full.exists()
+    assert (kept / "file").exists()
+    assert not is_overfull(kept, size=10, files=10)
+    assert is_overfull(kept, size=10, files=0)
+
+
+def test_a_folder_that_cannot_be_removed_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / "pitfall-lab-room-999999999-x"
+    left.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rmdir", _refused)
+        _sweep()
+    assert str(left) in capfd.readouterr().err
+    _sweep()
+    assert not left.exists()
+
+
+def _refused(path: Path) -> None:
+    raise PermissionError(1, "refused", str(path))
 
 
 def test_what_a_learner_may_need_still_works(room: Room) -> None:

@@ -1,0 +1,87 @@
+"""Folders that a submission has filled: what is in them is counted, and removed, however deep it made them.
+
+Python's own ``shutil.rmtree`` and ``os.walk`` call themselves for each level, and a path of more than 4,096 bytes has no name for the
+kernel. So nothing here recurses, and what lies deep is first moved up: no path is longer than a folder and one name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path
+
+
+def removed(folder: Path) -> bool:
+    """Remove a folder with everything in it and return whether it is gone. Raises nothing; links are not followed."""
+    emptied(folder)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    return not os.path.lexists(folder)
+
+
+def emptied(folder: Path) -> bool:
+    """Remove everything in a folder and return whether it is empty. Raises nothing; links are not followed."""
+    try:
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        while _lift(place):
+            pass
+        return not os.listdir(place)  # noqa: PTH208 - a folder that is open
+    except OSError:
+        return False
+    finally:
+        os.close(place)
+
+
+def _lift(place: int) -> bool:
+    """Remove the files and empty folders of an open folder, and move what is in the others up into it; whether one thing was done."""
+    done = False
+    for name in os.listdir(place):
+        with contextlib.suppress(OSError):
+            if not stat.S_ISDIR(os.lstat(name, dir_fd=place).st_mode):
+                os.unlink(name, dir_fd=place)
+            else:
+                _raise_up(place, name)
+                os.rmdir(name, dir_fd=place)
+            done = True
+    return done
+
+
+def _raise_up(place: int, name: str) -> None:
+    """Move what is in a folder into the one above it, under new names."""
+    os.chmod(name, 0o700, dir_fd=place)  # a folder can be made that its own owner may not list
+    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+    try:
+        for entry in os.listdir(inner):  # noqa: PTH208 - as above
+            if stat.S_ISDIR(os.lstat(entry, dir_fd=inner).st_mode):
+                os.chmod(entry, 0o700, dir_fd=inner)  # a folder that may not be written cannot be moved
+                os.rename(entry, secrets.token_hex(16), src_dir_fd=inner, dst_dir_fd=place)
+            else:
+                os.unlink(entry, dir_fd=inner)
+    finally:
+        os.close(inner)
+
+
+def is_overfull(folder: Path, *, size: int, files: int) -> bool:
+    """Whether there is more in ``folder`` than ``size`` bytes or ``files`` files and folders, or something that cannot be counted."""
+    left, count, waiting = size, files, [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    count -= 1
+                    with contextlib.suppress(FileNotFoundError):
+                        left -= entry.stat(follow_symlinks=False).st_size
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    if left < 0 or count < 0:
+                        return True
+        except OSError as problem:  # it is gone; or too deep, or shut to us, which is nothing that an exercise needs
+            if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
+                return True
+    return False
