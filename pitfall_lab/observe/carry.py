@@ -37,7 +37,7 @@ def pack(values: Mapping[str, Any]) -> Carried:
 
     >>> x = torch.ones(2)
     >>> back = {}
-    >>> unpack(pack({"x": x, "view": x[0], "file": open(__file__)}).data, back)
+    >>> unpack(pack({"x": x, "view": x[0], "numbers": (n for n in ())}).data, back)
     >>> sorted(back), back["view"]._base is None, back["x"].data_ptr() == back["view"].data_ptr()
     (['view', 'x'], True, True)
     """
@@ -57,7 +57,8 @@ def unpack(data: bytes, namespace: dict[str, Any]) -> None:
     """Bind the names again. The classes that the values are of must be there."""
     if not data:
         return
-    values, grads = torch.load(io.BytesIO(data), weights_only=False)
+    # Memory that torch has read from a file looks like memory that another library may write, which a recorder has to watch.
+    values, grads = torch.load(io.BytesIO(data), weights_only=False, map_location=lambda storage, _: storage.clone())
     for tensor, gradient in grads:
         tensor.grad = gradient
     namespace.update(values)

@@ -16,7 +16,7 @@ from typing import Any
 from pitfall_lab.trace import Language, T, Trace
 from pitfall_lab.trace.extent import headline, stop
 from pitfall_lab.trace.slice import failures, slice_of_failure, story
-from pitfall_lab.trace.text import excerpt, sentences
+from pitfall_lab.trace.text import excerpt
 from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.folds import folds
 from pitfall_lab.views.help import texts
@@ -50,7 +50,7 @@ def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None
             "code": excerpt(trace, e.span),
             "matters": e.step in matters,
         }
-        for e, t in sentences(trace)
+        for e, t in zip(trace.events, facts.sentences(), strict=True)
     ]
     facts.called(None)
     out["names"] = facts.names

@@ -16,7 +16,7 @@ from typing import Any
 from pitfall_lab.trace import Event, Language, Span, T, Trace
 from pitfall_lab.trace.extent import stop, stopped_at, whole
 from pitfall_lab.trace.slice import failures, slice_of_failure, story
-from pitfall_lab.trace.text import sentences, source_lines
+from pitfall_lab.trace.text import source_lines
 from pitfall_lab.views import broadcast, code, graph, in_two_languages, memory, storage, versions
 from pitfall_lab.views.broadcast import svg as broadcast_svg
 from pitfall_lab.views.facts import Facts, gather
@@ -73,7 +73,7 @@ def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: 
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
     facts = facts or gather(trace)
     told = [in_two_languages(finding) for finding in findings]
-    texts = [text for _, text in sentences(trace)]
+    texts = facts.sentences()
     say = _Say(language)
     parts = [
         _stopped(trace, say),
@@ -84,7 +84,7 @@ def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: 
         _guarded(say, lambda: _pictures(facts, say)),
         _stepper(trace, texts, say, key),
         f"<details><summary>{say('The same in words', '文字版')}</summary>",
-        _guarded(say, lambda: f'<pre tabindex="0">{clean(twin(trace, language, facts, texts))}</pre>'),
+        _guarded(say, lambda: f'<pre tabindex="0">{clean(twin(trace, language, facts))}</pre>'),
         "</details>",
         _notes(trace, say),
     ]

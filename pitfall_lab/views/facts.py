@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from pitfall_lab.trace import State, Trace, empty_state
+from pitfall_lab.trace import State, T, Trace, empty_state
 from pitfall_lab.trace.replay import advance
-from pitfall_lab.trace.text import excerpt, written
+from pitfall_lab.trace.text import excerpt, sentences, written
 
 GROUPS = ("tensors", "storages", "counters", "nodes")
 History = list[tuple[int, Any]]
@@ -49,6 +49,8 @@ class Facts:
     """Whether a name stands with its label."""
     drawn: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What each view has made of these facts: the browser's scene and the static page share it."""
+    said: list[T] = field(default_factory=list)
+    """The events' sentences, once they were needed."""
 
     def projected(self, view: ModuleType) -> dict[str, Any]:
         """What a view (its module) makes of these facts, computed once."""
@@ -56,6 +58,12 @@ class Facts:
         if name not in self.drawn:
             self.drawn[name] = view.project(self.trace, self)
         return self.drawn[name]
+
+    def sentences(self) -> list[T]:
+        """Each event in a sentence."""
+        if not self.said:
+            self.said.extend(text for _, text in sentences(self.trace))
+        return self.said
 
     def tensor(self, label: str | None, step: int | None = None) -> dict[str, Any]:
         """The tensor's record as it was after ``step`` (its last one when ``None``); empty when there is none."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from pitfall_lab.trace import Language, T, Trace
 from pitfall_lab.trace.extent import stop, stopped_at, whole
-from pitfall_lab.trace.text import cells_text, sentences, source_lines
+from pitfall_lab.trace.text import cells_text, source_lines
 from pitfall_lab.views import versions
 from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.folds import folds
@@ -16,15 +16,14 @@ STEPS = 200
 STORAGES = 40
 
 
-def render(trace: Trace, language: Language = "en", facts: Facts | None = None, texts: list[T] | None = None) -> str:
-    """The whole trace in words; what is left out is counted. ``texts`` are the events' sentences, when they are known already."""
+def render(trace: Trace, language: Language = "en", facts: Facts | None = None) -> str:
+    """The whole trace in words; what is left out is counted."""
     zh = language == "zh"
     facts = facts or gather(trace)
-    texts = texts if texts is not None else [text for _, text in sentences(trace)]
     parts = [
         _stopped(trace, language),
         _source(trace, zh),
-        _steps(trace, language, texts),
+        _steps(trace, language, facts.sentences()),
         _storages(facts, zh),
         _counters(facts, zh),
         _outcome(trace, language),

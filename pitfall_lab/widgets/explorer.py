@@ -206,7 +206,7 @@ def style() -> bytes:
 
 def deflated(text: str) -> bytes:
     """What goes to the browser, smaller."""
-    return zlib.compress(text.encode(), 9)
+    return zlib.compress(text.encode(), 6)  # 9 takes three times as long for 3 % less
 
 
 def _gathered(trace: Trace) -> Facts | None:

@@ -162,13 +162,22 @@ def _mean(places: list[int], own: int) -> float:
     return sum(places) / len(places) if places else float(own)
 
 
-def _across(layers: list[list[int]], widths: list[float], above: Neighbours, below: Neighbours) -> dict[int, float]:
-    x = {box: i * 120.0 for layer in layers for i, box in enumerate(layer)}
+def _across(layers: list[list[int]], widths: list[float], above: Neighbours, below: Neighbours) -> list[float]:
+    x = [0.0] * len(widths)
+    for layer in layers:
+        for i, box in enumerate(layer):
+            x[box] = i * 120.0
     rows = [(layer, [above[box] + below[box] for box in layer], _shifts([widths[box] for box in layer])) for layer in layers]
     for sweep in range(12):
         for layer, near, shift in rows if sweep % 2 == 0 else reversed(rows):
-            wish = [sum([x[n] for n in beside]) / len(beside) if beside else x[box] for box, beside in zip(layer, near, strict=True)]
-            x.update(zip(layer, _separate(wish, shift), strict=True))
+            wish = []
+            for box, beside in zip(layer, near, strict=True):
+                total = 0.0
+                for other in beside:
+                    total += x[other]
+                wish.append(total / len(beside) if beside else x[box])
+            for box, place in zip(layer, wish if len(wish) == 1 else _separate(wish, shift), strict=True):
+                x[box] = place
     return x
 
 
@@ -182,8 +191,6 @@ def _shifts(widths: list[float]) -> list[float]:
 
 def _separate(wish: list[float], shift: list[float]) -> list[float]:
     """The places nearest to ``wish`` (least squares) that keep the order and the gaps: pool adjacent violators."""
-    if len(wish) == 1:
-        return wish
     pools: list[list[float]] = []
     for value in (w - s for w, s in zip(wish, shift, strict=True)):
         pools.append([value, 1])
@@ -194,7 +201,7 @@ def _separate(wish: list[float], shift: list[float]) -> list[float]:
     return [v + s for v, s in zip(flat, shift, strict=True)]
 
 
-def _finish(sizes: Sequence[Size], layers: list[list[int]], x: dict[int, float], chains: list[list[int]]) -> Layout:
+def _finish(sizes: Sequence[Size], layers: list[list[int]], x: list[float], chains: list[list[int]]) -> Layout:
     count = len(sizes)
     y: dict[int, float] = {}
     top = MARGIN
@@ -205,8 +212,8 @@ def _finish(sizes: Sequence[Size], layers: list[list[int]], x: dict[int, float],
         top += tall + GAP_Y
     reach = [(x[b] - sizes[b][0] / 2, x[b] + sizes[b][0] / 2) for b in range(count)]
     left = min((a for a, _ in reach), default=0.0) - MARGIN
-    left = min([left, *(x[b] - MARGIN for b in x if b >= count)])
-    right = max([*(b for _, b in reach), *(x[b] for b in x if b >= count), left]) + MARGIN
+    left = min([left, *(place - MARGIN for place in x[count:])])
+    right = max([*(b for _, b in reach), *x[count:], left]) + MARGIN
     centres = [(round(x[b] - left, 1), round(y[b], 1)) for b in range(count)]
     routes = []
     for chain in chains:

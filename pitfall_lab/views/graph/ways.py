@@ -85,18 +85,18 @@ def back(d: str) -> str:
 
 def label_place(route: Sequence[Point]) -> Point:
     """Where the label stands: right of the gradient's arrow, just under the box that it arrives at."""
+    across, down = [x for x, _ in route], [y for _, y in route]
     height = route[0][1] + GAP_Y / 2
-    below = bisect_left(range(STOPS + 1), height, hi=STOPS, key=lambda i: _point(route, i / STOPS)[1])  # ways go down
-    near = (_point(route, i / STOPS) for i in (max(below - 1, 0), below))
-    at = min(near, key=lambda p: abs(p[1] - height))
-    return round(max(at[0], route[0][0]) + BESIDE + 7, 1), round(at[1] + 2, 1)
+    below = bisect_left(range(STOPS + 1), height, hi=STOPS, key=lambda i: _along(down, i / STOPS))  # ways go down
+    at = min((max(below - 1, 0), below), key=lambda i: abs(_along(down, i / STOPS) - height)) / STOPS
+    return round(max(_along(across, at), route[0][0]) + BESIDE + 7, 1), round(_along(down, at) + 2, 1)
 
 
-def _point(route: Sequence[Point], t: float) -> Point:
-    """The point at ``t`` (0 to 1) of a chain of cubic Bézier segments."""
-    count = (len(route) - 1) // 3
+def _along(values: Sequence[float], t: float) -> float:
+    """One coordinate at ``t`` (0 to 1) of a chain of cubic Bézier segments."""
+    count = (len(values) - 1) // 3
     place = min(int(t * count), count - 1)
     u = t * count - place
-    (ax, ay), (bx, by), (cx, cy), (dx, dy) = route[3 * place : 3 * place + 4]
-    first, second, third, last = (1 - u) ** 3, 3 * u * (1 - u) ** 2, 3 * u * u * (1 - u), u**3
-    return first * ax + second * bx + third * cx + last * dx, first * ay + second * by + third * cy + last * dy
+    a, b, c, d = values[3 * place : 3 * place + 4]
+    v = 1 - u
+    return v * v * v * a + 3 * u * v * v * b + 3 * u * u * v * c + u * u * u * d
