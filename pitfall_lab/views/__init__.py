@@ -70,7 +70,10 @@ def told(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) ->
     plain = [in_two_languages(finding) for finding in findings]
     if [one["rule"] for one in plain] != [one["rule"] for one in before]:
         return stories(gather(trace), plain)
-    return [{**story, "fixes": fixes(trace, finding)} for story, finding in zip(before, plain, strict=True)]
+    return [
+        {**story, "explanation": finding.get("explanation") or "", "fixes": fixes(trace, finding)}
+        for story, finding in zip(before, plain, strict=True)
+    ]
 
 
 def page(

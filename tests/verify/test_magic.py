@@ -147,7 +147,7 @@ def test_a_class_of_one_cell_and_the_loop_of_another_are_one_program(shell):
     [finding] = explorer.findings
     assert finding.message.en.startswith("In [1], line 11 writes new values into `memory`, but the backward pass on In [3], line 4")
     assert [fix.verified for fix in finding.fixes] == [True, True]
-    [story] = views.told(explorer.trace, explorer.findings)
+    [story] = views.scene(explorer.trace, explorer.findings)["stories"]
     assert [beat["place"]["en"] for beat in story["beats"]] == ["In [1], line 10", "In [1], line 11", "In [3], line 4"]
     assert [(edit["name"], edit["own"]) for edit in story["fixes"][0]["edits"]] == [("In [1]", 11)]
     assert ".py" not in json.dumps(story)
