@@ -140,6 +140,11 @@ names_of_functions: dict[Any, str] = _table()[1] if _table else {
     function: torch.overrides.resolve_name(function)
     for functions in torch.overrides.get_overridable_functions().values() for function in functions
 }  # fmt: skip
+schemas_of: Callable[[str], list[Any]] = _name(
+    "torch._C._jit_get_schemas_for_operator", "the names of the parameters of a function that torch refused to run",
+    T("what the arguments of a refused call are called", "被拒绝的调用的参数叫什么"),
+    lambda _name: [],
+)  # fmt: skip
 dispatch: Any = _name(
     "torch.overrides.handle_torch_function.__code__", "the frame in which a function of torch's own asks the modes",
     T("arguments that functions of torch's forget to pass on to function modes", "torch 的函数忘记传给函数模式的参数"),

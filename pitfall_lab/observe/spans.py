@@ -174,6 +174,11 @@ class SourceMap:
         """Whether the source of this file can be shown."""
         return filename in self._index or bool(linecache.getlines(filename))
 
+    def text_of(self, filename: str) -> str:
+        """The source of a file of the learner's; empty where there is none."""
+        source = self._source(filename)
+        return "" if source is None else self._sources[source].text
+
     def line_span(self, filename: str, line: int) -> Span | None:
         """Return the whole statement line ``line`` of a file of the learner's."""
         found = self._located(filename, line)

@@ -109,6 +109,35 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """One argument of a call that raised, or one tensor of the frame in which the program raised itself.
+
+    ``name`` is the parameter, ``text`` what the program writes for the argument at that line (empty: it has no name there), ``kind`` the
+    name of its type. A tensor (or an array) has its ``label`` if the trace knows it, and what it was at that moment; ``low`` and ``high``
+    are its smallest and its largest number, where that was looked at. Anything else has its ``value`` as text. ``part_of`` is set for an
+    item of a list of tensors: the parameter's name once more, and ``name`` is ``tensors[2]``.
+    """
+
+    name: str = ""
+    text: str = ""
+    kind: str = ""
+    label: str | None = None
+    value: str = ""
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    device: str = ""
+    requires_grad: bool = False
+    is_leaf: bool = False
+    low: Any = None
+    high: Any = None
+    part_of: str = ""
+
+
+Origin = Literal["", "torch", "program", "library"]
+"""Who raised an error: not known · torch · the program's own code · other code that it calls."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An error as typed facts. It is never parsed from a message: the message is only quoted.
 
@@ -124,6 +153,9 @@ class Failure:
     - ``non-leaf-optimized``: an optimizer was given ``tensor``, which is no leaf;
     - ``shape``, ``dtype``, ``overlap``: operands that do not fit;
     - ``other``: anything else, the learner's own exceptions included.
+
+    ``op`` is the function that raised, as torch calls it, ``given`` what it was called with (what the program's own frame held, where the
+    ``origin`` is the program).
     """
 
     type: str
@@ -140,6 +172,9 @@ class Failure:
     found: int | None = None
     saved_at: int | None = None
     changed_at: tuple[int, ...] = ()
+    origin: Origin = ""
+    op: str = ""
+    given: tuple[Given, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

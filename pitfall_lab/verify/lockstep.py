@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -16,6 +17,7 @@ from pitfall_lab.observe import facts, private, regions, release, values
 from pitfall_lab.observe.elsewhere import Elsewhere
 from pitfall_lab.observe.lines import LineWatch
 from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict, reason_of
+from pitfall_lab.observe.refused import origin_of, refused_call
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Applied, Engine, ShadowError
@@ -276,6 +278,8 @@ class Lockstep:
             self._writer.disagree(step, "outcome", f"{type(error).__name__}: {message}", said)
         explained = predicted if right or is_same_error(predicted, error, message) else None
         failure = self._outcomes.failure(error, message, explained, step, call.span)
+        given = refused_call(call, self._world.sources, self.label)
+        failure = replace(failure, origin=origin_of(error, self._world.sources), op=call.name, given=given)
         ran = self._ran(call) if right and call.name in BACKWARD else Applied()
         for real in values.tensors((call.args, call.kwargs)):
             base = None if right else facts.base_of(real)  # a write that the shadow has done, and torch has not, has gone into its history

@@ -1,0 +1,116 @@
+"""What the program writes for a value at the line that is running: ``x``, ``self.fc.weight``, ``batch["image"]``, ``x[:, 0]``.
+
+Nothing of the program's is run for it: names are looked up, attributes are read where reading one runs no code.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import types
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+from pitfall_lab.observe.namespace import scopes
+
+UNKNOWN = object()
+MOST_ITEMS = 64
+"""So many items of a container are looked at for a value."""
+LONGEST = 40
+_PLAIN = (bool, int, float, complex, str, type(None))
+
+
+class Expressions:
+    """Answers for one frame of the program, and the expression ``node`` that it is executing (None: not known)."""
+
+    def __init__(self, frame: FrameType | None, node: ast.AST | None, text: str) -> None:
+        local, *outside = [dict(scope) for scope in list(scopes(frame))[:2]] or [{}]
+        self._variables: dict[str, Any] = local | {name: value for more in outside for name, value in more.items() if name not in local}
+        self._written: dict[int, str] = {}
+        for part in ast.walk(node) if node is not None else ():
+            if isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and isinstance(getattr(part, "ctx", None), ast.Load):
+                value = self.value(part)
+                said = ast.get_source_segment(text, part) or ""
+                if value is not UNKNOWN and type(value) not in _PLAIN and said and len(said) <= LONGEST:
+                    old = self._written.get(id(value))
+                    self._written[id(value)] = said if old is None or len(said) < len(old) else old
+
+    def of(self, value: Any) -> str:
+        """What the program writes for ``value``; empty when it has no name here."""
+        if id(value) in self._written:
+            return self._written[id(value)]
+        for name, held in self._variables.items():
+            if held is value and not name.startswith("_"):
+                return name
+        return next((way for name, held in self._variables.items() for way in _inside(name, held, value)), "")
+
+    def value(self, node: ast.AST | None) -> Any:
+        """What an expression is now, :data:`UNKNOWN` where only running it would tell."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self._variables.get(node.id, getattr(builtins, node.id, UNKNOWN))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self.value(node.operand)
+            return -value if type(value) in (int, float) else UNKNOWN
+        if isinstance(node, ast.Tuple | ast.List):
+            items = [self.value(item) for item in node.elts]
+            return UNKNOWN if any(item is UNKNOWN for item in items) else items if isinstance(node, ast.List) else tuple(items)
+        if isinstance(node, ast.Attribute):
+            return attribute(self.value(node.value), node.attr)
+        if isinstance(node, ast.Subscript):
+            held, key = self.value(node.value), self.value(node.slice)
+            if type(held) in (dict, list, tuple) and type(key) in _PLAIN:
+                try:
+                    return held[key]
+                except (LookupError, TypeError):
+                    return UNKNOWN
+        return UNKNOWN
+
+
+def attribute(held: Any, name: str) -> Any:
+    """An attribute that is read without running code of anyone's; :data:`UNKNOWN` otherwise."""
+    if held is UNKNOWN:
+        return UNKNOWN
+    if isinstance(held, torch.Tensor):
+        return held.grad if name == "grad" and held.is_leaf else UNKNOWN
+    inside = getattr(held, "__dict__", {})
+    if isinstance(held, torch.nn.Module):
+        for table in (inside, *(inside.get(part) or {} for part in ("_parameters", "_buffers", "_modules"))):
+            if name in table:
+                return table[name]
+    elif name in inside:
+        value = inside[name]
+        return UNKNOWN if isinstance(held, type) and isinstance(value, property) else value
+    return UNKNOWN
+
+
+def _inside(name: str, held: Any, value: Any) -> Iterator[str]:
+    """The ways to ``value`` from a name that holds a module, a container, or an object of the program's own."""
+    if name.startswith("_") or isinstance(held, torch.Tensor | types.ModuleType | type):
+        return
+    if isinstance(held, torch.nn.Module):
+        yield from (_way(name, way) for way, part in _parts(held) if part is value)
+    if type(held) is dict:
+        yield from (f"{name}[{key!r}]" for key, item in list(held.items())[:MOST_ITEMS] if item is value and type(key) in (str, int))
+    elif type(held) in (list, tuple):
+        yield from (f"{name}[{at}]" for at, item in enumerate(held[:MOST_ITEMS]) if item is value)
+    elif isinstance(inside := getattr(held, "__dict__", None), dict):
+        yield from (f"{name}.{key}" for key, item in list(inside.items())[:MOST_ITEMS] if item is value)
+
+
+def _parts(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    try:
+        yield from module.named_parameters()
+        yield from module.named_buffers()
+    except (AttributeError, RuntimeError):
+        return  # its __init__ has not called super().__init__() (yet)
+
+
+def _way(name: str, way: str) -> str:
+    """``net[0].weight`` for what torch calls ``0.weight`` in ``net``."""
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", f"{name}.{way}")
