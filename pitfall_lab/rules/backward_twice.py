@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.reuse import Reuse, indented, reuses
+from pitfall_lab.rules.reuse import Reuse, indented, reuses, root
 from pitfall_lab.rules.source import merge
 from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called, operand
-from pitfall_lab.rules.wording import at_line, capital, snippet
+from pitfall_lab.rules.syntax import called as call_name
+from pitfall_lab.rules.syntax import is_name, operand
+from pitfall_lab.rules.wording import at_line, called, capital, snippet
 from pitfall_lab.trace import T
 
 
@@ -25,25 +26,29 @@ def find(story: Story) -> Iterator[Finding]:
 def _finding(reuse: Reuse) -> Finding:
     story, step = reuse.story, reuse.backward.step
     span = story.span(step)
-    here, before, built = (at_line(story, story.span(at)) for at in (step, reuse.freed.step, reuse.born))
+    shared = reuse.shared()
+    born = (story.tensor(shared) or {}).get("born") if shared is not None else None
+    born = reuse.born if born is None or born >= reuse.freed.step else born
+    here, before, built = (at_line(story, story.span(at)) for at in (step, reuse.freed.step, born))
+    what = called(story, shared, None, step, born) if shared is not None else T(en="what was computed there", zh="那里算出的结果")
     name = (story.record("nodes", reuse.failure.node) or {}).get("name") or "an operation"
     return RULE.finding(
         span,
         step,
         T(
-            en=f"{capital(here.en)} goes back through the computation of {built.en} a second time; {before.en} did so before "
+            en=f"{capital(here.en)} goes back through the computation of {what.en} ({built.en}) a second time; {before.en} did so before "
             "and used it up.",
-            zh=f"{here.zh}第二次沿着{built.zh}的计算往回走；{before.zh}已经走过一次，把它用完了。",
+            zh=f"{here.zh}第二次沿着 {what.zh}（{built.zh}）的计算往回走；{before.zh}已经走过一次，把它用完了。",
         ),
         T(
-            en=f"To find gradients torch walks back through what it recorded on {built.en}. `{name}` there had kept numbers for this. "
+            en=f"To find gradients torch walks back through what it recorded up to {built.en}. `{name}` in it had kept numbers for this. "
             f"They were given back when {before.en} had used them, to save memory. On {here.en} they are needed again, and they are "
             "gone.",
-            zh=f"求梯度时，torch 沿着它在{built.zh}记录的计算往回走。那里的 `{name}` 为此留下了一些数值。{before.zh}用过之后，"
+            zh=f"求梯度时，torch 沿着它到{built.zh}为止记录的计算往回走。其中的 `{name}` 为此留下了一些数值。{before.zh}用过之后，"
             f"为了节省内存，它们被释放了。{here.zh}又需要它们，但已经没有了。",
         ),
         related=[
-            story.related("made", reuse.born, T(en="this computation is recorded here", zh="这一步计算在这里被记录")),
+            story.related("made", born, T(en=f"{what.en} is computed, and recorded, here", zh=f"{what.zh} 在这里算出并被记录")),
             story.related(
                 "freed", reuse.freed.step, T(en="this backward uses the record and frees it", zh="这次反向传播用过记录之后把它释放")
             ),
@@ -61,7 +66,27 @@ def _fixes(reuse: Reuse) -> tuple[Fix, ...]:
     second = reuse.statement
     if first is None or second is None:
         return ()
-    return unique(program.text, [_together(reuse, first, second), _again(reuse, first, second)])
+    return unique(program.text, [*_detached(reuse, first), _together(reuse, first, second), _again(reuse, first, second)])
+
+
+def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
+    """Let the first backward, or the second one, end at what both share. Right where its gradient is not wanted beyond it.
+
+    That is so if the program ends with the same gradients when the graph is kept for the second backward instead.
+    """
+    story, program, shared = reuse.story, reuse.story.program, reuse.shared()
+    start = _plain_backward(first)
+    if start is None or shared is None or shared in (root(reuse.freed), reuse.root):
+        return
+    kept = program.replace((first, f"{program.segment(start)}.backward(retain_graph=True)"))
+    for use in story.uses(shared):
+        node = program.at(story.span(use.step))
+        inside = ast.walk(node) if node is not None else ()
+        names = [n for n in inside if isinstance(n, ast.expr) and is_name(n) and program.segment(n) == story.name(shared, use.step)]
+        if use.step < reuse.backward.step and names and isinstance(getattr(names[0], "ctx", None), ast.Load):
+            text = f"{program.segment(names[0])}.detach()"
+            title = T(en=f"End that backward before: `{text}`", zh=f"让那次反向传播在此之前结束：`{text}`")
+            yield Fix(title, program.replace((names[0], text)), reference=kept)
 
 
 def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
@@ -102,7 +127,7 @@ def _whole(line: str) -> str:
 def _plain_backward(statement: ast.stmt) -> ast.expr | None:
     """``loss`` in a statement ``loss.backward()`` without arguments."""
     call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or called(call) != "backward" or call.args or call.keywords:
+    if not isinstance(call, ast.Call) or call_name(call) != "backward" or call.args or call.keywords:
         return None
     return call.func.value if isinstance(call.func, ast.Attribute) else None
 

@@ -18,6 +18,7 @@ POSITIONS = {"__getitem__": 1, "__setitem__": 1, "embedding": 0, "gather": 2, "i
 """Which operand of a call says positions."""
 CLASSES = {"cross_entropy", "nll_loss"}
 FLOATS = ("float64", "float32", "bfloat16", "float16")
+MOST_BACK = 64
 METHODS = {"float64": "double", "float32": "float", "float16": "half", "bfloat16": "bfloat16", "int64": "long"}
 
 
@@ -63,7 +64,7 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
     fixed = next((label for label in leaves if places[label] != "meta"), next((x for x in places if places[x] not in ("cpu", "meta")), ""))
     fixed = fixed or next(label for label in places if places[label] != "meta")
     wrong = next(label for label in places if places[label] != places[fixed])
-    here, one, other = at_line(story, span), expression(story, wrong, step), expression(story, fixed, step)
+    here, one, other = at_line(story, span), _said(story, event, wrong), _said(story, event, fixed)
     empty = places[wrong] == "meta"
     numberless = T(
         en="The device `meta` has shapes and no numbers: what is made there (under `with torch.device(…)`, say) has to get memory before "
@@ -104,7 +105,7 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
 
 def _moved(story: Story, event: Event, label: str, device: str) -> tuple[Fix, ...]:
     """Send what is on the wrong device to the other one, in the call itself."""
-    program, name = story.program, story.name(label, event.step)
+    program, name = story.program, _said(story, event, label).en.strip("`")
     node = program.at(story.span(event.step)) if program.tree else None
     nodes = ast.walk(node) if node is not None else ()
     named = next((n for n in nodes if isinstance(n, ast.expr) and is_name(n) and program.segment(n) == name), None)
@@ -115,6 +116,8 @@ def _moved(story: Story, event: Event, label: str, device: str) -> tuple[Fix, ..
 
 
 def _mismatch(story: Story, event: Event) -> Mismatch | None:
+    if event.name.startswith("masked_"):
+        return None  # a mask goes with every type
     labels = [(place, o.label) for place, o in enumerate(event.operands) if o.label is not None]
     types = {label: str((story.tensor(label, event.step) or {}).get("dtype")) for _, label in labels}
     if event.name in POSITIONS or event.name in CLASSES:
@@ -140,10 +143,10 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
 
 def _finding(story: Story, found: Mismatch, failure: Failure) -> Finding:
     step, span = found.event.step, story.span(found.event.step)
-    here, wrong = at_line(story, span), expression(story, found.wrong, step)
+    here, wrong = at_line(story, span), _said(story, found.event, found.wrong)
     role = T(en="positions", zh="位置") if found.event.name in POSITIONS else T(en="class numbers", zh="类别编号")
     if found.other is not None:
-        other = expression(story, found.other, step)
+        other = _said(story, found.event, found.other)
         message = T(
             en=f"{capital(here.en)} combines {wrong.en} of type {found.has} with {other.en} of type {found.needs}; this operation converts "
             "neither.",
@@ -175,9 +178,30 @@ def _finding(story: Story, found: Mismatch, failure: Failure) -> Finding:
     )  # fmt: skip
 
 
+def _said(story: Story, event: Event, label: str) -> T:
+    """A tensor as the refused line writes it, else by its name or the expression that made it."""
+    given = event.error.given if event.error is not None else ()
+    text = next((g.text for g in given if g.label == label and g.text), "")
+    return T(en=f"`{text}`", zh=f"`{text}`") if text else expression(story, label, event.step)
+
+
+def _chosen(story: Story, label: str | None, step: int) -> int | None:
+    """The step at which a tensor's numbers first had their type: what it was computed from had it already."""
+    born = None
+    for _ in range(MOST_BACK):
+        record = story.tensor(label, step) or {}
+        born, kind = record.get("born"), record.get("dtype")
+        maker = story.event(born)
+        labels = [o.label for o in maker.operands if o.label is not None] if maker is not None else []
+        label = next((each for each in labels if (story.tensor(each, step) or {}).get("dtype") == kind), None)
+        if label is None:
+            break
+    return born
+
+
 def _made(story: Story, found: Mismatch) -> Iterator[Related]:
     for label, kind in ((found.wrong, found.has), (found.other, found.needs)):
-        born = (story.tensor(label, found.event.step) or {}).get("born")
+        born = _chosen(story, label, found.event.step)
         if born is not None and story.span(born) is not None and story.span(born) != story.span(found.event.step):
             yield story.related("made", born, T(en=f"type {kind} is chosen here", zh=f"类型 {kind} 在这里定下"))
 
@@ -185,11 +209,11 @@ def _made(story: Story, found: Mismatch) -> Iterator[Related]:
 def _fixes(story: Story, found: Mismatch) -> tuple[Fix, ...]:
     program, method = story.program, METHODS.get(found.needs)
     node = program.at(story.span(found.event.step)) if program.tree else None
-    born = program.at(story.span((story.tensor(found.wrong) or {}).get("born"))) if program.tree else None
+    born = program.at(story.span(_chosen(story, found.wrong, found.event.step))) if program.tree else None
     if node is None or method is None:
         return ()
     candidates = []
-    name = story.name(found.wrong, found.event.step)
+    name = _said(story, found.event, found.wrong).en.strip("`")
     named = [n for n in ast.walk(node) if isinstance(n, ast.expr) and is_name(n) and program.segment(n) == name]
     for target in [*named[:1], *([born] if isinstance(born, ast.expr) and born is not node else [])]:
         new = f"{operand(program, target)}.{method}()"

@@ -29,11 +29,12 @@ def find(story: Story) -> Iterator[Finding]:
 def carried(reuse: Reuse) -> list[str]:
     """The tensors that the earlier round made and this round used: what carries the old graph along."""
     story = reuse.story
+    behind = set(story.behind((story.tensor(reuse.root, reuse.backward.step) or {}).get("grad_fn")))
     found: dict[str, None] = {}
     for event in story.events[reuse.freed.step + 1 : reuse.backward.step]:
         for label in (operand.label for operand in event.operands) if event.kind == "call" else ():
             tensor = story.tensor(label, event.step)
-            if label and tensor and tensor.get("grad_fn") and (tensor.get("born") or 0) < reuse.freed.step:
+            if label and tensor and tensor.get("grad_fn") in behind and (tensor.get("born") or 0) < reuse.freed.step:
                 found[label] = None
     return list(found)
 
@@ -95,11 +96,12 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str]) -> tuple[Fix, ...]:
     cuts += [f"{owner} = type({owner})(part.detach() for part in {owner})" for owner in sorted(owners)]
     statement = reuse.statement
     kept = list(_kept_attributes(program, names))
-    if statement is None or not names or not (cuts or kept):
+    used = list(_cut_where_used(reuse, labels))
+    if statement is None or not names or not (cuts or kept or used):
         return ()
     shown = ", ".join(f"`{name}`" for name in plain) or ", ".join(f"`{owner}`" for owner in sorted(owners))
     title = T(en=f"Cut {shown} off from the earlier rounds", zh=f"把 {shown} 与之前各轮切断")
-    candidates: list[Fix | None] = []
+    candidates: list[Fix | None] = [*used]
     for keeper, owner, cut in kept:
         text = T(en=f"Keep `{owner}` without its history", zh=f"保留 `{owner}`，但不带历史")
         candidates.append(Fix(text, program.insert_after(keeper, cut), meaning="recompute"))
@@ -108,6 +110,20 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str]) -> tuple[Fix, ...]:
     if cuts and loop in program.ancestors(statement) and program.function(statement) is program.function(loop):
         candidates.append(Fix(title, program.insert_after(statement, *cuts), meaning="recompute"))
     return unique(program.text, candidates)
+
+
+def _cut_where_used(reuse: Reuse, labels: list[str]) -> Iterator[Fix]:
+    """An attribute that a round leaves to the next one, cut off where that uses it: ``self.cell(x, self.h.detach())``."""
+    program, story = reuse.story.program, reuse.story
+    for label in labels:
+        used = next((e for e in story.uses(label) if e.step > reuse.freed.step), None)
+        node = program.at(story.span(used.step)) if used is not None else None
+        name = story.name(label, reuse.freed.step)
+        found = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and program.segment(n) == name] if node is not None else []
+        if found and isinstance(found[0].ctx, ast.Load):
+            text = f"{name}.detach()"
+            title = T(en=f"Cut it off where it is used: `{text}`", zh=f"在使用处切断：`{text}`")
+            yield Fix(title, program.replace((found[0], text)), meaning="recompute")
 
 
 def _kept_attributes(program: Program, names: list[str]) -> Iterator[tuple[ast.stmt, str, str]]:

@@ -347,7 +347,7 @@ def _operand_nodes(node: ast.AST | None) -> list[ast.expr]:
 
 
 def _reshaped(program: Program, node: ast.expr, text: str) -> Fix:
-    shown = " ".join(program.segment(node).split())
+    shown = " ".join(operand(program, node).split())
     return Fix(
         T(en=f"Give both the same shape: `{shown}{text}`", zh=f"让两者形状相同：`{shown}{text}`"),
         program.replace((node, operand(program, node) + text)),

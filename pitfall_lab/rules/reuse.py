@@ -41,9 +41,36 @@ class Reuse:
         return self.story.program.statement_at(self.story.span(self.backward.step))
 
     def loop(self) -> Loop | None:
-        """The innermost loop whose rounds ran both backwards; None when they do not meet in one."""
+        """The innermost loop of which one round ran the one backward and a later round the other; None when there is none."""
         around = [loops_around(self.story, event) for event in (self.backward, self.freed)]
-        return next((loop for loop in around[0] if loop in around[1]), None)
+        return next((loop for loop in around[0] if loop in around[1] and not self._in_one_round(loop)), None)
+
+    def _in_one_round(self, loop: Loop) -> bool:
+        """Did both backwards run without the loop's body having begun anew in between? Then it only went forward in its statements."""
+        if self.freed.span == self.backward.span:
+            return False
+        program, last = self.story.program, -1
+        for event in self.story.events[self.freed.step : self.backward.step + 1]:
+            at = _place_in(program, loop, event) if event.kind == "call" and event.parent is None else None
+            if at is not None and at < last:
+                return False
+            last = last if at is None else at
+        return True
+
+    def shared(self) -> str | None:
+        """The tensor whose graph both backwards walk: of those that both reach, the one nearest to where the second began."""
+        ways = [list(self.story.behind(self._begins(each))) for each in (self.freed, self.backward)]
+        walked = set(ways[0])
+        for node in ways[1]:
+            record = self.story.record("nodes", node) or {}
+            if node in walked and record.get("output") is not None and record.get("name") != "AccumulateGrad":
+                return str(record["output"])
+        return None
+
+    def _begins(self, backward: Event) -> str | None:
+        tensor = self.story.tensor(root(backward), backward.step) or {}
+        node = tensor.get("grad_fn")
+        return str(node) if node is not None else None
 
     def built_in(self, loop: Loop) -> bool:
         """Was the part of the graph that is gone built inside ``loop``?"""
@@ -68,6 +95,16 @@ def reuses(story: Story) -> Iterator[Reuse]:
         freed = story.outer_call(max(gone, default=None))
         if backward is not None and freed is not None and freed.step != backward.step and story.program.tree is not None:
             yield Reuse(story, step, failure, backward, freed)
+
+
+def _place_in(program: Program, loop: Loop, event: Event) -> int | None:
+    """Which statement of the loop's body an event belongs to, None if it is not written in there."""
+    node: ast.AST | None = program.at(event.span)
+    while node is not None:
+        if program.parents.get(node) is loop:
+            return loop.body.index(node) if node in loop.body else None
+        node = program.parents.get(node)
+    return None
 
 
 def root(backward: Event) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from pitfall_lab.rules.finding import Fix
 from pitfall_lab.rules.source import Program
@@ -22,7 +23,10 @@ def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
             birth = program.at(story.span(tensor["born"]))
             inside = program.statement(birth) is program.statement_at(story.span(step))
             if isinstance(birth, ast.expr) and tensor["born"] != clash.saved_at and not inside:
-                found.append(appended(program, birth, ".copy()" if tensor.get("kind") == "array" else ".clone()"))
+                is_array = tensor.get("kind") == "array"
+                copied = appended(program, birth, ".copy()" if is_array else ".clone()")
+                # An array is taken for a copy: what torch computed from the memory after the write was wrong as well.
+                found.insert(0, replace(copied, meaning="later")) if is_array else found.append(copied)
             found += _clone_base(program, birth)
         if event is not None and (event.kind == "write" or (tensor or {}).get("kind") == "array"):
             found += _numpy_bridges(program, story.span(step))
