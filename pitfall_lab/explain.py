@@ -11,7 +11,7 @@ from pitfall_lab.cli import Refusal
 from pitfall_lab.trace import Language
 
 if TYPE_CHECKING:
-    from pitfall_lab.rules import Rule
+    from pitfall_lab.rules import Family, Rule
 
 SUMMARY = "print the page of a rule: what it finds, why torch works like this, and what to do"
 FOLDER = Path(__file__).resolve().parent / "docs" / "rules"
@@ -49,11 +49,11 @@ def listing(language: Language) -> str:
     from pitfall_lab.check.ignores import UNUSED_NAME, UNUSED_TITLE
     from pitfall_lab.check.settings import UNUSED
     from pitfall_lab.check.text import SEVERITIES, columns
-    from pitfall_lab.rules import RULES
+    from pitfall_lab.rules import CATALOGUE
 
     words = {severity: text.say(language) for severity, text in SEVERITIES.items()}
-    widest, longest = max(map(columns, words.values())), max(len(rule.name) for rule in RULES)
-    every = [(UNUSED, words["info"], UNUSED_NAME, UNUSED_TITLE), *((r.code, words[r.severity], r.name, r.title) for r in RULES)]
+    widest, longest = max(map(columns, words.values())), max(len(rule.name) for rule in CATALOGUE)
+    every = [(UNUSED, words["info"], UNUSED_NAME, UNUSED_TITLE), *((r.code, words[r.severity], r.name, r.title) for r in CATALOGUE)]
     return "".join(
         f"{code}  {word}{' ' * (widest - columns(word))}  {name:<{longest}}  {title.say(language)}\n" for code, word, name, title in every
     )
@@ -65,21 +65,21 @@ LOOKALIKES = str.maketrans("OIL", "011")
 """Letters that are typed for digits in a code."""
 
 
-def known(word: str) -> Rule:
+def known(word: str) -> Rule | Family:
     """The rule of a code or a name; raises :class:`~pitfall_lab.cli.Refusal` with the nearest one when there is none."""
-    from pitfall_lab.rules import RULES, rule
+    from pitfall_lab.rules import CATALOGUE, rule
 
     try:
         return rule(word.upper() if word.upper().startswith("PL") else word.lower())
     except KeyError:
-        words = [name for each in RULES for name in (each.code, each.name)]
+        words = [name for each in CATALOGUE for name in (each.code, each.name)]
         digits = word[:2].upper() + word[2:].upper().translate(LOOKALIKES)
         near = difflib.get_close_matches(digits, words, 1, NEAR) or difflib.get_close_matches(word.lower(), words, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise Refusal(f"There is no rule {word!r}.{hint} `pitfall-lab explain --list` shows them all.") from None
 
 
-def page(rule: Rule, language: Language) -> str:
+def page(rule: Rule | Family, language: Language) -> str:
     """The rule's page as it was made, without the remark for those who edit it."""
     path = FOLDER / (f"{rule.code}.md" if language == "en" else f"{rule.code}.{language}.md")
     if not path.is_file():

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pitfall_lab.check import Subject, Workshop, tried
 from pitfall_lab.check.text import SEVERITIES, Style, finding_text
-from pitfall_lab.rules import RULES, Finding, Rule, rule
+from pitfall_lab.rules import CATALOGUE, FAMILIES, RULES, Family, Finding, Rule, find, rule
 from pitfall_lab.rules.marks import plain
 from pitfall_lab.rules.source import split_lines
-from pitfall_lab.trace import LANGUAGES, Language, T
+from pitfall_lab.trace import LANGUAGES, Language, T, Trace
 
 FOLDER = Path(__file__).resolve().parent / "docs" / "rules"
 NAME = "program.py"
@@ -37,6 +37,10 @@ _MADE = T(
     zh="<!-- 由 `python -m pitfall_lab.pages` 根据规则文件生成。 -->",
 )
 _INDEX = T(en="# Pitfalls of PyTorch", zh="# PyTorch 的陷阱")
+_REFUSALS = T(
+    en="## Errors that torch raises\n\nWhere no pitfall above is the cause, a refused call is explained by one of these families.",
+    zh="## torch 抛出的错误\n\n如果原因不是上面的陷阱，被拒绝的调用由以下某一类来解释。",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +94,37 @@ def page(rule: Rule, shown: Demonstration, language: Language = "en") -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def family_page(family: Family, trace: Trace, language: Language = "en") -> str:
+    """Return the page of a family of errors as Markdown; ``trace`` is that of its bad program."""
+    report = "\n".join(finding_text(NAME, family.bad, finding.with_fixes(()), Style(language)) for finding in find(trace))
+    parts = [
+        _MADE.say(language),
+        f"# {family.title.say(language)}",
+        f"{family.code} {family.name} · {SEVERITIES[family.severity].say(language)}",
+        family.what.say(language),
+        f"## {_BAD.say(language)}",
+        _block(family.bad, "python"),
+        f"{_SAYS.say(language)}:",
+        _block(report),
+        f"## {_GOOD.say(language)}",
+        _block(family.good, "python"),
+        f"[{_ALL.say(language)}]({page_name('README', language)}) · {_OTHER.say(language).format(code=family.code)}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def index(language: Language = "en") -> str:
     """Return the list of all rules as Markdown."""
     head = T(en="| code | severity | what it finds |", zh="| 代码 | 级别 | 发现什么 |").say(language)
-    rows = [
-        f"| [{r.code}]({page_name(r.code, language)}) | {SEVERITIES[r.severity].say(language)} | `{r.name}`: {r.title.say(language)} |"
-        for r in RULES
-    ]
-    return "\n\n".join([_MADE.say(language), _INDEX.say(language), "\n".join([head, "|---|---|---|", *rows])]) + "\n"
+    tables = []
+    for entries in (RULES, FAMILIES):
+        rows = [
+            f"| [{r.code}]({page_name(r.code, language)}) | {SEVERITIES[r.severity].say(language)} | `{r.name}`: {r.title.say(language)} |"
+            for r in entries
+        ]
+        tables.append("\n".join([head, "|---|---|---|", *rows]))
+    rules, families = tables
+    return "\n\n".join([_MADE.say(language), _INDEX.say(language), rules, _REFUSALS.say(language), families]) + "\n"
 
 
 def page_name(code: str, language: Language = "en") -> str:
@@ -125,13 +152,18 @@ def main(codes: list[str]) -> int:
     """Write the pages of the given rules, or of all of them, and the index."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with Workshop() as shop:
-        for each in [rule(code) for code in codes] or RULES:
+        for each in [rule(code) for code in codes] or CATALOGUE:
+            if isinstance(each, Family):
+                trace = shop.trace(Subject(each.bad, NAME))
+                for language in LANGUAGES:
+                    (FOLDER / page_name(each.code, language)).write_text(family_page(each, trace, language), encoding="utf-8")
+                continue
             shown = demonstrate(each, shop)
             for language in LANGUAGES:
                 (FOLDER / page_name(each.code, language)).write_text(page(each, shown, language), encoding="utf-8")
     for language in LANGUAGES:
         (FOLDER / page_name("README", language)).write_text(index(language), encoding="utf-8")
-    known = {page_name(code, language) for code in ("README", *(r.code for r in RULES)) for language in LANGUAGES}
+    known = {page_name(code, language) for code in ("README", *(r.code for r in CATALOGUE)) for language in LANGUAGES}
     for stale in {path.name for path in FOLDER.glob("*.md")} - known:
         (FOLDER / stale).unlink()
     return 0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pitfall_lab.check.settings import UNUSED
-from pitfall_lab.rules import RULES, Finding, Rule
+from pitfall_lab.rules import CATALOGUE, Family, Finding, Rule
 from pitfall_lab.rules.source import Program
 from pitfall_lab.trace import Span, T
 
@@ -90,17 +90,17 @@ def _lines(program: Program, span: Span | None) -> range:
 
 def _is_asked(comment: Ignore, wanted: Callable[[str], bool]) -> bool:
     """Would a finding that the comment ignores have been reported?"""
-    known = [rule for rule in RULES if not comment.codes or any(_names(code, rule) for code in comment.codes)]
+    known = [rule for rule in CATALOGUE if not comment.codes or any(_names(code, rule) for code in comment.codes)]
     return not known or any(wanted(rule.code) for rule in known)
 
 
-def _names(code: str, rule: Rule) -> bool:
+def _names(code: str, rule: Rule | Family) -> bool:
     return rule.code.startswith(code.upper()) or rule.name == code.lower()
 
 
 def _unused(comment: Ignore) -> Finding:
     named = ", ".join(comment.codes)
-    unknown = [code for code in comment.codes if not any(_names(code, rule) for rule in RULES)]
+    unknown = [code for code in comment.codes if not any(_names(code, rule) for rule in CATALOGUE)]
     if unknown:
         message = T(
             en=f"No rule has the code {unknown[0]}, so this comment ignores nothing.",

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pitfall_lab.check.examine import Checked
 from pitfall_lab.check.scripts import Script
 from pitfall_lab.cli import installed_version
-from pitfall_lab.rules import RULES, Finding, Fix, Rule
+from pitfall_lab.rules import CATALOGUE, Family, Finding, Fix, Rule
 from pitfall_lab.trace import Language, Span
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -19,11 +19,11 @@ LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 def sarif(checked: Sequence[Checked], language: Language = "en") -> dict[str, Any]:
     """Return the log of one run of the checker."""
-    numbers = {rule.code: index for index, rule in enumerate(RULES)}
+    numbers = {rule.code: index for index, rule in enumerate(CATALOGUE)}
     results = [_result(each, finding, numbers, language) for each in checked for finding in each.findings]
     refused = [_notification(each, language) for each in checked if each.problem is not None]
     run = {
-        "tool": {"driver": {"name": "pitfall-lab", "version": installed_version(), "rules": [_rule(rule, language) for rule in RULES]}},
+        "tool": {"driver": {"name": "pitfall-lab", "version": installed_version(), "rules": [_rule(rule, language) for rule in CATALOGUE]}},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {"SRCROOT": {"uri": Path.cwd().as_uri() + "/"}},
         "invocations": [{"executionSuccessful": not refused, "toolExecutionNotifications": refused}],
@@ -32,18 +32,18 @@ def sarif(checked: Sequence[Checked], language: Language = "en") -> dict[str, An
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(rule: Rule, language: Language) -> dict[str, Any]:
-    what, why = rule.what.say(language), rule.why.say(language)
+def _rule(rule: Rule | Family, language: Language) -> dict[str, Any]:
+    what, why = rule.what.say(language), rule.why.say(language) if isinstance(rule, Rule) else ""
     return {
         "id": rule.code,
         "name": "".join(word.capitalize() for word in rule.name.split("-")),
         "shortDescription": {"text": rule.title.say(language)},
         "fullDescription": {"text": what},
         "help": {
-            "text": f"{what}\n\n{why}",
-            "markdown": f"{what}\n\n```python\n{rule.bad}```\n\n{why}\n\n```python\n{rule.good}```",
+            "text": f"{what}\n\n{why}".strip(),
+            "markdown": f"{what}\n\n```python\n{rule.bad}```\n\n{why}\n\n```python\n{rule.good}```".replace("\n\n\n\n", "\n\n"),
         },
-        **({"helpUri": rule.docs[0]} if rule.docs else {}),
+        **({"helpUri": rule.docs[0]} if isinstance(rule, Rule) and rule.docs else {}),
         "defaultConfiguration": {"level": LEVELS[rule.severity]},
     }
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pitfall_lab.check.workshop import EVENT_LIMIT, TIMEOUT
 from pitfall_lab.cli import Refusal
-from pitfall_lab.rules import RULES
+from pitfall_lab.rules import CATALOGUE
 
 UNUSED = "PL001"
 """The code of the note about an ignore comment that ignores nothing. It has no page: it is about the comment, not about torch."""
@@ -125,7 +125,7 @@ def codes(words: Iterable[str], where: str) -> tuple[str, ...]:
     >>> codes(["PL1", "loss-broadcast", "ALL"], "--select")
     ('PL1', 'PL401', 'PL')
     """
-    by_name = {rule.name: rule.code for rule in RULES}
+    by_name = {rule.name: rule.code for rule in CATALOGUE}
     every = [*by_name.values(), UNUSED]
     found = []
     for word in words:

@@ -154,12 +154,12 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
     failure, nothing = trace.outcome.failure, extent.nothing_found(trace)
     if failure is not None and not listed:
         line = style.place(failure.span.line) if failure.span else ""
-        in_cell = T(en=f" up to {line}", zh=f"（到 {line} 为止）")
-        in_file = T(en=f" up to line {line}", zh=f"（到第 {line} 行为止）")
+        in_cell = T(en=f" in {line}", zh=f"（{line}）")
+        in_file = T(en=f" on line {line}", zh=f"（第 {line} 行）")
         where = (in_cell if line.startswith("cell") else in_file) if line else T(en="", zh="")
         nothing = T(
-            en=f"stopped by its own {failure.type}{where.en}; {nothing.en}",
-            zh=f"被自己的 {failure.type} 中止{where.zh}；{nothing.zh}",
+            en=f"ended with {failure.type}{where.en}, which is not torch's; {nothing.en}",
+            zh=f"以 {failure.type} 结束{where.zh}，它不是 torch 的；{nothing.zh}",
         )
     verdict = listed or nothing.say(language)
     compared = T(en=f" ({engines})", zh=f"（{engines}）").say(language) if trace.calls else ""

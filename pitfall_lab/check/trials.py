@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, NO_NUMBERS, Subject, Unchecked, Workshop
-from pitfall_lab.rules import Fact, Finding, Fix, find
+from pitfall_lab.rules import Fact, Finding, Fix, Rule, find, rule
 from pitfall_lab.rules.source import apply
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.training import cells
@@ -263,7 +263,7 @@ def _got_further(trace: Trace, after: Trace, now: list[Finding]) -> bool:
     failure, later = trace.outcome.failure, after.outcome.failure
     if failure is None or later is None or failure.step is None or later.step is None:
         return False
-    explained = any(f.severity == "error" for f in now)
+    explained = any(f.severity == "error" and isinstance(rule(f.rule), Rule) for f in now)
     line = failure.span.line if failure.span else 0
     later_line = later.span.line if later.span else 0
     return explained and (later.step, later_line) > (failure.step, line) and later_line != line

@@ -252,6 +252,11 @@ def perform(job: Job) -> None:
             answer = unobservable(error)
     if os.getpid() != process:
         _end_forked(None)
+    _deliver(job, answer)
+
+
+def _deliver(job: Job, answer: str) -> NoReturn:
+    """Write the answer where it is waited for, and end the process."""
     partial = Path(job["result"] + ".part")
     partial.write_text(answer, encoding="utf-8")
     partial.replace(job["result"])
@@ -302,7 +307,13 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
         tree=tree,
         limit=job["steps"],
         gradients=job["value_limit"] < 0,
+        leaving=lambda trace: _deliver(job, _told(trace, job)),
     )
+    return _told(trace, job)
+
+
+def _told(trace: Trace, job: Job) -> str:
+    """What is asked of a trace, and the trace itself, as text."""
     gc.disable()  # the program has ended, and so will this process
     seen, trace = look_at(trace, job)
     return json.dumps(seen) + "\n" + trace.to_json()

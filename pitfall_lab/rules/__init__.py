@@ -4,7 +4,7 @@ A file that defines ``RULE`` is a rule; how to write one is said at :class:`~pit
 (:mod:`.finding`, :mod:`.story`, :mod:`.wording`, :mod:`.source`, :mod:`.syntax`, :mod:`.calls`, :mod:`.marks`, :mod:`.repairs` with
 :mod:`.writing`, :mod:`.saving`, :mod:`.order`) are what rules are written with.
 Rules are pure: they read a :class:`~pitfall_lab.trace.Trace` and nothing else, so a saved trace can be examined
-without torch, and nothing is ever parsed out of an error message.
+without torch, and no rule parses an error message. What torch refuses and no rule is about is explained by :mod:`.refusals`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import pkgutil
 
 from pitfall_lab.rules.calls import at_home
 from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.refusals import FAMILIES, Family, as_note, is_caught, refusals
 from pitfall_lab.rules.story import Story
 from pitfall_lab.trace import Trace
 
-__all__ = ["RULES", "Edit", "Fact", "Finding", "Fix", "Related", "Rule", "Trap", "find", "rule"]
+__all__ = ["CATALOGUE", "FAMILIES", "RULES", "Edit", "Fact", "Family", "Finding", "Fix", "Related", "Rule", "Trap", "find", "rule"]
 
 
 def _discover() -> tuple[Rule, ...]:
@@ -30,11 +31,13 @@ def _discover() -> tuple[Rule, ...]:
 
 
 RULES: tuple[Rule, ...] = _discover()
+CATALOGUE: tuple[Rule | Family, ...] = (*RULES, *FAMILIES)
+"""All that a finding can be called: the pitfalls, and the families of errors that torch raises."""
 
 
-def rule(code: str) -> Rule:
-    """Return the rule called ``code`` (``"PL101"``) or by its name; raises ``KeyError`` when there is none."""
-    for candidate in RULES:
+def rule(code: str) -> Rule | Family:
+    """Return the rule or family called ``code`` (``"PL101"``) or by its name; raises ``KeyError`` when there is none."""
+    for candidate in CATALOGUE:
         if code in (candidate.code, candidate.name):
             return candidate
     raise KeyError(code)
@@ -68,4 +71,10 @@ def found_in(story: Story) -> list[Finding]:
             if finding.key not in seen:
                 seen.add(finding.key)
                 findings.append(finding)
+    for refusal in refusals(story, findings):
+        finding = at_home(story, refusal)
+        if finding.key not in seen:
+            seen.add(finding.key)
+            findings.append(finding)
+    findings = [as_note(finding) if is_caught(story, finding) else finding for finding in findings]
     return sorted(findings, key=lambda finding: (finding.step if finding.step is not None else 1 << 60, finding.rule))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import linecache
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 
@@ -21,6 +22,7 @@ from pitfall_lab.observe.forks import ForkWatch
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.optimizing import StepWatch
 from pitfall_lab.observe.recorder import reason_of
+from pitfall_lab.observe.refused import uncaught
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.observe.swapping import SwapWatch
 from pitfall_lab.trace import Failure, Note, Outcome, Part, Source, Span, Trace
@@ -123,6 +125,10 @@ class Session:
         if last is not None and last[:2] == (type(error).__name__, str(error)):
             return last[2]
         failure = Failure(type(error).__name__, _text(error), "other", None, self._place(error.__traceback__))
+        with contextlib.suppress(Exception), unseen():  # what is not known is left out
+            failure = uncaught(error, failure, self.sources, self._lockstep.label)
+        if last is not None and any(last[:2] == (type(cause).__name__, str(cause)) for cause in _causes(error)):
+            failure = replace(failure, step=last[2].step)  # the program says in its own words what torch refused
         refused = self._lockstep.label(_refused_by_optimizer(error))
         return failure if refused is None else replace(failure, kind="non-leaf-optimized", tensor=refused)
 
@@ -134,6 +140,16 @@ class Session:
                 found = self.sources.line_span(frame.f_code.co_filename, traceback.tb_lineno) or found
             traceback = traceback.tb_next
         return found
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The errors that were being handled when this one was raised."""
+    seen: set[int] = set()
+    cause = error.__cause__ or error.__context__
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _refused_by_optimizer(error: BaseException) -> torch.Tensor | None:
@@ -160,13 +176,14 @@ def trace_program(
     tree: ast.Module | None = None,
     limit: int | None = None,
     gradients: bool = False,
+    leaving: Callable[[Trace], None] | None = None,
 ) -> Trace:
     """Run ``source`` on real torch and the shadow, and return what happened.
 
     The program runs in this process, in ``namespace`` (a fresh one by default) and, when ``argv`` is given, with these arguments
     after the program's name. Its own errors do not come out of here: they are the trace's outcome. KeyboardInterrupt does.
     ``values=False`` records without numbers; for ``limit`` and ``gradients`` see :class:`Session`. ``tree`` is run instead of what
-    ``source`` says, on its lines.
+    ``source`` says, on its lines. ``leaving`` gets the trace of a program that ends its process by ``os._exit``, just before that.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
@@ -180,7 +197,9 @@ def trace_program(
     try:
         if argv:
             sys.argv = [name, *argv]
-        return _run(code, scope, Session(filename, name, source, value_limit, values=values, limit=limit, gradients=gradients))
+        session = Session(filename, name, source, value_limit, values=values, limit=limit, gradients=gradients)
+        with contextlib.nullcontext() if leaving is None else _before_leaving(session, leaving):
+            return _run(code, scope, session)
     finally:
         sys.argv = arguments
         if known is None:
@@ -210,6 +229,29 @@ def trace_callable(function: Callable[[], Any], *, values: bool = True) -> Trace
         return session.finish(failed)
     finally:
         failed = None
+
+
+@contextlib.contextmanager
+def _before_leaving(session: Session, leaving: Callable[[Trace], None]) -> Iterator[None]:
+    """Let ``os._exit`` hand the trace over first: it ends the process on the spot. A process that the program forked just ends."""
+    leave = os._exit
+
+    def finish_and_leave(status: int) -> NoReturn:
+        os._exit = leave
+        if not session.is_forked:
+            with contextlib.suppress(Exception):
+                session.__exit__(None, None, None)
+                ended = SystemExit(status)
+                ended.__context__ = sys.exc_info()[1]
+                here = sys._getframe(1)
+                leaving(session.finish(ended.with_traceback(TracebackType(None, here, here.f_lasti, here.f_lineno))))
+        leave(status)
+
+    os._exit = finish_and_leave
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _run(code: CodeType, scope: dict[str, Any], session: Session) -> Trace:

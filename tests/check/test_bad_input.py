@@ -43,8 +43,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "text in another encoding than it says": (b"# -*- coding: ascii -*-\nx = '\xe9'\n", "not a text file that Python can read"),
     "an exit with an error code": ("import sys\nsys.exit(3)\n", "SystemExit on line 2 (3)"),
     "an exit in a function": ("import sys\ndef f():\n    sys.exit('no data')\nf()\nprint(1)\n", "SystemExit on line 3 (no data)"),
-    "a hard exit": ("import os\nos._exit(4)\n", "ended its own process with exit code 4"),
-    "a hard exit that says all is well": ("import os\nos._exit(0)\n", "ended its own process with exit code 0"),
+    "a hard exit": ("import os\nos._exit(4)\n", "SystemExit on line 2 (4)"),
     "a crash": ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "crashed its process (SIGSEGV)"),
     "a real segmentation fault": ("import ctypes\nctypes.string_at(0)\n", "crashed its process (SIGSEGV)"),
     "an abort": ("import os\nos.abort()\n", "crashed its process (SIGABRT)"),
@@ -111,6 +110,7 @@ RUNS = {
     "Latin-1 that says so": b"# -*- coding: latin-1 -*-\nx = '\xe9'\nassert len(x) == 1\n",
     "form feeds": b"import torch\n\x0c\nx = 1\n",
     "no last line end": b"x = 1",
+    "a hard exit that says all is well": "import os\nos._exit(0)\n",
     "a clean exit": b"import sys\nsys.exit()\n",
     "a script of other names": b"assert __name__ == '__main__' and __file__.endswith('program.py')\n",
 }
@@ -120,6 +120,15 @@ RUNS = {
 def test_what_only_looks_difficult_is_checked(title: str, tmp_path: Path, shop: Workshop) -> None:
     result = checked(shop, tmp_path, RUNS[title])
     assert (result.exit_code, result.problem) == (0, None)
+
+
+def test_what_was_seen_before_a_hard_exit_is_told(tmp_path: Path, shop: Workshop) -> None:
+    """``os._exit`` in ``finally`` hides an error that is on its way."""
+    text = "import os, torch\nx = torch.ones(2, requires_grad=True)\ntry:\n    x += 1\nfinally:\n    os._exit(1)\n"
+    result = checked(shop, tmp_path, text)
+    assert [(f.rule, f.severity, f.span and f.span.line) for f in result.findings] == [("PL201", "error", 4)]
+    assert result.trace is not None
+    assert result.trace.stopped is None
 
 
 @pytest.mark.parametrize("end", [b"\r\n", b"\n", b"\r"], ids=["CRLF", "LF", "CR"])
@@ -168,8 +177,8 @@ def test_a_program_that_wants_too_much_memory_gets_an_error_of_its_own(tmp_path:
     path = tmp_path / "program.py"
     path.write_text("import torch\nx = torch.zeros(1 << 29)\nprint(x[0])\n")
     result = examine(path, shop, replace(Settings(), memory=500), name="program.py")
-    assert result.exit_code == 2
-    assert "on line 2" in str(result.problem)
+    assert result.exit_code == 1
+    assert [(f.rule, f.span and f.span.line) for f in result.findings] == [("PLE44", 2)]
     path.write_text("import torch\nx = torch.zeros(1 << 20)\nprint(x[0])\n")
     assert examine(path, shop, replace(Settings(), memory=500), name="program.py").exit_code == 0
 
@@ -200,7 +209,7 @@ def test_other_files_are_checked_and_results_come_in_order(tmp_path: Path, capsy
     assert [(each["error"] or {}).get("type") for each in results] == [
         "SyntaxError",
         "RuntimeError",
-        "Exit",
+        "SystemExit",
         None,
         "Timeout",
         "FileNotFoundError",

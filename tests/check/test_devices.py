@@ -56,6 +56,6 @@ def test_data_go_to_the_device_of_the_parameter() -> None:
 
 def test_one_device_or_a_single_number_is_no_mismatch() -> None:
     trace = refused("cuda:0", [3])
-    assert find(refused("cpu", [3])) == []
-    assert find(refused("cuda:0", [])) == []  # a number on the CPU meets every device: the error has another reason
+    assert [finding.rule for finding in find(refused("cpu", [3]))] == ["PLE90"]
+    assert [f.rule for f in find(refused("cuda:0", []))] == ["PLE90"]  # a number on the CPU meets every device: the reason is another one
     assert find(dataclasses.replace(trace, events=trace.events[:2], outcome=Outcome("finished", None))) == []

@@ -16,7 +16,7 @@ from pitfall_lab.check.github import github
 from pitfall_lab.check.sarif import sarif
 from pitfall_lab.check.settings import Settings
 from pitfall_lab.cli import main
-from pitfall_lab.rules import RULES
+from pitfall_lab.rules import CATALOGUE
 
 BAD = "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(10)  # ten\nh.sum().backward()\n"
 TWO = BAD + "w = torch.ones(3, requires_grad=True)\nk = torch.exp(w)\nk += 1\nk.sum().backward()\n"
@@ -203,7 +203,7 @@ def test_a_fix_in_sarif_replaces_exactly_the_lines_it_names(bad: Checked) -> Non
 
 def test_every_rule_is_in_sarif_with_its_help() -> None:
     run = valid(sarif([]))
-    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == [rule.code for rule in RULES]
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == [rule.code for rule in CATALOGUE]
     assert run["invocations"][0]["executionSuccessful"] is True
 
 

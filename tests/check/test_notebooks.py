@@ -75,7 +75,8 @@ def test_a_fix_changes_its_line_of_its_cell_and_nothing_else_of_the_file(tmp_pat
 def test_a_cell_that_may_raise_ends_and_the_next_ones_run(tmp_path: Path, shop: Workshop) -> None:
     last = "w = torch.ones(2, requires_grad=True)\nw += 1"
     path = notebook(tmp_path, IMPORTS, SAVED, CHANGED, BACKWARD, last, tags={4: ["raises-exception"]})
-    assert [f["rule"] for f in document(looked_at(path, shop))["findings"]] == ["PL101", "PL201"]
+    found = [(f["rule"], f["severity"]) for f in document(looked_at(path, shop))["findings"]]
+    assert found == [("PL201", "error"), ("PL101", "info")]
 
 
 @pytest.mark.parametrize(

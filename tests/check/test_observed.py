@@ -160,7 +160,7 @@ def test_findings_from_before_the_stop_are_shown_after_it(shop: Workshop, tmp_pa
     assert found.trace is not None
     text = report("program.py", found.trace, found.findings, Style())
     assert text.index("Observation stopped here") < text.index("PL201")
-    assert "program.py: 1 error" in text
+    assert "program.py: 1 note" in text
     assert [result["ruleId"] for result in sarif([found])["runs"][0]["results"]] == ["PL201"]
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from pitfall_lab import pages
 from pitfall_lab.check import Workshop
-from pitfall_lab.rules import RULES, Rule
+from pitfall_lab.rules import CATALOGUE, FAMILIES, RULES, Rule, find
 from pitfall_lab.trace import LANGUAGES, Language
+from pitfall_lab.verify import trace_program
 from tests.workers import Remembering
 
 ROOT = Path(pages.__file__).parent.parent
@@ -38,11 +39,24 @@ def test_a_page_is_what_its_rule_says_and_its_programs_do(rule: Rule, language: 
     assert path.read_text(encoding="utf-8") == pages.page(rule, demonstrated(rule, shop), language), REMEDY
 
 
+def test_the_page_of_a_family_is_what_its_program_does_and_its_repaired_program_gives_nothing() -> None:
+    for family in FAMILIES:
+        trace = trace_program(family.bad, pages.NAME)
+        found = find(trace)
+        assert [finding.rule for finding in found] == [family.code]
+        for language in LANGUAGES:
+            path = pages.FOLDER / pages.page_name(family.code, language)
+            assert path.read_text(encoding="utf-8") == pages.family_page(family, trace, language), REMEDY
+        repaired = trace_program(family.good, pages.NAME)
+        assert repaired.outcome.kind == "finished", family.code
+        assert find(repaired) == [], family.code
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_index_lists_every_rule_and_no_page_is_left_over(language: Language) -> None:
     text = (pages.FOLDER / pages.page_name("README", language)).read_text(encoding="utf-8")
     assert text == pages.index(language), REMEDY
-    made = {pages.page_name(code, each) for code in ["README", *(r.code for r in RULES)] for each in LANGUAGES}
+    made = {pages.page_name(code, each) for code in ["README", *(r.code for r in CATALOGUE)] for each in LANGUAGES}
     assert {path.name for path in pages.FOLDER.glob("*.md")} == made, REMEDY
 
 
@@ -73,7 +87,7 @@ def test_a_page_is_printed_in_chinese() -> None:
 
 def test_all_rules_are_listed() -> None:
     lines = explain("--list").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["PL001", *(rule.code for rule in RULES)]
+    assert [line.split()[0] for line in lines] == ["PL001", *(rule.code for rule in CATALOGUE)]
 
 
 def test_the_finding_about_comments_is_explained_too() -> None:

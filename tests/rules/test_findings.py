@@ -153,7 +153,7 @@ def test_an_error_whose_text_differs_from_the_forecast_in_a_detail_is_still_expl
     )
     for message, expected in (
         (start + "[3], which is output 0 of Sigmoid, is at version 1", ["PL101"]),
-        ("some other error of the program", []),
+        ("some other error", ["PLE90"]),
     ):
         failure = Failure("RuntimeError", message, "other", 3, trace.events[3].span)
         events = (*trace.events[:2], dataclasses.replace(event, forecasts=(foretold,)), dataclasses.replace(trace.events[3], error=failure))

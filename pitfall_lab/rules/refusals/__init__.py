@@ -1,0 +1,96 @@
+"""Whatever torch refuses is explained: the catalogue of torch's errors, for those that no rule is about.
+
+This is the one place where torch's words are read, and only to know which of its checks refused a call. What is then said comes from the
+arguments as they were: their names, shapes, number types, devices and values. A family of errors has a page with torch's message as title.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from pitfall_lab.rules.finding import Finding
+from pitfall_lab.rules.refusals import gradients, positions, programs, shapes, types
+from pitfall_lab.rules.refusals.explained import explained, quoted
+from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.general import GENERAL, OWN, own
+from pitfall_lab.rules.refusals.refused import Refused
+from pitfall_lab.rules.story import Story
+from pitfall_lab.trace import Failure
+
+__all__ = ["FAMILIES", "Case", "Family", "Refused", "as_note", "is_caught", "refusals"]
+
+FAMILIES: tuple[Family, ...] = tuple(
+    sorted(
+        (*shapes.FAMILIES, *positions.FAMILIES, *types.FAMILIES, *gradients.FAMILIES, *programs.FAMILIES, GENERAL, OWN),
+        key=lambda f: f.code,
+    )
+)
+SILENT = ("SystemExit", "KeyboardInterrupt", "SyntaxError", "IndentationError", "ModuleNotFoundError", "ImportError", "GeneratorExit")
+"""Endings that are about no tensor: the report has a sentence of its own for them."""
+
+
+def refusals(story: Story, known: Iterable[Finding]) -> Iterator[Finding]:
+    """One finding for each error that none of the ``known`` findings explains."""
+    told = {at for finding in known if finding.severity == "error" for at in (finding.step, *(r.step for r in finding.related))}
+    for step, failure in errors(story):
+        outer = story.outer_call(step)
+        if not {step, outer.step if outer is not None else step} & told:
+            yield refusal(story, failure, step)
+
+
+def errors(story: Story) -> Iterator[tuple[int, Failure]]:
+    """The errors of the program, each once: of the calls that raised, and the one that ended it."""
+    ended = story.trace.outcome.failure
+    for event in story.events:
+        if event.error is not None and event.kind == "call" and event.error.type not in SILENT:
+            parent = story.event(event.parent)
+            if parent is None or parent.error is None:
+                yield event.step, event.error
+    if ended is not None and ended.step is None and ended.type not in SILENT:
+        yield max(len(story.events) - 1, 0), ended
+
+
+def refusal(story: Story, failure: Failure, step: int) -> Finding:
+    """What is said of one error."""
+    refused = Refused(story, failure, step)
+    for family, case, match in _fitting(refused):
+        if failure.origin in ("program", "library") and not case.wrong.startswith("!"):
+            continue
+        finding = explained(refused, family, case, match)
+        if finding is not None:
+            return finding
+    return own(refused) if failure.origin in ("program", "library") else quoted(refused, GENERAL)
+
+
+def _fitting(refused: Refused) -> Iterator[tuple[Family, Case, re.Match[str]]]:
+    for family in FAMILIES:
+        for case in family.cases:
+            if (not case.op or refused.failure.op.endswith(case.op)) and (match := case.regex.search(refused.message)):
+                yield family, case, match
+
+
+def is_caught(story: Story, finding: Finding) -> bool:
+    """Whether a finding is about an error that did not end the program: it was caught, on purpose."""
+    if finding.severity != "error":
+        return False
+    steps = {at for at in (finding.step, *(r.step for r in finding.related)) if at is not None}
+    raised = {at for at in steps if (event := story.event(at)) is not None and event.error is not None}
+    ended = story.trace.outcome.failure
+    return bool(raised) and (ended is None or not _around(story, ended.step) & _all_around(story, raised))
+
+
+def _all_around(story: Story, steps: Iterable[int]) -> set[int | None]:
+    return {at for step in steps for at in _around(story, step)}
+
+
+def _around(story: Story, step: int | None) -> set[int | None]:
+    """A step and the outermost call that it is a part of."""
+    outer = story.outer_call(step)
+    return {step, outer.step} if outer is not None else set()
+
+
+def as_note(finding: Finding) -> Finding:
+    """The finding about an error that the program catches: worth knowing, no mistake."""
+    return replace(finding, severity="info")

@@ -1,0 +1,154 @@
+"""A refusal as a finding: what was refused and why, the arguments with the lines that made them, and what torch would have taken."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Severity
+from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.offending import offending
+from pitfall_lab.rules.refusals.refused import TENSORS, Refused, first_sentence, shape_text
+from pitfall_lab.rules.refusals.rewriting import rewritings
+from pitfall_lab.trace import LANGUAGES, Given, Language, T
+
+MOST_SHOWN = 4
+SEPARATORS: dict[Language, str] = {"en": "; ", "zh": "；"}
+BRACKETS: dict[Language, str] = {"en": " ({})", "zh": "（{}）"}
+COLONS: dict[Language, str] = {"en": ": ", "zh": "："}
+MOST_FORMS = 4
+MOST_LINES = 4
+
+
+def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]) -> Finding | None:
+    """The finding that a case makes of a refusal; None where the refused call lacks what its sentences speak of."""
+    wrong = offending(refused, case.wrong, match)
+    other = offending(refused, case.other, match) if case.other else _beside(refused, wrong)
+    try:
+        message, accepts = (
+            T(*(text.say(language).format_map(_words(refused, wrong, other, match, language)) for language in ("en", "zh")))
+            for text in (case.refused, case.accepts)
+        )
+    except (KeyError, IndexError, AttributeError, TypeError, ValueError):
+        return None
+    return _finding(refused, family, (message, accepts), wrong, rewritings(refused, wrong, other, case.fixes, match))
+
+
+def quoted(refused: Refused, family: Family) -> Finding:
+    """The finding where no case fits: torch's own words, with the argument that they are about."""
+    wrong = offending(refused, "", None)
+    words = {language: _words(refused, wrong, None, None, language) for language in ("en", "zh")}
+    en = "{Line}: {call} refuses its arguments: “{said}”." if wrong is None else "{Line}: {call} refuses {wrong}{param_note}: “{said}”."
+    zh = "{Line}：{call} 拒绝了它的参数：“{said}”。" if wrong is None else "{Line}：{call} 拒绝了 {wrong}{param_note}：“{said}”。"
+    message = T(en.format_map(words["en"]), zh.format_map(words["zh"]))
+    return _finding(refused, family, (message, None), wrong, ())
+
+
+def _beside(refused: Refused, wrong: Given | None) -> Given | None:
+    return next((g for g in refused.tensors if g is not wrong), None)
+
+
+def _words(refused: Refused, wrong: Given | None, other: Given | None, match: re.Match[str] | None, language: Language) -> dict[str, Any]:
+    """What the sentences of a case may speak of."""
+    words = refused.words(language)
+    said = first_sentence(refused.message).rstrip(".")
+    words |= {"m": match, "said": said, "said_short": f"torch says “{said}”" if language == "en" else f"torch 的原话是“{said}”"}
+    words["shapes"] = _list(refused, language, lambda g: shape_text(g.shape, language))
+    words["types"] = _list(refused, language, lambda g: g.dtype)
+    words["devices"] = _list(refused, language, lambda g: g.device)
+    words["forms"] = "; ".join(f"`({form})`" for form in re.findall(r"\* \((.*)\)", refused.message)[:MOST_FORMS])
+    words["lines"] = "; ".join(_brief(line) for line in refused.message.strip().splitlines()[1 : 1 + MOST_LINES])
+    words["of_wrong"] = words["param_note"] = ""
+    tensor = other if other is not None and other.kind in TENSORS else next(iter(refused.tensors), None)
+    if wrong is not None:
+        words["wrong"], words["wrong_text"] = refused.word(wrong, language), refused.name(wrong).en.strip("`")
+        kind = wrong.dtype or (wrong.value if wrong.kind in ("dtype", "layout", "device") else wrong.kind)
+        words["of_wrong"] = f": {words['wrong']} is {kind}" if language == "en" else f"：{words['wrong']} 是 {kind}"
+        if wrong.name and f"`{wrong.name}`" != str(words["wrong"]):
+            words["param_note"] = f" (`{wrong.name}`)" if language == "en" else f"（`{wrong.name}`）"
+    if other is not None:
+        words["other"], words["other_text"] = refused.word(other, language), refused.name(other).en.strip("`")
+    if tensor is not None:
+        words["tensor"] = refused.word(tensor, language)
+    return words
+
+
+def _brief(line: str) -> str:
+    """One of the lines in which `load_state_dict` lists what does not fit."""
+    sizes = r"copying a param with shape torch\.Size\((.*?)\) from checkpoint, the shape in current model is torch\.Size\((.*?)\)"
+    return re.sub(sizes, r"\1 was saved, \2 is needed", line.strip().rstrip(". "))
+
+
+def _list(refused: Refused, language: Language, say: Any) -> str:
+    parts = [f"{refused.word(given, language)} {say(given)}" for given in refused.tensors[:MOST_SHOWN]]
+    return {"en": ", ", "zh": "，"}[language].join(parts)
+
+
+def _finding(refused: Refused, family: Family, said: tuple[T, T | None], wrong: Given | None, fixes: tuple[Fix, ...]) -> Finding:
+    story, step = refused.story, refused.step
+    message, accepts = said
+    explanation = _explanation(refused, accepts, wrong, message)
+    severity: Severity = family.severity
+    facts = [Fact("op", refused.failure.op), Fact("argument", wrong.name if wrong is not None else None)]
+    return Finding(
+        family.code, family.name, severity, refused.span, step if refused.failure.step is not None else None,
+        story.predicted(refused.failure, step), message, explanation, _related(refused, wrong), fixes, tuple(facts),
+    )  # fmt: skip
+
+
+def _explanation(refused: Refused, accepts: T | None, wrong: Given | None, message: T) -> T:
+    """What would have been taken, what was given, and torch's words where the message does not quote them."""
+    en = [f"Torch would accept: {accepts.en}."] if accepts is not None else []
+    zh = [f"torch 接受的是：{accepts.zh}。"] if accepts is not None else []
+    shown = _shown(refused, wrong)
+    if shown:
+        device = any(given.device not in ("", "cpu") for given in shown)
+        listed = T(*(SEPARATORS[language].join(_described(refused, g, language, device=device) for g in shown) for language in LANGUAGES))
+        en.append(f"It was given {listed.en}.")
+        zh.append(f"得到的参数：{listed.zh}。")
+    said = first_sentence(refused.message)
+    if said.rstrip(".") not in message.en:
+        en.append(f"Torch's own words: “{said}”")
+        zh.append(f"torch 的原话：“{said}”")
+    return T(" ".join(en), "".join(zh))
+
+
+def _shown(refused: Refused, wrong: Given | None) -> list[Given]:
+    """The arguments to speak of: the offending one first, each tensor once, and of the others what the line writes out."""
+    found: dict[object, Given] = {}
+    for given in sorted(refused.given, key=lambda g: (g is not wrong, g.kind not in TENSORS)):
+        told = given.kind in TENSORS or given is wrong or (given.value and given.value in refused.written)
+        if told and not (given.value.startswith("<") and not given.text):
+            found.setdefault(given.label or (given.name, given.text), given)
+    return list(found.values())[:MOST_SHOWN]
+
+
+def _described(refused: Refused, given: Given, language: Language, *, device: bool) -> str:
+    """``x`` (`input`): float32 of shape 2×3, requires grad."""
+    name, brackets = refused.name(given).say(language), BRACKETS[language]
+    named = brackets.format(f"`{given.name}`") if given.name not in ("", "self") and f"`{given.name}`" not in name else ""
+    if given.kind not in TENSORS:
+        return f"{name}{named} = {given.value}" if given.value and name != f"`{given.value}`" else f"{name}{named}"
+    kind = {"en": "a NumPy array of ", "zh": "NumPy 数组，"}[language] if given.kind == "ndarray" else ""
+    facts = [f"{kind}{given.dtype}, {shape_text(given.shape, language)}"]
+    facts += [given.device] if device and given.device else []
+    facts += [{"en": "requires grad", "zh": "需要梯度"}[language]] if given.requires_grad else []
+    return f"{name}{named}{COLONS[language]}{', '.join(facts)}"
+
+
+def _related(refused: Refused, wrong: Given | None) -> tuple[Related, ...]:
+    """The lines that made the tensors of the call, the offending one first, and the line where torch raises."""
+    story, step = refused.story, refused.step
+    found, places = [], {refused.span}
+    for given in sorted(refused.tensors, key=lambda g: g is not wrong)[:MOST_SHOWN]:
+        born = (story.tensor(given.label, step) or {}).get("born") if given.label is not None else None
+        span = story.span(born)
+        if born is None or span is None or span in places:
+            continue
+        places.add(span)
+        text = {
+            language: f"{refused.name(given).say(language)}: {given.dtype}, {shape_text(given.shape, language)}"
+            for language in ("en", "zh")
+        }
+        found.append(Related("made", span, born, T(text["en"], text["zh"])))
+    return (*found, Related("used", refused.span, step, T(en="torch raises here", zh="torch 在这里报错")))

@@ -1,0 +1,49 @@
+"""What the catalogue of refusals is made of: families of errors, and in each the cases that torch words differently."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from pitfall_lab.rules.finding import Severity
+from pitfall_lab.trace import T
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way in which torch refuses something.
+
+    ``pattern`` is searched for in torch's message, only to know which of its checks it was. ``wrong`` says which argument offends,
+    ``other`` what it does not go with: names of parameters, the first one that was given counts, ``#2`` is the second tensor, ``@2`` the
+    second argument; ``""`` says that it is to be found out (:mod:`.offending`). ``refused`` and ``accepts`` are sentences with places for
+    facts: ``{wrong}``, ``{other.shape}``, ``{Line}``, ``{call}``, ``{m[1]}`` for a group of the pattern. ``fixes`` are rewritings of
+    the wrong argument that are worth trying, ``{}`` stands where it stood. ``op`` restricts the case to functions of this name.
+    """
+
+    pattern: str
+    wrong: str
+    refused: T
+    accepts: T
+    other: str = ""
+    fixes: tuple[str, ...] = ()
+    op: str = ""
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """The pattern, ready to be searched for."""
+        return re.compile(self.pattern, re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Errors with one cause: what a page is about. ``title`` is torch's message, by which people search."""
+
+    code: str
+    name: str
+    title: T
+    what: T
+    cases: tuple[Case, ...]
+    bad: str
+    good: str
+    severity: Severity = "error"

@@ -1,0 +1,327 @@
+"""Modules and what they are restored from, optimizers, data loaders, and files."""
+
+from __future__ import annotations
+
+from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.trace import T
+
+FAMILIES = (
+    Family(
+        "PLE41",
+        "state-that-does-not-fit",
+        T(
+            en=("Error(s) in loading state_dict for Net: Missing key(s) in state_dict / Unexpected key(s) in state_dict / size mismatch"),
+            zh=("Error(s) in loading state_dict for Net: Missing key(s) in state_dict / Unexpected key(s) in state_dict / size mismatch"),
+        ),
+        T(
+            en=(
+                "A state dict goes into a module with the same names and shapes. Names differ by a prefix (`module.` from "
+                "`DataParallel`, `model.` from a wrapper) or because the class has changed; shapes differ when the module was "
+                "built with other sizes. `strict=False` passes over names, not over shapes."
+            ),
+            zh=(
+                "state_dict 只能装入名字和形状都相同的模块。名字不同常因前缀（`DataParallel` 的 `module.`、包装类的 "
+                "`model.`）或类改动过；形状不同是因为模块按别的大小所建。`strict=False` 只放过名字，不放过形状。"
+            ),
+        ),
+        (
+            Case(
+                r"Error\(s\) in loading state_dict for (\w+):",
+                "state_dict|@1",
+                T(
+                    en="{Line} loads a state into a `{m[1]}` that it does not fit: {lines}.",
+                    zh="{Line}把状态装入 `{m[1]}`，但两者不符：{lines}。",
+                ),
+                T(en="a state dict with the module's own names and shapes", zh="与模块名字、形状相同的 state_dict"),
+            ),
+            Case(
+                r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter groups)",
+                "state_dict",
+                T(
+                    en="{Line} loads a state into an optimizer that was made for other parameters: “{said}”.",
+                    zh="{Line}把状态装入为别的参数而建的优化器：“{said}”。",
+                ),
+                T(
+                    en="an optimizer made with the same groups of parameters, in the same order",
+                    zh="用相同的参数组、按相同顺序建的优化器",
+                ),
+            ),
+            Case(
+                (
+                    r"Attempting to deserialize|Weights only load failed|PytorchStreamReader failed|"
+                    r"failed finding central directory|invalid load key|Invalid magic number|"
+                    r"unexpected EOF"
+                ),
+                "f",
+                T(en="{Line} reads a file that torch cannot load: “{said}”.", zh="{Line}读取的文件 torch 无法加载：“{said}”。"),
+                T(
+                    en=(
+                        "a complete file that `torch.save` wrote; of tensors and plain containers only, unless "
+                        "`weights_only=False` (which runs code of the file)"
+                    ),
+                    zh="由 `torch.save` 写出的完整文件；只含张量和普通容器，除非用 `weights_only=False`（会运行文件中的代码）",
+                ),
+            ),
+        ),
+        (
+            "import torch\n\nsaved = torch.nn.Linear(3, 2).state_dict()\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 2))\n"
+            "model.load_state_dict(saved)\nprint(len(saved))\n"
+        ),
+        (
+            "import torch\n\nsaved = torch.nn.Linear(3, 2).state_dict()\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 2))\n"
+            "model[0].load_state_dict(saved)\nprint(len(saved))\n"
+        ),
+    ),
+    Family(
+        "PLE42",
+        "module-or-optimizer-built-wrongly",
+        T(en="optimizer got an empty parameter list", zh="optimizer got an empty parameter list"),
+        T(
+            en=(
+                "A module knows the parameters and submodules that are assigned to it after `super().__init__()`; layers in a "
+                "plain list or dict are not among them (`nn.ModuleList`, `nn.ModuleDict` are made for that). An optimizer takes "
+                "leaves, each once."
+            ),
+            zh=(
+                "模块只知道在 `super().__init__()` 之后赋给它的参数和子模块；放在普通列表或字典里的层不算（要用 "
+                "`nn.ModuleList`、`nn.ModuleDict`）。优化器只接受叶子张量，每个一次。"
+            ),
+        ),
+        (
+            Case(
+                r"optimizer got an empty parameter list",
+                "params|@1",
+                T(en="{Line} makes an optimizer without a parameter.", zh="{Line}建了一个没有参数的优化器。"),
+                T(
+                    en="the parameters of a module that has some (layers in a plain list are not registered)",
+                    zh="有参数的模块的参数（普通列表中的层没有登记）",
+                ),
+            ),
+            Case(
+                r"cannot assign (?:module|parameters) before \w+(?:\.__init__)?\(\) call",
+                "",
+                T(
+                    en="{Line} assigns a layer or parameter before `super().__init__()` has run.",
+                    zh="{Line}在 `super().__init__()` 运行之前就赋值了层或参数。",
+                ),
+                T(en="`super().__init__()` as the first line of `__init__`", zh="`__init__` 的第一行是 `super().__init__()`"),
+            ),
+            Case(
+                r"Module \[(\w+)\] is missing the required \"forward\" function|forward\(\) (?:missing|takes)|missing the required",
+                "",
+                T(en="{Line}: the module cannot be called so: “{said}”.", zh="{Line}：不能这样调用模块：“{said}”。"),
+                T(
+                    en="a module with a method `forward` (spelled so, inside the class) and the arguments that it takes",
+                    zh="类中有名为 `forward` 的方法，并给出它的参数",
+                ),
+            ),
+            Case(
+                r"'(\w+)' object has no attribute '(\w+)'",
+                "",
+                T(en="{Line}: `{m[1]}` has no attribute `{m[2]}`.", zh="{Line}：`{m[1]}` 没有属性 `{m[2]}`。"),
+                T(en="a name that was assigned to it in `__init__`", zh="在 `__init__` 中赋给它的名字"),
+                op="Module.__getattr__",
+            ),
+            Case(
+                r"(?:params argument given to the optimizer should be an iterable of Tensors|optimizer can only optimize Tensors)",
+                "params|@1",
+                T(
+                    en="{Line} gives an optimizer something that is no list of parameters: “{said}”.",
+                    zh="{Line}交给优化器的不是参数列表：“{said}”。",
+                ),
+                T(
+                    en="`model.parameters()`, a list of tensors, or a list of groups",
+                    zh="`model.parameters()`、张量列表或参数组列表",
+                ),
+            ),
+            Case(
+                (
+                    r"Invalid (\w+)(?: parameter)?(?: value)?(?: at index \d+)?:? ?(-?[\d.e+-]+)?|"
+                    r"dropout probability has to be between 0 and 1|(\w+) must be divisible by (\w+)|"
+                    r"out_channels must be divisible|in_channels must be divisible|Expected (?:parameter|"
+                    r"value argument)"
+                ),
+                "{1}|={2}|p|~said",
+                T(
+                    en="{Line} gives {call} a value outside of what it takes: “{said}”.",
+                    zh="{Line}给 {call} 的值超出范围：“{said}”。",
+                ),
+                T(en="a value in the range that torch's words name", zh="torch 原话所说范围内的值"),
+            ),
+        ),
+        (
+            "import torch\n\n\nclass Stack(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.layers = [torch.nn.Linear(2, 2)]\n\n\nmodel = Stack()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+            "print(len(optimizer.param_groups))\n"
+        ),
+        (
+            "import torch\n\n\nclass Stack(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2)])\n\n\nmodel = Stack()\n"
+            "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nprint(len(optimizer.param_groups))\n"
+        ),
+    ),
+    Family(
+        "PLE43",
+        "samples-that-make-no-batch",
+        T(
+            en="default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class 'NoneType'>",
+            zh="default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class 'NoneType'>",
+        ),
+        T(
+            en=(
+                "A `DataLoader` makes a batch of samples: it stacks tensors, arrays and numbers, and goes into tuples, lists and "
+                "dicts. Everything else (None, images, objects) needs a `collate_fn`, or a transform to a tensor in the dataset."
+            ),
+            zh=(
+                "`DataLoader` 把样本合成一批：堆叠张量、数组和数，并深入元组、列表和字典。其他一切（None、图像、对象）需要 "
+                "`collate_fn`，或在数据集中先变成张量。"
+            ),
+        ),
+        (
+            Case(
+                r"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class '([\w.]+)'>",
+                "batch|@1",
+                T(
+                    en="{Line}: a sample of the batch holds a {m[1]}, which the loader cannot stack.",
+                    zh="{Line}：这一批中有样本含 {m[1]}，加载器无法堆叠。",
+                ),
+                T(
+                    en="samples of tensors, arrays and numbers, or a `collate_fn` of one's own",
+                    zh="由张量、数组和数组成的样本，或自己的 `collate_fn`",
+                ),
+            ),
+            Case(
+                r"each element in list of batch should be of equal size",
+                "batch|@1",
+                T(
+                    en="{Line}: the samples of the batch are lists or tuples of different lengths.",
+                    zh="{Line}：这一批样本是长度不同的列表或元组。",
+                ),
+                T(en="samples of one length, or a `collate_fn` that pads them", zh="长度相同的样本，或补齐它们的 `collate_fn`"),
+            ),
+            Case(
+                (
+                    r"Size mismatch between tensors|num_samples should be a positive integer value, but got num_samples=0|"
+                    r"Sum of input lengths|batch_size should be a positive integer"
+                ),
+                "tensors|@1|={1}",
+                T(
+                    en="{Line}: the data do not make a dataset or a loader: “{said}”.",
+                    zh="{Line}：这些数据构不成数据集或加载器：“{said}”。",
+                ),
+                T(en="tensors with the same first dimension and at least one sample", zh="第一维相同、至少有一个样本的张量"),
+            ),
+        ),
+        (
+            "import torch\n\nrows = [(torch.ones(2), None), (torch.ones(2), 1)]\nloader = torch.utils.data.DataLoader(rows, batch_size=2)\n"
+            "for inputs, labels in loader:\n    print(inputs.shape)\n"
+        ),
+        (
+            "import torch\n\nrows = [(torch.ones(2), 0), (torch.ones(2), 1)]\nloader = torch.utils.data.DataLoader(rows, batch_size=2)\n"
+            "for inputs, labels in loader:\n    print(inputs.shape)\n"
+        ),
+    ),
+    Family(
+        "PLE44",
+        "value-outside-of-its-range",
+        T(en="all elements of input should be between 0 and 1", zh="all elements of input should be between 0 and 1"),
+        T(
+            en=(
+                "Some functions are defined for some numbers only: probabilities are between 0 and 1 and not all zero, deviations "
+                "are not negative, a matrix that is inverted has full rank. `binary_cross_entropy` takes probabilities (after "
+                "`sigmoid`); `binary_cross_entropy_with_logits` takes scores."
+            ),
+            zh=(
+                "有些函数只对某些数有定义：概率在 0 到 1 之间且不全为零，标准差非负，求逆的矩阵满秩。`binary_cross_entropy` "
+                "要概率（`sigmoid` 之后），`binary_cross_entropy_with_logits` 要分数。"
+            ),
+        ),
+        (
+            Case(
+                r"all elements of (input|target) should be between 0 and 1",
+                "{1}",
+                T(
+                    en="{Line} takes {wrong} for probabilities, but its numbers go from {wrong.low} to {wrong.high}.",
+                    zh="{Line}把 {wrong} 当作概率，但它的数从 {wrong.low} 到 {wrong.high}。",
+                ),
+                T(
+                    en="numbers from 0 to 1 (`torch.sigmoid(…)`), or `binary_cross_entropy_with_logits` for scores",
+                    zh="0 到 1 的数（`torch.sigmoid(…)`），分数则用 `binary_cross_entropy_with_logits`",
+                ),
+                fixes=("torch.sigmoid({})",),
+            ),
+            Case(
+                (
+                    r"probability tensor contains either `inf`, `nan` or element < 0|invalid multinomial distribution|"
+                    r"Expected p_in >= 0 && p_in <= 1"
+                ),
+                "input|#1",
+                T(
+                    en=("{Line} draws by the probabilities {wrong}, whose numbers go from {wrong.low} to {wrong.high}; {said_short}."),
+                    zh="{Line}按概率 {wrong} 抽样，而它的数从 {wrong.low} 到 {wrong.high}；torch 的原话：“{said}”。",
+                ),
+                T(
+                    en="numbers that are finite, not negative, and not all zero in a row (`softmax` makes such)",
+                    zh="有限、非负、且每行不全为零的数（`softmax` 会给出这样的数）",
+                ),
+            ),
+            Case(
+                r"cannot sample n_sample|number of categories cannot exceed",
+                "num_samples|@2|input",
+                T(
+                    en="{Line} draws {num_samples.value} of {first} (shape {first.shape}): {said_short}.",
+                    zh="{Line}从 {first}（形状 {first.shape}）中抽 {num_samples.value} 个：“{said}”。",
+                ),
+                T(
+                    en="a positive number of draws, at most as many as there are without replacement",
+                    zh="正的抽样个数；不放回时不超过总数",
+                ),
+                other="#1",
+            ),
+            Case(
+                (
+                    r"input matrix is singular|is not positive-definite|leading minor of order|"
+                    r"diagonal element \d+ is zero|failed to converge|must be batches of square matrices"
+                ),
+                "A|input|#1",
+                T(
+                    en="{Line}: {call} cannot do it with {wrong} (shape {wrong.shape}): {said_short}.",
+                    zh="{Line}：{call} 对 {wrong}（形状 {wrong.shape}）无法进行：“{said}”。",
+                ),
+                T(
+                    en=(
+                        "a square matrix of full rank (positive definite for `cholesky`); `pinv`, `lstsq` or a small multiple of "
+                        "the identity help where it is not"
+                    ),
+                    zh="满秩的方阵（`cholesky` 要正定）；否则用 `pinv`、`lstsq` 或加上单位阵的小倍数",
+                ),
+            ),
+            Case(
+                (
+                    r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate (\d+) bytes|"
+                    r"CUDA out of memory|Storage size calculation overflowed"
+                ),
+                "size|~number",
+                T(en="{Line} asks for more memory than there is: {said_short}.", zh="{Line}要的内存超出了现有的：“{said}”。"),
+                T(en="smaller sizes, or the work in parts", zh="更小的大小，或分批进行"),
+            ),
+            Case(
+                r"([\w. ]+) is not a valid value for reduction|^(\w+) is not valid$",
+                "reduction",
+                T(
+                    en="{Line}: `reduction` is {wrong}, which {call} does not know.",
+                    zh="{Line}：`reduction` 是 {wrong}，{call} 不认识它。",
+                ),
+                T(en='"none", "mean" or "sum"', zh='"none"、"mean" 或 "sum"'),
+            ),
+        ),
+        (
+            "import torch\n\nscores = torch.tensor([2.5, -1.0])\nlabels = torch.tensor([1.0, 0.0])\n"
+            "print(torch.nn.functional.binary_cross_entropy(scores, labels))\n"
+        ),
+        (
+            "import torch\n\nscores = torch.tensor([2.5, -1.0])\nlabels = torch.tensor([1.0, 0.0])\n"
+            "print(torch.nn.functional.binary_cross_entropy(torch.sigmoid(scores), labels))\n"
+        ),
+    ),
+)

@@ -1,0 +1,66 @@
+"""Fixes of a refused call: the wrong argument written otherwise. Each is applied and run before it is offered."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from pitfall_lab.rules.finding import Fix
+from pitfall_lab.rules.refusals.refused import Refused
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.source import Program
+from pitfall_lab.rules.syntax import operand
+from pitfall_lab.trace import Given, T
+
+GRADIENTS = "!gradients"
+"""A form that is about no argument: what the ``backward`` of a custom Function returns."""
+
+
+def rewritings(
+    refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]
+) -> tuple[Fix, ...]:
+    """The argument in each of the ``forms``, at the line that was refused; none where the line does not show the argument."""
+    program = refused.story.program
+    if GRADIENTS in forms:
+        return unique(program.text, [_as_many_gradients(program, match[1], int(match[2]))]) if program.tree is not None else ()
+    node = program.at(refused.span) if program.tree is not None else None
+    target = _written(refused, node, wrong) if wrong is not None and node is not None else None
+    if target is None or wrong is None:
+        return ()
+    beside = other.text if other is not None else ""
+    texts = []
+    for form in forms:
+        if "{other}" in form and not beside:
+            continue
+        bare = form.startswith("{}") or form.endswith(" - 1")
+        inside = operand(program, target) if bare else program.segment(target)
+        texts.append(form.replace("{}", inside).replace("{other}", beside))
+    candidates = [Fix(T(en=f"Write `{text}`", zh=f"写成 `{text}`"), program.replace((target, text))) for text in texts]
+    return unique(program.text, candidates)
+
+
+def _as_many_gradients(program: Program, name: str, count: int) -> Fix | None:
+    """``return gradient`` in the ``backward`` of the class ``name`` as ``return gradient, None``."""
+    owner = next((n for n in program.nodes if isinstance(n, ast.ClassDef) and n.name == name), None)
+    method = next((n for n in ast.walk(owner) if isinstance(n, ast.FunctionDef) and n.name == "backward"), None) if owner else None
+    returns = [n.value for n in ast.walk(method) if isinstance(n, ast.Return) and n.value is not None] if method else []
+    if len(returns) != 1:
+        return None
+    values = returns[0].elts if isinstance(returns[0], ast.Tuple) else [returns[0]]
+    texts = [program.segment(value) for value in values][:count]
+    text = ", ".join([*texts, *["None"] * (count - len(texts))])
+    return Fix(T(en=f"Return `{text}` from `backward`", zh=f"让 `backward` 返回 `{text}`"), program.replace((returns[0], text)))
+
+
+def _written(refused: Refused, node: ast.AST, wrong: Given) -> ast.expr | None:
+    """The expression of the argument inside the refused one: by its text, else by the call that made it."""
+    program = refused.story.program
+    inside = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
+    if wrong.text:
+        named = [n for n in inside if program.segment(n) == wrong.text and isinstance(getattr(n, "ctx", ast.Load()), ast.Load)]
+        if named:
+            return named[0]
+    born = (refused.story.tensor(wrong.label, refused.step) or {}).get("born") if wrong.label is not None else None
+    span = refused.story.span(born)
+    made = program.at(span) if span is not None and span != refused.span else None
+    return made if isinstance(made, ast.expr) and made in inside and made is not node else None

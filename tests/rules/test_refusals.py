@@ -1,0 +1,126 @@
+"""Calls that torch refuses, of the kinds that its operator database has (``python -m tests.refusals`` runs them all): explained by a family
+of errors, and by the right argument. All in this process, each recorded once."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pitfall_lab.rules import FAMILIES, Finding, find, rule
+from pitfall_lab.trace import LANGUAGES, Trace
+from pitfall_lab.verify import trace_program
+
+# The call, the rule or family that explains it, and what the program writes for the argument that is wrong.
+REFUSED = """
+F.linear(a, torch.ones(2, 4))                              PLE01  a
+a @ torch.ones(2, 4)                                       PLE01  torch.ones(2, 4)
+torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 3, 4))        PLE01  torch.ones(2, 3, 4)
+torch.einsum("ij,jk->ik", a, torch.ones(4, 5))             PLE01  torch.ones(4, 5)
+torch.maximum(a, torch.ones(4))                            PLE02  torch.ones(4)
+a.expand(5, 3)                                             PLE02  a
+a.view(4, 2)                                               PLE03  a
+a.reshape(-1, -1)                                          PLE03  (-1, -1)
+torch.cat([a, torch.ones(2, 4)])                           PLE04  torch.ones(2, 4)
+torch.stack([a, a.T])                                      PLE04  a.T
+torch.cat([])                                              PLE04  []
+F.conv2d(torch.ones(1, 2, 5, 5), torch.ones(4, 3, 3, 3))   PLE05  torch.ones(1, 2, 5, 5)
+F.layer_norm(a, (4,))                                      PLE05  a
+F.conv2d(a[0], torch.ones(4, 3, 3, 3))                     PLE06  a[0]
+torch.tril(torch.ones(3))                                  PLE06  torch.ones(3)
+a[0, 0, 0]                                                 PLE06  a
+F.max_pool2d(torch.ones(1, 2, 2), 3)                       PLE07  torch.ones(1, 2, 2)
+F.max_pool1d(torch.ones(1, 8), 2, padding=3)               PLE07  3
+F.cross_entropy(a, torch.tensor([0, 1, 2]))                PLE08  torch.tensor([0, 1, 2])
+F.binary_cross_entropy(a, torch.ones(2))                   PLE08  torch.ones(2)
+a.sum(dim=2)                                               PLE11  2
+a.permute(0, 1, 1)                                         PLE11  (0, 1, 1)
+a.transpose(0, 3)                                          PLE11  3
+F.embedding(torch.tensor([0, 5]), a)                       PLE12  torch.tensor([0, 5])
+torch.gather(a, 1, torch.tensor([[7], [0]]))               PLE12  torch.tensor([[7], [0]])
+F.cross_entropy(a, torch.tensor([0, 3]))                   PLE12  torch.tensor([0, 3])
+a.topk(9)                                                  PLE12  9
+a.narrow(1, 2, 5)                                          PLE12  5
+a.split([1, 2])                                            PLE13  [1, 2]
+bool(a)                                                    PLE14  a
+a.item()                                                   PLE14  a
+torch.histc(torch.tensor([1, 2]))                          PLE21  torch.tensor([1, 2])
+torch.gather(a, 1, "1")                                    PLE22  '1'
+F.relu([1.0])                                              PLE22  [1.0]
+torch.add(a, "x")                                          PLE22  'x'
+torch.tensor([[1, 2], [3]])                                PLE22  [[1, 2], [3]]
+a.nothing                                                  PLE22  a
+w.numpy()                                                  PLE31  w
+(w * 2).backward(torch.ones(4))                            PLE32  torch.ones(4)
+a.register_hook(print)                                     PLE34  a
+w.grad.zero_()                                             PLE34  w.grad
+torch.mul(w, 2, out=torch.ones(3))                         PLE35  w
+torch.optim.SGD([], lr=0.1)                                PLE42  []
+torch.nn.Linear(3, 2).load_state_dict({"weight": a})       PLE41  state_dict
+F.binary_cross_entropy(a * 3, a)                           PLE44  a * 3
+F.mse_loss(a, a, reduction="all")                          PLE44  'all'
+torch.linspace(0, 1, -3)                                   PLE90  -3
+torch.eye(-1)                                              PLE90  -1
+"""
+START = "import torch\nimport torch.nn.functional as F\n\na = torch.ones(2, 3)\nw = torch.ones(3, requires_grad=True)\n"
+
+
+def recorded(program: str) -> tuple[Trace, list[Finding]]:
+    trace = trace_program(program)
+    return trace, find(trace)
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines(), ids=lambda line: re.split(r"\s{2,}", line)[0])
+def test_a_refused_call_is_explained_by_its_family_and_the_argument_that_is_wrong(line: str) -> None:
+    call, code, wrong = re.split(r"\s{2,}", line)
+    trace, found = recorded(f"{START}{call}\n")
+    (finding,) = found
+    assert (finding.rule, finding.severity) == (code, "error")
+    assert finding.span is not None
+    assert finding.span.line == 6
+    assert wrong in finding.message.en + finding.explanation.en
+    assert finding.fact("argument") is not None
+    for language in LANGUAGES:
+        assert "{" not in finding.message.say(language) or "{" in call
+    assert trace.outcome.failure is not None
+    assert trace.outcome.failure.message.splitlines()[0][:40] in f"{finding.message.en} {finding.explanation.en}"
+
+
+def test_names_are_those_of_the_line_that_raises() -> None:
+    program = (
+        "import torch\n\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.fc = torch.nn.Linear(4, 2)\n\n    def forward(self, x):\n        return self.fc(x[:, 1:])\n\n\n"
+        "images = torch.ones(2, 4)\nNet()(images)\n"
+    )
+    _, (finding,) = recorded(program)
+    assert "`x[:, 1:]`" in finding.message.en
+    assert "`self.fc.weight`" in finding.message.en
+    assert "images" not in finding.message.en
+
+
+def test_an_error_that_the_program_catches_is_a_note() -> None:
+    start = "import torch\nw = torch.ones(2, requires_grad=True)\n"
+    for body in ("w.numpy()", "w += 1", "w.view(3)"):
+        _, found = recorded(f"{start}try:\n    {body}\nexcept RuntimeError as error:\n    print(error)\nprint(w)\n")
+        assert [finding.severity for finding in found] == ["info"], body
+    _, (finding,) = recorded(f"{start}try:\n    w.view(3)\nexcept RuntimeError as error:\n    raise ValueError('mine') from error\n")
+    assert (finding.rule, finding.severity) == ("PLE03", "error")
+
+
+def test_an_error_of_the_programs_own_is_not_torchs_and_shows_the_tensors_there() -> None:
+    program = "import torch\n\n\ndef check(x):\n    if x.ndim != 3:\n        raise ValueError('three')\n\n\ncheck(torch.ones(2, 3))\n"
+    _, (finding,) = recorded(program)
+    assert (finding.rule, finding.severity, finding.span and finding.span.line) == ("PLE00", "info", 6)
+    assert "`x`: float32, 2×3" in finding.explanation.en
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit(2)", "import nowhere_at_all", "int('x')", "{}['key']"])
+def test_other_endings_are_no_errors_of_torchs(end: str) -> None:
+    _, found = recorded(f"import torch\nx = torch.ones(2)\n{end}\n")
+    assert {finding.rule for finding in found} <= {"PLE00"}
+
+
+def test_a_family_is_found_by_its_code_and_by_its_name() -> None:
+    assert all(rule(family.code) is family is rule(family.name) for family in FAMILIES)
+    assert len({family.code for family in FAMILIES}) == len(FAMILIES)
+    assert all(any("\u4e00" <= c <= "\u9fff" for c in case.refused.zh + case.accepts.zh) for family in FAMILIES for case in family.cases)
