@@ -17,6 +17,8 @@ SCALARS = {
     "c10::Half": "float16", "c10::BFloat16": "bfloat16", "bool": "bool", "unsigned char": "uint8",
 }  # fmt: skip
 """Torch's names for number types in its messages."""
+POSITIONS = ("index", "indices", "mask", "condition", "offsets")
+"""Arguments whose type is their own."""
 SHAPE = re.compile(r"\[([\d, ]*)\]")
 NUMBER = re.compile(r"-?(?:inf|nan|\d+(?:\.\d+)?(?:e-?\d+)?)\b")
 
@@ -65,7 +67,7 @@ def _missing_grad(refused: Refused) -> Given | None:
 
 def _of_other_type(refused: Refused) -> Given | None:
     """The tensor whose type is not that of a parameter, else of most; data give way to parameters."""
-    tensors = refused.tensors
+    tensors = [g for g in refused.tensors if g.name not in POSITIONS]
     kept = next((g for g in tensors if g.kind == "Parameter"), None)
     usual = kept.dtype if kept else Counter(g.dtype for g in tensors).most_common(1)[0][0] if tensors else ""
     others = [g for g in tensors if g.dtype != usual]
@@ -121,6 +123,12 @@ def _takes(kind: str, given: Given) -> bool:
     if given.kind in ("tuple", "list", "Size"):
         return kind.startswith("tuple")
     return not given.kind or given.kind in kind or given.kind == "NoneType"
+
+
+def _said_tensor(refused: Refused) -> Given | None:
+    """The tensor that torch's words speak of, where they are about the dimensions of one."""
+    found = said(refused)
+    return found if found is not None and found.kind in TENSORS else next(iter(refused.tensors), None)
 
 
 def said(refused: Refused) -> Given | None:
@@ -194,6 +202,7 @@ KINDS: dict[str, Callable[[Refused], Given | None]] = {
     "~device": _on_other_device,
     "~overload": _overload,
     "~said": said,
+    "~tensor": _said_tensor,
     "~rank": _of_other_rank,
     "~clash": lambda refused: pair[1] if (pair := _clash(refused)) else None,
     "~clashes": lambda refused: pair[0] if (pair := _clash(refused)) else None,

@@ -770,7 +770,7 @@ FAMILIES = (
                     r"must be 1 or 2 dim|must be \d dimension|expected a matrix|should be at least \d|"
                     r"at least \d dimensions|scalar or 1D tensor|zero-dim|inputs dimension -?\d+ must have length"
                 ),
-                "~said",
+                "~tensor",
                 T(
                     en="{Line}: {call} takes other dimensions than {wrong} has (shape {wrong.shape}); torch's words: “{said}”.",
                     zh="{Line}：{call} 要求的维度与 {wrong}（形状 {wrong.shape}）不同；torch 的原话：“{said}”。",
