@@ -12,14 +12,16 @@ _KEYS = {
     "[ ]": T("previous, next event of the focused storage", "所选存储的上一个、下一个事件"),
     "E": T("saved → changed → raised, and round again", "保存 → 改写 → 报错，循环"),
     "↑ ↓": T("previous, next control", "上一个、下一个控件"),
-    "1 … 9": T("a view, when there is room for one only", "窄屏时切换视图"),
+    "Tab": T("to the next part", "到下一部分"),
+    "1 … 9": T("open a panel", "打开一个面板"),
+    "L": T("labels beside the names", "在名称旁显示标签"),
     "T": T("everything as text", "文字视图"),
     "?": T("this help", "本帮助"),
-    "Esc": T("leave", "离开"),
+    "Esc": T("end what is being tried; leave", "停止正在尝试的修改；离开"),
 }
 _SIGNS = {
-    "t S C n": T("a tensor, a storage, a version counter, a graph node", "张量、存储、版本计数器、计算图节点"),
-    "C2·v1": T("counter C2 stands at version 1", "计数器 C2 处于版本 1"),
+    "v1": T("how often this memory was written, as its version counter says", "版本计数器所记的这块内存被写入的次数"),
+    "t S C n": T("labels of a tensor, a storage, a counter, a node; L shows them", "张量、存储、版本计数器、节点的标签；按 L 显示"),
 }
 _AGREEMENT = T(
     "Every operation runs on real torch and, independently, on a model of torch. This is how often both gave the same answer.",

@@ -304,7 +304,7 @@ class _Board:
         if event is None or not one["shape"] or not other["shape"]:
             return None
         count = other["shape"][-1]
-        differences = self._products(one, other) if count <= MATRIX else None
+        differences = self._products(event, one, other, str(pair[0])) if count <= MATRIX else None
         came, meant = self._numbers(event, differences)
         return {
             "kind": "table",
@@ -354,14 +354,16 @@ class _Board:
         record = next((r for s, r in reversed(self.facts.storages.get(storage or "", [])) if s <= step and r), None)
         return record.get("cells") if record else None
 
-    def _products(self, one: Data, other: Data) -> list[list[float]] | None:
+    def _products(self, event: Event, one: Data, other: Data, column: str) -> list[list[float]] | None:
         """Every difference of the two, where all their numbers are known: what the table holds before it is squared and reduced."""
         left, right = one["cells"], other["cells"]
         if not all(isinstance(cells, list) and all(isinstance(v, (int, float)) for v in cells) for cells in (left, right)):
             return None
         if len(left) != one["shape"][0] or len(right) != other["shape"][-1]:
             return None
-        return [[a - b for b in right] for a in left]
+        operands = [operand.label for operand in event.operands if operand.label]
+        sign = 1.0 if operands[:1] == [column] else -1.0  # as the program subtracts them
+        return [[sign * (a - b) for b in right] for a in left]
 
     def _event(self, step: int | None) -> Event | None:
         return self.trace.events[step] if step is not None and 0 <= step < len(self.trace.events) else None

@@ -17,7 +17,9 @@ def around(facts: Facts, picture: dict[str, Any], beats: list[dict[str, Any]]) -
     counters = list(dict.fromkeys(c for t in tensors if (c := facts.tensor(t).get("counter"))))
     marked = [beat["step"] for beat in beats if isinstance(beat["step"], int)]
     steps = sorted({*marked, *_touching(facts, {*storages}, {*tensors})})
-    return {"storages": storages, "tensors": tensors, "counters": counters, "nodes": _nodes(facts, picture, marked), "steps": steps[:STEPS]}
+    # A call on the way to a line says where it was reached from; what it made has no part in the story.
+    told = [beat["step"] for beat in beats if isinstance(beat["step"], int) and beat["was"] != "forward"]
+    return {"storages": storages, "tensors": tensors, "counters": counters, "nodes": _nodes(facts, picture, told), "steps": steps[:STEPS]}
 
 
 def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:

@@ -8,6 +8,7 @@ from typing import Any
 from pitfall_lab.trace import Event, Failure, T, Trace
 from pitfall_lab.trace.text import place, source_lines
 from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.graph.part import part
 from pitfall_lab.views.pictures import picture
 from pitfall_lab.views.slices import around
 
@@ -77,7 +78,15 @@ def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: 
         drawn = picture(facts, names, finding, beats)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # a damaged trace
         drawn = {"kind": "time", "moments": [{**beat, "memory": []} for beat in beats[:4]], "keeper": None, "left": 0, "about": []}
-    return {"beats": beats, "picture": drawn, "slice": around(facts, drawn, beats)}
+    chosen = around(facts, drawn, beats)
+    return {"beats": beats, "picture": drawn, "slice": chosen, "graph": part(facts, [*_roots(facts, beats), *chosen["nodes"]])}
+
+
+def _roots(facts: Facts, beats: list[dict[str, Any]]) -> list[str]:
+    """The node that each backward of the story begins at."""
+    events = [_event(facts.trace, beat["step"]) for beat in beats]
+    labels = [(e.operands[0].label, e.step) for e in events if e is not None and e.name == "backward" and e.operands]
+    return [root for label, step in labels if (root := facts.tensor(label, step).get("grad_fn"))]
 
 
 def fixes(trace: Trace, finding: dict[str, Any]) -> list[dict[str, Any]]:

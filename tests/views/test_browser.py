@@ -44,6 +44,9 @@ def step(stage, root, key="ArrowRight"):
 
 def test_the_graph_shows_saved_stale_and_raised_by_step(stage):
     root = at(stage, build.overwritten(), 1, tab="graph")
+    ahead = root.locator(".v-card", has_text="SumBackward0")
+    assert ahead.evaluate("one => getComputedStyle(one).opacity") == "0.45", "in the finding's part, what is to come is faint"
+    root.locator("[data-key=all]").click()
     sigmoid = root.locator(".v-card", has_text="SigmoidBackward0")
     strike = sigmoid.locator(".v-notch line")
     assert sigmoid.is_visible()

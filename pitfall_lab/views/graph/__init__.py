@@ -22,6 +22,8 @@ DRAWN = 500
 """Above so many nodes they are not drawn one by one."""
 MOST = 4000
 """Above so many nodes only the ladder is drawn."""
+FEW = 4
+"""Up to so many numbers of a leaf stand on its card."""
 FOLDED = 6
 """So many nodes a loop's later turns must have to be folded."""
 
@@ -51,7 +53,7 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
         out["ladder"] = ladder(facts)
     if 0 < count <= MOST:
         full = count <= FULL
-        cards = _leaves(facts) + [_node(facts, label, full=full) for label in facts.nodes]
+        cards = leaf_cards(facts, full=full) + [node_card(facts, label, full=full) for label in facts.nodes]
         pairs = _pairs(facts, {card["id"]: i for i, card in enumerate(cards)})
         in_boxes = _in_boxes(facts, cards, pairs)
         if count <= DRAWN:
@@ -78,18 +80,18 @@ def _in_boxes(facts: Facts, cards: list[dict[str, Any]], pairs: Pairs) -> dict[s
             continue
         chosen, joined, inner = drawn
         picture: dict[str, Any] = {}
-        _place(facts, picture, chosen, _without_circles(joined), inner, dot=False)
+        place_cards(facts, picture, chosen, without_circles(joined), inner, dot=False)
         picture["places"] = [(number[card["id"]], card["x"], card["y"]) for card in picture.pop("nodes")]
         pictures["/".join(opened)] = picture
     return {"boxes": list(nested.boxes.values()), "pictures": pictures} if "" in pictures else None
 
 
 def _cards(facts: Facts, out: dict[str, Any], cards: list[dict[str, Any]], pairs: Pairs, *, dot: bool) -> None:
-    _place(facts, out, cards, pairs, dot=dot)
+    place_cards(facts, out, cards, pairs, dot=dot)
     folded = _folded(facts, cards, pairs)
     if folded is not None:
         out["folded"] = {"count": out["count"]}
-        _place(facts, out["folded"], *folded, dot=dot)
+        place_cards(facts, out["folded"], *folded, dot=dot)
 
 
 def _folded(
@@ -124,10 +126,10 @@ def _folded(
         if pair[0] != pair[1]:
             joined[pair] = times if pair == (one, other) else 1
             inner.setdefault(pair, (one, other))
-    return drawn + heads, _without_circles(joined), inner
+    return drawn + heads, without_circles(joined), inner
 
 
-def _place(
+def place_cards(
     facts: Facts,
     out: dict[str, Any],
     cards: list[dict[str, Any]],
@@ -172,10 +174,10 @@ def _pairs(facts: Facts, place: dict[str, int]) -> dict[tuple[str, str], int]:
         leaf = record.get("output")
         if record.get("name") == "AccumulateGrad" and leaf in place:
             pairs[leaf, label] = 1
-    return _without_circles(pairs)
+    return without_circles(pairs)
 
 
-def _without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+def without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
     """``pairs`` less the edges that close a circle. torch's graphs have none, but a trace may come from a file."""
     out: dict[str, list[str]] = {}
     for source, target in pairs:
@@ -199,7 +201,8 @@ def _without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str],
     return {pair: times for pair, times in pairs.items() if pair not in closing}
 
 
-def _leaves(facts: Facts) -> list[dict[str, Any]]:
+def leaf_cards(facts: Facts, *, full: bool) -> list[dict[str, Any]]:
+    """The leaves; with room for their numbers and those of their gradient where there is room, and where they are few."""
     cards = []
     for history in facts.nodes.values():
         record = history[-1][1] or {}
@@ -211,6 +214,8 @@ def _leaves(facts: Facts) -> list[dict[str, Any]]:
         sub = shape_text(tensor.get("shape"))
         width = max(96.0, width_of(title) + 24, width_of(sub, 12) + 36 + BADGE)
         born = facts.tensors[leaf][0][0] if leaf in facts.tensors else history[0][0]
+        numbers = _numbers(facts, leaf) if full else []
+        width = max([width, *(width_of(text, 12) + 20 for text in numbers)])
         cards.append(
             {
                 "id": leaf,
@@ -218,18 +223,32 @@ def _leaves(facts: Facts) -> list[dict[str, Any]]:
                 "title": title,
                 "sub": sub,
                 "w": round(width, 1),
-                "h": TITLE + LINE + PAD,
+                "h": TITLE + LINE + PAD + LINE * len(numbers),
                 "born": born,
                 "line": facts.line(born),
                 "storage": tensor.get("storage"),
                 "counter": tensor.get("counter"),
                 "saved": [],
+                "numbers": len(numbers),
             }
         )
     return cards
 
 
-def _node(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
+def _numbers(facts: Facts, leaf: str) -> list[str]:
+    """The lines that a leaf needs for its numbers and its gradient's, as long as they may get; none where it is large."""
+    tensor = facts.tensor(leaf)
+    gradient = next((r["grad"] for _, r in reversed(facts.tensors.get(leaf, [])) if r and r.get("grad")), None)
+    lines = []
+    for name, storage in (("", tensor.get("storage")), (".grad ", facts.tensor(gradient).get("storage"))):
+        known = [r["cells"] for _, r in facts.storages.get(storage or "", []) if r and isinstance(r.get("cells"), list)]
+        counts = [len(cells) for cells in known if len(cells) <= FEW]
+        lines += [name + ", ".join(["-0.0000"] * max(counts))] if counts else []
+    return lines
+
+
+def node_card(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
+    """A node: its name, what it made, what it saved, and with ``full`` the gradient that came to it."""
     history = facts.nodes[label]
     record = history[-1][1] or {}
     born = history[0][0]

@@ -249,6 +249,8 @@ export interface Model {
   readonly labelled: boolean;
   /** The labels that the finding is about; null where everything is shown. */
   readonly slice: Slice | null;
+  /** The part of the graph that belongs to it, as Python has laid it out. */
+  readonly sliceGraph: unknown;
 }
 
 export interface View {

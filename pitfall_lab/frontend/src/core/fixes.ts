@@ -1,6 +1,6 @@
 /** What helps: the edits of a finding, each to be applied to the cell, copied, and taken back. */
 
-import type { Text } from "./contract";
+import type { Part, Text } from "./contract";
 import { h } from "./dom";
 import type { ExplorerModel } from "./model";
 import { prose } from "./prose";
@@ -37,6 +37,17 @@ export function repaired(text: string, edits: Edit[]): string {
   const ends = text.match(/[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$/g) ?? [];
   for (const { line, end_line, text: instead } of [...edits].sort((a, b) => b.line - a.line)) ends.splice(line - 1, end_line - line + 1, ...(instead ? [instead] : []));
   return ends.join("");
+}
+
+/** Of a program that several cells make, the cell that the edits are in, repaired; where they are in several, all of it. */
+function copied({ text, parts }: { text: string; parts: Part[] }, edits: Edit[]): string {
+  const of = (line: number): number => parts.findLastIndex((part) => part.line <= line);
+  const at = of(edits[0]?.line ?? 1);
+  const part = parts[at];
+  if (parts.length < 2 || !part || edits.some((edit) => of(edit.line) !== at)) return repaired(text, edits);
+  const end = (parts[at + 1]?.line ?? Infinity) - 1;
+  const own = text.split("\n").slice(part.line - 1, end).join("\n");
+  return repaired(own, edits.map((edit) => ({ ...edit, line: edit.line - part.line + 1, end_line: edit.end_line - part.line + 1 })));
 }
 
 /** The fixes of the finding. What was tried and failed is no help; before they were tried all are only ideas. */
@@ -130,7 +141,7 @@ export class Fixes {
   async #copy(fix: Fix): Promise<void> {
     const model = this.#model;
     try {
-      await navigator.clipboard.writeText(repaired(this.#text, fix.edits));
+      await navigator.clipboard.writeText(copied({ text: this.#text, parts: model.trace.sources[0]?.parts ?? [] }, fix.edits));
       this.#said = model.t("The whole repaired program is in the clipboard.", "修改后的整个程序已在剪贴板中。");
     } catch {
       this.#said = model.t("The browser does not let this page write to the clipboard.", "浏览器不允许此页面写入剪贴板。");

@@ -102,6 +102,10 @@ export class ExplorerModel implements Model {
     return this.#all ? null : (this.story?.slice ?? null);
   }
 
+  get sliceGraph(): unknown {
+    return this.#all ? null : (this.story?.graph ?? null);
+  }
+
   /** Whether labels (`t3`, `S1`, `C1`, `n5`) stand beside the names. */
   get labelled(): boolean {
     return this.#labelled;

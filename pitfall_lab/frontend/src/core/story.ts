@@ -148,6 +148,8 @@ export interface Story {
   fixes: Fix[];
   picture: Picture | null;
   slice: Slice | null;
+  /** The part of the graph that the slice names, laid out. */
+  graph?: unknown;
 }
 
 const EMPTY: Slice = { storages: [], tensors: [], counters: [], nodes: [], steps: [] };

@@ -2,7 +2,7 @@
 
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
-import { cut, describe, frame, nothing, part, pressable, reveal, toggle } from "./draw";
+import { cut, describe, frame, nothing, part, pressable, reveal, toggle, value } from "./draw";
 import { mountLadder, type Ladder } from "./ladder";
 import { stage } from "./stage";
 
@@ -21,7 +21,9 @@ interface Notch {
 
 interface Card {
   id: string;
-  kind: "leaf" | "node" | "fold" | "module";
+  kind: "leaf" | "node" | "fold" | "skip" | "module";
+  /** How many lines of numbers a leaf has room for. */
+  numbers?: number;
   count?: number;
   until?: number;
   inside?: string[];
@@ -74,6 +76,8 @@ export const graph: View = {
   has: (scene) => ((scene.graph as Graph | undefined)?.count ?? 0) > 0 || !!(scene.graph as Graph | undefined)?.ladder,
   mount(root, model) {
     const scene = part<Graph>(model, "graph");
+    const own = model.sliceGraph as Graph | null;
+    if (own?.nodes?.length) return mountCards(root, model, own, undefined, true);
     const ways: Way[] = [];
     if (scene?.modules) ways.push([model.t("modules", "模块"), (place) => mountModules(place, model, scene)]);
     if (scene?.folded) ways.push([model.t("loops folded", "折叠循环"), (place) => mountCards(place, model, scene.folded as Graph)]);
@@ -123,10 +127,10 @@ function mountModules(root: HTMLElement, model: Model, scene: Graph): Mounted {
   return { update: () => view.update(), destroy: () => root.replaceChildren() };
 }
 
-function mountCards(root: HTMLElement, model: Model, scene: Graph, open?: (key: string) => void): Mounted {
+function mountCards(root: HTMLElement, model: Model, scene: Graph, open?: (key: string) => void, whole = false): Mounted {
   const box = frame(root, model.t("computation graph, scrollable", "计算图，可滚动"));
   const label = model.t(`Computation graph with ${scene.count} nodes`, `计算图，${scene.count} 个节点`);
-  const svg = s("svg", { width: scene.width + 56, height: scene.height, viewBox: `0 0 ${scene.width + 56} ${scene.height}`, group: label });
+  const svg = s("svg", { width: scene.width + 56, height: scene.height, viewBox: `0 0 ${scene.width + 56} ${scene.height}`, class: whole ? "v-whole" : "", group: label });
   const tip = `v-tip-${Math.random().toString(36).slice(2)}`;
   const arrow = s("path", { d: "M0 0L8 4L0 8z", class: "v-tip" });
   svg.append(s("defs", {}, s("marker", { id: tip, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, arrow)));
@@ -137,7 +141,8 @@ function mountCards(root: HTMLElement, model: Model, scene: Graph, open?: (key: 
     return { ...card, text, element: svg.lastElementChild as SVGElement, go: () => (card.kind === "fold" ? (model.step = card.born) : (model.focus = card.id)) };
   });
   box.append(svg);
-  if (scene.height > 440 || scene.width > 520) stage(box, svg, { width: scene.width + 56, height: scene.height }, places, model);
+  const tools = scene.height > 260 || scene.width > 480 ? stage(box, svg, { width: scene.width + 56, height: scene.height }, places, model) : null;
+  if (whole) requestAnimationFrame(() => box.clientWidth && tools?.fit());
   let shown = -2;
   return {
     update() {
@@ -146,7 +151,7 @@ function mountCards(root: HTMLElement, model: Model, scene: Graph, open?: (key: 
       if (!box.clientWidth) return; // behind another tab
       const now = shown === model.step ? null : svg.querySelector(".v-now");
       shown = model.step;
-      if (now) reveal(box, now);
+      if (now && !whole) reveal(box, now);
     },
     destroy: () => root.replaceChildren(),
   };
@@ -169,7 +174,10 @@ function drawEdge(svg: Element, edge: Edge, scene: Graph, tip: string): Redraw {
   const line = s("path", { d: edge.d, class: "v-edge" });
   const back = s("path", { d: backwards(edge.d), class: "v-back", "marker-end": `url(#${tip})` });
   const [x, y] = edge.label;
-  const flow = s("g", {}, back, s("text", { x, y, class: "v-halo" }, edge.shape));
+  const said = s("text", { x, y, class: "v-halo" }, edge.shape);
+  const flow = s("g", {}, back, said);
+  // What flows into a node is known as a whole: where one edge brings all of it, the edge can say the numbers.
+  const alone = scene.edges.filter((one) => one.from === edge.from).length === 1 && edge.times === 1;
   const all = s("g", { "aria-hidden": "true" }, line, flow);
   if (edge.times > 1) all.append(s("text", { x: x - 24, y, class: "v-end" }, `×${edge.times}`));
   svg.append(all);
@@ -178,6 +186,8 @@ function drawEdge(svg: Element, edge: Edge, scene: Graph, tip: string): Redraw {
     toggle(all, "v-away", away);
     const ran = (id: string): boolean => !id.startsWith("n") || (state.nodes[id]?.ran ?? null) !== null;
     toggle(flow, "v-away", away || !ran(target) || (to.raised ?? Infinity) <= step);
+    const cells = alone ? state.nodes[edge.from.startsWith("t") ? edge.to : edge.from]?.gradient : null;
+    said.textContent = Array.isArray(cells) && cells.length <= 4 ? cells.map((cell) => value(cell)).join(", ") : edge.shape;
   };
 }
 
@@ -189,8 +199,9 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
   const g = s("g", { class: "v-card", transform: `translate(${card.x} ${card.y})` }, face, s("text", { x: 9, y: 18, class: "v-b" }, card.title));
   const sub = s("g", {});
   let y = 37;
-  const group = card.kind === "fold" || card.kind === "module";
-  const text = card.kind === "fold" ? model.t(`${card.count} nodes, the same again`, `${card.count} 个同样的节点`) : group ? model.t(`▸ ${card.count} nodes`, `▸ ${card.count} 个节点`) : card.sub;
+  const group = card.kind === "fold" || card.kind === "skip" || card.kind === "module";
+  const between = model.t(card.count === 1 ? "1 node between" : `${card.count} nodes between`, `中间有 ${card.count} 个节点`);
+  const text = card.kind === "skip" ? between : card.kind === "fold" ? model.t(`${card.count} nodes, the same again`, `${card.count} 个同样的节点`) : group ? model.t(`▸ ${card.count} nodes`, `▸ ${card.count} 个节点`) : card.sub;
   if (text) {
     if (card.storage) {
       sub.append(s("rect", { x: 8, y: y - 12, width: 17, height: 16, rx: 2, style: `fill:${hue};stroke:var(--pl-ink)` }));
@@ -200,6 +211,8 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
   }
   const badge = s("text", { x: card.w - 8, y: 37, class: "v-end v-dim" });
   const gradient = s("text", { x: 9, y: card.h - 9 }, card.gradient ? `∇ ${card.gradient}` : "");
+  const numbers = Array.from({ length: card.numbers ?? 0 }, (_, at) => s("text", { x: 9, y: 57 + 18 * at }));
+  g.append(...numbers);
   const cross = s("text", { x: card.w + 7, y: 17, class: "v-red" }, "✕");
   g.append(sub, badge, gradient, cross);
   const notches = card.saved.map((notch) => drawNotch(g, card, notch, y - 13, model));
@@ -222,6 +235,10 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
     toggle(sub, "v-past", past);
     toggle(gradient, "v-away", !ran || step < card.born);
     const version = card.counter ? state.counters[card.counter] : undefined;
+    leafNumbers(card, state).forEach((said, at) => {
+      const line = numbers[at];
+      if (line) line.textContent = said;
+    });
     badge.textContent = version === undefined || past || !card.sub ? "" : `v${version}`;
     const said = notches.map((notch) => notch(state, step));
     describe(g, [...said, ran ? model.t("ran in backward", "已在反向中运行") : ""].filter(Boolean).join(", "));
@@ -231,6 +248,17 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
     if (named && !focused && step >= card.born && !box.matches(":hover")) reveal(box, g);
     focused = named;
   };
+}
+
+/** What a leaf holds now, and its gradient. */
+function leafNumbers(card: Card, state: State): string[] {
+  if (!card.numbers) return [];
+  const leaf = state.tensors[card.id];
+  const said = (storage: string | null | undefined, name: string): string[] => {
+    const cells = storage ? state.storages[storage]?.cells : null;
+    return Array.isArray(cells) && cells.length <= 4 ? [`${name}[${cells.map((cell) => value(cell)).join(", ")}]`] : [];
+  };
+  return [...said(leaf?.storage, ""), ...said(leaf?.grad ? state.tensors[leaf.grad]?.storage : null, ".grad ")];
 }
 
 /** Written or run by the current event. */

@@ -20,7 +20,7 @@ const NEAREST = 3;
 const MAP = 120;
 
 /** Puts tools over `box` and makes `svg` in it zoom and pan. Nothing in the drawing moves against the rest of it. */
-export function stage(box: HTMLElement, svg: SVGElement, size: { width: number; height: number }, places: Place[], model: Model): void {
+export function stage(box: HTMLElement, svg: SVGElement, size: { width: number; height: number }, places: Place[], model: Model): { fit(): void } {
   let zoom = 1;
   const map = overview(box, size, places, model);
   const scale = (to: number, x = box.clientWidth / 2, y = box.clientHeight / 2): void => {
@@ -55,6 +55,7 @@ export function stage(box: HTMLElement, svg: SVGElement, size: { width: number; 
     { passive: false },
   );
   pan(box, svg);
+  return { fit };
 }
 
 /** Dragging what is no card moves the drawing under the hand. */

@@ -1,0 +1,76 @@
+"""The part of the graph that a finding is about: its nodes, the root of its backward, and what lies between them as one card each."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.graph import LINE, PAD, TITLE, Pairs, leaf_cards, node_card, place_cards, without_circles
+
+FEWEST, MOST = 2, 16
+
+
+def part(facts: Facts, wanted: list[str]) -> dict[str, Any] | None:
+    """The graph of the ``wanted`` nodes, drawn like the whole one; ``None`` where they do not make a picture.
+
+    What is between two of them is a card of kind ``"skip"`` that says how many nodes it stands for, so saver and writer are always side by
+    side, however large the model is.
+    """
+    nodes = [node for node in dict.fromkeys(wanted) if node in facts.nodes][:MOST]
+    if len(nodes) < FEWEST:
+        return None
+    leaves = {str(card["id"]): card for card in leaf_cards(facts, full=True)}
+    owners = {_output(facts, node): node for node in nodes if _name(facts, node) == "AccumulateGrad"}
+    cards = [*(leaves[leaf] for leaf in owners if leaf in leaves), *(node_card(facts, node, full=False) for node in nodes)]
+    pairs: Pairs = {(leaf, node): 1 for leaf, node in owners.items() if leaf in leaves}
+    for node in nodes:
+        for other, between in _reached(facts, node, {*nodes}).items():
+            if not between:
+                pairs[other, node] = 1
+                continue
+            skip = _skip(facts, other, node, between)
+            cards.append(skip)
+            pairs[other, skip["id"]] = pairs[skip["id"], node] = 1
+    out: dict[str, Any] = {"count": len(nodes)}
+    place_cards(facts, out, cards, without_circles(pairs), {pair: _ends(pair) for pair in pairs if "~" in "".join(pair)}, dot=False)
+    return out
+
+
+def _ends(pair: tuple[str, str]) -> tuple[str, str]:
+    """The nodes that an edge to or from a skip leads between."""
+    one, other = (name.split("~") for name in pair)
+    return one[0], other[-1]
+
+
+def _reached(facts: Facts, start: str, goals: set[str]) -> dict[str, int]:
+    """The goals that the gradient reaches from ``start`` without passing another one, each with how many nodes lie between."""
+    found: dict[str, int] = {}
+    todo, seen = deque([(start, 0)]), {start}
+    while todo:
+        node, depth = todo.popleft()
+        for following in (facts.nodes[node][-1][1] or {}).get("next", ()):
+            if not following or following in seen or following not in facts.nodes:
+                continue
+            seen.add(following)
+            if following in goals:
+                found[following] = depth
+            else:
+                todo.append((following, depth + 1))
+    return found
+
+
+def _skip(facts: Facts, source: str, target: str, between: int) -> dict[str, Any]:
+    born = facts.nodes[target][0][0]
+    return {
+        "id": f"{source}~{target}", "kind": "skip", "title": "⋯", "sub": "", "w": 150.0, "h": TITLE + LINE + PAD, "born": born,
+        "line": facts.line(born), "storage": None, "counter": None, "saved": [], "count": between,
+    }  # fmt: skip
+
+
+def _name(facts: Facts, node: str) -> str:
+    return str((facts.nodes[node][-1][1] or {}).get("name"))
+
+
+def _output(facts: Facts, node: str) -> str:
+    return str((facts.nodes[node][-1][1] or {}).get("output"))

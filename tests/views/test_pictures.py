@@ -1,0 +1,146 @@
+"""The one picture of a finding, its slice and its names: what is cut out of the trace of a real program, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from functools import cache
+from typing import Any
+
+import pytest
+
+from pitfall_lab import rules, views
+from pitfall_lab.verify import trace_program
+from pitfall_lab.views.facts import gather
+from pitfall_lab.views.naming import names
+from tests.views import build
+
+SAVED = """import torch
+x = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+h = torch.sigmoid(x)
+gate = h * 2
+h.mul_(10)
+(gate + h).sum().backward()
+"""
+TWICE = """import torch
+w = torch.tensor([1.0, -1.0], requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for x in (torch.tensor([1.0, 2.0]), torch.tensor([0.5, 1.0]), torch.tensor([3.0, 1.0])):
+    ((w * x).sum() - 3).square().backward()
+    opt.step()
+"""
+TABLE = """import torch
+import torch.nn.functional as F
+x = torch.tensor([[0.0], [1.0], [2.0], [4.0]])
+target = torch.tensor([1.0, 3.0, 5.0, 2.0])
+w = torch.tensor([[2.0]], requires_grad=True)
+prediction = x @ w + 1
+loss = ((target - prediction) ** 2).mean()
+loss.backward()
+"""
+CUT = """import torch
+from torch import nn
+torch.manual_seed(0)
+encoder, decoder = nn.Linear(3, 2), nn.Linear(2, 3)
+opt = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()])
+x = torch.randn(4, 3)
+for _ in range(2):
+    code = encoder(x).detach()
+    loss = ((decoder(code) - x) ** 2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+KEPT = """import torch
+from torch import nn
+model = nn.Linear(2, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.5)
+best = model.state_dict()
+model(torch.ones(3, 2)).sum().backward()
+opt.step()
+model.load_state_dict(best)
+"""
+
+
+@cache
+def story(program: str, rule: str) -> dict[str, Any]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        trace = trace_program(program)
+    found = rules.find(trace)
+    return next(one for one in views.scene(trace, found)["stories"] if one["rule"] == rule)
+
+
+def test_saved_changed_needed_stand_along_time_with_the_node_that_kept_it():
+    picture = story(SAVED, "PL101")["picture"]
+    moments = picture["moments"]
+    assert [(one["role"], one["place"]["en"], one["code"]) for one in moments] == [
+        ("saved", "line 3", "h = torch.sigmoid(x)"),
+        ("changed", "line 5", "h.mul_(10)"),
+        ("raised", "line 6", "(gate + h).sum().backward()"),
+    ]
+    memory = [one["memory"][0] for one in moments]
+    assert [(one["names"], one["version"], one["changed"]) for one in memory] == [(["h"], 0, False), (["h"], 1, True), (["h"], 1, False)]
+    assert memory[1]["cells"] == pytest.approx([10 * cell for cell in memory[0]["cells"]])
+    keeper = picture["keeper"]
+    assert (keeper["name"], keeper["slot"], keeper["from"], keeper["to"]) == ("SigmoidBackward0", "result", 0, 2)
+    assert (keeper["expected"], keeper["found"]) == (0, 1)
+
+
+def test_a_gradient_grows_by_what_flows_in():
+    picture = story(TWICE, "PL601")["picture"]
+    assert (picture["kind"], picture["name"], picture["cleared"]) == ("sum", "w", True)
+    first, second = picture["rounds"][:2]
+    assert first["before"] is None
+    assert second["before"] == first["after"]
+    assert second["after"] == pytest.approx([a + b for a, b in zip(second["before"], second["flowed"], strict=True)])
+
+
+def test_two_shapes_make_a_table_and_the_meant_number_stands_beside_the_one_that_came():
+    picture = story(TABLE, "PL401")["picture"]
+    assert (picture["column"]["name"], picture["column"]["shape"]) == ("prediction", [4, 1])
+    assert (picture["row"]["name"], picture["row"]["shape"]) == ("target", [4])
+    predicted, target = [1.0, 3.0, 5.0, 9.0], [1.0, 3.0, 5.0, 2.0]
+    assert picture["cells"] == [[t - p for t in target] for p in predicted], "as the program subtracts them"
+    assert picture["came"] == pytest.approx(sum((t - p) ** 2 for t in target for p in predicted) / 16)
+    assert picture["meant"] == pytest.approx(sum((t - p) ** 2 for t, p in zip(target, predicted, strict=True)) / 4)
+
+
+def test_the_way_from_the_loss_ends_at_the_cut_and_names_what_is_never_reached():
+    picture = story(CUT, "PL504")["picture"]
+    assert (picture["kind"], picture["root"]) == ("path", "loss")
+    assert [chip["name"] for chip in picture["chips"]] == ["MeanBackward0", "PowBackward0", "SubBackward0", "AddmmBackward0"]
+    assert "detach()" in picture["cut"]["code"]
+    assert picture["lost"] == ["encoder.weight", "encoder.bias"]
+
+
+def test_names_on_one_memory_stand_before_and_after_the_write():
+    moments = story(KEPT, "PL703")["picture"]["moments"]
+    before, after = (next(one for one in moments if one["title"]["en"] == title)["memory"][0] for title in ("kept", "changed"))
+    assert before["names"] == after["names"] == ["model.weight", 'best["weight"]']
+    assert before["cells"] != after["cells"]
+
+
+def test_the_slice_and_its_graph_hold_saver_and_writer_side_by_side_in_any_size():
+    found = story(SAVED, "PL101")
+    assert len(found["slice"]["storages"]) == 1
+    titles = [card["title"] for card in found["graph"]["nodes"]]
+    assert {"SigmoidBackward0", "MulBackward0", "SumBackward0", "⋯"} <= set(titles)
+    places = [(card["x"], card["y"]) for card in found["graph"]["nodes"]]
+    assert len(set(places)) == len(places)
+
+
+def test_everything_has_a_name_of_the_programs():
+    with contextlib.redirect_stdout(io.StringIO()):
+        called = names(gather(trace_program(CUT)))
+    assert not {label for label, name in called.items() if label == name}, "no label is a name"
+    for name in ("encoder.weight", "decoder.weight.grad", "decoder.bias.grad", "momentum of decoder.weight", "loss", "decoder(code) - x"):
+        assert name in called.values(), name
+
+
+def test_a_damaged_finding_costs_only_its_picture():
+    trace = build.overwritten()
+    facts = [{"name": "node", "value": "n1"}, {"name": "storage", "value": "S99"}]
+    finding = {"rule": "PL101", "related": [{"role": "saved", "step": 1}], "facts": facts}
+    told = views.scene(trace, [finding])["stories"][0]
+    assert [one["memory"] for one in told["picture"]["moments"]] == [[]]
+    assert told["beats"]
