@@ -102,7 +102,8 @@ def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecas
     backward = _backward_step(story, event, failure)
     facts = forecast.failure if forecast else failure
     saved_at = failure.saved_at if failure.saved_at is not None else facts.saved_at
-    saved_at = saved_at if saved_at is not None else _born(story, failure.node)
+    if not failure.earlier:
+        saved_at = saved_at if saved_at is not None else _born(story, failure.node)
     changed_at = tuple(failure.changed_at or facts.changed_at)
     if not changed_at:
         after, until = saved_at if saved_at is not None else -1, backward if backward is not None else len(story.events)
@@ -156,6 +157,12 @@ def _born(story: Story, node: str | None) -> int | None:
 def _message(case: Case) -> T:
     what = case.what
     here, then, later = case.lines()
+    if case.failure.earlier and case.changed is not None:
+        return T(
+            en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} goes through a graph that was made before "
+            "this cell, and that still needs the old values.",
+            zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播要经过在这个单元格之前建立的计算图，而它还需要旧的值。",
+        )
     if case.changed is None:
         return T(
             en=f"{capital(what.en)} was changed before backward could use it ({later.en}).",
@@ -173,6 +180,8 @@ def _explanation(case: Case) -> T:
     node = (case.story.record("nodes", case.failure.node) or {}).get("name") or "an operation"
     old, new = case.failure.expected, case.failure.found
     known = old is not None and new is not None
+    if case.failure.earlier:
+        return _earlier(case, node)
     versions = T(en=f" Its version went from {old} to {new}.", zh=f"它的版本从 {old} 变成了 {new}。") if known else T(en="", zh="")
     return T(
         en=f"On {then.en} torch kept {what.en} for later: `{node}` computes its gradient from these numbers, and it keeps the "
@@ -185,10 +194,26 @@ def _explanation(case: Case) -> T:
     )
 
 
+def _earlier(case: Case, node: str) -> T:
+    """Why, where the forward pass ran before the recording: what torch's own graph still tells."""
+    here, _, later = case.lines()
+    old, new = case.failure.expected, case.failure.found
+    on = T("", "") if case.changed is None else T(en=f" on {here.en}", zh=f"在{here.zh}")
+    return T(
+        en=f"`{node}` computes its gradient from {case.what.en}; when it was made, before this cell, it kept that memory itself, not a "
+        f"copy, at version {old}. The memory was written{on.en}, and its version is {new} now. On {later.en} `{node}` finds that, and "
+        "stops. This is read from the live graph; record the cell of the forward pass too, to see the line that saved it.",
+        zh=f"`{node}` 要用 {case.what.zh} 计算梯度；它在这个单元格之前建立，当时留下的是那块内存本身，不是副本，版本为 {old}。"
+        f"这块内存{on.zh}被写入，现在的版本是 {new}。到了{later.zh}，`{node}` 发现了这一点，于是停下来。"
+        "以上读自现存的计算图；把前向传播的单元格也记录下来，就能看到保存它的那一行。",
+    )
+
+
 def _related(case: Case) -> tuple[Related, ...]:
     story, what = case.story, case.what
     saved = T(en=f"{what.en} is saved here for backward", zh=f"{what.zh} 在这里被保存，供反向传播使用")
     lines = [Related("saved", story.span(case.saved_at), case.saved_at, saved), *_calls_to(story, case.saved_at, case.backward)]
+    lines = lines if case.saved_at is not None else []
     places: set[Span | None] = set()
     for step in case.changed_at:
         span = story.span(step)
@@ -233,6 +258,7 @@ def _facts(case: Case) -> tuple[Fact, ...]:
     failure, by = case.failure, case.story.by(case.saved_at)
     return (
         Fact("called", case.what, by),
+        *([Fact("earlier", True)] if failure.earlier else []),
         Fact("node", failure.node, by),
         Fact("saved", failure.saved, by),
         Fact("tensor", failure.tensor, by),

@@ -145,7 +145,7 @@ class Failure:
 
     - ``saved-tensor-modified``: a node needs a tensor that was written since it was saved; ``node``, ``saved`` (the
       slot, e.g. ``"result"``), ``tensor``, ``storage``, ``counter``, ``expected`` and ``found`` versions, ``saved_at``
-      and ``changed_at`` (steps) are set;
+      and ``changed_at`` (steps) are set; with ``earlier`` it was saved before the recording began, which no step stands for;
     - ``leaf-modified``, ``view-of-leaf-modified``, ``multi-output-view-modified``, ``no-grad-view-modified``,
       ``inference-tensor``: refused at the write; ``tensor`` is set;
     - ``backward-twice``: the saved tensors of ``node`` were freed at ``changed_at``;
@@ -175,6 +175,7 @@ class Failure:
     origin: Origin = ""
     op: str = ""
     given: tuple[Given, ...] = ()
+    earlier: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Applied, Engine, ShadowError
 from pitfall_lab.trace import By, Cause, Effect, Event, Failure, Forecast, Note, OptimizerStep, Span, T, Trace
+from pitfall_lab.verify import earlier
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description, quiet_grad_fn
@@ -280,6 +281,9 @@ class Lockstep:
         failure = self._outcomes.failure(error, message, explained, step, call.span)
         given = refused_call(call, self._world.sources, self.label)
         failure = replace(failure, origin=origin_of(error, self._world.sources), op=call.name, given=given)
+        if call.name in BACKWARD:
+            failure, more = earlier.explained(self._records, call, failure)
+            effects += more
         ran = self._ran(call) if right and call.name in BACKWARD else Applied()
         for real in values.tensors((call.args, call.kwargs)):
             base = None if right else facts.base_of(real)  # a write that the shadow has done, and torch has not, has gone into its history
