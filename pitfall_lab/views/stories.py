@@ -54,8 +54,8 @@ def stories(facts: Facts, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) -> dict[str, Any]:
     trace = facts.trace
     beats = [_of_related(trace, related) for related in finding.get("related", ())]
-    beats.sort(key=_order)
-    if all(beat["role"] == "other" for beat in beats):
+    beats.sort(key=lambda beat: _order(trace, beat))
+    if all(beat["role"] == "other" and beat["line"] != finding.get("line") for beat in beats):
         beats.append(_own_place(trace, finding))
     return {
         **{key: finding.get(key) or "" for key in ("rule", "name", "message", "explanation")},
@@ -67,9 +67,13 @@ def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) ->
     }
 
 
-def _order(beat: dict[str, Any]) -> tuple[int, int]:
-    """A story is told along time; what has no step of its own comes where its part belongs."""
-    return (beat["step"] if beat["step"] is not None else 10**9, ORDER.index(beat["role"]))
+def _order(trace: Trace, beat: dict[str, Any]) -> tuple[float, int]:
+    """A story is told along time; a line at which torch did nothing comes before the next one at which it did something."""
+    step, line = beat["step"], beat["line"]
+    if step is None and line is not None:
+        later = (e.step for e in trace.events if e.span and e.span.source == beat["source"] and e.span.line > line and e.kind != "node")
+        step = next(later, len(trace.events)) - 0.5
+    return (len(trace.events) if step is None else step, ORDER.index(beat["role"]))
 
 
 def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: list[dict[str, Any]]) -> dict[str, Any]:
