@@ -122,9 +122,12 @@ class Session:
 
     def _outcome(self, error: BaseException) -> Failure:
         last = self._lockstep.last_failure
-        if last is not None and last[:2] == (type(error).__name__, str(error)):
+        mine = last is not None and last[:2] == (type(error).__name__, str(error))
+        if mine and last is not None and last[2].origin != "program":
             return last[2]
-        failure = Failure(type(error).__name__, _text(error), "other", None, self._place(error.__traceback__))
+        # code of the program's that torch had called (a hook, say) has a line of its own
+        step = last[2].step if mine and last is not None else None
+        failure = Failure(type(error).__name__, _text(error), "other", step, self._place(error.__traceback__))
         with contextlib.suppress(Exception), unseen():  # what is not known is left out
             failure = uncaught(error, failure, self.sources, self._lockstep.label)
         if last is not None and any(last[:2] == (type(cause).__name__, str(cause)) for cause in _causes(error)):

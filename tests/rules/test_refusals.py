@@ -51,6 +51,9 @@ torch.add(a, "x")                                          PLE22  'x'
 torch.tensor([[1, 2], [3]])                                PLE22  [[1, 2], [3]]
 a.nothing                                                  PLE22  a
 w.numpy()                                                  PLE31  w
+a.sum().item().backward()                                  PLE32  a.sum().item()
+a[0] = torch.ones(4)                                       PLE02  torch.ones(4)
+w.grad = torch.ones(4)                                     PLE34  w.grad
 (w * 2).backward(torch.ones(4))                            PLE32  torch.ones(4)
 a.register_hook(print)                                     PLE34  a
 w.grad.zero_()                                             PLE34  w.grad
@@ -124,3 +127,25 @@ def test_a_family_is_found_by_its_code_and_by_its_name() -> None:
     assert all(rule(family.code) is family is rule(family.name) for family in FAMILIES)
     assert len({family.code for family in FAMILIES}) == len(FAMILIES)
     assert all(any("\u4e00" <= c <= "\u9fff" for c in case.refused.zh + case.accepts.zh) for family in FAMILIES for case in family.cases)
+
+
+def test_an_error_of_a_hook_is_told_at_the_line_that_raised_it() -> None:
+    program = (
+        "import torch\n\n\ndef clip(grad):\n    raise ValueError('too large')\n\n\nw = torch.ones(2, requires_grad=True)\n"
+        "w.register_hook(clip)\n(w * 2).sum().backward()\n"
+    )
+    _, (finding,) = recorded(program)
+    assert (finding.rule, finding.span and finding.span.line) == ("PLE00", 5)
+    assert "`grad`: float32" in finding.explanation.en
+
+
+def test_the_same_round_and_an_earlier_one_are_told_apart_by_what_ran() -> None:
+    """Both losses of a round share `fake`; the round before shares nothing."""
+    program = (
+        "import torch\n\nw = torch.ones(2, requires_grad=True)\nv = torch.ones(2, requires_grad=True)\nfor step in range(2):\n"
+        "    fake = (w * 2).exp()\n    first = (fake * v).sum()\n    first.backward()\n"
+        "    second = (fake * 3).sum()\n    second.backward()\n"
+    )
+    _, (finding,) = recorded(program)
+    assert (finding.rule, finding.span and finding.span.line) == ("PL501", 10)
+    assert "`fake` (line 6)" in finding.message.en

@@ -47,7 +47,8 @@ def errors(story: Story) -> Iterator[tuple[int, Failure]]:
         if event.error is not None and event.kind == "call" and event.error.type not in SILENT:
             parent = story.event(event.parent)
             if parent is None or parent.error is None:
-                yield event.step, event.error
+                own = event.error.origin == "program" and ended is not None and ended.step == event.step
+                yield event.step, ended if own and ended is not None else event.error
     if ended is not None and ended.step is None and ended.type not in SILENT:
         yield max(len(story.events) - 1, 0), ended
 

@@ -117,10 +117,15 @@ def _shown(refused: Refused, wrong: Given | None) -> list[Given]:
     """The arguments to speak of: the offending one first, each tensor once, and of the others what the line writes out."""
     found: dict[object, Given] = {}
     for given in sorted(refused.given, key=lambda g: (g is not wrong, g.kind not in TENSORS)):
-        told = given.kind in TENSORS or given is wrong or (given.value and given.value in refused.written)
+        told = given.kind in TENSORS or given is wrong or _is_written(given, refused)
         if told and not (given.value.startswith("<") and not given.text):
             found.setdefault(given.label or (given.name, given.text), given)
     return list(found.values())[:MOST_SHOWN]
+
+
+def _is_written(given: Given, refused: Refused) -> bool:
+    """Whether the line writes the value out; what is a default of torch's was not given by the reader."""
+    return bool(given.value) and re.search(rf"(?<![\w.-]){re.escape(given.value)}(?![\w.])", refused.written) is not None
 
 
 def _described(refused: Refused, given: Given, language: Language, *, device: bool) -> str:

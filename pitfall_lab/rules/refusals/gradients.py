@@ -90,6 +90,18 @@ FAMILIES = (
                 ),
             ),
             Case(
+                r"'(float|int|numpy\.\w+)' object has no attribute '(backward|detach|grad|requires_grad_|item)'",
+                "!object",
+                T(
+                    en="{Line} calls `{m[2]}` on {wrong}, which is a {m[1]} and no tensor: it has no record of how it was computed.",
+                    zh="{Line}对 {wrong} 调用 `{m[2]}`，而它是 {m[1]}，不是张量：它没有计算记录。",
+                ),
+                T(
+                    en="the tensor itself; `item()` and `float()` take a number out for printing, and end the record",
+                    zh="张量本身；`item()` 和 `float()` 只是取出数来打印，记录到此为止",
+                ),
+            ),
+            Case(
                 r"grad can be implicitly created only for (?:scalar outputs|real scalar outputs)",
                 "input|tensors|outputs|#1",
                 T(
@@ -284,7 +296,7 @@ FAMILIES = (
                 ),
             ),
             Case(
-                r"assigned grad has data of a different (size|type|dtype)|assigned grad has data located on a different device",
+                r"assigned grad has data (?:of a different|located on)|attempting to assign a gradient",
                 "value|grad|#2",
                 T(
                     en=(

@@ -50,6 +50,8 @@ def _selected(refused: Refused, selector: str, match: re.Match[str] | None) -> G
         return next((g for g in reversed(refused.tensors) if g.dtype == SCALARS.get(text[5:], text[5:].lower())), None)
     if text == "!grad":
         return _missing_grad(refused)
+    if text == "!object":
+        return _asked_object(refused)
     if text in KINDS:
         return KINDS[text](refused)
     return refused.argument((text,)) if text else None
@@ -63,6 +65,14 @@ def _missing_grad(refused: Refused) -> Given | None:
         if isinstance(part, ast.Attribute) and part.attr == "grad" and isinstance(program.parents.get(part), ast.Attribute):
             return Given("grad", program.segment(part), "NoneType")
     return None
+
+
+def _asked_object(refused: Refused) -> Given | None:
+    """What the refused expression asks for an attribute that it does not have."""
+    program = refused.story.program
+    node = program.at(refused.span) if program.tree is not None else None
+    node = node.func if isinstance(node, ast.Call) else node
+    return Given("", program.segment(node.value), "object") if isinstance(node, ast.Attribute) else None
 
 
 def _of_other_type(refused: Refused) -> Given | None:

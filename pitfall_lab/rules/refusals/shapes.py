@@ -207,6 +207,20 @@ FAMILIES = (
                 other="#2",
             ),
             Case(
+                r"The expanded size of the tensor .*Target sizes: (\[[\d, ]*\])\.\s+Tensor sizes: (\[[\d, ]*\])",
+                "value|#2",
+                T(
+                    en="{Line} writes {wrong} of shape {wrong.shape} into a part of {first} that has the shape {m[1]}.",
+                    zh="{Line}把形状为 {wrong.shape} 的 {wrong} 写入 {first} 中形状为 {m[1]} 的部分。",
+                ),
+                T(
+                    en="a value of shape {m[1]}, or one that is repeated to it: equal or 1 in each dimension, from the right",
+                    zh="形状为 {m[1]} 的值，或能重复成它的值：从右边起每一维相等或为 1",
+                ),
+                other="#1",
+                op="__setitem__",
+            ),
+            Case(
                 r"The expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\) at non-singleton dimension (\d+)",
                 "",
                 T(
@@ -557,10 +571,10 @@ FAMILIES = (
                 "hx|#2",
                 T(
                     en=(
-                        "{Line}: the hidden state {wrong} has the shape {wrong.shape}, and for this input ({first.shape}) it has "
-                        "to be ({m[1]})."
+                        "{Line}: the hidden state {wrong} has the shape {wrong.shape}, and for this input and this layer it has to "
+                        "be ({m[1]})."
                     ),
-                    zh="{Line}：隐藏状态 {wrong} 的形状是 {wrong.shape}，对这个输入（{first.shape}）应为 ({m[1]})。",
+                    zh="{Line}：隐藏状态 {wrong} 的形状是 {wrong.shape}，对这个输入和这个层应为 ({m[1]})。",
                 ),
                 T(
                     en=(
