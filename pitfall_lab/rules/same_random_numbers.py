@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
+from pitfall_lab.rules.calls import call_chain
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.story import Story
@@ -30,8 +31,8 @@ def find(story: Story) -> Iterator[Finding]:
             draws[story.span(event.step)].append(event)
     told = set()
     for events in draws.values():
-        seeding = _seeding(story)
         same = _repeated(story, events, updates)
+        seeding = _seeding(story, same[0]) if same is not None else None
         if same is not None and seeding is not None and seeding not in told:
             told.add(seeding)
             yield _finding(story, same, seeding)
@@ -67,11 +68,19 @@ def _trains(story: Story, event: Event) -> bool:
     return False
 
 
-def _seeding(story: Story) -> ast.Call | None:
-    """The call that seeds inside a loop or a function."""
+def _seeding(story: Story, draw: Event) -> ast.Call | None:
+    """The call that seeds before each draw: in the function of the draw, or of those that led to it, else inside a loop."""
     program = story.program
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in SEEDS and n.args]
-    inner = [c for c in calls if program.function(c) is not None or any(isinstance(a, ast.For | ast.While) for a in program.ancestors(c))]
+    for statement in call_chain(story, draw):
+        loops = [a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While)]
+        for call in calls:
+            if program.function(call) is not program.function(statement) or call.lineno > statement.lineno:
+                continue
+            around = [a for a in program.ancestors(call) if isinstance(a, ast.For | ast.While)]
+            if around == loops and (loops or program.function(call) is not None):
+                return call
+    inner = [c for c in calls if any(isinstance(a, ast.For | ast.While) for a in program.ancestors(c))]
     return inner[0] if inner else None
 
 

@@ -1,0 +1,64 @@
+"""What is found is decided by what ran: other names, or a function around everything, change nothing in it."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.rules import find, rule
+from pitfall_lab.rules.marks import plain
+
+BY_SIGNALS = ("PL401", "PL408", "PL513", "PL601", "PL603", "PL610", "PL611", "PL709", "PL710", "PL711", "PL901", "PL903", "PL904", "PL905")
+
+
+class Renamed(ast.NodeTransformer):
+    """Every name that the program itself gives gets another one."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        arguments = {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)} - {"self"}
+        functions = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+        self.new = {name: f"q{number}" for number, name in enumerate(sorted(stored | arguments | functions))}
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.copy_location(ast.Name(self.new.get(node.id, node.id), node.ctx), node)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.copy_location(ast.arg(self.new.get(node.arg, node.arg)), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = self.new.get(node.name, node.name)
+        return self.generic_visit(node)
+
+
+def renamed(text: str) -> str:
+    tree = ast.parse(text)
+    return ast.unparse(Renamed(tree).visit(tree))
+
+
+def in_a_function(text: str) -> str:
+    tree = ast.parse(text)
+    imports = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
+    rest = [n for n in tree.body if n not in imports]
+    main = ast.FunctionDef("main", ast.arguments([], [], None, [], [], None, []), rest, [], type_params=[])
+    call = ast.Expr(ast.Call(ast.Name("main", ast.Load()), [], []))
+    return ast.unparse(ast.fix_missing_locations(ast.Module([*imports, main, call], [])))
+
+
+def found(shop: Workshop, text: str) -> list[tuple[str, int]]:
+    """The codes of the findings, each with the number of its line among those that are the program's own."""
+    own = [n for n, line in enumerate(text.split("\n"), 1) if line.strip() and not line.startswith(("def main", "main()"))]
+    trace = shop.trace(Subject(text, "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    return sorted((f.rule, own.index(f.span.line)) for f in find(trace) if f.span is not None and f.severity != "info")
+
+
+@pytest.mark.parametrize("code", BY_SIGNALS)
+def test_other_names_and_a_function_around_it_change_nothing_in_what_is_found(code: str, shop: Workshop) -> None:
+    text = ast.unparse(ast.parse(plain(rule(code).bad)))
+    usual = found(shop, text)
+    assert [each for each, _ in usual] == [code]
+    assert found(shop, renamed(text)) == usual
+    assert found(shop, in_a_function(text)) == usual
