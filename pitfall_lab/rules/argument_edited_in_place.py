@@ -10,6 +10,7 @@ from pitfall_lab.rules.calls import call_chain
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.signals.memory import OVERWRITING, changed_numbers, share_elements
+from pitfall_lab.rules.signals.values import argument
 from pitfall_lab.rules.signals.words import written_as
 from pitfall_lab.rules.source import Function
 from pitfall_lab.rules.story import Story
@@ -73,7 +74,8 @@ def _given(story: Story, write: Event) -> tuple[ast.Call, str, Function | None] 
     node = program.at(story.span(write.step))
     target = written_as(story, write, label)
     if isinstance(node, ast.Call) and not call_name(node).endswith("_") and target is not None and target in node.args:
-        return (node, program.segment(target), None) if is_name(target) else None
+        works_in_place = argument(write, "inplace") == "True"  # a layer may write buffers of its own
+        return (node, program.segment(target), None) if is_name(target) and works_in_place else None
     inner = program.function(chain[0]) if len(chain) > 1 else None
     if inner is None or inner.name.endswith("_") or target is None:
         return None

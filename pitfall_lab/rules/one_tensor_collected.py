@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -35,14 +35,18 @@ class Repeated:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each tensor that stands several times in what is joined, after a loop had written it over and over."""
     told = set()
-    gradients = {label for event in story.calls("grad") for label in event.results}  # another rule
+    told_elsewhere = {label for event in story.calls("grad", "detach", "data", "numpy") for label in event.results}  # by other rules
     for event in story.calls(*JOINING):
-        counts = Counter(o.label for o in event.operands if o.label is not None)
-        for label, count in counts.items():
+        pieces: dict[object, list[str]] = defaultdict(list)
+        for label in (o.label for o in event.operands if o.label is not None):
+            record = story.tensor(label, event.step) or {}
+            pieces[tuple(str(record.get(key)) for key in ("storage", "offset", "shape", "stride"))].append(label)
+        for labels in pieces.values():
+            label, count = labels[0], len(labels)
             storage = (story.tensor(label, event.step) or {}).get("storage")
-            if count < PAIR or storage is None or storage in told or event.error is not None or label in gradients:
+            if count < PAIR or storage is None or storage in told or event.error is not None or label in told_elsewhere:
                 continue
-            born = (story.tensor(label) or {}).get("born") or 0
+            born = min((r.get("born") or 0 for _, r in story.tensors_on(storage)), default=0)
             written = list(story.writes(storage, born, event.step))
             rounds = Counter(story.span(step) for step in written)
             if max(rounds.values(), default=0) >= PAIR and len(written) >= count - 1:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.repairs import unique
@@ -50,7 +51,7 @@ def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tu
     """The first use along another axis, and whether some use is along the right one."""
     if shape[axis] == 1:
         maker = origin(story, event.operands[0].label, event.step - 1)
-        single = len(shape) == MATRIX and axis == 1 and shape[0] > 1 and maker is not None and maker.name == "linear"
+        single = axis == len(shape) - 1 and prod(shape) > 1 and maker is not None and maker.name == "linear"
         return (WrongAxis(event, axis, shape, None) if single else None), False
     wrong = None
     for use in uses_of_axis(story, event.results[0], axis, event.step):
