@@ -118,8 +118,8 @@ def _public(name: str) -> str:
     """``torch.nn.BatchNorm1d.forward`` for what stands in ``torch.nn.modules.batchnorm``, and ``torch.optim.Adam`` for its construction."""
     parts = name.removesuffix(".__init__").split(".")
     parts = [part for part, after in zip(parts, [*parts[1:], ""], strict=True) if part != after.lower() or part == after]
-    if parts[:3] == ["torch", "nn", "modules"] and len(parts) > 4:
-        return ".".join(["torch", "nn", *parts[4:]])
+    if parts[:3] == ["torch", "nn", "modules"] and len(parts) > 3:
+        return ".".join(["torch", "nn", *parts[4 if parts[3].islower() else 3 :]])
     if parts[:2] == ["torch", "_tensor"]:
         return ".".join(["torch", *parts[2:]])
     return ".".join(part for at, part in enumerate(parts) if part != parts[at - 1])

@@ -7,7 +7,7 @@ arguments as they were: their names, shapes, number types, devices and values. A
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pitfall_lab.rules.finding import Finding
@@ -17,7 +17,7 @@ from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.rules.refusals.general import GENERAL, OWN, own
 from pitfall_lab.rules.refusals.refused import Refused
 from pitfall_lab.rules.story import Story
-from pitfall_lab.trace import Failure
+from pitfall_lab.trace import Failure, Span
 
 __all__ = ["FAMILIES", "Case", "Family", "Refused", "as_note", "is_caught", "refusals"]
 
@@ -31,13 +31,20 @@ SILENT = ("SystemExit", "KeyboardInterrupt", "SyntaxError", "IndentationError", 
 """Endings that are about no tensor: the report has a sentence of its own for them."""
 
 
-def refusals(story: Story, known: Iterable[Finding]) -> Iterator[Finding]:
+def refusals(story: Story, known: Sequence[Finding]) -> Iterator[Finding]:
     """One finding for each error that none of the ``known`` findings explains."""
     told = {at for finding in known if finding.severity == "error" for at in (finding.step, *(r.step for r in finding.related))}
+    lines = {_line(span) for finding in known if finding.severity == "error" for span in (finding.span, *(r.span for r in finding.related))}
     for step, failure in errors(story):
         outer = story.outer_call(step)
+        if failure.step is None and _line(failure.span) in lines - {None}:
+            continue  # no call announced it: a finding that speaks of its line is about it
         if not {step, outer.step if outer is not None else step} & told:
             yield refusal(story, failure, step)
+
+
+def _line(span: Span | None) -> tuple[int, int] | None:
+    return (span.source, span.line) if span is not None else None
 
 
 def errors(story: Story) -> Iterator[tuple[int, Failure]]:
