@@ -14,11 +14,13 @@ import contextlib
 import ctypes
 import errno
 import os
+import pkgutil
 import platform
 import struct
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from importlib.machinery import FileFinder
 from pathlib import Path
 
 from pitfall_lab.classroom import calls
@@ -116,6 +118,17 @@ def limit(*, memory: int, seconds: float) -> None:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
+def list_path() -> None:
+    """Let Python list the folders on the path now, for the imports to come: behind the fence it may list those of libraries only.
+
+    A right to list a folder would go for everything below it as well: for the names of the answers, and of what lies beside a clone.
+    """
+    for entry in sys.path:
+        finder = pkgutil.get_importer(entry)
+        if isinstance(finder, FileFinder):
+            finder.find_spec("no_such_module")
+
+
 def answers() -> list[Path]:
     """The folders with answers, of this package and of any other copy of it that is on the path."""
     copies = {PACKAGE, *(Path(entry, PACKAGE.name) for entry in sys.path)}
@@ -136,8 +149,6 @@ def readable(hidden: Iterable[Path]) -> Iterator[tuple[Path, int]]:
     shared = [
         Path(root) for root in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime")
     ]
-    for entry in {Path(os.path.realpath(entry)) for entry in sys.path if Path(entry).is_dir()}:
-        yield entry, _READ_DIR  # imports list the folders on the path; names are no secret
     for path in (*libraries, *shared, PACKAGE):
         yield from _around(Path(os.path.realpath(path)), shut)
     for device in ("/dev/zero", "/dev/urandom", "/dev/random", "/proc/cpuinfo", "/proc/meminfo"):

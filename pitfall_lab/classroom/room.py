@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pitfall_lab.check.worker import adopt_orphans, end_group, end_orphans, prctl, redirect
-from pitfall_lab.classroom.fence import Fence, FenceError, limit
+from pitfall_lab.classroom.fence import Fence, FenceError, limit, list_path
 from pitfall_lab.classroom.folders import emptied, is_overfull, removed
+from pitfall_lab.classroom.frames import keep_frames, known
 from pitfall_lab.lessons.attempt import Request, observe
 
 Job = dict[str, Any]
@@ -67,9 +68,6 @@ _WATCHED = (
     "os",
 )
 """Modules whose functions are compared afterwards, besides all of ours. All of torch's would take as long as the run."""
-_FRAMES = frozenset(
-    {"sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "object.__getattr__"}
-)
 
 
 def main() -> None:
@@ -98,6 +96,7 @@ def main() -> None:
 def _serve(settings: dict[str, Any], folder: Path, jobs: TextIO, answers: TextIO) -> None:
     fence = Fence(folder, [Path(path) for path in settings["hidden"]]) if settings["fenced"] else None
     originals = _warm()
+    list_path()
     trial = {"requests": [Request("x = 6 * 7", expressions=("x",)).to_json()], "timeout": 60, "memory": 256}
     ending = _forked(trial, folder, fence, originals, ())
     if ending["status"] != "done" or json.loads(ending["report"])["tampered"]:
@@ -270,7 +269,7 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     if fence is not None:
         fence.close()
     reached: list[str] = []
-    _tell_on("<exercise>", reached)
+    keep_frames(originals.frames, reached)
     writes, ends, dumps = os.write, os._exit, json.dumps
     try:
         seen: dict[str, Any] = {"observations": [observe(request).to_json() for request in requests]}
@@ -283,33 +282,11 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     ends(0)
 
 
-def _tell_on(cell: str, reached: list[str]) -> None:
-    """Refuse the cell the ways to the frames and objects of what observes it, and note that it tried."""
-    inspect = sys.modules["inspect"].__file__ if "inspect" in sys.modules else ""
-    frame_of, busy = sys._getframe, [False]  # noqa: SLF001 - there is no other way to see who asks
-
-    def hook(event: str, details: tuple[Any, ...]) -> None:
-        if event not in _FRAMES or busy[0]:
-            return
-        busy[0] = True
-        try:
-            asker = frame_of(1)
-            if asker.f_code.co_filename == inspect and asker.f_back is not None:
-                asker = asker.f_back
-            asks = asker.f_code.co_filename == cell
-        finally:
-            busy[0] = False
-        if asks:
-            reached.append(event if event != "object.__getattr__" else f"{details[1]} of a {type(details[0]).__name__}")
-            raise PermissionError(f"{event} is not available to an exercise.")
-
-    sys.addaudithook(hook)
-
-
 class Originals:
     """The functions, classes and modules that torch, NumPy and this package have, to see afterwards whether one was replaced."""
 
     def __init__(self) -> None:
+        self.frames = known()
         self._spaces: list[tuple[str, Mapping[str, Any], dict[str, tuple[Any, Any]], frozenset[str] | None]] = []
         for name, module in sorted(sys.modules.items()):
             if isinstance(module, types.ModuleType) and (name in _WATCHED or name.startswith("pitfall_lab")):

@@ -180,6 +180,68 @@ def test_what_reaches_beyond_the_cell_is_refused(room: Room) -> None:
     assert found.values["refused"] == dict.fromkeys(REACHES, True)
 
 
+CLIMBS = {
+    "walk_stack": "next(traceback.walk_stack(None))",
+    "walk_tb": "next(traceback.walk_tb(tb()))",
+    "code of another name": "eval(compile('sys._getframe(1)', traceback.__file__, 'eval'))",
+    "code of another name, called": "names(compile('def f(): return sys._getframe(1)', torch.__file__, 'exec'))['f']()",
+    "settrace": "sys.settrace(lambda *a: None)",
+    "setprofile": "sys.setprofile(lambda *a: None)",
+    "currentframe": "inspect.currentframe()",
+    "stack": "inspect.stack()",
+    "trace": "inspect.getinnerframes(tb())",
+    "members": "inspect.getmembers(tb())",
+    "logging": "logging.currentframe()",
+    "a library that calls what it is given": "np.vectorize(lambda x: 0, otypes=[object]) and tree.tree_map(sys._getframe, [1])",
+    "a library that calls a function that hands on": "tree.tree_map(traceback.walk_stack, [None])[0].__next__()",
+    "a library that gets attributes": "string.Formatter().get_field('0.tb_frame', [tb()], {})",
+    "a debugger": "bdb.Bdb().set_trace()",
+    "imported again": "importlib.reload(traceback) and next(traceback.walk_stack(None))",
+    "a hook": "sys.addaudithook(lambda *a: got.update(hooked=True)) or names(compile('raise PermissionError', 'x', 'exec'))",
+    "Python's own library": "ctypes.pythonapi.PyEval_GetFrame",
+    "objects": "gc.get_objects()",
+    "a generator": "(lambda g: g.gi_frame)(x for x in ())",
+}
+
+
+def test_a_cell_gets_no_frame(room: Room) -> None:
+    cell = (
+        "import bdb, ctypes, gc, importlib, inspect, logging, string, sys, traceback\nimport torch.utils._pytree as tree\n"
+        "def tb():\n    try:\n        1 / 0\n    except ZeroDivisionError as e:\n        return e.__traceback__\n"
+        "def names(code):\n    space = {'sys': sys}\n    exec(code, space)\n    return space\n"
+        f"got = {{}}\nfor what, text in {CLIMBS!r}.items():\n    try:\n        eval(text)\n        got[what] = True\n"
+        "    except PermissionError:\n        pass\n"
+    )
+    answer = room.run([Request(cell, expressions=("got",))], LIMITS, 30)
+    report = json.loads(answer["report"])
+    found = Observation.from_json(report["observations"][0])
+    assert found.error is None, found.error
+    assert found.values == {"got": {}}
+    assert {"sys.settrace", "sys.setprofile", "sys._getframe", "gc.get_objects"} <= set(report["tampered"])
+
+
+def test_libraries_may_look_at_the_stack_and_do_not_accuse_the_cell(room: Room) -> None:
+    cell = (
+        "import collections, copy, logging, traceback, warnings, enum, typing, matplotlib.pyplot\n"
+        "P = collections.namedtuple('P', 'a')\nE = enum.Enum('E', 'a b')\nT = typing.TypeVar('T')\n"
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    text = traceback.format_exc()\n    logging.exception('x')\n"
+        "traceback.print_stack()\nc = copy.deepcopy(nn.Linear(1, 1))\nwarnings.warn('x')\ndef f(): pass\nn = f.__code__.co_name\n"
+    )
+    answer = room.run([Request(cell, expressions=("'ZeroDivisionError' in text", "n"))], LIMITS, 30)
+    report = json.loads(answer["report"])
+    assert report["tampered"] == []
+    assert [*Observation.from_json(report["observations"][0]).values.values()] == [True, "f"]
+
+
+def test_names_beside_the_package_cannot_be_listed(room: Room) -> None:
+    folders = [ROOT, ROOT / "tests", ROOT / "pitfall_lab" / "lessons" / "exercises", ROOT / "pitfall_lab" / "docs" / "teaching"]
+    listed = f"[len(os.listdir(f)) for f in {[*map(str, folders)]} if not refused(os.listdir, f)]"
+    cell = "import os, matplotlib\ndef refused(do, x):\n    try:\n        do(x)\n    except PermissionError:\n        return True\n"
+    found = seen(room, cell, listed, "len(os.listdir(os.path.dirname(torch.__file__))) > 9")
+    assert found.error is None, found.error
+    assert [*found.values.values()] == [[], True]
+
+
 def test_every_exercise_can_be_solved_behind_the_fence(room: Room) -> None:
     """What is right in a notebook is right in a class: no exercise needs a file, a process or the network."""
     outcomes = {key: judged(exercise, exercise.right[0], room, LIMITS) for key, exercise in exercises().items()}

@@ -1,0 +1,111 @@
+"""Who may look at the stack: the libraries and what observes the cell, each where its own text says so, and not the cell.
+
+A frame leads from the cell to what observes it, whose answers could be changed there. So Python is asked (``sys.addaudithook``) to report
+whoever gets a frame, traces, profiles or lists all objects. It may do so when it is code that was there before the cell, or code of a
+library's file, that names what it reaches for. The cell may not, whatever file name it was compiled under, and not through a function of
+the library's that hands frames on, or that calls whatever it is given. The cell's own reaches are noted, besides.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import logging
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+_EVENTS = frozenset(
+    {"sys._getframe", "sys._current_frames", "sys._current_exceptions", "sys.settrace", "sys.setprofile", "sys.addaudithook"}
+    | {"sys.monitoring.register_callback", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "object.__getattr__", "ctypes.dlsym"}
+)
+_ATTRIBUTES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
+_HAND_ON = {
+    inspect.__file__: {"currentframe", "stack", "trace", "getinnerframes", "getouterframes"},
+    traceback.__file__: {"walk_stack", "walk_tb", "_walk_tb_with_full_positions"},
+    logging.__file__: {"<lambda>", "currentframe"},
+}
+"""Functions that give the frames which they reach for to their caller, by file: it is their caller who asks."""
+_DEBUGGERS = ("bdb.py", "pdb.py", "trace.py", "profile.py", "cProfile.py")
+_WORDS = (
+    frozenset(event.rpartition(".")[2] for event in _EVENTS) | _ATTRIBUTES | {"pythonapi"} | {name for s in _HAND_ON.values() for name in s}
+)
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+Known = dict[int, CodeType]
+
+
+def known() -> Known:
+    """Code of all functions that there are, as far as it names a way to frames, or hands frames on within its own file."""
+    found: Known = {}
+    for function in gc.get_objects():
+        if type(function) is FunctionType:
+            _collect(function.__code__, found)
+    return found
+
+
+def _collect(code: CodeType, found: Known) -> None:
+    if not _WORDS.isdisjoint(code.co_names) or code.co_filename in _HAND_ON:
+        found[id(code)] = code
+    for inner in code.co_consts:
+        if type(inner) is CodeType:
+            _collect(inner, found)
+
+
+def keep_frames(trusted: Known, reached: list[str]) -> None:
+    """Refuse frames to the cell from here on, and note in ``reached`` that it tried."""
+    frame_of, compiles, reads, mine = sys._getframe, compile, Path.read_bytes, [False]  # noqa: SLF001 - there is no other way to see who asks
+
+    def hook(event: str, details: tuple[Any, ...]) -> None:
+        if event not in _EVENTS:
+            return
+        if mine[0] and event == "sys._getframe":  # this very function asks, below
+            mine[0] = False
+            return
+        if (word := _word(event, details)) is None:
+            return
+        mine[0] = True
+        asker: FrameType | None = frame_of(1)
+        handed = False
+        while asker is not None and asker.f_code.co_name in _HAND_ON.get(asker.f_code.co_filename, ()):
+            asker, handed = asker.f_back, True
+        if asker is None:
+            return
+        code = asker.f_code
+        names = set(code.co_names)
+        meant = not names.isdisjoint(_WORDS) or code.co_filename in _HAND_ON if handed else word in names
+        if meant and not code.co_filename.endswith(_DEBUGGERS) and (id(code) in trusted or _is_in_its_file(code, compiles, reads)):
+            return
+        if not code.co_filename.startswith(_LIBRARIES):
+            reached.append(f"{event} ({word})" if event == "object.__getattr__" else event)
+        raise PermissionError(f"{word} is not available to an exercise.")
+
+    sys.addaudithook(hook)
+
+
+def _word(event: str, details: tuple[Any, ...]) -> str | None:
+    """What is reached for, as a program would write it; ``None``: nothing that matters."""
+    if event == "object.__getattr__":
+        return str(details[1]) if details[1] in _ATTRIBUTES else None
+    if event == "ctypes.dlsym":
+        return "pythonapi" if str(details[1]).lstrip("_").startswith("Py") else None
+    return event.rpartition(".")[2]
+
+
+def _is_in_its_file(code: CodeType, compiles: Any, reads: Any) -> bool:
+    """Whether a library that was imported later has this code: a file name alone can be given to any code."""
+    if not code.co_filename.startswith(_LIBRARIES):
+        return False
+    try:
+        waiting = [compiles(reads(Path(code.co_filename)), code.co_filename, "exec", dont_inherit=True)]
+    except (OSError, SyntaxError, ValueError):
+        return False
+    while waiting:
+        each = waiting.pop()
+        if each == code:
+            return True
+        waiting += [inner for inner in each.co_consts if type(inner) is CodeType]
+    return False
