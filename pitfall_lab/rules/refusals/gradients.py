@@ -119,7 +119,7 @@ FAMILIES = (
                 "inputs|@2|#2",
                 T(
                     en=(
-                        "{Line} asks for the gradient with respect to a tensor that the result was not computed from, or that does "
+                        "{Line} takes the gradient with respect to a tensor that the result was not computed from, or that does "
                         "not require grad."
                     ),
                     zh="{Line}对一个张量求梯度，而结果不是由它算得的，或它不需要梯度。",
@@ -151,7 +151,7 @@ FAMILIES = (
                 "input|data|#1|@1",
                 T(
                     en=(
-                        "{Line} asks for gradients of {wrong}, whose numbers are whole; a gradient is a rate of change and needs fractions."
+                        "{Line} wants gradients of {wrong}, whose numbers are whole; a gradient is a rate of change and needs fractions."
                     ),
                     zh="{Line}要求 {wrong} 有梯度，而它的数是整数；梯度是变化率，需要小数。",
                 ),

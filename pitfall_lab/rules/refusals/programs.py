@@ -302,7 +302,7 @@ FAMILIES = (
                     r"CUDA out of memory|Storage size calculation overflowed"
                 ),
                 "size|~number",
-                T(en="{Line} asks for more memory than there is: {said_short}.", zh="{Line}要的内存超出了现有的：“{said}”。"),
+                T(en="{Line} needs more memory than there is: {said_short}.", zh="{Line}要的内存超出了现有的：“{said}”。"),
                 T(en="smaller sizes, or the work in parts", zh="更小的大小，或分批进行"),
             ),
             Case(

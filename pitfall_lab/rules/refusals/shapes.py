@@ -225,7 +225,7 @@ FAMILIES = (
                 "",
                 T(
                     en=(
-                        "{Line} asks for {wrong} with {m[1]} elements in dimension {m[3]}, where it has {m[2]}; only a dimension "
+                        "{Line} expands {wrong} to {m[1]} elements in dimension {m[3]}, where it has {m[2]}; only a dimension "
                         "of size 1 can be repeated."
                     ),
                     zh="{Line}要让 {wrong} 在第 {m[3]} 维有 {m[1]} 个元素，而它有 {m[2]} 个；只有长度为 1 的维度可以重复。",
