@@ -80,8 +80,8 @@ class Clock:
         return timed
 
 
-def in_a_shell(rounds: int) -> None:
-    """Print what each cell takes, the best of ``rounds``."""
+def in_a_shell(rounds: int) -> int:
+    """Print what each cell takes, the best of ``rounds``; returns how many budgets were exceeded."""
     import torch
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -92,15 +92,18 @@ def in_a_shell(rounds: int) -> None:
 
     IPython.display.display = lambda *objects, **_: shown.extend(one._repr_mimebundle_() and one for one in objects)  # type: ignore[assignment]
     shell.run_line_magic("load_ext", "pitfall_lab")
+    exceeded = 0
     for title, (before, cell, budget) in CELLS.items():
         runs = [measured(shell, shown, before, cell) for _ in range(rounds + 1)][1:]
         best = min(runs, key=lambda run: run["drawn"])
         over = "" if best["drawn"] <= budget else "   over"
+        exceeded += (best["drawn"] > budget) + (best["trials"] > 0 and best["fixes"] > FIXES)
         print(f"{title}: {best.pop('calls'):.0f} calls; drawn after {best.pop('drawn'):.2f} s of processor time (budget {budget:g}){over}")
         tried, trials = best.pop("fixes"), best.pop("trials")
         print("   " + ", ".join(f"{part} {seconds:.3f}" for part, seconds in best.items()))
         if trials:
             print(f"   {trials:.0f} trials of fixes: {tried:.2f} s (budget {FIXES:g}){'' if tried <= FIXES else '   over'}")
+    return exceeded
 
 
 def measured(shell: Any, shown: list[Any], before: tuple[str, ...], cell: str) -> dict[str, float]:
@@ -198,9 +201,10 @@ def main() -> None:
     parser.add_argument("rounds", nargs="?", type=int, default=3)
     parser.add_argument("--browser", action="store_true")
     options = parser.parse_args()
-    in_a_shell(options.rounds)
+    exceeded = in_a_shell(options.rounds)
     if options.browser:
         in_a_page(options.rounds)
+    raise SystemExit(exceeded > 0)
 
 
 if __name__ == "__main__":
