@@ -22,7 +22,7 @@ import numpy as np
 from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import Device
 from pitfall_lab.shadow.engine import Engine
-from pitfall_lab.shadow.errors import ANOMALY_HINT, HINT, Absent, ShadowError, Unmodelled
+from pitfall_lab.shadow.errors import ANOMALY_HINT, HINT, OLD_HINT, Absent, ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Node, Saved
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.creation import parameter
@@ -106,7 +106,7 @@ def as_raised(error: ShadowError) -> Exception:
     """Torch's exception for an error that the engine names."""
     message = error.message
     if _engine.anomaly and error.node is not None:
-        message = message.replace(HINT, ANOMALY_HINT)
+        message = message.replace(HINT, ANOMALY_HINT).replace(OLD_HINT, ANOMALY_HINT)
         text = f"Error detected in {error.node.name}. Traceback of forward call that caused the error:\n(not kept)"
         warnings.warn(text, UserWarning, stacklevel=4)
     raised: Exception = _ERRORS.get(error.type_name, RuntimeError)(message)

@@ -19,7 +19,7 @@ from pitfall_lab.shadow import errors
 from pitfall_lab.shadow.dtypes import DType, type_name
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.policy import TORCH, Policy
-from pitfall_lab.shadow.releases import NEWEST, NODES_ARE_NAMED_SHORT, Difference, Release
+from pitfall_lab.shadow.releases import NEWEST, NODES_ARE_NAMED_SHORT, THE_HINT_CHECKS_NO_NAN, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, window
 from pitfall_lab.shadow.windows import Refusal, Vjp, Written, as_strided_vjp, copy_slices_vjp
 
@@ -211,8 +211,9 @@ class Saved:
         if found != self.version:
             now = self.tensor or self
             origin = f", which is output 0 of {graph.message_name(made_by)}," if made_by else ""
+            hint = errors.HINT if graph.does(THE_HINT_CHECKS_NO_NAN) else errors.OLD_HINT
             text = errors.MODIFIED.format(
-                type=type_name(now.dtype), shape=list(now.shape), origin=origin, found=found, expected=self.version, hint=errors.HINT
+                type=type_name(now.dtype), shape=list(now.shape), origin=origin, found=found, expected=self.version, hint=hint
             )
             raise runtime(text, "saved-tensor-modified", node=owner, saved=self, tensor=self.tensor, expected=self.version, found=found)
 

@@ -45,6 +45,18 @@ LINEAR_IS_NO_VIEW = Difference((2, 15), "linear with a bias returns no view of i
 NUMBERS_ARE_FILLED_IN = Difference(
     (2, 15), "x[...] = 2.0 is fill_, masked_fill_ or index_fill_, where it was a copy of a tensor of one number", "h.__setitem__(m, 0.0)"
 )
+TARGETS_MAY_BE_BYTES = Difference(
+    (2, 12), "nll_loss and cross_entropy name both types that a target may have in their error", "F.nll_loss(a, p[:, 0])"
+)
+MSE_LOSS_MIXES_TYPES = Difference((2, 12), "mse_loss of two types has a backward, which raised", "F.mse_loss(a, p.double())")
+THE_HINT_CHECKS_NO_NAN = Difference(
+    (2, 11), "the hint of a modified tensor is set_detect_anomaly(True, check_nan=False), where it was without check_nan",
+    "[q := torch.exp(a), q.detach().mul_(2)][0]",
+)  # fmt: skip
+INSTANCE_NORM_ONLY_READS = Difference(
+    (2, 11), "instance_norm writes running statistics back only where it changes them",
+    "a * (F.instance_norm(img, d4, d4 * 2, use_input_stats=False).numel() * 0 + d4._version)",
+)  # fmt: skip
 NODES_ARE_NAMED_SHORT = Difference((2, 13), "errors name a node Unbind, not UnbindBackward0", "a.unbind()[0].add_(1)")
 UNUSED_HAVE_AN_INDEX = Difference(
     (2, 13), "autograd.grad says which tensor was not used, by its index", "torch.autograd.grad((a * 1).sum(), b)"
@@ -53,7 +65,6 @@ ZEROS_REQUIRE_GRAD_IN_A_GRAPH = Difference(
     (2, 10), "zeros in place of a gradient require grad only with create_graph, where they always did",
     "torch.autograd.grad((a * 1).sum(), b, materialize_grads=True)[0]",
 )  # fmt: skip
-SLICES_OF_ALL_ARE_LEFT_OUT = Difference((2, 9), "a[:, 1] takes no view of all rows first; one did only of a[0:n, 1]", "a[:, 1]")
 BOOLEANS_ARE_NOT_SUBTRACTED = Difference(
     (2, 14), "a difference of booleans raises NotImplementedError, where it was RuntimeError", "~n.bool() - n.bool()"
 )

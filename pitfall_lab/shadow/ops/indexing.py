@@ -46,7 +46,7 @@ from pitfall_lab.shadow.ops.kit import (
     wrap_dim,
 )  # fmt: skip
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.releases import NUMBERS_ARE_FILLED_IN, SLICES_OF_ALL_ARE_LEFT_OUT
+from pitfall_lab.shadow.releases import NUMBERS_ARE_FILLED_IN
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides, is_contiguous
 
 
@@ -107,11 +107,9 @@ def _slice_bounds(item: slice, size: int) -> tuple[int, int, int]:
     return start, max(start, stop), step
 
 
-def _reaches_the_end(e: Engine, item: slice, size: int) -> bool:
+def _reaches_the_end(item: slice, size: int) -> bool:
     """Whether a slice ends where the dimension does: torch looks at the number as it was written."""
-    if e.does(SLICES_OF_ALL_ARE_LEFT_OUT):
-        return item.stop is None or int(item.stop) >= size
-    return item.stop is not None and int(item.stop) == size
+    return item.stop is None or int(item.stop) >= size
 
 
 def _written_at(index: Any, count: int) -> list[int]:
@@ -139,7 +137,7 @@ def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[
             result = _select(e, result, dim, number, (self, written_at))
         elif isinstance(item, slice):
             start, stop, step = _slice_bounds(item, result.shape[dim])
-            if item.start not in (None, 0) or not _reaches_the_end(e, item, result.shape[dim]) or step != 1:
+            if item.start not in (None, 0) or not _reaches_the_end(item, result.shape[dim]) or step != 1:
                 result = views.slice_window(e, result, dim, start, stop, step)
             dim += 1
         else:
@@ -372,7 +370,7 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
         raise Unmodelled(f"assignment of {type(value).__name__}")
     items = _expanded(self, index)
     whole = len(items) == 0 or (
-        all(i is Ellipsis or (i == slice(None) and e.does(SLICES_OF_ALL_ARE_LEFT_OUT)) for i in items if not isinstance(i, ShadowTensor))
+        all(i is Ellipsis or i == slice(None) for i in items if not isinstance(i, ShadowTensor))
         and not any(isinstance(i, ShadowTensor | list | np.ndarray) for i in items)
     )
     if whole:

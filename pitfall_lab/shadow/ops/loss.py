@@ -35,6 +35,7 @@ from pitfall_lab.shadow.ops.kit import (
 )
 from pitfall_lab.shadow.ops.kit import pointwise as broadcasting
 from pitfall_lab.shadow.ops.registry import op
+from pitfall_lab.shadow.releases import MSE_LOSS_MIXES_TYPES, TARGETS_MAY_BE_BYTES
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -130,7 +131,14 @@ def mse_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduc
         _same_size_weight(input, weight)
         return _weighted(e, pointwise.pow(e, pointwise.sub(e, x, y), 2), weight, reduction)
     _check(reduction, size_average, reduce)
-    return _elementwise(e, "MseLossBackward0", x, y, reduction, lambda a, b: (a - b) ** 2, lambda a, b: 2 * (a - b))
+
+    def slope(a: Any, b: Any) -> Any:
+        if x.dtype != y.dtype and not e.does(MSE_LOSS_MIXES_TYPES):
+            wanted, found = (x, y) if x.requires_grad else (y, x)
+            raise runtime(f"Found dtype {found.dtype.scalar_name} but expected {wanted.dtype.scalar_name}", "dtype")
+        return 2 * (a - b)
+
+    return _elementwise(e, "MseLossBackward0", x, y, reduction, lambda a, b: (a - b) ** 2, slope)
 
 
 @op("F.smooth_l1_loss", saves="self, target; the sign of input - target when beta is 0", samples=(
@@ -203,11 +211,12 @@ def soft_margin_loss(e: Engine, input: Any, target: Any, size_average: Any = Non
 # -- classification
 
 
-def _nll_sizes(log_probs: ShadowTensor, target: ShadowTensor, weight: Any) -> None:
+def _nll_sizes(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any) -> None:
     if target.ndim > 1 and log_probs.ndim <= 2:
         raise runtime("0D or 1D target tensor expected, multi-target not supported", "shape")
     if target.dtype not in ("int64", "uint8"):
-        raise runtime(f"expected target dtype to be Long or Byte, but got {target.dtype.scalar_name}", "dtype")
+        wanted = "expected target dtype to be Long or Byte, but got" if e.does(TARGETS_MAY_BE_BYTES) else "expected scalar type Long but found"
+        raise runtime(f"{wanted} {target.dtype.scalar_name}", "dtype")
     if weight is not None:
         tensor_only(weight)
         classes = log_probs.shape[-1 if log_probs.ndim == 1 else 1]
@@ -230,7 +239,7 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
         raise Unmodelled("several targets for one input")
     if log_probs.ndim == 1 and target.ndim and reduction == "none":
         raise Unmodelled("one target for an input without a batch")
-    _nll_sizes(log_probs, target, weight)
+    _nll_sizes(e, log_probs, target, weight)
     at, classes = (0, log_probs.shape[0]) if log_probs.ndim == 1 else (1, log_probs.shape[1])
 
     def chosen(y: np.ndarray, w: Any) -> tuple[np.ndarray, np.ndarray]:

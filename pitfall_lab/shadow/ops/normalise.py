@@ -34,7 +34,7 @@ from pitfall_lab.shadow.ops.kit import (
 )
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import op
-from pitfall_lab.shadow.releases import GROUP_NORM_TAKES_ANY_STRIDES
+from pitfall_lab.shadow.releases import GROUP_NORM_TAKES_ANY_STRIDES, INSTANCE_NORM_ONLY_READS
 from pitfall_lab.shadow.storage import ShadowTensor, is_contiguous
 
 
@@ -245,8 +245,9 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
     repeated = [None if x is None else reduce.repeat(e, x, count) for x in (weight, bias, running_mean, running_var)]
     flat = views.view_(e, views.contiguous(e, input), 1, count * channels, *input.shape[2:])
     result = batch_norm(e, flat, repeated[2], repeated[3], repeated[0], repeated[1], use_input_stats, momentum, eps)
+    back = use_input_stats or not e.does(INSTANCE_NORM_ONLY_READS)
     for target, moved in ((running_mean, repeated[2]), (running_var, repeated[3])):
-        if target is not None and moved is not None and use_input_stats:
+        if target is not None and moved is not None and back:
             mutate.copy_(e, target, reduce.mean(e, views.view_(e, moved, count, channels), 0))
     return views.view_(e, result, *input.shape)
 
