@@ -57,14 +57,16 @@ def _edited(story: Story, write: Event) -> Edited | None:
     storage = record.get("storage")
     if storage not in write.writes or write.name in OVERWRITING or record.get("kind") == "parameter" or storage is None:
         return None
-    if (record.get("is_leaf") and record.get("requires_grad")) or not changed_numbers(story, storage, write.step):
+    if record.get("is_leaf") and record.get("requires_grad"):
         return None
     given = _given(story, write)
     if given is None:
         return None
     call, name, function = given
     read = _stale_read(story, write, call, name, function)
-    return Edited(write, storage, call, name, function, read) if read is not None else None
+    if read is None or not changed_numbers(story, storage, write.step):  # last: to ask for numbers is to have the program recorded again
+        return None
+    return Edited(write, storage, call, name, function, read)
 
 
 def _given(story: Story, write: Event) -> tuple[ast.Call, str, Function | None] | None:

@@ -1,1 +1,1 @@
-"""Signals: facts that are read off a trace alone and that several rules judge by. Nothing here looks at the text of the program."""
+"""Signals: facts of a trace that several rules judge by. Only :mod:`.words` looks at the program's text, for the name of an operand."""
