@@ -28,6 +28,8 @@ from pitfall_lab.classroom import calls
 PACKAGE = Path(__file__).resolve().parent.parent
 ANSWERS = (Path("lessons", "exercises"), Path("docs", "teaching"))
 """Folders of the package that hold answers. What a submission needs of them was imported before the fence closed."""
+LARGEST = 8 << 20
+"""Bytes that one file may have."""
 
 # --- Landlock --------------------------------------------------------------------------------------------------------
 
@@ -108,7 +110,7 @@ def limit(*, memory: int, seconds: float) -> None:
         (resource.RLIMIT_DATA, fields[5] + beyond),
         (resource.RLIMIT_AS, fields[0] + beyond + (64 << 20)),
         (resource.RLIMIT_CPU, processor),
-        (resource.RLIMIT_FSIZE, 8 << 20),
+        (resource.RLIMIT_FSIZE, LARGEST),
         (resource.RLIMIT_NOFILE, 64),
         (resource.RLIMIT_CORE, 0),
     ):

@@ -70,7 +70,7 @@ def _raise_up(place: int, name: str) -> None:
 def is_overfull(folder: Path, *, size: int, files: int) -> bool:
     """Whether there is more in ``folder`` than ``size`` bytes or ``files`` files and folders, or something that cannot be counted."""
     left, count, waiting = size, files, [str(folder)]
-    while waiting:
+    while waiting and left >= 0:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
@@ -84,4 +84,22 @@ def is_overfull(folder: Path, *, size: int, files: int) -> bool:
         except OSError as problem:  # it is gone; or too deep, or shut to us, which is nothing that an exercise needs
             if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
                 return True
-    return False
+    return left < 0
+
+
+def unlinked(process: int, folder: Path, *, largest: int) -> int:
+    """Bytes of files of ``folder`` that have no name any more, and that a process keeps open, or mapped.
+
+    How large a file is that is only mapped cannot be seen: it counts as the ``largest`` that a file may be.
+    """
+    sizes: dict[int, int] = {}
+    with contextlib.suppress(OSError):  # it has ended
+        for name in os.listdir(f"/proc/{process}/fd"):  # noqa: PTH208 - ten times a second
+            with contextlib.suppress(OSError):
+                seen = os.stat(f"/proc/{process}/fd/{name}")  # noqa: PTH116 - as above
+                if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 0:
+                    sizes[seen.st_ino] = seen.st_size
+        for line in Path(f"/proc/{process}/maps").read_bytes().splitlines():
+            if line.endswith(b" (deleted)") and os.fsencode(folder) in line:
+                sizes.setdefault(int(line.split(maxsplit=5)[4]), largest)
+    return sum(sizes.values())

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pitfall_lab.check.worker import adopt_orphans, end_group, end_orphans, prctl, redirect
-from pitfall_lab.classroom.fence import Fence, FenceError, limit, list_path
-from pitfall_lab.classroom.folders import emptied, is_overfull, removed
+from pitfall_lab.classroom.fence import LARGEST, Fence, FenceError, limit, list_path
+from pitfall_lab.classroom.folders import emptied, is_overfull, removed, unlinked
 from pitfall_lab.classroom.frames import keep_frames, known
 from pitfall_lab.lessons.attempt import Request, observe
 
@@ -186,7 +186,7 @@ def _watched(child: int, deadline: float, home: Path, *channels: Channel) -> tup
     while time.monotonic() < deadline:
         if time.monotonic() > look:
             look = time.monotonic() + 0.1
-            if is_overfull(home, size=WRITTEN, files=FILES):
+            if is_overfull(home, size=WRITTEN - unlinked(child, home, largest=LARGEST), files=FILES):
                 end_group(child)
                 os.waitpid(child, 0)
                 return "disk", 0

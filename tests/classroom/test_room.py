@@ -59,6 +59,15 @@ def test_a_deep_folder_is_cleared_away_and_the_room_goes_on(room: Room) -> None:
     assert room._process is before, "the same process answers"
 
 
+@pytest.mark.parametrize("keep", ["kept.append(f)", "kept.append(mmap.mmap(f.fileno(), 4096))\n    f.close()"])
+def test_files_without_a_name_are_counted(room: Room, keep: str) -> None:
+    cell = (
+        "import mmap, os, time\nkept = []\nfor i in range(12):\n    f = open('x', 'w+b')\n    f.truncate(8 << 20)\n    os.unlink('x')\n"
+        f"    {keep}\ntime.sleep(9)\n"
+    )
+    assert room.run([Request(cell)], LIMITS, 30)["status"] == "disk"
+
+
 def test_a_folder_of_any_depth_is_counted_and_removed(tmp_path: Path) -> None:
     full, kept = tmp_path / "full", tmp_path / "kept"
     kept.mkdir()
