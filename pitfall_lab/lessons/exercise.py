@@ -224,18 +224,38 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
 
 def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
     """Check that an expression is true, for each seed; ``reason`` is said when it is not."""
-    seeds = tuple(seeds)
+    seeds, sides = tuple(seeds), _compared(expression)
 
     def check(attempt: Attempt) -> bool | T:
         for seed in seeds:
-            value = attempt.value(expression, seed=seed, **run)
+            values = attempt.look(expression, *(side for pair in sides for side in pair), seed=seed, **run).values
+            value = values[expression]
             if isinstance(value, Problem):
                 return value.say()
-            if not (value.all() if isinstance(value, np.ndarray) else value) or isinstance(value, Opaque):
+            held = all(_as_said(values[left], values[right]) for left, right in sides)
+            if not held or not (value.all() if isinstance(value, np.ndarray) else value) or isinstance(value, Opaque):
                 return reason or _unmet(expression, attempt, {"seed": seed, **run})
         return True
 
     return check
+
+
+def _compared(expression: str) -> list[tuple[str, str]]:
+    """What an expression says to be equal: an object of the learner's may call itself equal to everything, what it is as data may not."""
+    tree = ast.parse(expression, mode="eval").body
+    parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+    alone = [part for part in parts if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq)]
+    return [(ast.unparse(part.left), ast.unparse(part.comparators[0])) for part in alone]
+
+
+def _as_said(left: Any, right: Any) -> bool:
+    """Whether two sides of a true comparison are equal as data, too; of arrays and of what is not sent, it is believed."""
+    if isinstance(left, np.ndarray) or isinstance(right, (np.ndarray, Opaque, Problem)):
+        return True
+    try:
+        return bool(left == right)
+    except ValueError:  # arrays inside
+        return alike(left, right)
 
 
 def _unmet(expression: str, attempt: Attempt, run: dict[str, Any]) -> T:

@@ -292,6 +292,12 @@ def test_loops_and_optimizers_are_seen() -> None:
 
 
 def test_a_property_that_does_not_hold_says_why_and_keeps_the_answer() -> None:
+    equal_to_all = "class Same:\n    def __eq__(self, other):\n        return True\nf = lambda x: Same()"
+    assert marks(equal_to_all, true("y == 42"), true("x == 1 and y == 42"), true("y is not None"), inputs="x = 1", drive="y = f(x)") == [
+        False,
+        False,
+        True,
+    ]
     done = grade(exercise(true("y == 42"), true("y"), inputs="x = 1", drive="y = f(x)", right="f = lambda x: 42"), "f = lambda x: 0")
     assert [mark.reason.en for mark in done.marks] == ["y is 0", "it is not so that y"]  # type: ignore[union-attr]
 
