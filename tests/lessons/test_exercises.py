@@ -319,12 +319,12 @@ def test_runs_that_differ_in_what_is_asked_of_them_are_one_run() -> None:
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    from pitfall_lab import magic
+    from pitfall_lab import magic, trying
 
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(magic.Bench, "warm", lambda self: None)
+    monkeypatch.setattr(trying.Bench, "warm", lambda self: None)
     shell.run_line_magic("load_ext", "pitfall_lab")
     yield shell
     magic.unload_ipython_extension(shell)
