@@ -1,10 +1,12 @@
 """``check`` names the lines (for clashes: the save, the change and the backward) of each program under ``programs/``, with a verified fix.
 
-The programs say themselves which lines these are: comments like ``# PL101 changed`` (:mod:`pitfall_lab.rules.marks`).
+The programs say themselves which lines these are: comments like ``# PL101 changed`` (:mod:`pitfall_lab.rules.marks`). Fixes are tried for
+every third program, since that takes tens of runs each; with ``PITFALL_ALL_VARIANTS=1`` for all.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,17 +19,18 @@ from pitfall_lab.trace import Trace
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 ROLES = ("saved", "changed", "backward")
+TRIED = {path for n, path in enumerate(PROGRAMS) if n % 3 == 0 or "gan" in path.stem or os.environ.get("PITFALL_ALL_VARIANTS")}
 
 
 EXAMINED: dict[Path, tuple[Subject, Trace, list[Finding]]] = {}
 
 
 def examined(path: Path, shop: Workshop) -> tuple[Subject, Trace, list[Finding]]:
-    """A program, its trace and its findings; each program is tried once for all tests."""
+    """A program, its trace and its findings, with fixes where they are tried; once for all tests."""
     if path not in EXAMINED:
         subject = Subject(path.read_text(encoding="utf-8"), path.name, str(path))
         trace = shop.trace(subject)
-        EXAMINED[path] = subject, trace, tried(shop, subject, trace)
+        EXAMINED[path] = subject, trace, tried(shop, subject, trace) if path in TRIED else find(trace)
     return EXAMINED[path]
 
 
@@ -61,6 +64,8 @@ def test_check_names_the_lines_and_gives_a_fix_that_works_where_there_is_one(pat
         assert finding.predicted is ("PL101" in general)
     else:
         assert roles
+    if path not in TRIED:
+        return
     assert all(fix.verified for fix in finding.fixes)
     assert bool(finding.fixes) is (path.stem not in NO_FIX)
     if not finding.fixes:
