@@ -77,7 +77,8 @@ def attribute(held: Any, name: str) -> Any:
     if held is UNKNOWN:
         return UNKNOWN
     if isinstance(held, torch.Tensor):
-        return held.grad if name == "grad" and held.is_leaf else UNKNOWN
+        # A view is not asked whether it is a leaf: that makes its grad_fn anew.
+        return held.grad if name == "grad" and held._base is None and held.is_leaf else UNKNOWN
     inside = getattr(held, "__dict__", {})
     if isinstance(held, torch.nn.Module):
         for table in (inside, *(inside.get(part) or {} for part in ("_parameters", "_buffers", "_modules"))):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pitfall_lab.observe import values
+from pitfall_lab.observe import facts, values
 from pitfall_lab.observe.expressions import UNKNOWN, Expressions, attribute
 from pitfall_lab.observe.names import name_of
 from pitfall_lab.observe.private import schemas_of
@@ -293,11 +293,11 @@ def _array(name: str, value: Any, words: Expressions, label: Label) -> Given:
     said = words.of(value)
     if isinstance(value, np.ndarray):
         return Given(name, said, "ndarray", dtype=value.dtype.name, shape=value.shape)
+    known = facts.read(value, asleep=True)  # to ask a view whether it is a leaf makes its grad_fn anew, which torch may refuse
     low, high = _range(value)
     return Given(
         name, said, "Parameter" if isinstance(value, torch.nn.Parameter) else "Tensor", label(value),
-        dtype=str(value.dtype).removeprefix("torch."), shape=tuple(map(int, value.shape)), device=str(value.device),
-        requires_grad=value.requires_grad, is_leaf=value.is_leaf, low=low, high=high,
+        dtype=known.dtype, shape=known.shape, device=known.device, requires_grad=known.requires_grad, low=low, high=high,
     )  # fmt: skip
 
 

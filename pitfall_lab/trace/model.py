@@ -127,7 +127,6 @@ class Given:
     shape: tuple[int, ...] | None = None
     device: str = ""
     requires_grad: bool = False
-    is_leaf: bool = False
     low: Any = None
     high: Any = None
     part_of: str = ""

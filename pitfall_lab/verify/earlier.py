@@ -27,10 +27,18 @@ def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, 
             mine = records.nodes.get(facts.node_key(node))
             if mine is None or not mine.mirrored:
                 continue
-            for slot in facts.slots_of(node):
+            for slot in _slots(node):
                 if slot.state == "stale" and slot.message == failure.message and slot.tensor is not None:
                     return _told(records, failure, records.node_label(mine), slot)
     return failure, []
+
+
+def _slots(node: Any) -> tuple[facts.Slot, ...]:
+    """What a node saved; nothing where torch refuses to show it, as of a custom Function that has been freed."""
+    try:
+        return tuple(facts.slots_of(node))
+    except RuntimeError:
+        return ()
 
 
 def _behind(roots: list[Any]) -> list[Any]:
