@@ -10,7 +10,14 @@ from pitfall_lab.check import Workshop
 
 
 @pytest.fixture(scope="session")
-def shop() -> Iterator[Workshop]:
-    """Runs programs in forks of one process."""
+def open_shop() -> Iterator[Workshop]:
     with Workshop(timeout=60) as workshop:
         yield workshop
+
+
+@pytest.fixture
+def shop(open_shop: Workshop) -> Workshop:
+    """Runs programs in forks of one process, within the usual limits: a test that sets others sets them for itself alone."""
+    usual = Workshop(timeout=60)
+    open_shop.timeout, open_shop.memory, open_shop.steps = usual.timeout, usual.memory, usual.steps
+    return open_shop
