@@ -131,7 +131,7 @@ def _forked(job: Job, private: tuple[int, ...]) -> dict[str, Any]:
             os._exit(70)
     deadline = time.monotonic() + job["timeout"]
     try:
-        while time.monotonic() < deadline and os.getppid() == checker:  # nobody is left to answer when that has ended
+        while time.monotonic() < deadline and os.getppid() == checker:  # without the checker there is nothing to answer
             prints.read()
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
