@@ -47,3 +47,21 @@ def test_it_is_drawn_and_walked(stage: Stage, program: Path):
     assert root.locator(".pl-outcome").count() == 1
     stage.page.evaluate("last => { window.widgets[0].set('language', 'en'); window.widgets[0].set('step', last); }", last)
     assert root.locator(".pl-count").inner_text() == f"{last + 1} / {last + 1}"
+    assert stage.page.evaluate(SPILLED) == []
+
+
+# In a notebook beside an open file browser there are some 820 pixels. What leaves its card lies over its neighbour, or is cut off.
+SPILLED = """() => {
+  const host = document.querySelector(".explorer");
+  const spilled = [];
+  for (const width of [1240, 820, 420]) {
+    host.style.width = `${width}px`;
+    for (const card of host.shadowRoot.querySelectorAll(".pl-story button, .pl-way button")) {
+      const edge = card.getBoundingClientRect().right + 0.5;
+      const out = [...card.querySelectorAll("*")].filter((one) => one.getBoundingClientRect().right > edge);
+      if (out.length) spilled.push(`${width}: ${out.at(-1).textContent}`);
+    }
+  }
+  host.style.width = "";
+  return spilled;
+}"""

@@ -42,11 +42,13 @@ export function cellRow(cells: Cells | null, size: number[] | null, dtype: strin
   if (!row.length) return null;
   const old = new Map(known(was, 100).flatMap((one) => (one ? [one] : [])));
   const whole = !row.includes(null);
-  const columns = whole && size?.length === 2 && (size[0] as number) > 1 && (size[0] as number) <= 4 ? (size[1] as number) : row.length;
+  const columns = whole && size?.length === 2 && (size[0] as number) > 1 && (size[0] as number) <= 4 ? (size[1] as number) : 0;
   const shown = row.map((one) => {
     if (!one) return h("i", { class: "pl-gap" }, "…");
     const changed = old.has(one[0]) && old.get(one[0]) !== one[1];
     return h("b", { class: changed ? "pl-cell pl-fresh" : "pl-cell" }, brief(one[1], dtype));
   });
-  return h("span", { class: "pl-cells", style: `grid-template-columns:repeat(${columns},max-content)` }, ...shown);
+  if (!columns) return h("span", { class: "pl-cells" }, ...shown);
+  // A number for which a narrow card has no room ends with an ellipsis: half a number would be another number.
+  return h("span", { class: "pl-cells pl-rows", style: `grid-template-columns:repeat(${columns},minmax(0,max-content))` }, ...shown);
 }

@@ -43,25 +43,24 @@ function column(role: Role, title: string, where: string, code: string, step: nu
 function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): HTMLElement {
   const before = new Map<string, Memory>();
   const columns = moments.map((moment, at) => {
-    const memory = h("span", { class: "pl-memories" }, ...moment.memory.map((one) => memoryBox(one, before.get(one.storage), keeper, model, columnRoom(moments.length))));
+    const memory = h("span", { class: "pl-memories" }, ...moment.memory.map((one) => memoryBox(one, before.get(one.storage), keeper, model)));
     for (const one of moment.memory) before.set(one.storage, one);
     return column(moment.role, say(moment.title, model.language), say(moment.place, model.language), moment.code, moment.step, go, memory, keeperPart(keeper, at, moment, model));
   });
   return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
 }
 
-/** How many numbers fit side by side. */
-function columnRoom(columns: number): number {
-  return columns > 3 ? 4 : columns > 2 ? 6 : 10;
-}
+/** So many numbers are shown all, in as many rows as the card needs; of more, so many: the first ones and the last. */
+const WHOLE = 8;
+const ENDS = 3;
 
 /** One storage: who looks at it, how often it was written, what is in it. */
-function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | null, model: ExplorerModel, room = 7): HTMLElement {
+function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | null, model: ExplorerModel): HTMLElement {
   const names = one.names.flatMap((name, at) => [at ? " = " : "", h("code", {}, name)]);
   const off = keeper?.expected != null && one.version !== null && one.version > keeper.expected;
   const version = one.version === null ? null : h("span", { class: off ? "pl-version pl-off" : "pl-version" }, `v${one.version}`);
   const head = h("span", { class: "pl-named" }, ...names, one.more ? ` +${one.more}` : "", " ", version, one.shape?.length ? h("small", {}, shape(one.shape)) : "");
-  const cells = cellRow(one.cells, one.shape, one.dtype, before?.cells ?? null, room);
+  const cells = cellRow(one.cells, one.shape, one.dtype, before?.cells ?? null, (one.size ?? 0) > WHOLE ? ENDS : WHOLE);
   const many = one.size && !cells ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`)) : null;
   const written = one.changed && before ? h("small", { class: "pl-written" }, model.t("written over", "被改写")) : null;
   return h("span", { class: "pl-memory", style: `--v-hue:${model.hue(one.storage)}` }, head, cells ?? many, written);
