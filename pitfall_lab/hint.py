@@ -228,7 +228,7 @@ def changed(cell: str) -> list[str]:
     for statement in _in_order(tree.body):
         reads = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         written = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        found |= (_written_into(statement) | (reads & written)) - made
+        found |= (written_into(statement) | (reads & written)) - made
         made |= written
     return sorted(found)
 
@@ -250,7 +250,7 @@ def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
             yield from _in_order(block)
 
 
-def _written_into(statement: ast.AST) -> set[str]:
+def written_into(statement: ast.AST) -> set[str]:
     """The names whose objects ``statement`` changes: ``w -= …``, ``h[0] = …``, ``h.mul_()``, ``opt.step()``."""
     found = set()
     for node in ast.walk(statement):

@@ -14,6 +14,7 @@ import shlex
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pitfall_lab.panel.beside import Beside
 from pitfall_lab.practice import Practice
 from pitfall_lab.trace import Language, Part, T, Trace
 from pitfall_lab.trying import Lab, bench
@@ -99,6 +100,7 @@ class Watcher:
         self._language: Language = "en"
         self._bench = bench()
         self._practice = Practice(shell)
+        self._beside = Beside(shell)
 
     def install(self) -> None:
         """Hook into the kernel: one text transformer, two events, and two magics."""
@@ -107,6 +109,7 @@ class Watcher:
         self._shell.events.register("post_run_cell", self.after)
         self._shell.register_magic_function(self._as_magic, "cell", "pitfall")
         self._shell.register_magic_function(self._practice.magic, "cell", "exercise")
+        self._beside.install()
         self._bench.warm()
 
     def remove(self) -> None:
@@ -117,6 +120,7 @@ class Watcher:
         self._shell.events.unregister("post_run_cell", self.after)
         for name in ("pitfall", "exercise"):
             self._shell.magics_manager.magics["cell"].pop(name, None)
+        self._beside.remove()
         self._bench.close()
 
     def _as_magic(self, line: str, cell: str) -> None:

@@ -113,8 +113,8 @@ def test_one_module_starts_processes_so_that_none_finds_modules_in_the_current_f
 
 
 def test_every_package_folder_is_a_known_layer() -> None:
-    # check and classroom are commands, like the modules on top, that have grown to folders: they stand above the layers
-    known = {*LAYERS, "check", "classroom", "frontend", "labextension", "jupyter", "static", "notebooks"}
+    # check, classroom and panel are, like the modules on top, commands that have grown to folders: they stand above the layers
+    known = {*LAYERS, "check", "classroom", "frontend", "labextension", "jupyter", "panel", "static", "notebooks"}
     folders = {p.relative_to(PACKAGE).parts[0] for p in tracked() if p.is_relative_to(PACKAGE) and len(p.relative_to(PACKAGE).parts) > 1}
     # Pictures for the README live in the package, beside what they show.
     assert folders - {"docs"} <= known

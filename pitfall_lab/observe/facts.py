@@ -487,7 +487,7 @@ def _slot(node: Any, name: str, index: int | None, saved: Any) -> Slot | None:
         if tensor is None:
             return Slot(full, "freed")
         now = tensor._version
-        return Slot(full, "stale", tensor, _saved_version(tensor, unpack), now, str(error))
+        return Slot(full, "stale", tensor, saved_version(tensor, unpack), now, str(error))
     if not isinstance(value, torch.Tensor):
         return None  # an optional tensor that was not there
     tensor = value if tensor is None else tensor
@@ -495,7 +495,7 @@ def _slot(node: Any, name: str, index: int | None, saved: Any) -> Slot | None:
     return Slot(full, "kept", tensor, version, version)
 
 
-def _saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None:
+def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None:
     """The version that torch would take: the counter is set back step by step until it does, and then put right again."""
     now = tensor._version
     try:

@@ -1,0 +1,125 @@
+"""What a module, an optimizer, a list or a dict unfolds to: parameters with the size of their numbers, gradients and last update."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from pitfall_lab.observe import facts
+from pitfall_lab.observe.live.found import Found, Path, Thing, is_shown, parts
+from pitfall_lab.observe.live.kinds import Kinds, inside, is_own, tables
+from pitfall_lab.observe.live.rows import Row, Table
+
+MOST = 500
+NUMBERS = 1 << 20
+"""So many numbers of one tensor are read for its norm."""
+
+
+def held_by(optimizer: Any) -> list[Any]:
+    """The tensors that an optimizer changes."""
+    groups = inside(optimizer, "optimizer").get("param_groups")
+    if type(groups) is not list:
+        return []
+    return [each for group in groups if type(group) is dict and type(group.get("params")) is list for each in group["params"]]
+
+
+def resolve(namespace: Any, path: Path) -> Thing | None:
+    """What a row's id leads to, if it is still there."""
+    kinds = Kinds()
+    value = namespace.get(path[0]) if is_shown(path[0]) else None
+    kind = kinds.of(value)
+    thing = Thing(path[:1], path[0], kind, value) if kind else None
+    for step in path[1:]:
+        thing = next((each for each in members(thing, kinds) if each.path[-1] == step), None) if thing is not None else None
+    return thing
+
+
+def members(thing: Thing, kinds: Kinds) -> list[Thing]:
+    """What a thing unfolds to."""
+    if thing.kind == "module":
+        parameters, buffers, children = tables(thing.value)
+        named = [*parameters.items(), *buffers.items(), *children.items()]
+        return [
+            Thing((*thing.path, name), f"{thing.text}.{name}", kind, value)
+            for name, value in named[:MOST] if type(name) is str and (kind := kinds.of(value)) in ("tensor", "module")
+        ]  # fmt: skip
+    if thing.kind == "optimizer":
+        return [
+            Thing((*thing.path, str(at)), f"{thing.text}[{at}]", "tensor", each)
+            for at, each in enumerate(held_by(thing.value)[:MOST]) if kinds.of(each) == "tensor"
+        ]  # fmt: skip
+    return list(parts(thing, kinds)) if thing.kind == "group" else []
+
+
+def children(thing: Thing, found: Found, table: Table, updates: Updates) -> list[Row]:
+    """The rows that a thing unfolds to, with what is special to parameters."""
+    owners = {id(each): optimizer.text for optimizer in reversed(found.optimizers) for each in held_by(optimizer.value)}
+    names = {id(each.value): each.text for each in reversed(found.parameters)}
+    made = []
+    for each in members(thing, Kinds()):
+        row = table.row(each)
+        if each.kind == "tensor" and is_own(each.value):
+            row["detail"] = _detail(each.value, owners.get(id(each.value)), row["id"], updates)
+            if thing.kind == "optimizer":
+                row["name"] = names.get(id(each.value), row["name"])
+        made.append(row)
+    return made
+
+
+def _detail(tensor: torch.Tensor, optimizer: str | None, at: str, updates: Updates) -> Row:
+    numbers = _numbers(tensor)
+    leaf = not tensor._is_view() and tensor.grad_fn is None
+    gradient = _numbers(tensor.grad) if leaf and tensor.grad is not None else None
+    return {
+        "norm": _norm(numbers), "grad_norm": _norm(gradient), "ratio": updates.ratio(at, numbers),
+        "frozen": not tensor.requires_grad, "optimizer": optimizer,
+    }  # fmt: skip
+
+
+def _numbers(tensor: torch.Tensor) -> np.ndarray | None:
+    numbers = facts.window_values(tensor, NUMBERS) if tensor.layout is torch.strided else None
+    return numbers if numbers is not None and numbers.dtype.kind in "fiu" else None
+
+
+def _norm(numbers: np.ndarray | None) -> float | None:
+    if numbers is None:
+        return None
+    with np.errstate(all="ignore"):
+        found = float(np.sqrt(np.square(numbers, dtype=np.float64).sum()))
+    return found if math.isfinite(found) else None
+
+
+class Updates:
+    """How far a parameter has moved since the last cell, against its size.
+
+    A few of its numbers are kept of those that were unfolded; the ratio is that of these numbers.
+    """
+
+    SAMPLED = 256
+
+    def __init__(self) -> None:
+        self._was: dict[str, tuple[int, np.ndarray]] = {}
+        self._is: dict[str, tuple[int, np.ndarray]] = {}
+        self._cell = 0
+
+    def begin(self, cell: int) -> None:
+        """A cell has run: what is now there is what comes after it."""
+        if cell != self._cell:
+            self._was, self._is, self._cell = self._is, {}, cell
+
+    def ratio(self, at: str, numbers: np.ndarray | None) -> float | None:
+        """The norm of the change through the norm of what it changed; ``None`` where it was not looked at before."""
+        if numbers is None:
+            return None
+        flat = numbers.reshape(-1)
+        sample = flat[:: max(1, flat.size // self.SAMPLED)][: self.SAMPLED].astype(np.float64)
+        self._is[at] = flat.size, sample
+        size, was = self._was.get(at, (-1, sample))
+        if size != flat.size:
+            return None
+        with np.errstate(all="ignore"):
+            found = float(np.linalg.norm(sample - was) / np.linalg.norm(was))
+        return found if math.isfinite(found) else None

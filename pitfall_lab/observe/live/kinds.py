@@ -1,0 +1,86 @@
+"""What an object is, found without running a line of its class: no attribute is read through it, and no class is compared.
+
+A class may define ``__class__``, ``__getattr__``, a metaclass with an ``__eq__`` of its own: all of that is passed by. The descriptors of
+Python's, torch's and NumPy's own classes are called instead.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+Kind = Literal["tensor", "array", "module", "optimizer", "group", "object", ""]
+
+_mro = type.__dict__["__mro__"].__get__
+_class_name = type.__dict__["__name__"].__get__
+_class_dict = type.__dict__["__dict__"].__get__
+_module_dict = torch.nn.Module.__dict__["__dict__"].__get__
+_optimizer_dict = torch.optim.Optimizer.__dict__["__dict__"].__get__
+_MEANT: tuple[tuple[type, Kind], ...] = (
+    (torch.Tensor, "tensor"), (np.ndarray, "array"), (torch.nn.Module, "module"), (torch.optim.Optimizer, "optimizer"),
+)  # fmt: skip
+_GROUPS = (list, tuple, dict)
+_PLAIN = (int, float, str, bool, type(None), bytes, complex, set, frozenset, type, types.ModuleType, types.FunctionType)
+_NAMED_BY_TORCH = (torch.Tensor, torch.nn.Parameter)
+
+
+class Kinds:
+    """Remembers the kinds of classes for the time of one look."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Kind] = {id(cls): "" for cls in _PLAIN} | dict.fromkeys(map(id, _GROUPS), "group")
+
+    def of(self, value: Any) -> Kind:
+        """The kind of an object; empty for what is of no interest."""
+        cls = type(value)
+        known = self._known.get(id(cls))
+        if known is None:
+            known = self._known[id(cls)] = _kind(cls)
+        return known
+
+
+def _kind(cls: type) -> Kind:
+    for each in _mro(cls):
+        for meant, kind in _MEANT:
+            if each is meant:
+                return kind
+    return "object" if _class_dict(cls).get("__module__") == "__main__" else ""
+
+
+def class_name(value: Any) -> str:
+    """The name of its class."""
+    return str(_class_name(type(value)))
+
+
+def is_own(tensor: Any) -> bool:
+    """Whether it is a tensor of a class of torch's own, all of whose attributes can be read."""
+    return any(type(tensor) is cls for cls in _NAMED_BY_TORCH)
+
+
+def dispatches(tensor: Any) -> bool:
+    """Whether its class answers for itself even to torch's own questions."""
+    return any("__torch_dispatch__" in _class_dict(each) for each in _mro(type(tensor)) if each is not torch.Tensor)
+
+
+def inside(value: Any, kind: Kind) -> dict[str, Any]:
+    """The attributes of a module, an optimizer or an object of the notebook's own class; empty where there is no such table."""
+    if kind == "module":
+        return _module_dict(value) or {}
+    if kind == "optimizer":
+        return _optimizer_dict(value) or {}
+    for each in _mro(type(value)):
+        table = _class_dict(each).get("__dict__")
+        if type(table) is types.GetSetDescriptorType:
+            return table.__get__(value) or {}
+    return {}
+
+
+def tables(module: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """A module's parameters, buffers and parts; empty where it has none yet or keeps them in another way."""
+    table = inside(module, "module")
+    found = [table.get(name) for name in ("_parameters", "_buffers", "_modules")]
+    first, second, third = (each if type(each) is dict else {} for each in found)
+    return first, second, third

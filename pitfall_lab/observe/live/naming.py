@@ -1,0 +1,40 @@
+"""Which names stand for a tensor that a node has saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from pitfall_lab.observe import facts
+from pitfall_lab.observe.live.found import Found, Thing
+from pitfall_lab.observe.live.graphs import Kept
+from pitfall_lab.observe.live.kinds import is_own
+
+
+class Names:
+    """The tensors of one look, by identity and by the place of their first element."""
+
+    def __init__(self, found: Found) -> None:
+        self._things = [thing for thing in (*found.tensors, *found.parameters) if is_own(thing.value)]
+        self._by_id: dict[int, Thing] = {}
+        for thing in self._things:
+            self._by_id.setdefault(id(thing.value), thing)
+
+    def of(self, kept: Kept) -> Thing | None:
+        """The name of what was saved: of that very tensor, of one with the same elements, or of another one on its version counter."""
+        return self._by_id.get(id(kept.tensor)) or self._counted_with(kept.tensor, kept.version)
+
+    def exactly(self, kept: Kept) -> Thing | None:
+        """The name of that very tensor, where it has one."""
+        return self._by_id.get(id(kept.tensor))
+
+    def _counted_with(self, tensor: torch.Tensor, version: int) -> Thing | None:
+        same: Sequence[Thing] = [
+            thing
+            for thing in self._things
+            if not facts.is_opaque(thing.value) and not thing.value.is_inference() and thing.value._version == version
+            and facts.shares_counter(thing.value, tensor)
+        ]  # fmt: skip
+        alike = [t for t in same if t.value.shape == tensor.shape and t.value.storage_offset() == tensor.storage_offset()]
+        return next(iter([*alike, *same]), None)

@@ -1,0 +1,105 @@
+"""The live objects of one notebook, looked at after each of its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pitfall_lab.observe import private
+from pitfall_lab.observe.live.broken import Broken, Root, broken
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path, find
+from pitfall_lab.observe.live.graphs import walk
+from pitfall_lab.observe.live.history import history
+from pitfall_lab.observe.live.inside import Updates, children, resolve
+from pitfall_lab.observe.live.kinds import is_own
+from pitfall_lab.observe.live.naming import Names
+from pitfall_lab.observe.live.rows import Row, Table, row_id, rows
+from pitfall_lab.observe.live.saved import Cells, Held, Memory
+from pitfall_lab.observe.looking import unseen
+
+
+@dataclass(slots=True)
+class Look:
+    """What one look has found, as plain data."""
+
+    broken: list[Broken] = field(default_factory=list)
+    rows: list[Row] | None = None
+    more: int = 0
+    cut: bool = False
+    """Whether the time did not suffice for everything."""
+
+
+class Live:
+    """Looks at a namespace after each cell, and remembers plain numbers."""
+
+    def __init__(self) -> None:
+        self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
+        self._before: dict[str, tuple[Any, ...]] = {}
+        self._after: dict[str, tuple[Any, ...]] = {}
+        self._bound: frozenset[str] = frozenset()
+        self._numbers: dict[Any, int] = {}
+        self._held: list[Held] = []
+        self._first = 0
+
+    def begin(self) -> None:
+        """A cell begins: the nodes that come from now on are its."""
+        self._first = _next_node()
+
+    def ended(self, cell: int, bound: Iterable[str]) -> None:
+        """The cell of this number has run, and its text binds these names."""
+        self._cells.ran(cell, self._first, _next_node())
+        self._first = _next_node()
+        self._updates.begin(cell)
+        self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
+        self._after = {}
+
+    def look(self, namespace: Mapping[str, Any], budget: Budget, page: tuple[int, int] | None = None) -> Look:
+        """Look at everything now. ``page`` are the first row and the number of rows that are wanted, if any."""
+        with unseen():
+            found = find(namespace, self._bound, budget)
+            roots = _roots(found, budget)
+            held, moved = self._memory.compare(walk([root.node for root in roots], budget), self._cells, budget)
+            look = Look(broken(roots, moved, Names(found), budget))
+            if page is not None:
+                table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})
+                look.rows, look.more = rows(found, table, budget, *page)
+                table.saved(held)
+                table.share(self._numbers)
+                self._after.update(table.after)
+            look.cut = budget.spent or found.hidden
+            return look
+
+    def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
+        """The rows that one row unfolds to; ``None`` where it is gone."""
+        with unseen():
+            thing = resolve(namespace, path)
+            if thing is None:
+                return None
+            found = find(namespace, (), budget)
+            table = Table(self._before, self._bound)
+            made = children(thing, found, table, self._updates)
+            held, _ = self._memory.compare(walk([root.node for root in _roots(found, budget)], budget), self._cells, budget)
+            table.saved(held)
+            table.share({})
+            self._after.update(table.after)
+            return made
+
+
+def _next_node() -> int:
+    return private.next_sequence() if private.next_sequence is not None else 0
+
+
+def _roots(found: Found, budget: Budget) -> list[Root]:
+    """The named tensors with a graph."""
+    roots = []
+    for thing in found.tensors:
+        if not budget.goes_on():
+            break
+        tensor = thing.value
+        if is_own(tensor) and tensor.requires_grad and not tensor.is_inference():
+            node = history(tensor, tensor._version).root
+            if node is not None:
+                roots.append(Root(thing, node))
+    return roots

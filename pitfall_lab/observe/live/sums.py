@@ -1,0 +1,52 @@
+"""Checksums of memory: whether numbers have changed that no version counter has counted.
+
+Only what lies on the processor is read. Up to :data:`WHOLE` bytes are read entirely, of more only :data:`BLOCKS` pieces: what is
+written between them alone is not seen. Nothing is said of tensors with gaps, for the gaps are other tensors'.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+
+import torch
+
+from pitfall_lab.observe.facts import is_opaque
+
+WHOLE = 1 << 16
+BLOCKS, BLOCK = 16, 512
+MOST = 4 << 20
+"""So many bytes are read after one cell."""
+
+
+class Sums:
+    """The checksums of one look; memory that several nodes have saved is read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], int] = {}
+        self.left = MOST
+
+    def of(self, tensor: torch.Tensor) -> int | None:
+        """The checksum of a tensor's memory; ``None`` where nothing can be said."""
+        if tensor.device.type != "cpu" or is_opaque(tensor):
+            return None
+        count, item = tensor.numel(), tensor.element_size()
+        extent = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        if not count or extent != count:
+            return None
+        address, size = tensor.data_ptr(), count * item
+        known = self._known.get((address, size))
+        if known is None and address and self.left > 0:
+            self.left -= min(size, WHOLE)
+            known = self._known[address, size] = _sum(address, size)
+        return known
+
+
+def _sum(address: int, size: int) -> int:
+    if size <= WHOLE:
+        return zlib.crc32((ctypes.c_char * size).from_address(address))
+    found = 0
+    for piece in range(BLOCKS):
+        at = address + (size - BLOCK) * piece // (BLOCKS - 1)
+        found = zlib.crc32((ctypes.c_char * BLOCK).from_address(at), found)
+    return found

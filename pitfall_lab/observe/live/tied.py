@@ -1,0 +1,36 @@
+"""A tensor or array with whatever else has a name and shares its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Path, Thing, find
+from pitfall_lab.observe.live.inside import resolve
+from pitfall_lab.observe.live.kinds import is_own
+from pitfall_lab.observe.live.rows import Table, row_id
+from pitfall_lab.observe.looking import unseen
+
+MOST = 12
+_SECONDS = 0.3
+
+
+def tied(namespace: Mapping[str, Any], path: Path) -> list[tuple[str, Any]]:
+    """The tensor or array that a row stands for, first, and what shares memory with it, by name; empty where there is none."""
+    with unseen():
+        thing = resolve(namespace, path)
+        if thing is None or thing.kind not in ("tensor", "array") or not _readable(thing):
+            return []
+        found = find(namespace, (), Budget(_SECONDS))
+        table = Table({}, ())
+        others = [each for each in (*found.tensors, *found.arrays, *found.parameters) if each.path != path and _readable(each)]
+        rows = [(each, table.row(each)) for each in (thing, *others)]
+        table.share({})
+        number = rows[0][1]["storage"]
+        same = [each for each, row in rows[1:] if number is not None and row["storage"] == number and row["id"] != row_id(path)]
+        return [(each.text, each.value) for each in (thing, *same)][:MOST]
+
+
+def _readable(thing: Thing) -> bool:
+    return thing.kind == "array" or is_own(thing.value)

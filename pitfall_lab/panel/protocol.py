@@ -1,0 +1,137 @@
+"""The messages between the live panel and the kernel; ``protocol.json`` has them as a schema.
+
+What comes from a front end is read here and nowhere else: whatever it is, the outcome is one of five questions or one sentence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pitfall_lab.trace import Language, T
+
+VERSION = 1
+TARGET = "pitfall-lab.live"
+LONGEST = 2000
+GREATEST = 1_000_000
+View = Literal["storage", "graph", "alive"]
+VIEWS: tuple[View, ...] = ("storage", "graph", "alive")
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Rows after each cell while ``visible``; the stale check after each cell while ``stale``."""
+
+    visible: bool
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows now, from this one on."""
+
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unfold:
+    """What a row holds."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of what a row stands for."""
+
+    id: str
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The rows as they were after a cell."""
+
+    cell: int
+
+
+Ask = Watch | Rows | Unfold | Picture | Past
+
+
+class Refused(Exception):
+    """A message that is none of the protocol's."""
+
+    def __init__(self, text: T) -> None:
+        super().__init__(text.en)
+        self.text = text
+
+
+def opening(data: Any) -> Language:
+    """The language that a front end speaks; raises :class:`Refused`."""
+    version = data.get("version") if type(data) is dict else None
+    if type(version) is not int or version != VERSION:
+        raise Refused(
+            T(
+                f"This kernel's pitfall_lab speaks version {VERSION} of the live panel's protocol, the extension another one: install the "
+                "same version of pitfall-lab for both.",
+                f"此内核的 pitfall_lab 使用实时面板协议的版本 {VERSION}，扩展使用另一个版本：请为两者安装同一版本的 pitfall-lab。",
+            )
+        )
+    return "zh" if data.get("language") == "zh" else "en"
+
+
+def read(data: Any) -> Ask:
+    """The question that a message asks; raises :class:`Refused`."""
+    if type(data) is not dict or type(data.get("version")) is not int or data["version"] != VERSION:
+        raise Refused(T("This message is not of the live panel's protocol.", "这条消息不属于实时面板协议。"))
+    ask = data.get("ask")
+    fields = {key: value for key, value in data.items() if key not in ("version", "ask")}
+    wanted = _FIELDS.get(ask) if type(ask) is str else None
+    if wanted is None:
+        raise Refused(T("The live panel has no such question.", "实时面板没有这种问题。"))
+    made, needed, optional = wanted
+    fits = needed.keys() <= fields.keys() <= needed.keys() | optional.keys()
+    if not fits or not all((needed | optional)[key](value) for key, value in fields.items()):
+        en = f"The question “{ask}” lacks something, or has something that does not belong to it."
+        raise Refused(T(en, f"问题“{ask}”缺少内容，或含有不该有的内容。"))
+    return made(*(fields[key] for key in (*needed, *optional) if key in fields))
+
+
+def _is_truth(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= GREATEST
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is str and len(value) <= LONGEST
+
+
+def _is_view(value: Any) -> bool:
+    return type(value) is str and value in VIEWS
+
+
+_FIELDS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "watch": (Watch, {"visible": _is_truth, "stale": _is_truth}, {}),
+    "rows": (Rows, {}, {"from": _is_number}),
+    "unfold": (Unfold, {"id": _is_id}, {}),
+    "picture": (Picture, {"id": _is_id, "view": _is_view}, {}),
+    "past": (Past, {"cell": _is_number}, {}),
+}
+
+
+def text(said: T) -> dict[str, str]:
+    """A sentence in both languages."""
+    return {"en": said.en, "zh": said.zh}
+
+
+def message(kind: str, **fields: Any) -> dict[str, Any]:
+    """A message to the front end."""
+    return {"version": VERSION, "kind": kind, **fields}
+
+
+def refused(said: T) -> dict[str, Any]:
+    """The answer to what cannot be answered."""
+    return message("refused", text=text(said))

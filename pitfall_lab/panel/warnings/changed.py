@@ -1,0 +1,96 @@
+"""A cell has changed what a live graph has saved: counted by torch, which will refuse, or past its counter, which nothing notices."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from pitfall_lab.panel.ran import Ran
+from pitfall_lab.panel.warnings.message import Said, called, cell, warning
+from pitfall_lab.trace import T
+
+if TYPE_CHECKING:
+    from pitfall_lab.observe.live.broken import Broken
+
+
+def changed(broken: Broken, ran: Ran) -> dict[str, Any] | None:
+    """The warning; ``None`` where the program has run this backward already, keeping the graph."""
+    if _has_been_run(broken, ran):
+        return None
+    cells = cell(ran, broken.made, "saved") + cell(ran, broken.changed, "changed", broken.name)
+    said = Said(_sentence(broken), *(_silently if broken.silent else _counted)(broken), broken.path or broken.root_path, broken.root_path)
+    if broken.silent:
+        return warning("changed-silently", "silent", said, cells, "PL301")
+    return warning("changed-after-saving", "error", said, cells, "PL104" if broken.is_parameter else "PL101")
+
+
+def _has_been_run(broken: Broken, ran: Ran) -> bool:
+    """Whether a cell since the graph was made has called this very backward with ``retain_graph``: nothing is to come of it any more."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+        and ast.unparse(node.func.value) == broken.root and any(each.arg == "retain_graph" for each in node.keywords)
+        for run in ran.since(broken.made or 0) if "retain_graph" in run.text
+        for node in ast.walk(run.tree)
+    )  # fmt: skip
+
+
+def _sentence(broken: Broken) -> T:
+    name, where = f"`{broken.name}`" if broken.name else "", called(broken.changed)
+    en = (name or "a tensor without a name") + (f" and {broken.others} more" if broken.others else "")
+    zh = (name or "一个没有名字的张量") + (f" 等 {broken.others + 1} 个张量" if broken.others else "")
+    en += " changed" + (f" in {where}" if where else "") + (", past its version counter" if broken.silent else "")
+    zh += (f" 在 {where} 中" if where else "") + ("被绕过版本计数器修改了" if broken.silent else "被修改了")
+    held, wrong = _held(broken), _wrong(broken)
+    return T(f"{en[0].upper()}{en[1:]}; {held.en}: {wrong.en}.", f"{zh}；{held.zh}：{wrong.zh}。")
+
+
+def _held(broken: Broken) -> T:
+    made = called(broken.made)
+    en, zh = (f" from {made}", f" {made} 的") if made else ("", "")
+    if broken.silent or broken.at is None:
+        return T(f"{broken.node}{en} needs the numbers that it saved", f"{broken.node} 还需要它保存的数")
+    return T(f"{broken.node} still holds v{broken.at}{en}", f"{broken.node} 仍持有{zh} v{broken.at}")
+
+
+def _wrong(broken: Broken) -> T:
+    en = f"`{broken.root}.backward()`" if broken.is_scalar else f"a backward through `{broken.root}`"
+    zh = f"`{broken.root}.backward()`" if broken.is_scalar else f"经过 `{broken.root}` 的反向传播"
+    return T(f"{en} will compute with the new ones", f"{zh} 会用新的数计算") if broken.silent else T(f"{en} will fail", f"{zh} 将会失败")
+
+
+def _counted(broken: Broken) -> tuple[T, T]:
+    explanation = T(
+        f"{broken.node} saved the tensor when the result was computed, because backward needs its numbers. It has been changed in place "
+        f"since: its version counter stands at {broken.now}. Torch compares the two in backward and refuses.",
+        f"{broken.node} 在计算结果时保存了这个张量，因为反向传播需要它的数。之后它被就地修改：版本计数器现在是 {broken.now}。"
+        "torch 在反向传播时比较两者，然后拒绝。",
+    )
+    name, root = f"`{broken.name}`" if broken.name else "", f"`{broken.root}`"
+    if broken.is_parameter:
+        return explanation, T(
+            f"Run the backward of {root} before {name or 'it'} is updated, or compute {root} again after the update.",
+            f"在更新 {name or '它'} 之前先对 {root} 做反向传播，或在更新之后重新计算 {root}。",
+        )
+    made = called(broken.made)
+    return explanation, T(
+        f"Make a new tensor instead of changing {name or 'it'} in place (`x = x * 2`, not `x *= 2`), or change a copy (`.clone()`). "
+        f"Then run the cells from {made or 'the forward pass'} on again.",
+        f"不要就地修改 {name or '它'}，而是产生一个新的张量（`x = x * 2`，不用 `x *= 2`），或修改副本（`.clone()`）。"
+        f"然后从 {made or '前向计算'} 起重新运行。",
+    )
+
+
+def _silently(broken: Broken) -> tuple[T, T]:
+    name, root = f"`{broken.name}`" if broken.name else "", f"`{broken.root}`"
+    return T(
+        f"The numbers in memory are no longer those that {broken.node} saved, but the version counter has not moved: `.data`, a NumPy "
+        "array on the same memory, or other code that torch does not count has written them. Torch cannot notice. The gradient will not "
+        "be that of what the forward pass computed.",
+        f"内存中的数已不是 {broken.node} 保存的那些，但版本计数器没有变：写入者是 `.data`、共享内存的 NumPy 数组，"
+        "或 torch 不计数的其他代码。torch 无法察觉。得到的梯度不是前向计算的梯度。",
+    ), T(
+        f"Write {name or 'it'} where torch counts it (under `torch.no_grad()`, without `.data`), or write into a copy (`.clone()`, "
+        f"`.copy()`); then compute {root} again.",
+        f"用 torch 会计数的方式写 {name or '它'}（在 `torch.no_grad()` 下，不用 `.data`），或写入副本（`.clone()`、`.copy()`）；"
+        f"然后重新计算 {root}。",
+    )

@@ -1,0 +1,43 @@
+"""A warning as the protocol has it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from pitfall_lab.panel.protocol import text
+from pitfall_lab.panel.ran import Ran
+from pitfall_lab.trace import T
+
+Level = Literal["error", "silent", "note"]
+Role = Literal["saved", "changed", "made", "stale"]
+SEPARATOR = "\x1f"
+
+
+class Said(NamedTuple):
+    """What a warning says. ``row`` leads to what it is about, ``root`` to what would go wrong, if that is something else."""
+
+    sentence: T
+    explanation: T
+    fix: T | None
+    row: tuple[str, ...]
+    root: tuple[str, ...] = ()
+
+
+def warning(kind: str, level: Level, said: Said, cells: list[dict[str, Any]], rule: str = "") -> dict[str, Any]:
+    """A warning as a message has it; its id is that of its kind and of what it is about."""
+    return {
+        "id": ":".join((kind, SEPARATOR.join(said.root), SEPARATOR.join(said.row))), "row": SEPARATOR.join(said.row) or None,
+        "level": level, "kind": kind, "sentence": text(said.sentence), "explanation": text(said.explanation),
+        "fix": text(said.fix) if said.fix is not None else None, "cells": cells, "rule": rule,
+    }  # fmt: skip
+
+
+def cell(ran: Ran, count: int | None, role: Role, name: str = "") -> list[dict[str, Any]]:
+    """A cell that a warning points to, with the line where that is known; nothing where the cell is not known."""
+    run = ran.get(count)
+    return [{"count": run.count, "id": run.id, "line": run.line(name), "role": role}] if run is not None else []
+
+
+def called(count: int | None) -> str:
+    """``In [8]``; empty where it is not known."""
+    return f"In [{count}]" if count is not None else ""

@@ -1,0 +1,72 @@
+"""Warned before it hurts: a cell has changed what a live graph has saved, and backward is not run yet."""
+
+from __future__ import annotations
+
+import pytest
+
+FORWARD = "x = torch.randn(4, 3, requires_grad=True)\nnet = nn.Linear(3, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)\nh = x.exp()"
+
+
+def test_a_change_in_place_is_named_with_both_cells_and_backward_would_fail(notebook):
+    assert notebook.run(FORWARD, "a") == []
+    assert notebook.run("loss = net(h).sum()", "b") == []
+    [warning] = notebook.run("h.add_(1)", "c")
+    assert warning["sentence"]["en"] == "`h` changed in In [4]; AddmmBackward0 still holds v0 from In [3]: `loss.backward()` will fail."
+    assert warning["rule"] == "PL101"
+    assert warning["row"] == "h"
+    assert [(cell["id"], cell["line"], cell["role"]) for cell in warning["cells"]] == [("b", 1, "saved"), ("c", 1, "changed")]
+    rows = notebook.rows()
+    assert (rows["loss"]["stale"], rows["h"]["version"], rows["h"]["changed"]) == (True, [0, 1], True)
+    assert rows["h"]["saved_by"] == [{"node": "AddmmBackward0", "version": 0, "cell": 3, "line": None}]
+    assert "modified by an inplace operation" in notebook.fails("loss.backward()")
+
+
+def test_the_warning_stays_as_long_as_it_is_true(notebook):
+    notebook.run(FORWARD + "\nloss = net(h).sum()")
+    assert notebook.run("h *= 2")
+    [warning] = notebook.run("1 + 1")
+    assert "changed in In [3]" in warning["sentence"]["en"]
+    assert notebook.run("del loss, h") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "row"),
+    [
+        ("h.data[0] = 7", "h"),
+        ("a = h.detach().numpy()\na[0] = 7", "h"),
+        ("h.data.mul_(2)", "h"),
+        ("net.weight.data.zero_()", "net\x1fweight"),
+    ],
+)
+def test_a_change_past_the_counter_is_noticed_by_the_numbers(notebook, change, row):
+    notebook.run(FORWARD)
+    notebook.run("loss = net(h).sum()")
+    [warning] = notebook.run(change)
+    assert (warning["level"], warning["kind"], warning["row"]) == ("silent", "changed-silently", row)
+    assert "past its version counter" in warning["sentence"]["en"]
+    notebook.run("loss.backward()")  # torch does not notice
+
+
+def test_a_step_between_forward_and_backward(notebook):
+    notebook.run(FORWARD + "\nnet(h).sum().backward()\nh = x.exp()")
+    notebook.run("loss = net(h).sum()")
+    [warning] = notebook.run("opt.step()")
+    assert (warning["rule"], warning["row"]) == ("PL104", "net\x1fweight")
+    assert "modified by an inplace operation" in notebook.fails("loss.backward()")
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["loss = net(h).sum()", "loss.backward()", "opt.step()"],
+        ["loss = net(h).sum()", "loss.backward(retain_graph=True)", "opt.step()"],
+        ["out = net(h)", "net(x).sum().backward(); opt.step()"],
+        ["h = x + 1\nloss = (h * 2).sum()", "h.add_(1)", "loss.backward()"],
+        ["loss = net(h).sum()", "h = h + 1", "loss.backward()"],
+        ["loss = net(h).sum()", "h.clone().add_(1)", "loss.backward()"],
+        ["loss = net(h).sum()", "h[0].detach().numpy().sum()", "loss.backward()"],
+    ],
+)
+def test_what_torch_takes_is_not_warned_of(notebook, cells):
+    notebook.run(FORWARD)
+    assert [notebook.run(cell) for cell in cells] == [[]] * len(cells)
