@@ -1,8 +1,9 @@
 """The engine on every supported release: ``python -m tests.matrix``, or a part: ``--torch 2.15.0 --numpy 1.26.4 --python 3.12``.
 
 For each cell an environment is made, used and removed, one at a time; results are kept in ``build/matrix/results.json``, so that a run
-which was ended goes on where it was, and everything that was printed in ``build/matrix/<cell>``. ``--again`` measures anew. What ``check``
-says of the test programs is compared with ``reference.json``, which ``--reference`` writes on the newest release.
+which was ended goes on where it was, and everything that was printed in ``build/matrix/<cell>``. ``--again`` measures anew, and
+``--part check`` one part. What ``check`` says of the test programs is compared with ``reference.json``, which ``--reference`` writes on the newest
+release.
 Exit status: 0 when nothing fails.
 """
 
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,8 @@ REFERENCE = Path(__file__).with_name("reference.json")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """From the first one that the package supports to the newest that torch does."""
 OLDEST_NUMPY = "1.26.4"
+PARTS = ("engine", "fuzz", "check")
+"""The methods of a :class:`~tests.matrix.measures.Bench`."""
 
 
 def main() -> int:
@@ -40,6 +44,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer of the engine's tests, and 50 random programs both ways")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--again", action="store_true", help="measure anew what is known already")
+    parser.add_argument("--part", choices=PARTS, help="measure only this part anew")
     parser.add_argument("--reference", action="store_true", help="from now on the first cell's check is what the others are compared with")
     parser.add_argument("--list", action="store_true", help="print the cells as JSON, and measure nothing")
     options = parser.parse_args()
@@ -50,9 +55,11 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     results = Results(FOLDER / ("quick.json" if options.quick else "results.json"))
     for cell in chosen:
-        if options.again or cell.name not in results.rows:
+        known = results.rows.get(cell.name, {})
+        if options.again or options.part or not known:
             print(f"== {cell.name}", flush=True)
-            results.keep(cell, measured(cell, quick=options.quick, jobs=options.jobs))
+            parts = (options.part,) if options.part and known else PARTS
+            results.keep(cell, known | measured(cell, parts, quick=options.quick, jobs=options.jobs))
             print(render([results.row(cell)]).rpartition("\n")[2], flush=True)
     if options.reference:
         REFERENCE.write_text(json.dumps(results.rows[chosen[0].name]["check"], indent=0) + "\n", encoding="utf-8")
@@ -93,8 +100,8 @@ def releases() -> list[str]:
     return [".".join(map(str, last[minor])) for minor in sorted(last, reverse=True) if minor >= lowest]
 
 
-def measured(cell: Cell, *, quick: bool, jobs: int) -> dict[str, Any]:
-    """Make a cell's environment, measure, and remove it."""
+def measured(cell: Cell, parts: Sequence[str], *, quick: bool, jobs: int) -> dict[str, Any]:
+    """Make a cell's environment, measure these parts, and remove it."""
     started, output, environment = time.monotonic(), FOLDER / cell.name, FOLDER / "environment"
     output.mkdir(exist_ok=True)
     row: dict[str, Any] = {"torch": cell.torch, "python": cell.python, "numpy": cell.numpy}
@@ -102,12 +109,12 @@ def measured(cell: Cell, *, quick: bool, jobs: int) -> dict[str, Any]:
         python, row["how"] = make(cell, environment)
         bench = Bench(python, output, jobs, quick)
         row["numpy"] = bench.run("versions.txt", "-c", "import numpy; print(numpy.__version__)").strip()
-        row |= {"engine": bench.engine(), "fuzz": bench.fuzz(), "check": bench.check()}
+        row |= {part: getattr(bench, part)() for part in parts}
     except Unmade as reason:
         row["unmade"] = str(reason)
     finally:
         shutil.rmtree(environment, ignore_errors=True)
-    return {**row, "seconds": round(time.monotonic() - started)}
+    return row if len(parts) < len(PARTS) else {**row, "seconds": round(time.monotonic() - started)}
 
 
 class Results:
