@@ -115,7 +115,9 @@ FAMILIES = (
                 fixes=("{}.mean()", "{}.sum()"),
             ),
             Case(
-                r"One of the differentiated Tensors (?:appears to not have been used in the graph|does not require grad)",
+                # Before torch 2.13 no index was named.
+                r"(?:One of the differentiated Tensors|The differentiated Tensor at index \d+) "
+                r"(?:appears to not have been used in the graph|does not require grad)",
                 "inputs|@2|#2",
                 T(
                     en=(
