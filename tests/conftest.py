@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,11 +63,13 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort whole files; the order within a file stays."""
-    items.sort(key=lambda item: _place(item.path.relative_to(ROOT).as_posix()) if ROOT in item.path.parents else len(LONGEST))
+    items.sort(key=lambda item: _place(item.path))
 
 
-def _place(path: str) -> int:
-    return next((n for n, begin in enumerate(LONGEST) if path.startswith(begin)), len(LONGEST))
+@cache
+def _place(path: Path) -> int:
+    inside = path.relative_to(ROOT).as_posix() if ROOT in path.parents else ""
+    return next((n for n, begin in enumerate(LONGEST) if inside.startswith(begin)), len(LONGEST))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:

@@ -6,7 +6,8 @@ both engines at work); and what TorchLens, where it is installed, adds to the fo
 both. What ``pitfall-lab check`` adds to programs of a few lines (more in tests/bench/checking.py). Then what it costs to read a metadata
 trace, the peak memory of the CNN, each way in a process of its own, and the cost of one operation in traces of 10 to 100,000 (torch 2.13
 ends the process when it frees a chain of some 50,000 nodes that Python has looked at: pitfall_lab.verify.express.DEEP).
-``--short`` measures the programs once, where they have a budget, and allows twice as much, since the machine may be busy.
+``--short`` measures the programs once, where they have a budget, but not the slow CNN, and allows twice as much, since the machine may be
+busy.
 """
 
 from __future__ import annotations
@@ -315,6 +316,8 @@ def main() -> int:
     print(f"torch {torch.__version__}, {threads} threads, CPU, forward and backward, median of {rounds} rounds in turns")
     print(f"{'':42}{'eager':>10}{'do-nothing':>14}{'anomaly':>12}{'metadata':>19}{'values':>19}{'TorchLens':>15}")
     for name, program in PROGRAMS.items():
+        if asked.short and name == "cnn":
+            continue
         ways = [way for way in WAYS if way == "eager" or not asked.short or (name, way) in BUDGETS]
         middle = compare(name, rounds, ways)
         lens = None if asked.short else torchlens_elsewhere(name)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from pitfall_lab.check import Checked, Unchecked, Workshop, examine
@@ -171,6 +170,8 @@ def bad(shop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Checked:
 
 
 def valid(log: dict[str, Any]) -> dict[str, Any]:
+    import jsonschema  # takes seconds, in each process that collects the tests
+
     jsonschema.validate(json.loads(json.dumps(log)), LOG)
     (run,) = log["runs"]
     return run

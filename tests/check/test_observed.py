@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from pitfall_lab.check import Checked, Subject, Unchecked, Workshop, check, examine
@@ -128,6 +127,8 @@ def test_where_observation_stops_it_is_said_first_and_everywhere(name: str, shop
     assert report("program.py", found.trace, found.findings, Style("zh")).startswith(f"program.py:{line}：从这里起停止观察")
 
     log = sarif([found])
+    import jsonschema  # takes seconds, in each process that collects the tests
+
     jsonschema.validate(json.loads(json.dumps(log)), LOG)
     (invocation,) = log["runs"][0]["invocations"]
     assert invocation["executionSuccessful"] is False
