@@ -2,8 +2,8 @@
 
 For each cell an environment is made, used and removed, one at a time; results are kept in ``build/matrix/results.json``, so that a run
 which was ended goes on where it was, and everything that was printed in ``build/matrix/<cell>``. ``--again`` measures anew, and
-``--part check`` one part. What ``check`` says of the test programs is compared with ``reference.json``, which ``--reference`` writes on the newest
-release.
+``--part check`` one part. What ``check`` says of the test programs is compared with ``reference.json``, which ``--reference`` writes on
+the newest release.
 Exit status: 0 when nothing fails.
 """
 
