@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch.overrides import TorchFunctionMode
 
-from pitfall_lab.observe import private, regions
+from pitfall_lab.observe import private, regions, undispatched
 from pitfall_lab.observe.looking import dispatching, unseen
 from pitfall_lab.observe.names import ASKS_FOR_HISTORY, is_quiet, name_of
 from pitfall_lab.observe.private import dispatch, mode_at, modes_on, pop_mode, push_mode
@@ -261,6 +261,7 @@ class Recorder(TorchFunctionMode):
         """Become the mode of this thread."""
         if private.has_modes:
             torch.overrides.has_torch_function = _unaware_of_us
+        undispatched.begin()
         self._is_on = True
         return self.__enter__()
 
@@ -273,6 +274,7 @@ class Recorder(TorchFunctionMode):
         """Stop being the mode of this thread, also when the program entered another one since and left it on (``set_default_device``)."""
         if torch.overrides.has_torch_function is _unaware_of_us:  # the program may have put something of its own there
             torch.overrides.has_torch_function = _HAS_TORCH_FUNCTION
+        undispatched.end()
         if not self._is_on:
             return
         self._is_on = False
@@ -362,7 +364,7 @@ class Recorder(TorchFunctionMode):
     def _is_machinery(self, frame: FrameType, func: Any, caller: FrameType) -> bool:
         """Whether the call is torch's own work inside a backward, begun from ``frame`` or handled by the learner's code."""
         if self._backward_frame is frame:
-            return not (self._handed_on and func is torch.autograd.backward)
+            return not (self._handed_on and func is undispatched.BACKWARD)
         return self._backward_frame is not None and self._handles_operations(caller)
 
     def _handles_operations(self, frame: FrameType) -> bool:
@@ -377,7 +379,7 @@ class Recorder(TorchFunctionMode):
     def _pass_on(self, func: Callable[..., Any], run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Pass on a call of torch's own inside a backward. Tensor.backward calls autograd.backward, which calls the learner's hooks."""
         __tracebackhide__ = True
-        if func is not torch.autograd.backward:
+        if func is not undispatched.BACKWARD:
             return run(func, args, kwargs)
         self._handed_on = True
         with self:

@@ -74,6 +74,12 @@ def test_calls_of_library_code_outside_the_program_are_not_recorded():
     assert len(recorded_by_this_file) <= 1
 
 
+def test_a_backward_from_several_results_is_one_call_in_every_release():
+    trace = trace_program("import torch\nx = torch.ones(2, requires_grad=True)\ntorch.autograd.backward([x.sum(), (x * 2).sum()])\n")
+    assert [event.op for event in trace.events if event.kind == "call"][-1] == "torch.autograd.backward"
+    assert "pitfall_lab" not in torch.autograd.backward.__code__.co_filename  # nothing of ours stays behind
+
+
 def test_a_warning_keeps_the_learners_file_line_and_registry():
     source = "import torch\nfor _ in range(3):\n    torch.ones(2, requires_grad=True).mul(2).grad\n"
     def plain():
