@@ -61,10 +61,6 @@ NODES_ARE_NAMED_SHORT = Difference((2, 13), "errors name a node Unbind, not Unbi
 UNUSED_HAVE_AN_INDEX = Difference(
     (2, 13), "autograd.grad says which tensor was not used, by its index", "torch.autograd.grad((a * 1).sum(), b)"
 )
-ZEROS_REQUIRE_GRAD_IN_A_GRAPH = Difference(
-    (2, 10), "zeros in place of a gradient require grad only with create_graph, where they always did",
-    "torch.autograd.grad((a * 1).sum(), b, materialize_grads=True)[0]",
-)  # fmt: skip
 BOOLEANS_ARE_NOT_SUBTRACTED = Difference(
     (2, 14), "a difference of booleans raises NotImplementedError, where it was RuntimeError", "~n.bool() - n.bool()"
 )

@@ -24,7 +24,7 @@ from pitfall_lab.shadow.ops.double import Recorded, RecordedPass
 from pitfall_lab.shadow.ops.kit import check_base, new, open_window, preserved, tensor_only
 from pitfall_lab.shadow.ops.registry import ENTRIES, op
 from pitfall_lab.shadow.origins import hooked
-from pitfall_lab.shadow.releases import UNUSED_HAVE_AN_INDEX, ZEROS_REQUIRE_GRAD_IN_A_GRAPH
+from pitfall_lab.shadow.releases import UNUSED_HAVE_AN_INDEX
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
@@ -236,7 +236,7 @@ def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: boo
         if not unused_ok:
             which = f"The differentiated Tensor at index {k}" if e.does(UNUSED_HAVE_AN_INDEX) else "One of the differentiated Tensors"
             raise runtime(errors.UNUSED.format(which=which), "no-gradient", tensor=x)
-        return _materialized(e, x, requires_grad=create_graph or not e.does(ZEROS_REQUIRE_GRAD_IN_A_GRAPH)) if zeros else None
+        return _materialized(e, x, requires_grad=create_graph) if zeros else None
     result = detached(e, gradient, x, [g.tensor for _, g in the_pass.roots if g.tensor is not None])
     e.arrived.append((result, gradient))
     return result

@@ -233,8 +233,8 @@ def rdiv(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return mul(e, reciprocal(e, self), other)
 
 
-ROOTS: dict[float, Callable[[Any], Any]] = {0.5: np.sqrt, -0.5: lambda x: 1 / np.sqrt(x)}
-"""Powers that torch computes in another way, which shows at minus infinity."""
+ROOTS: dict[float, Callable[[Any], Any]] = {0.5: np.sqrt, -0.5: lambda x: 1 / np.sqrt(x), 2: np.square}
+"""Powers that torch computes in another way: the roots show it at minus infinity, the square where NumPy 1.26 does not multiply."""
 
 
 def _power(base: Any, exponent: Any) -> Any:
