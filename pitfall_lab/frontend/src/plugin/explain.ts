@@ -83,8 +83,7 @@ async function bringIntoSight(cell: CodeCell, stillWaiting: () => boolean): Prom
   }
 }
 
-export async function explainCell(panel: NotebookPanel, say: Say): Promise<void> {
-  const cell = cellToExplain(panel);
+export async function explainCell(panel: NotebookPanel, say: Say, cell = cellToExplain(panel)): Promise<void> {
   if (!cell) {
     Notification.info(say("There is no code cell to explain yet.", "还没有可以解释的代码单元格。"), { autoClose: 6000 });
     return;

@@ -1,13 +1,18 @@
-/** The JupyterLab extension: the chapters in the left panel, and "Explain this cell" for any notebook. */
+/** The JupyterLab extension: the chapters on the left, live tensors on the right, and "Explain this cell" for any notebook. */
 
 import { ILabShell, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette } from "@jupyterlab/apputils";
+import type { CodeCell } from "@jupyterlab/cells";
 import { INotebookTracker } from "@jupyterlab/notebook";
+import { IRenderMimeRegistry } from "@jupyterlab/rendermime";
 import { ISettingRegistry } from "@jupyterlab/settingregistry";
 import { ITranslator } from "@jupyterlab/translation";
 import { answerPictures } from "./cell";
 import { explainCell, rememberRuns } from "./explain";
 import { icon } from "./icon";
+import { addLivePanel, OPEN_LIVE } from "./live";
+import type { Notebooks } from "./live/notebooks";
+import { errorFactory, hintFactory } from "./outputs";
 import { ChaptersPanel } from "./panel";
 import { sayIn, type Say } from "./words";
 
@@ -15,6 +20,8 @@ const PLUGIN = "pitfall-lab:plugin";
 const EXPLAIN = "pitfall-lab:explain-cell";
 const OPEN_PANEL = "pitfall-lab:open-panel";
 const OPEN_FILE = "docmanager:open";
+/** Before JupyterLab's own way to show an error (110), which shows its parts. */
+const BEFORE_ERRORS = 105;
 
 function addPanel(app: JupyterFrontEnd, shell: ILabShell | null, say: Say): ChaptersPanel {
   const open = (path: string): void => void app.commands.execute(OPEN_FILE, { path });
@@ -47,18 +54,40 @@ function addCommands(app: JupyterFrontEnd, tracker: INotebookTracker | null, pan
   tracker?.currentChanged.connect(() => app.commands.notifyCommandChanged(EXPLAIN));
 }
 
-async function followSettings(registry: ISettingRegistry | null, panel: ChaptersPanel): Promise<void> {
-  const settings = await registry?.load(PLUGIN).catch(() => null);
-  const read = (): Promise<void> => panel.refresh(String(settings?.get("folder").composite ?? ""));
-  settings?.changed.connect(() => void read());
-  await read();
+/** Explains the cell in whose output something was clicked. */
+function explainAround(place: Node, tracker: INotebookTracker | null, say: Say): void {
+  tracker?.forEach((panel) => {
+    const cell = panel.content.widgets.find((one) => one.node.contains(place));
+    if (cell?.model.type === "code") void explainCell(panel, say, cell as CodeCell);
+  });
+}
+
+class Settings {
+  folder = "";
+  live = true;
+  stale = true;
+  fold = true;
+
+  async follow(registry: ISettingRegistry | null, changed: () => void): Promise<void> {
+    const settings = await registry?.load(PLUGIN).catch(() => null);
+    const read = (): void => {
+      const get = (name: string): unknown => settings?.get(name).composite;
+      this.folder = String(get("folder") ?? "");
+      this.live = get("live") !== false;
+      this.stale = get("stale") !== false;
+      this.fold = get("fold") !== false;
+      changed();
+    };
+    settings?.changed.connect(read);
+    read();
+  }
 }
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: PLUGIN,
-  description: "The chapters of Pitfall Lab, and an explanation for any cell.",
+  description: "The chapters of Pitfall Lab, live tensors, and an explanation for any cell.",
   autoStart: true,
-  optional: [INotebookTracker, ICommandPalette, ISettingRegistry, ITranslator, ILabShell],
+  optional: [INotebookTracker, ICommandPalette, ISettingRegistry, ITranslator, ILabShell, IRenderMimeRegistry],
   activate: (
     app: JupyterFrontEnd,
     tracker: INotebookTracker | null,
@@ -66,14 +95,23 @@ const plugin: JupyterFrontEndPlugin<void> = {
     registry: ISettingRegistry | null,
     translator: ITranslator | null,
     shell: ILabShell | null,
+    rendermime: IRenderMimeRegistry | null,
   ) => {
     const say = sayIn(translator);
+    const settings = new Settings();
     const panel = addPanel(app, shell, say);
+    const notebooks: Notebooks | null = tracker && addLivePanel(app, shell, tracker, say);
     rememberRuns();
     answerPictures(tracker);
     addCommands(app, tracker, panel, say);
-    for (const command of [EXPLAIN, OPEN_PANEL]) palette?.addItem({ command, category: "Pitfall Lab" });
-    void app.restored.then(() => followSettings(registry, panel));
+    rendermime?.addFactory(hintFactory((place) => explainAround(place, tracker, say), say), 0);
+    rendermime?.addFactory(errorFactory(() => settings.fold, say), BEFORE_ERRORS);
+    for (const command of [EXPLAIN, OPEN_PANEL, ...(notebooks ? [OPEN_LIVE] : [])]) palette?.addItem({ command, category: "Pitfall Lab" });
+    const changed = (): void => {
+      void panel.refresh(settings.folder);
+      notebooks?.configure(settings.live, settings.stale);
+    };
+    void app.restored.then(() => settings.follow(registry, changed));
   },
 };
 

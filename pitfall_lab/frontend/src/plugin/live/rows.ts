@@ -1,0 +1,110 @@
+/** Which rows are shown, in which order, and what stands in their columns. Nothing here knows of the page. */
+
+import type { Kind, Level, Row, Warning } from "./protocol";
+import type { Say } from "../words";
+
+export const COLUMNS = ["name", "shape", "state", "dtype", "bytes", "device", "saved"] as const;
+export type Column = (typeof COLUMNS)[number];
+export type Only = Kind | "all" | "changed" | "warned";
+
+export interface Wanted {
+  column: Column;
+  down: boolean;
+  only: Only;
+  search: string;
+}
+
+/** A row as it stands in the list: how deep inside which others, and whether its own are shown. */
+export interface Line {
+  row: Row;
+  depth: number;
+  open: boolean;
+  level: Level | null;
+}
+
+export function shapeText({ shape, kind, type, children }: Row): string {
+  if (shape) return `[${shape.join(", ")}]`;
+  return kind === "group" ? `${type} · ${children}` : type;
+}
+
+export function bytesText(bytes: number | null): string {
+  if (bytes === null) return "";
+  const power = bytes < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(bytes) / 3));
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  return `${power ? (bytes / 1000 ** power).toPrecision(3) : bytes} ${units[power]}`;
+}
+
+export function versionText({ version }: Row): string {
+  if (!version) return "";
+  const [before, now] = version;
+  return before === now ? `v${now}` : `v${before}\u2009→\u2009v${now}`;
+}
+
+/** `leaf`, or that a graph is behind it; and whether `.grad` holds something. */
+export function gradText(row: Row, short: boolean, say: Say): string {
+  const has = row.has_grad ? (row.stale ? say(".grad stale", ".grad 已过时") : ".grad") : "";
+  const graph = row.grad === "leaf" ? say("leaf", "叶子") : row.grad === "graph" ? (short || !row.grad_fn ? say("graph", "有图") : row.grad_fn) : "";
+  const frozen = row.detail?.frozen ? say("frozen", "冻结") : "";
+  return [graph, has, frozen].filter(Boolean).join(" ");
+}
+
+export function savedText(row: Row): string {
+  const nodes = [...new Set(row.saved_by.map(({ node }) => node))];
+  return nodes.length > 2 ? `${nodes[0]} +${nodes.length - 1}` : nodes.join(", ");
+}
+
+const elements = (row: Row): number => row.shape?.reduce((product, size) => product * size, 1) ?? -1;
+const names = new Intl.Collator("en", { numeric: true });
+
+const ORDERS: Record<Column, (a: Row, b: Row) => number> = {
+  name: (a, b) => names.compare(a.name, b.name),
+  shape: (a, b) => elements(b) - elements(a) || names.compare(shapeText(a), shapeText(b)),
+  state: (a, b) => Number(b.changed) - Number(a.changed) || (b.version?.[1] ?? -1) - (a.version?.[1] ?? -1) || names.compare(a.grad, b.grad),
+  dtype: (a, b) => names.compare(a.dtype, b.dtype),
+  bytes: (a, b) => (b.bytes ?? -1) - (a.bytes ?? -1),
+  device: (a, b) => names.compare(a.device, b.device),
+  saved: (a, b) => b.saved_by.length - a.saved_by.length,
+};
+
+const SEVERITY: Record<Level, number> = { error: 2, silent: 1, note: 0 };
+
+/** The worst that is said of each row. */
+export function levels(warnings: Warning[]): Map<string, Level> {
+  const found = new Map<string, Level>();
+  for (const { row, level } of warnings) {
+    const known = row === null ? undefined : found.get(row);
+    if (row !== null && (known === undefined || SEVERITY[level] > SEVERITY[known])) found.set(row, level);
+  }
+  return found;
+}
+
+function kept(row: Row, wanted: Wanted, warned: ReadonlyMap<string, Level>): boolean {
+  if (wanted.only === "changed" && !(row.changed || row.new)) return false;
+  if (wanted.only === "warned" && !warned.has(row.id)) return false;
+  if (!["all", "changed", "warned"].includes(wanted.only) && row.kind !== wanted.only) return false;
+  const search = wanted.search.trim().toLowerCase();
+  return !search || [row.name, row.type, shapeText(row), row.dtype, row.device, row.grad_fn].some((one) => one.toLowerCase().includes(search));
+}
+
+/** The lines of the list. What is inside a row follows it, in the kernel's own order; filters are for the rows of the namespace. */
+export function arrange(
+  rows: readonly Row[],
+  inside: ReadonlyMap<string, Row[]>,
+  open: ReadonlySet<string>,
+  warned: ReadonlyMap<string, Level>,
+  wanted: Wanted,
+): Line[] {
+  const order = ORDERS[wanted.column];
+  const sorted = rows.filter((row) => kept(row, wanted, warned)).sort((a, b) => (wanted.down ? -1 : 1) * order(a, b) || names.compare(a.name, b.name));
+  const lines: Line[] = [];
+  const seen = new Set<string>();
+  const put = (row: Row, depth: number): void => {
+    if (seen.has(row.id)) return; // A list that holds itself.
+    seen.add(row.id);
+    const unfolded = row.children > 0 && open.has(row.id);
+    lines.push({ row, depth, open: unfolded, level: warned.get(row.id) ?? null });
+    if (unfolded) for (const child of inside.get(row.id) ?? []) put(child, depth + 1);
+  };
+  for (const row of sorted) put(row, 0);
+  return lines;
+}
