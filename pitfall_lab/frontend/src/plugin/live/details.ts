@@ -95,8 +95,8 @@ export class Details {
     const words = drawn?.text[languageOf(this.say)] ?? refusal;
     const shown = h("div", { class: "pl-live-picture" });
     if (drawn?.svg && row) {
-      const open = this.say("Open the picture in a tab", "在标签页中打开图");
-      shown.append(h("button", { class: "pl-live-enlarge", type: "button", title: open, label: open, click: () => this.enlarge(drawn, row) }, imageOf(drawn.svg, words)));
+      const open = h("button", { class: "pl-live-cell", type: "button", click: () => this.enlarge(drawn, row) }, this.say("Open in a tab", "在标签页中打开"));
+      shown.append(h("div", { class: "pl-live-sheet", tabindex: 0, group: viewName(drawn.view, this.say) }, imageOf(drawn.svg, words)), open);
     }
     if (words) shown.append(drawn?.svg ? h("details", {}, h("summary", {}, this.say("The same in words", "文字版")), h("p", {}, words)) : h("p", {}, ...prose(words)));
     return shown;

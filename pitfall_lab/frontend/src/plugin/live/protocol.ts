@@ -61,6 +61,7 @@ export interface Row {
   grad: (typeof GRADS)[number];
   grad_fn: string;
   has_grad: boolean | null;
+  /** What its graph has saved was overwritten: backward from here fails. */
   stale: boolean;
   saved_by: Saved[];
   changed: boolean;
@@ -75,6 +76,7 @@ export interface Warning {
   level: Level;
   kind: string;
   sentence: Text;
+  explanation: Text;
   fix: Text | null;
   cells: (CellRef & { line: number | null; role: Role })[];
   rule: string;
@@ -200,6 +202,7 @@ function warning(raw: unknown): Warning {
     level: word(given.level, LEVELS, "note"),
     kind: text(given.kind),
     sentence: both(given.sentence),
+    explanation: both(given.explanation),
     fix: given.fix ? both(given.fix) : null,
     cells: list(given.cells, (one) => ({ ...cell(one), line: number(object(one).line), role: word(object(one).role, ROLES, "made") }), 8),
     rule: text(given.rule, 20),

@@ -17,6 +17,8 @@ export interface Wanted {
 /** A row as it stands in the list: how deep inside which others, and whether its own are shown. */
 export interface Line {
   row: Row;
+  /** Inside another row: without what all rows there begin with. */
+  name: string;
   depth: number;
   open: boolean;
   level: Level | null;
@@ -40,12 +42,13 @@ export function versionText({ version }: Row): string {
   return before === now ? `v${now}` : `v${before}\u2009→\u2009v${now}`;
 }
 
-/** `leaf`, or that a graph is behind it; and whether `.grad` holds something. */
+/** `leaf`, or that a graph is behind it and whether it can still be used; and whether `.grad` holds something. */
 export function gradText(row: Row, short: boolean, say: Say): string {
-  const has = row.has_grad ? (row.stale ? say(".grad stale", ".grad 已过时") : ".grad") : "";
+  const stale = row.stale ? (short ? say("broken", "已失效") : say("backward from here fails", "从这里反向传播会失败")) : "";
+  const has = row.has_grad ? ".grad" : "";
   const graph = row.grad === "leaf" ? say("leaf", "叶子") : row.grad === "graph" ? (short || !row.grad_fn ? say("graph", "有图") : row.grad_fn) : "";
   const frozen = row.detail?.frozen ? say("frozen", "冻结") : "";
-  return [graph, has, frozen].filter(Boolean).join(" ");
+  return [graph, stale, has, frozen].filter(Boolean).join(" ");
 }
 
 export function savedText(row: Row): string {
@@ -65,6 +68,15 @@ const ORDERS: Record<Column, (a: Row, b: Row) => number> = {
   device: (a, b) => names.compare(a.device, b.device),
   saved: (a, b) => b.saved_by.length - a.saved_by.length,
 };
+
+/** How many characters the names of these rows share: that of the row that they are in, or else whole words before a point. */
+function common(rows: readonly Row[], outer: string): number {
+  const first = rows[0]?.name ?? "";
+  const parts = [...first.matchAll(/\./g)].map(({ index }) => index + 1).reverse();
+  const whole = (length: number): boolean => rows.every(({ name }) => name.startsWith(first.slice(0, length)) && name.length > length);
+  if (first.startsWith(`${outer}.`)) return whole(outer.length + 1) ? outer.length + 1 : 0;
+  return parts.find(whole) ?? 0;
+}
 
 const SEVERITY: Record<Level, number> = { error: 2, silent: 1, note: 0 };
 
@@ -98,12 +110,14 @@ export function arrange(
   const sorted = rows.filter((row) => kept(row, wanted, warned)).sort((a, b) => (wanted.down ? -1 : 1) * order(a, b) || names.compare(a.name, b.name));
   const lines: Line[] = [];
   const seen = new Set<string>();
-  const put = (row: Row, depth: number): void => {
+  const put = (row: Row, depth: number, begin = 0): void => {
     if (seen.has(row.id)) return; // A list that holds itself.
     seen.add(row.id);
     const unfolded = row.children > 0 && open.has(row.id);
-    lines.push({ row, depth, open: unfolded, level: warned.get(row.id) ?? null });
-    if (unfolded) for (const child of inside.get(row.id) ?? []) put(child, depth + 1);
+    lines.push({ row, name: row.name.slice(begin), depth, open: unfolded, level: warned.get(row.id) ?? null });
+    const children = unfolded ? (inside.get(row.id) ?? []) : [];
+    const same = common(children, row.name);
+    for (const child of children) put(child, depth + 1, same);
   };
   for (const row of sorted) put(row, 0);
   return lines;

@@ -126,7 +126,7 @@ export class Table {
     const { say } = this;
     switch (column) {
       case "name":
-        return [[this.handle(line), this.swatch(row), h("span", {}, row.name), this.mark(row)], `${row.name} · ${row.type}`];
+        return [[this.handle(line), this.swatch(row), ...called(line.name), this.mark(line)], `${row.name} · ${row.type}`];
       case "shape":
         return [[shapeText(row)], shapeText(row)];
       case "state": {
@@ -164,9 +164,11 @@ export class Table {
     return h("span", { class: "pl-live-swatch", title, style: `background:${colour};color:${inkOn(colour)}` }, String(storage));
   }
 
-  private mark(row: Row): HTMLElement | null {
-    if (!row.new && !row.changed) return null;
-    const title = row.new ? this.say("new since the last cell", "上一个单元格新建") : this.say("changed by the last cell", "上一个单元格改变");
+  /** What is inside a row is looked at only when it is unfolded: that it is new cannot be said. */
+  private mark({ row, depth }: Line): HTMLElement | null {
+    const fresh = row.new && depth === 0;
+    if (!fresh && !row.changed) return null;
+    const title = fresh ? this.say("new since the last cell", "上一个单元格新建") : this.say("changed by the last cell", "上一个单元格改变");
     return h("span", { class: "pl-live-mark", role: "img", label: title, title });
   }
 
@@ -201,6 +203,12 @@ export class Table {
     event.preventDefault();
     event.stopPropagation();
   }
+}
+
+/** A long name keeps its end: `blocks.0.att… .weight`. */
+function called(name: string): HTMLElement[] {
+  const cut = name.length > 12 ? name.lastIndexOf(".") : -1;
+  return cut > 0 ? [h("span", {}, name.slice(0, cut)), h("span", { class: "pl-live-end" }, name.slice(cut))] : [h("span", {}, name)];
 }
 
 function rowId(index: number): string {

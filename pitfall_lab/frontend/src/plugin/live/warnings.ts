@@ -52,6 +52,7 @@ export class Warnings {
       { class: `pl-live-warning pl-live-${warning.level}`, "data-warning": warning.id },
       h("h3", {}, levelName(warning.level, say), rule ? h("span", { title: say("The rule's name: see `pitfall-lab explain`", "规则名：见 `pitfall-lab explain`") }, rule) : null),
       h("p", {}, ...prose(warning.sentence[language])),
+      warning.explanation[language] ? h("details", {}, h("summary", {}, say("Why", "为什么")), h("p", {}, ...prose(warning.explanation[language]))) : null,
       fix,
       h("div", { class: "pl-live-cells" }, ...cells, show),
     );

@@ -153,7 +153,8 @@
 /* ---- warnings */
 
 .pl-live-warnings {
-  flex: none;
+  flex: 0 1 auto;
+  min-height: 72px;
   max-height: 45%;
   overflow: auto;
   border-block-end: 1px solid var(--jp-border-color2);
@@ -256,7 +257,7 @@
   display: flex;
   flex: 1 1 120px;
   flex-direction: column;
-  min-height: 90px;
+  min-height: 136px;
   outline-offset: -2px;
 }
 
@@ -335,7 +336,7 @@
 
 @container pl-live (min-width: 440px) {
   .pl-live-row {
-    --pl-columns: minmax(0, 1.2fr) minmax(0, 1fr) minmax(0, 1.2fr) minmax(0, 0.7fr) minmax(0, 0.7fr);
+    --pl-columns: minmax(0, 1.5fr) minmax(0, 1fr) minmax(0, 1.5fr) minmax(0, 0.7fr) minmax(0, 0.8fr);
   }
 
   .pl-live-dtype,
@@ -346,7 +347,7 @@
 
 @container pl-live (min-width: 640px) {
   .pl-live-row {
-    --pl-columns: minmax(0, 1.2fr) minmax(0, 1fr) minmax(0, 1.2fr) minmax(0, 0.7fr) minmax(0, 0.6fr) minmax(0, 0.6fr) minmax(0, 1.2fr);
+    --pl-columns: minmax(0, 1.7fr) minmax(0, 1fr) minmax(0, 1.7fr) minmax(0, 0.7fr) minmax(0, 0.7fr) minmax(0, 0.5fr) minmax(0, 1.4fr);
   }
 
   .pl-live-device,
@@ -388,6 +389,10 @@
 
 .pl-live-changed .pl-live-name > span:not([class]) {
   font-weight: 600;
+}
+
+.pl-live-name > .pl-live-end {
+  flex: none;
 }
 
 .pl-live-handle {
@@ -432,7 +437,7 @@
 
 .pl-live-details {
   flex: 0 1 auto;
-  max-height: 55%;
+  max-height: 50%;
   overflow: auto;
   padding: 8px 12px 12px;
   border-block-start: 1px solid var(--jp-border-color1);
@@ -501,6 +506,7 @@
   background: var(--jp-layout-color3);
 }
 
+.pl-live-warning summary,
 .pl-live-picture summary {
   min-height: 24px;
   cursor: pointer;
@@ -512,18 +518,14 @@
   white-space: pre-wrap;
 }
 
-.pl-live .pl-live-enlarge {
-  display: block;
-  width: 100%;
-  margin-block-start: 8px;
-  padding: 0;
-  cursor: zoom-in;
+.pl-live-sheet {
+  max-height: 300px;
+  margin-block: 8px 6px;
+  overflow: auto;
 }
 
-.pl-live-picture img {
+.pl-live-sheet img {
   display: block;
-  max-width: 100%;
-  max-height: 320px;
 }
 
 .pl-live-large {
@@ -649,6 +651,10 @@ body[data-jp-theme-light="true"] :is(.pl-live-picture, .pl-live-large) img {
 
 .pl-folded-error {
   background: var(--jp-rendermime-error-background);
+}
+
+.pl-folded-error .jp-RenderedText[data-mime-type] {
+  background: none;
 }
 
 .pl-fold-line {
