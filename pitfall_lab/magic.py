@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
+import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pitfall_lab.panel.beside import Beside
+from pitfall_lab.panel import Offer
 from pitfall_lab.practice import Practice
 from pitfall_lab.trace import Language, Part, T, Trace
 from pitfall_lab.trying import Lab, bench
@@ -100,7 +101,10 @@ class Watcher:
         self._language: Language = "en"
         self._bench = bench()
         self._practice = Practice(shell)
-        self._beside = Beside(shell)
+        self._panel = Offer(shell)
+        #: A page loads the extension into every notebook, with a silent message: that must cost nothing until it is used.
+        self._wanted = not (getattr(shell, "parent_header", None) or {}).get("content", {}).get("silent", False)
+        self._warmed = False
 
     def install(self) -> None:
         """Hook into the kernel: one text transformer, two events, and two magics."""
@@ -109,8 +113,7 @@ class Watcher:
         self._shell.events.register("post_run_cell", self.after)
         self._shell.register_magic_function(self._as_magic, "cell", "pitfall")
         self._shell.register_magic_function(self._practice.magic, "cell", "exercise")
-        self._beside.install()
-        self._bench.warm()
+        self._panel.install()
 
     def remove(self) -> None:
         """Take all hooks away again."""
@@ -120,7 +123,7 @@ class Watcher:
         self._shell.events.unregister("post_run_cell", self.after)
         for name in ("pitfall", "exercise"):
             self._shell.magics_manager.magics["cell"].pop(name, None)
-        self._beside.remove()
+        self._panel.remove()
         self._bench.close()
 
     def _as_magic(self, line: str, cell: str) -> None:
@@ -133,6 +136,7 @@ class Watcher:
         first, _, _ = raw.partition("\n")
         if self._session is not None or not _is_magic(first):
             return
+        self._wanted = True
         try:
             wanted = options(first[len(MAGIC):])
         except _Usage as problem:
@@ -185,6 +189,7 @@ class Watcher:
     def after(self, result: Any) -> None:
         """Switch the recording off and show what it saw."""
         session, self._session = self._session, None
+        self._warm()
         if result.execution_count and (cell := getattr(result.info, "cell_id", None)):
             self._ids[result.execution_count] = cell
         if session is None or self._cell is None:
@@ -204,6 +209,12 @@ class Watcher:
                 self._hint(result)
         except Exception as error:  # as above
             self._say(_FAILED, f"{type(error).__name__}: {error}", language)
+
+    def _warm(self) -> None:
+        """Prepare the process that tries fixes where torch is used, and the extension was loaded by a cell or used."""
+        if self._wanted and not self._warmed and "torch" in sys.modules:
+            self._warmed = True
+            self._bench.warm()
 
     def _hint(self, result: Any) -> None:
         """Say below the traceback of a cell that was not watched what torch's error means, and how to see where it came from."""

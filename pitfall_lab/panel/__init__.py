@@ -1,4 +1,50 @@
 """The kernel's side of the live panel: what JupyterLab's right sidebar shows of a notebook's live objects, and warns of.
 
-It is silent until a front end opens the panel's connection, and as long as torch is not imported.
+A kernel offers a connection. Until a front end opens it nothing is imported and no cell is heard of.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from pitfall_lab.panel.beside import Beside
+
+TARGET = "pitfall-lab.live"
+
+
+class Offer:
+    """The connection that a kernel offers. A shell without a kernel has none."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self.beside: Beside | None = None
+        """What answers, once the connection was opened."""
+
+    @property
+    def _comms(self) -> Any:
+        return getattr(getattr(self._shell, "kernel", None), "comm_manager", None)
+
+    def install(self) -> None:
+        """Let front ends open the connection."""
+        if self._comms is not None:
+            self._comms.register_target(TARGET, self._opened)
+
+    def remove(self) -> None:
+        """Offer nothing any more, and close what is open."""
+        if self._comms is not None:
+            self._comms.unregister_target(TARGET, self._opened)
+        if self.beside is not None:
+            self.beside.remove()
+            self.beside = None
+
+    def _opened(self, comm: Any, opening: Mapping[str, Any]) -> None:
+        from pitfall_lab.panel.beside import Beside
+
+        if self.beside is None:
+            self.beside = Beside(self._shell)
+            self.beside.install()
+        self.beside.opened(comm, opening)

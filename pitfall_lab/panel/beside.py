@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel import protocol
+from pitfall_lab.panel.order import Order, OutOfOrder
 from pitfall_lab.panel.protocol import Past, Picture, Refused, Rows, Unfold, Watch, message, refused, text
 from pitfall_lab.panel.ran import Ran
 from pitfall_lab.trace import Language, T
@@ -49,29 +50,25 @@ class Beside:
         self._shell = shell
         self._comms: dict[Any, Watch] = {}
         self._languages: dict[Any, Language] = {}
-        self._ran = Ran()
+        self._ran, self._order = Ran(), Order()
+        self._stale: list[OutOfOrder] = []
         self._live: Live | None = None
         self._lock = threading.RLock()
-        self._running = False
-        self._began = 0.0
+        #: A page may open the connection while a cell runs, on another thread.
+        self._running = _is_running()
+        self._had_torch, self._began = True, time.perf_counter()
         self._rows: dict[str, Any] | None = None
         self._past: dict[int, tuple[dict[str, Any], str]] = {}
 
     def install(self) -> None:
-        """Hear of the cells, and let front ends open the connection. A shell without a kernel has none."""
-        manager = getattr(getattr(self._shell, "kernel", None), "comm_manager", None)
-        if manager is not None:
-            self._shell.events.register("pre_run_cell", self.before)
-            self._shell.events.register("post_run_cell", self.after)
-            manager.register_target(protocol.TARGET, self.opened)
+        """Hear of the cells."""
+        self._shell.events.register("pre_run_cell", self.before)
+        self._shell.events.register("post_run_cell", self.after)
 
     def remove(self) -> None:
         """Close the connections and hear of nothing any more."""
-        manager = getattr(getattr(self._shell, "kernel", None), "comm_manager", None)
-        if manager is not None:
-            self._shell.events.unregister("pre_run_cell", self.before)
-            self._shell.events.unregister("post_run_cell", self.after)
-            manager.unregister_target(protocol.TARGET, self.opened)
+        self._shell.events.unregister("pre_run_cell", self.before)
+        self._shell.events.unregister("post_run_cell", self.after)
         for comm in list(self._comms):
             with contextlib.suppress(Exception):
                 comm.close()
@@ -141,9 +138,11 @@ class Beside:
         """A cell begins."""
         with self._lock:
             self._running = True
-        with contextlib.suppress(Exception):
-            if self._live is not None:
-                self._live.begin()
+            self._had_torch = "torch" in sys.modules
+            with contextlib.suppress(Exception):
+                live = self._watching() if self._comms else None
+                if live is not None:
+                    live.begin()
         self._began = time.perf_counter()
 
     def after(self, result: Any) -> None:
@@ -159,11 +158,12 @@ class Beside:
             return
         raw = getattr(result.info, "raw_cell", "") or ""
         cell = self._ran.add(result.execution_count, getattr(result.info, "cell_id", None) or "", self._shell.transform_cell(raw))
+        self._stale = self._order.ran(cell, self._shell.user_ns, succeeded=bool(result.success))
         visible = any(watch.visible for watch in self._comms.values())
         live = self._watching() if self._comms else None
         if live is None:
             return
-        live.ended(cell.count, cell.bound)
+        live.ended(cell.count, cell.bound, torch_is_new=not self._had_torch)
         stale = any(watch.stale for watch in self._comms.values())
         if not visible and not stale:
             return
@@ -201,8 +201,15 @@ class Beside:
 
     def _warnings(self, look: Look) -> list[dict[str, Any]]:
         from pitfall_lab.panel.warnings.changed import changed
+        from pitfall_lab.panel.warnings.growing import growing
+        from pitfall_lab.panel.warnings.left_out import left_out
+        from pitfall_lab.panel.warnings.out_of_order import out_of_order
 
-        return [said for each in look.broken if (said := changed(each, self._ran)) is not None]
+        said = [*(changed(each, self._ran) for each in look.broken), *(left_out(each, self._ran) for each in look.left_out)]
+        said += [growing(each, self._ran) for each in look.growing]
+        told = {each["row"] for each in said if each is not None} | {each.optimizer for each in look.left_out}
+        said += [out_of_order(each, self._ran) for each in self._stale if each.name not in told]
+        return [each for each in said if each is not None]
 
     def _message(self, rows: list[Any], more: int, first: int, note: T | None, seconds: float) -> dict[str, Any]:
         self._rows = message(
@@ -226,6 +233,15 @@ class Beside:
         while len(self._past) > CELLS or sum(len(kept) for _, kept in self._past.values()) > BYTES:
             del self._past[next(iter(self._past))]
         rows["cells"] = self._cells()
+
+
+def _is_running() -> bool:
+    """Whether the main thread is in a cell at this moment."""
+    main = threading.main_thread()
+    frame = sys._current_frames().get(main.ident or 0) if threading.current_thread() is not main else None  # noqa: SLF001 - Python's own way
+    while frame is not None and frame.f_code.co_name != "run_code":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _path(row: str) -> tuple[str, ...]:

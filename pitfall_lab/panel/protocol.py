@@ -11,7 +11,6 @@ from typing import Any, Literal
 from pitfall_lab.trace import Language, T
 
 VERSION = 1
-TARGET = "pitfall-lab.live"
 LONGEST = 2000
 GREATEST = 1_000_000
 View = Literal["storage", "graph", "alive"]

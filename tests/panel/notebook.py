@@ -10,7 +10,7 @@ import jsonschema
 from IPython.core.interactiveshell import InteractiveShell
 
 import pitfall_lab.panel
-from pitfall_lab.panel.beside import Beside
+from pitfall_lab.panel import Offer
 
 SCHEMA = json.loads((Path(pitfall_lab.panel.__file__).parent / "protocol.json").read_text(encoding="utf-8"))
 VALIDATORS = {name: jsonschema.Draft202012Validator({**SCHEMA, "$ref": f"#/$defs/{name}"}) for name in ("ask", "answer", "opening")}
@@ -71,8 +71,8 @@ class Notebook:
         self.shell = InteractiveShell.instance()
         self.comms = Comms()
         self.shell.kernel = types.SimpleNamespace(comm_manager=self.comms)
-        self.beside = Beside(self.shell)
-        self.beside.install()
+        self.panel = Offer(self.shell)
+        self.panel.install()
         self.page = FrontEnd(self.comms, {"version": 1, "language": "en"})
         self.page.ask("watch", visible=visible, stale=stale)
 
@@ -98,5 +98,5 @@ class Notebook:
         return {row["name"]: row for row in answer["rows"]}
 
     def close(self):
-        self.beside.remove()
+        self.panel.remove()
         InteractiveShell.clear_instance()

@@ -11,9 +11,11 @@ from pitfall_lab.observe.live.broken import Broken, Root, broken
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, find
 from pitfall_lab.observe.live.graphs import walk
+from pitfall_lab.observe.live.growing import Growing, growing
 from pitfall_lab.observe.live.history import history
 from pitfall_lab.observe.live.inside import Updates, children, resolve
 from pitfall_lab.observe.live.kinds import is_own
+from pitfall_lab.observe.live.left_out import LeftOut, Owners
 from pitfall_lab.observe.live.naming import Names
 from pitfall_lab.observe.live.rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
@@ -25,6 +27,8 @@ class Look:
     """What one look has found, as plain data."""
 
     broken: list[Broken] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    growing: list[Growing] = field(default_factory=list)
     rows: list[Row] | None = None
     more: int = 0
     cut: bool = False
@@ -36,21 +40,24 @@ class Live:
 
     def __init__(self) -> None:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
+        self._owners = Owners()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
         self._numbers: dict[Any, int] = {}
         self._held: list[Held] = []
-        self._first = 0
+        self._first: int | None = None
 
     def begin(self) -> None:
         """A cell begins: the nodes that come from now on are its."""
         self._first = _next_node()
 
-    def ended(self, cell: int, bound: Iterable[str]) -> None:
-        """The cell of this number has run, and its text binds these names."""
-        self._cells.ran(cell, self._first, _next_node())
-        self._first = _next_node()
+    def ended(self, cell: int, bound: Iterable[str], *, torch_is_new: bool) -> None:
+        """The cell of this number has run, and its text binds these names. ``torch_is_new``: it is the one that has imported torch."""
+        end = _next_node()
+        first = 0 if torch_is_new else self._first
+        self._cells.ran(cell, end if first is None else first, end)
+        self._first = None
         self._updates.begin(cell)
         self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
         self._after = {}
@@ -62,6 +69,8 @@ class Live:
             roots = _roots(found, budget)
             held, moved = self._memory.compare(walk([root.node for root in roots], budget), self._cells, budget)
             look = Look(broken(roots, moved, Names(found), budget))
+            look.left_out = self._owners.compare(found, roots, self._cells.now, budget)
+            look.growing = growing(roots, self._bound, self._cells, budget)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})
                 look.rows, look.more = rows(found, table, budget, *page)

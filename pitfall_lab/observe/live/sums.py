@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import zlib
+from typing import Any
 
+import numpy as np
 import torch
 
 from pitfall_lab.observe.facts import is_opaque
+from pitfall_lab.observe.live.kinds import Kinds, is_own
+from pitfall_lab.observe.looking import unseen
 
 WHOLE = 1 << 16
 BLOCKS, BLOCK = 16, 512
@@ -40,6 +44,20 @@ class Sums:
             self.left -= min(size, WHOLE)
             known = self._known[address, size] = _sum(address, size)
         return known
+
+
+def mark(value: Any) -> Any:
+    """What is equal as long as a tensor or array has the same numbers, and a module or optimizer is the same one; ``None`` for others."""
+    kind = Kinds().of(value)
+    if kind in ("module", "optimizer"):
+        return kind, id(value)
+    if kind == "tensor" and is_own(value):
+        with unseen():
+            total = Sums().of(value)
+        return None if total is None else (kind, tuple(value.shape), total)
+    if type(value) is np.ndarray and value.flags.c_contiguous and not value.dtype.hasobject:
+        return kind, value.shape, _sum(value.__array_interface__["data"][0], value.nbytes)
+    return None
 
 
 def _sum(address: int, size: int) -> int:

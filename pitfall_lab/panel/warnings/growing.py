@@ -1,0 +1,64 @@
+"""A graph grows: from run to run of one cell, or by adding up losses whose backward has been run."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from pitfall_lab.panel.ran import Cell, Ran
+from pitfall_lab.panel.warnings.message import Said, called, cell, warning
+from pitfall_lab.trace import T
+
+if TYPE_CHECKING:
+    from pitfall_lab.observe.live.growing import Growing
+
+RUNS = 3
+STEPS = 4
+_WHY = T(
+    "A tensor that was computed from one with a graph keeps that graph, with the tensors that it has saved. Carried from step to step it "
+    "grows: it takes more memory each time, and a backward goes through all steps.",
+    "由带计算图的张量算出的张量会保留那个计算图，以及其中保存的张量。一步一步带下去，它会不断变大：每次都占更多内存，反向传播要经过所有步骤。",
+)
+
+
+def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
+    """The warning; ``None`` where the graph goes back through different cells, as graphs do, or is to be run backward as a whole."""
+    name, now = graph.name, ran.last
+    if now is None:
+        return None
+    runs = [count for count in graph.cells if (run := ran.get(count)) is not None and _same(run, now)]
+    fix = T(
+        f"Carry `{name}` on without its graph: `{name}.detach()`, or `.item()` for a number.",
+        f"不带计算图地传下去：`{name}.detach()`，若是数则用 `.item()`。",
+    )
+    cells = cell(ran, runs[0] if runs else None, "made") + cell(ran, now.count, "changed", name)
+    if len(runs) >= RUNS and graph.path[0] in now.bound:
+        first, last = called(runs[0]), called(runs[-1])
+        sentence = T(
+            f"The graph of `{name}` goes back through {len(runs)} runs of this cell ({first} to {last}) and grows with each: "
+            f"{graph.nodes} nodes now.",
+            f"`{name}` 的计算图经过了此单元格的 {len(runs)} 次运行（{first} 到 {last}），每运行一次就变大：现在有 {graph.nodes} 个节点。",
+        )
+        return warning("graph-grows", "note", Said(sentence, _WHY, fix, graph.path), cells, "PL511")
+    if graph.used >= STEPS and not _goes_backward(graph.path[0], ran):
+        sentence = T(
+            f"`{name}` adds up losses with their graphs: it keeps the graphs of {graph.used} steps, whose backward has been run.",
+            f"`{name}` 把损失连同计算图一起累加：它保留了 {graph.used} 步的计算图，而这些步骤的反向传播已经运行过了。",
+        )
+        return warning("graph-grows", "note", Said(sentence, _WHY, fix, graph.path), cell(ran, now.count, "changed", name), "PL511")
+    return None
+
+
+def _same(one: Cell, other: Cell) -> bool:
+    return one.id == other.id if one.id and other.id else one.text == other.text
+
+
+def _goes_backward(name: str, ran: Ran) -> bool:
+    """Whether some cell calls this name's backward, or hands it to something that may."""
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == "backward" and isinstance(node.value, ast.Name) and node.value.id == name)
+        or (isinstance(node, ast.Call) and any(isinstance(each, ast.Name) and each.id == name for each in node.args)
+            and not (isinstance(node.func, ast.Name) and node.func.id in ("print", "float", "display")))
+        for run in ran.since(0) if name in run.text
+        for node in ast.walk(run.tree)
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""A loss reaches parameters that no optimizer holds: they will stay as they are, and nothing will fail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pitfall_lab.panel.ran import Ran
+from pitfall_lab.panel.warnings.message import Said, called, cell, warning
+from pitfall_lab.trace import T
+
+if TYPE_CHECKING:
+    from pitfall_lab.observe.live.left_out import LeftOut
+
+
+def left_out(left: LeftOut, ran: Ran) -> dict[str, Any]:
+    """The warning."""
+    en = f"`{left.name}`" + (f" and {left.others} more" if left.others else "")
+    zh = f"`{left.name}`" + (f" 等 {left.others + 1} 个参数" if left.others else "")
+    new, old = called(left.made), called(left.taken)
+    cells = cell(ran, left.taken, "stale") + cell(ran, left.made, "made")
+    step = f"`{left.optimizer}.step()`"
+    if left.why == "behind":
+        sentence = T(
+            f"{en}: a loss trains what comes before, but no optimizer holds this: {step} does not change it.",
+            f"{zh}：损失训练了它前面的部分，但没有优化器持有它：{step} 不会改变它。",
+        )
+        fix = T(
+            f"Give it to the optimizer as well, or freeze it (`requires_grad_(False)`). `{left.optimizer}` was made in {old}.",
+            f"把它也交给优化器，或冻结它（`requires_grad_(False)`）。`{left.optimizer}` 在 {old} 中创建。",
+        )
+    else:
+        sentence = T(
+            f"{en} came in {new}, after `{left.optimizer}` had been given its parameters in {old}: {step} does not change it.",
+            f"{zh} 在 {new} 中出现，而 `{left.optimizer}` 早在 {old} 中就拿到了它的参数：{step} 不会改变它。",
+        )
+        fix = T(f"Run {old} again, which makes `{left.optimizer}`.", f"重新运行创建 `{left.optimizer}` 的 {old}。")
+    explanation = T(
+        "An optimizer keeps the tensors that it was given when it was made, not the names of modules. Other tensors get gradients and are "
+        "never updated. Nothing fails.",
+        "优化器保存的是创建时交给它的张量，而不是模块的名字。其他张量会得到梯度，却从不更新，也不会报错。",
+    )
+    said = Said(sentence, explanation, fix, left.path, left.optimizer_path)
+    return warning("left-out", "silent", said, cells, "PL611" if left.why == "behind" else "PL606")
