@@ -2,25 +2,31 @@
 
 A name that no cell has made yet gets its line as well: after a restart of the kernel that is the error that everybody meets.
 
-The error is named from its type and from the fixed part of torch's text, never from guesses about the program; what is not in
-:data:`KNOWN` and does not come from torch gets no hint. Why it happened is what ``%%pitfall`` finds out.
+The error is named from its type and from the fixed part of torch's text, never from guesses about the program. What a rule is about has its
+line here; what is not in :data:`KNOWN` gets the first sentence of its family in the catalogue of refusals; what does not come from torch
+gets no hint. Why it happened is what ``%%pitfall`` finds out.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import symtable
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-from pitfall_lab.trace import Language, T
+from pitfall_lab.trace import LANGUAGES, Language, T
+
+if TYPE_CHECKING:
+    from pitfall_lab.rules.refusals import Family
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A class of errors: the words that torch always uses, what they mean, and the rule that tells more, if there is one."""
+    """A class of errors: the words that torch always uses, what they mean, and the rule or the family of errors that says more."""
 
     words: str
     means: T
@@ -48,6 +54,7 @@ KNOWN = (
             en="the graph was already used by a backward, which frees what it saved; build it again with a new forward pass.",
             zh="这个计算图已经被一次反向传播用过，保存的内容已释放；请重新做一次前向计算来建立它。",
         ),
+        "PL501",
     ),
     Known(
         "does not require grad and does not have a grad_fn",
@@ -55,6 +62,7 @@ KNOWN = (
             en="backward was started from a tensor with no graph behind it: it was cut off, or nothing in it asked for gradients.",
             zh="反向传播从一个背后没有计算图的张量开始：图被切断了，或者其中没有任何张量要求梯度。",
         ),
+        "PLE32",
     ),
     Known(
         "grad can be implicitly created only for scalar outputs",
@@ -62,6 +70,7 @@ KNOWN = (
             en="backward starts from one number; reduce the tensor first, with `.sum()` or `.mean()`.",
             zh="反向传播从一个数开始；先用 `.sum()` 或 `.mean()` 把张量归约成一个数。",
         ),
+        "PL507",
     ),
     Known(
         "is a view and is being modified inplace",
@@ -69,6 +78,7 @@ KNOWN = (
             en="a view that must not be written was written: of several made at once (`split`, `unbind`, a loop), or made under `no_grad`.",
             zh="写入了一个不可写的视图：它是一次产生的多个视图之一（`split`、`unbind`、循环），或在 `no_grad` 下产生。",
         ),
+        "PL202",
     ),
     Known(
         "A view was created in",
@@ -76,6 +86,7 @@ KNOWN = (
             en="a view made under `no_grad` or `inference_mode` was changed where gradients are recorded.",
             zh="在 `no_grad` 或 `inference_mode` 下产生的视图，在记录梯度的地方被修改了。",
         ),
+        "PL203",
     ),
     Known(
         "Inference tensors cannot be saved for backward",
@@ -83,10 +94,12 @@ KNOWN = (
             en="a tensor made under `inference_mode` cannot take part in gradients; `.clone()` it outside first.",
             zh="在 `inference_mode` 下产生的张量不能参与求梯度；先在外面 `.clone()`。",
         ),
+        "PL204",
     ),
     Known(
         "appears to not have been used in the graph",
         T(en="one of the tensors asked about does not lead to the result.", zh="所问的张量中有一个与结果没有关系。"),
+        "PL508",
     ),
     Known(
         "must match the size of tensor",
@@ -94,13 +107,7 @@ KNOWN = (
             en="two shapes do not fit: lined up from the right, lengths must be equal or 1.",
             zh="两个形状对不上：从右边对齐后，长度必须相等或为 1。",
         ),
-    ),
-    Known(
-        "shapes cannot be multiplied",
-        T(
-            en="two matrices do not fit: the columns of the first must be as many as the rows of the second.",
-            zh="两个矩阵对不上：第一个的列数必须等于第二个的行数。",
-        ),
+        "PLE02",
     ),
     Known(
         "view size is not compatible with input tensor's size and stride",
@@ -108,10 +115,12 @@ KNOWN = (
             en="this memory cannot be looked at in that shape without moving it; `.reshape()` copies where it has to.",
             zh="不移动内存就不能以那个形状来看它；`.reshape()` 会在必要时复制。",
         ),
+        "PL406",
     ),
     Known(
         "doesn't match the broadcast shape",
         T(en="the result is larger than the tensor it should be written into.", zh="结果比要写入的张量大。"),
+        "PL403",
     ),
     Known(
         "refers to a single memory location",
@@ -119,6 +128,7 @@ KNOWN = (
             en="several elements of the written tensor are one place in memory; `.clone()` it first.",
             zh="被写入的张量中有多个元素是同一处内存；先 `.clone()`。",
         ),
+        "PL404",
     ),
     Known(
         "can't be cast to the desired output type",
@@ -126,10 +136,7 @@ KNOWN = (
             en="the result's dtype does not fit into the tensor that is changed in place.",
             zh="结果的 dtype 放不进被就地修改的张量。",
         ),
-    ),
-    Known(
-        "Can't call numpy() on Tensor that requires grad",
-        T(en="NumPy cannot follow gradients; `.detach()` says that it need not.", zh="NumPy 无法跟踪梯度；`.detach()` 说明不必跟踪。"),
+        "PL802",
     ),
     Known(
         "you can only change requires_grad flags of leaf variables",
@@ -137,10 +144,12 @@ KNOWN = (
             en="a result that was computed always follows what it was computed from; only a tensor you made can be switched.",
             zh="算出来的结果总是跟随它的来源；只有你自己创建的张量可以切换。",
         ),
+        "PL207",
     ),
     Known(
         "Only Tensors of floating point and complex dtype can require gradients",
         T(en="integers have no gradients; make it a float tensor.", zh="整数没有梯度；请改成浮点张量。"),
+        "PL801",
     ),
     Known(
         "can't optimize a non-leaf Tensor",
@@ -148,11 +157,8 @@ KNOWN = (
             en="an optimizer can only update tensors you made (leaves), not results that were computed.",
             zh="优化器只能更新你自己创建的张量（叶子），不能更新算出来的结果。",
         ),
+        "PL206",
         type="ValueError",
-    ),
-    Known(
-        "Expected all tensors to be on the same device",
-        T(en="tensors on different devices met in one operation.", zh="不同设备上的张量出现在同一次运算中。"),
     ),
 )
 _OTHER = T(en="this error comes from inside torch.", zh="这个错误来自 torch 内部。")
@@ -171,15 +177,24 @@ _AS_IT_IS = T(en="it can be run again as it is", zh="它可以直接再运行")
 _AFTER = T(en="first run again what makes {names}, which it changed", zh="先重新运行产生 {names} 的单元格，因为它已经改了它们")
 
 
-def hint(error: BaseException, cell: str, language: Language = "en") -> str:
-    """Return what to print under the traceback of ``cell``'s error: torch's, or a name that an earlier cell makes; else empty."""
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What stands under a traceback, and the rule or family that says more, if there is one."""
+
+    text: T
+    rule: str = ""
+
+
+def hint(error: BaseException, cell: str) -> Hint | None:
+    """Return what to say under the traceback of ``cell``'s error: torch's, or a name that an earlier cell makes; else ``None``."""
     if name := _from_an_earlier_cell(error, cell):
-        return f"pitfall_lab: {_MISSING.say(language).format(name=name)}"
+        return Hint(T(*(f"pitfall_lab: {_MISSING.say(language).format(name=name)}" for language in LANGUAGES)))
     means, rule = _named(error)
     if means is None:
-        return ""
-    more = _MORE.say(language).format(rule=rule) if rule else ""
-    return f"pitfall_lab: {means.say(language)}{more}\n{_AGAIN.say(language).format(how=_how(cell, language))}"
+        return None
+    more = T(*(_MORE.say(language).format(rule=rule) if rule else "" for language in LANGUAGES))
+    how = T(*(_AGAIN.say(language).format(how=_how(cell, language)) for language in LANGUAGES))
+    return Hint(T(*(f"pitfall_lab: {means.say(each)}{more.say(each)}\n{how.say(each)}" for each in LANGUAGES)), rule)
 
 
 def _from_an_earlier_cell(error: BaseException, cell: str) -> str:
@@ -195,13 +210,30 @@ def _from_an_earlier_cell(error: BaseException, cell: str) -> str:
 
 
 def _named(error: BaseException) -> tuple[T | None, str]:
+    """What the error means, and where more is said of it."""
     text = str(error)
     for known in KNOWN:
         if known.type in (each.__name__ for each in type(error).__mro__) and known.words in text:
             return known.means, known.rule
     frames = traceback.extract_tb(error.__traceback__)
     inside = bool(frames) and "torch" in PurePath(frames[-1].filename).parts
-    return (_OTHER, "") if inside or type(error).__module__.partition(".")[0] == "torch" else (None, "")
+    by_torch = inside or type(error).__module__.partition(".")[0] == "torch"
+    family = _family(text) if by_torch or type(error) is RuntimeError else None
+    if family is not None:
+        return T(*(_first_sentence(family.what.say(language)) for language in LANGUAGES)), family.code
+    return (_OTHER, "") if by_torch else (None, "")
+
+
+def _family(text: str) -> Family | None:
+    """The family of the catalogue that an error's words belong to; cases that are about one function are left out, for it is not known."""
+    from pitfall_lab.rules.refusals import FAMILIES
+
+    return next((family for family in FAMILIES for case in family.cases if not case.op and case.regex.search(text)), None)
+
+
+def _first_sentence(text: str) -> str:
+    found = re.match(r".*?(?:[。!]|[.](?=\s|$))", text, re.DOTALL)
+    return found[0] if found is not None else text
 
 
 def _how(cell: str, language: Language) -> str:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pitfall_lab.verify import Session
 
 MAGIC = "%%pitfall"
+HINT = "application/vnd.pitfall-lab.hint+json"
+"""A hint as the JupyterLab extension draws it; elsewhere its plain text stands."""
 #: Where a shell keeps the one watcher that it has.
 _PLACE = "_pitfall_lab"
 _FAILED = T(
@@ -222,11 +224,15 @@ class Watcher:
         if error is None or getattr(result.info, "silent", False):
             return
         with contextlib.suppress(Exception):  # the learner's traceback stands, whatever happens to us
-            from pitfall_lab.hint import hint
+            from pitfall_lab.hint import Hint, hint
 
             cell = self._shell.transform_cell(result.info.raw_cell or "")
-            if text := self._practice.elsewhere(error, self._language) or hint(error, cell, self._language):
-                print(text)
+            elsewhere = self._practice.elsewhere(error)
+            found = Hint(elsewhere) if elsewhere is not None else hint(error, cell)
+            if found is not None:
+                text, cell_id = {"en": found.text.en, "zh": found.text.zh}, getattr(result.info, "cell_id", None) or ""
+                under = {"version": 1, "text": text, "rule": found.rule, "cell": cell_id}
+                self._shell.display_pub.publish({"text/plain": found.text.say(self._language), HINT: under})
 
     def _show(self, recorded: Trace, program: Program, language: Language, watched: bool) -> None:
         """Draw at once what was seen; the fixes are tried when it is there.

@@ -12,7 +12,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pitfall_lab.trace import Language, T
+from pitfall_lab.trace import LANGUAGES, Language, T
 
 if TYPE_CHECKING:
     from pitfall_lab.lessons.exercise import Exercise, Result
@@ -82,10 +82,12 @@ class Practice:
             print(result.printed, end="" if result.printed.endswith("\n") else "\n")
         return result
 
-    def elsewhere(self, error: BaseException, language: Language) -> str:
+    def elsewhere(self, error: BaseException) -> T | None:
         """Return what to say of a name that is known in an exercise's cell only; nothing of other errors."""
-        name = getattr(error, "name", None) if isinstance(error, NameError) else None
-        return _ELSEWHERE.say(language).format(name=name, key=self._defined[name]) if name in self._defined else ""
+        name = error.name if isinstance(error, NameError) else None
+        if name not in self._defined:
+            return None
+        return T(*(_ELSEWHERE.say(language).format(name=name, key=self._defined[name]) for language in LANGUAGES))
 
     def grade(self, exercise: Exercise, source: str, language: Language = "en", *, asked: bool = False) -> Result:
         """Grade one try; the cell as it was given is no try."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PAGE = 500
 CELLS, BYTES = 50, 2_000_000
 """So many cells can be gone back to, and so many bytes are kept for it."""
-SECONDS, PART, LONGEST = 0.015, 0.01, 0.2
+SECONDS, PART, LONGEST = 0.02, 0.01, 0.2
 """Processor time after a cell: this much, or this part of the time that the cell took, but no more than the last."""
 ASKED_SECONDS = 0.5
 _RUNNING = T("A cell is running: this can be looked at when it has ended.", "有单元格正在运行：结束之后才能查看。")
@@ -190,9 +190,7 @@ class Beside:
         cell = self._cells_now()
         if live is None:
             return (self._message([], 0, 0, None, 0.0) if rows is not None else None), None
-        from pitfall_lab.observe.live.budget import Budget
-
-        look = live.look(self._shell.user_ns, Budget(seconds), rows)
+        look = live.look(self._shell.user_ns, seconds, rows)
         warnings = message("warnings", cell=cell, warnings=self._warnings(look)) if stale else None
         if rows is None or look.rows is None:
             return None, warnings

@@ -16,6 +16,7 @@ from pitfall_lab.panel.ran import Cell, simple
 
 _NOT_NUMBERS = {"shape", "dtype", "device", "ndim", "size", "dim", "numel", "parameters", "state_dict"}
 DEPTH = 8
+_PLAIN = (int, float, str, bool, bytes, type(None))
 _ASKS = {"len", "type", "isinstance", "print"}
 
 
@@ -88,7 +89,7 @@ def _look(value: Any, cell: Cell, name: str) -> Any:
     Of what cannot be compared without running code of its class, the text that made it is taken: the same text is held to give the same.
     A module is another one each time, with parameters of its own.
     """
-    if type(value) in (int, float, str, bool, bytes, type(None)):
+    if any(type(value) is each for each in _PLAIN):  # no comparison: a class may have its own
         return type(value), value
     if "torch" in sys.modules:
         from pitfall_lab.observe.live.sums import mark
@@ -110,11 +111,12 @@ def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
     made: dict[str, set[str]] = {}
     for statement in _statements(tree):
         reads = set(_reads(statement))
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            reads.add(statement.target.id)
         taken |= reads - made.keys()
         behind = {each for name in reads for each in made.get(name, {name})}
         for name in _binds(statement):
-            augmented = isinstance(statement, ast.AugAssign)
-            made[name] = behind | (made.get(name, set()) if augmented else set())
+            made[name] = behind
     return taken, made
 
 

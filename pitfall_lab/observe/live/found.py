@@ -73,7 +73,7 @@ class _Search:
 
     def __init__(self, budget: Budget) -> None:
         self.found = Found()
-        self._budget, self._kinds, self._seen = budget, Kinds(), set[int]()
+        self._budget, self._kinds, self._seen = budget, Kinds(), dict[int, bool]()
 
     def name(self, name: str, value: Any) -> None:
         """Note what a name stands for."""
@@ -88,8 +88,8 @@ class _Search:
             place.append(thing)
             return True
         if id(thing.value) in self._seen:
-            return thing.kind != "object"
-        self._seen.add(id(thing.value))
+            return self._seen[id(thing.value)]
+        self._seen[id(thing.value)] = thing.kind == "module"  # of a list, until it is known what it holds
         if thing.kind == "module":
             self.found.modules.append(thing)
             self._module(thing)
@@ -103,6 +103,7 @@ class _Search:
                 self.found.hidden = True
                 break
             any_inside |= self._enter(inner, depth - 1)
+        self._seen[id(thing.value)] = any_inside
         return any_inside
 
     def _module(self, thing: Thing) -> None:
@@ -118,7 +119,7 @@ class _Search:
                 kind = self._kinds.of(value) if type(name) is str and id(value) not in self._seen else ""
                 part = Thing((*module.path, name), f"{module.text}.{name}", kind, value)
                 if kind in ("tensor", "module"):
-                    self._seen.add(id(value))
+                    self._seen[id(value)] = True
                     (self.found.parameters if kind == "tensor" else work).append(part)
             for name, value in beside:
                 if type(name) is str and self._kinds.of(value) == "tensor":
@@ -131,7 +132,7 @@ def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
     if type(value) is dict:
         items = [(key, each) for key, each in islice(list(value.items()), ELEMENTS)]
         named = [(_key(key, at), f"{text}[{_key(key, at)}]", each) for at, (key, each) in enumerate(items)]
-    elif type(value) in (list, tuple):
+    elif type(value) is list or type(value) is tuple:
         named = [(str(at), f"{text}[{at}]", each) for at, each in enumerate(value[:ELEMENTS])]
     else:
         table = inside(value, thing.kind)
@@ -144,4 +145,4 @@ def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
 
 def _key(key: Any, at: int) -> str:
     """A key of a dict in a text; keys of foreign classes are counted, for their ``repr`` would be run."""
-    return repr(key)[:60] if type(key) in (str, int, bool, float) else f"#{at}"
+    return repr(key)[:60] if any(type(key) is each for each in (str, int, bool, float)) else f"#{at}"

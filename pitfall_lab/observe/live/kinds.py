@@ -24,7 +24,6 @@ _MEANT: tuple[tuple[type, Kind], ...] = (
 )  # fmt: skip
 _GROUPS = (list, tuple, dict)
 _PLAIN = (int, float, str, bool, type(None), bytes, complex, set, frozenset, type, types.ModuleType, types.FunctionType)
-_NAMED_BY_TORCH = (torch.Tensor, torch.nn.Parameter)
 
 
 class Kinds:
@@ -57,7 +56,7 @@ def class_name(value: Any) -> str:
 
 def is_own(tensor: Any) -> bool:
     """Whether it is a tensor of a class of torch's own, all of whose attributes can be read."""
-    return any(type(tensor) is cls for cls in _NAMED_BY_TORCH)
+    return type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
 
 
 def dispatches(tensor: Any) -> bool:

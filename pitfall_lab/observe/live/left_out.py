@@ -118,7 +118,7 @@ def _unregistered(found: Found) -> list[Thing]:
     loose: dict[int, Thing] = {}
     for module in found.modules:
         for name, value in list(inside(module.value, "module").items()):
-            if type(value) not in (list, tuple, dict) or name in ("_parameters", "_buffers", "_modules"):
+            if not any(type(value) is each for each in (list, tuple, dict)) or name in ("_parameters", "_buffers", "_modules"):
                 continue
             for part in parts(Thing((*module.path, name), f"{module.text}.{name}", "group", value), kinds):
                 for key, each in tables(part.value)[0].items() if part.kind == "module" else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 
@@ -16,18 +17,19 @@ class Names:
     """The tensors of one look, by identity and by the place of their first element."""
 
     def __init__(self, found: Found) -> None:
-        self._things = [thing for thing in (*found.tensors, *found.parameters) if is_own(thing.value)]
-        self._by_id: dict[int, Thing] = {}
-        for thing in self._things:
-            self._by_id.setdefault(id(thing.value), thing)
+        self._found = found
+
+    @cached_property
+    def _things(self) -> list[Thing]:
+        return [thing for thing in (*self._found.tensors, *self._found.parameters) if is_own(thing.value)]
+
+    @cached_property
+    def _by_id(self) -> dict[int, Thing]:
+        return {id(thing.value): thing for thing in reversed(self._things)}
 
     def of(self, kept: Kept) -> Thing | None:
         """The name of what was saved: of that very tensor, of one with the same elements, or of another one on its version counter."""
         return self._by_id.get(id(kept.tensor)) or self._counted_with(kept.tensor, kept.version)
-
-    def exactly(self, kept: Kept) -> Thing | None:
-        """The name of that very tensor, where it has one."""
-        return self._by_id.get(id(kept.tensor))
 
     def _counted_with(self, tensor: torch.Tensor, version: int) -> Thing | None:
         same: Sequence[Thing] = [

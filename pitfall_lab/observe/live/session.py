@@ -21,6 +21,8 @@ from pitfall_lab.observe.live.rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.looking import unseen
 
+FINDING, GRAPHS, ROWS = 0.25, 0.45, 0.3
+
 
 @dataclass(slots=True)
 class Look:
@@ -47,6 +49,7 @@ class Live:
         self._numbers: dict[Any, int] = {}
         self._held: list[Held] = []
         self._first: int | None = None
+        self._rooted: list[str] = []
 
     def begin(self) -> None:
         """A cell begins: the nodes that come from now on are its."""
@@ -62,22 +65,29 @@ class Live:
         self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
         self._after = {}
 
-    def look(self, namespace: Mapping[str, Any], budget: Budget, page: tuple[int, int] | None = None) -> Look:
-        """Look at everything now. ``page`` are the first row and the number of rows that are wanted, if any."""
+    def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> Look:
+        """Look at everything now, in so much processor time. ``page``: the first row and the number of rows that are wanted, if any.
+
+        Finding, graphs and rows have a part each: in a large namespace none of them is left without.
+        """
         with unseen():
-            found = find(namespace, self._bound, budget)
-            roots = _roots(found, budget)
-            held, moved = self._memory.compare(walk([root.node for root in roots], budget), self._cells, budget)
-            look = Look(broken(roots, moved, Names(found), budget))
-            look.left_out = self._owners.compare(found, roots, self._cells.now, budget)
-            look.growing = growing(roots, self._bound, self._cells, budget)
+            finding = Budget(seconds * FINDING)
+            found = find(namespace, [*self._bound, *self._rooted], finding)
+            graphs = Budget(seconds * GRAPHS)
+            roots = _roots(found, graphs)
+            self._rooted = [root.thing.path[0] for root in roots]
+            held, moved = self._memory.compare(walk([root.node for root in roots], graphs), self._cells, graphs)
+            look = Look(broken(roots, moved, Names(found), graphs))
+            look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
+            look.growing = growing(roots, self._bound, self._cells, graphs)
+            drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})
-                look.rows, look.more = rows(found, table, budget, *page)
+                look.rows, look.more = rows(found, table, drawing, *page)
                 table.saved(held)
                 table.share(self._numbers)
                 self._after.update(table.after)
-            look.cut = budget.spent or found.hidden
+            look.cut = found.hidden or any(each.spent for each in (finding, graphs, drawing))
             return look
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:

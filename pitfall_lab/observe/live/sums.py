@@ -35,8 +35,7 @@ class Sums:
         if tensor.device.type != "cpu" or is_opaque(tensor):
             return None
         count, item = tensor.numel(), tensor.element_size()
-        extent = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-        if not count or extent != count:
+        if not count or not (tensor.is_contiguous() or _extent(tensor) == count):
             return None
         address, size = tensor.data_ptr(), count * item
         known = self._known.get((address, size))
@@ -44,6 +43,11 @@ class Sums:
             self.left -= min(size, WHOLE)
             known = self._known[address, size] = _sum(address, size)
         return known
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """From its first element to its last, in elements."""
+    return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def mark(value: Any) -> Any:
