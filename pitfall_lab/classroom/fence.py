@@ -20,6 +20,7 @@ import struct
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from importlib import metadata
 from importlib.machinery import FileFinder
 from pathlib import Path
 
@@ -137,21 +138,24 @@ def answers() -> list[Path]:
     return [copy / folder for copy in sorted(copies) for folder in ANSWERS]
 
 
+def libraries() -> set[Path]:
+    """The folders of the standard library and of installed packages."""
+    found = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found |= {Path(entry) for entry in sys.path if Path(entry).name in {"site-packages", "dist-packages", "lib-dynload"}}
+    # an environment may borrow installed packages from a folder of any name; torch imports parts of itself when it prints a tensor
+    return found | {Path(str(metadata.distribution(name).locate_file(""))) for name in ("torch", "numpy")}
+
+
 def readable(hidden: Iterable[Path]) -> Iterator[tuple[Path, int]]:
     """What a submission may read, with the rights: the standard library, installed packages, shared libraries, this package.
 
     Of a folder with something hidden in it, each other entry by itself: rights that were given are never taken back below.
     """
     shut = {Path(os.path.realpath(path)) for path in hidden}
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    libraries = {Path(os.path.realpath(sysconfig.get_path(name))) for name in names}
-    libraries |= {
-        Path(os.path.realpath(entry)) for entry in sys.path if Path(entry).name in {"site-packages", "dist-packages", "lib-dynload"}
-    }
     shared = [
         Path(root) for root in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime")
     ]
-    for path in (*libraries, *shared, PACKAGE):
+    for path in (*libraries(), *shared, PACKAGE):
         yield from _around(Path(os.path.realpath(path)), shut)
     for device in ("/dev/zero", "/dev/urandom", "/dev/random", "/proc/cpuinfo", "/proc/meminfo"):
         yield Path(device), _READ_FILE

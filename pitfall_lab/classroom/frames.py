@@ -11,12 +11,14 @@ from __future__ import annotations
 import gc
 import inspect
 import logging
+import os
 import sys
-import sysconfig
 import traceback
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+
+from pitfall_lab.classroom.fence import libraries
 
 _EVENTS = frozenset(
     {"sys._getframe", "sys._current_frames", "sys._current_exceptions", "sys.settrace", "sys.setprofile", "sys.addaudithook"}
@@ -33,7 +35,7 @@ _DEBUGGERS = ("bdb.py", "pdb.py", "trace.py", "profile.py", "cProfile.py")
 _WORDS = (
     frozenset(event.rpartition(".")[2] for event in _EVENTS) | _ATTRIBUTES | {"pythonapi"} | {name for s in _HAND_ON.values() for name in s}
 )
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_LIBRARIES = tuple(f"{folder}{os.sep}" for path in libraries() for folder in (path, os.path.realpath(path)))
 
 Known = dict[int, CodeType]
 

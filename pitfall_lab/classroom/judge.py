@@ -20,14 +20,18 @@ from functools import cache
 from typing import Any, Literal, Self
 
 from pitfall_lab import processes
+from pitfall_lab.classroom import kernel
+from pitfall_lab.classroom.submissions import same
 from pitfall_lab.lessons.attempt import Observation, Problem, Request
-from pitfall_lab.lessons.exercise import Exercise, grade
+from pitfall_lab.lessons.exercise import Exercise, Result, grade
 from pitfall_lab.trace import T
 
 Status = Literal[
     "solved", "partly", "failed", "unsolved", "missing", "error", "timeout", "memory", "output", "exit", "crash", "tampered", "ungraded"
 ]
 START_SECONDS = 180.0
+PATIENCE = 20
+"""So many times a run's limit, and more, the room is waited for: longer than the room itself waits for a run."""
 
 SAYS: dict[str, T] = {
     "solved": T(en="every property holds", zh="所有性质都成立"),
@@ -50,7 +54,10 @@ SAYS: dict[str, T] = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one cell may cost, over all its runs: ``timeout`` in seconds; each run ``memory`` in MiB beyond what torch needs."""
+    """What one cell may cost, over all its runs: ``timeout`` in seconds; each run ``memory`` in MiB beyond what torch needs.
+
+    Seconds in which a run waits for a processor that does something else are not counted.
+    """
 
     timeout: float = 20.0
     memory: int = 1024
@@ -72,7 +79,10 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one cell was worth. ``detail`` is half a sentence about the error or about what was tampered with; ``source`` is the cell."""
+    """What one cell was worth. ``detail`` is half a sentence about the error or about what was tampered with; ``source`` is the cell.
+
+    ``skipped`` is what has a meaning in a notebook only, as the cell has it: ``%time``, ``!ls``.
+    """
 
     key: str
     status: Status
@@ -80,6 +90,7 @@ class Outcome:
     detail: str = ""
     seconds: float = 0.0
     source: str = ""
+    skipped: tuple[str, ...] = ()
 
     @property
     def held(self) -> int:
@@ -109,7 +120,7 @@ class Outcome:
         marks = tuple(
             Said(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"])) for m in values["marks"]
         )
-        return cls(**{**values, "marks": marks})
+        return cls(**{**values, "marks": marks, "skipped": tuple(map(str, values.get("skipped", ())))})
 
 
 class RoomError(Exception):
@@ -132,7 +143,9 @@ class Room:
 
     def run(self, requests: Sequence[Request], limits: Limits, seconds: float) -> dict[str, Any]:
         """Run requests in a process of their own and return how that ended. Raises :class:`RoomError`."""
-        job = json.dumps({"requests": [request.to_json() for request in requests], "timeout": seconds, "memory": limits.memory})
+        ipython = any(kernel.needed(request.cell) for request in requests)
+        asked = [request.to_json() for request in requests]
+        job = json.dumps({"requests": asked, "ipython": ipython, "timeout": seconds, "memory": limits.memory})
         for _ in range(2):  # a room that was lost is replaced once
             if self._process is None:
                 self._start()
@@ -141,7 +154,7 @@ class Room:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.write(job + "\n")
                 self._process.stdin.flush()
-                if answer := self._answer(seconds + 60):
+                if answer := self._answer(PATIENCE * (seconds + 4)):
                     found: dict[str, Any] = json.loads(answer)
                     return found
             self.end()
@@ -195,6 +208,7 @@ class _Sitting:
     left: float = field(init=False)
     ended: Status | None = field(default=None, init=False)
     detail: str = field(default="", init=False)
+    skipped: dict[str, None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.left = self.limits.timeout
@@ -219,6 +233,7 @@ class _Sitting:
             report = json.loads(answer["report"])
             tampered = [str(name) for name in report["tampered"]]
             observed = [Observation.from_json(text) for text in report.get("observations", ())]
+            self.skipped.update(dict.fromkeys(str(name)[:41] for name in report.get("skipped", ())[: kernel.MOST_SKIPPED]))
             for (request, known), seen in zip(asked, observed, strict="failed" not in report):
                 tampered += [f"the answer to {e}" for e, value in known.items() if not _knows(seen, e, value)]
                 assert set(seen.values) == set(request.expressions)
@@ -297,14 +312,25 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
     seconds = round(time.monotonic() - started, 2)
     if sitting.ended is not None:
         return Outcome(exercise.key, sitting.ended, blank, sitting.detail, seconds, kept)
+    skipped = tuple(sitting.skipped)[: kernel.MOST_SKIPPED]
     if result.error and result.error.type == "SystemExit":
-        return Outcome(exercise.key, "exit", blank, "SystemExit", seconds, kept)
+        return Outcome(exercise.key, "exit", blank, "SystemExit", seconds, kept, skipped)
+    return replace(_found(exercise, result, free), seconds=seconds, source=kept, skipped=skipped)
+
+
+def known(exercise: Exercise, source: str) -> Outcome:
+    """Return what an answer of the course's own is worth: it is run in this process."""
+    free = list(zip(_had(exercise), _idle(exercise), strict=True))
+    return replace(_found(exercise, grade(exercise, source), free), source=source)
+
+
+def _found(exercise: Exercise, result: Result, free: Sequence[tuple[bool, bool]]) -> Outcome:
     found = zip(result.marks, free, strict=True)
     marks = tuple(Said(_pair(m.sentence), m.holds, had, _pair(m.reason), idle) for m, (had, idle) in found)
     held = sum(mark.holds for mark in marks)
     status: Status = "solved" if held == len(marks) else "error" if result.error else "partly" if held else "failed"
     detail = textwrap.shorten(result.error.say().en if result.error else "", 300, placeholder=" …")
-    return Outcome(exercise.key, status, marks, detail, seconds, kept)
+    return Outcome(exercise.key, status, marks, detail)
 
 
 @cache
@@ -330,15 +356,6 @@ def _idle(exercise: Exercise) -> tuple[bool, ...]:
 def lacking(exercise: Exercise) -> int:
     """Return how many properties the given cell lacks: the parts that an answer can earn."""
     return max(1, sum(not had for had in _had(exercise)))
-
-
-def same(source: str, given: str) -> bool:
-    """Whether a cell is what was given, but for space at the ends of lines and of the cell."""
-    return _lines(source) == _lines(given)
-
-
-def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.rstrip().lstrip("\n").splitlines()]
 
 
 def _pair(text: T | None) -> tuple[str, str]:

@@ -25,10 +25,12 @@ import time
 import types
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from pitfall_lab.check.worker import adopt_orphans, end_group, end_orphans, prctl, redirect
+from pitfall_lab.classroom import kernel
 from pitfall_lab.classroom.fence import LARGEST, Fence, FenceError, limit, list_path
 from pitfall_lab.classroom.folders import emptied, is_overfull, removed, unlinked
 from pitfall_lab.classroom.frames import keep_frames, known
@@ -45,6 +47,8 @@ WRITTEN, FILES = 64 << 20, 1000
 _RESERVE = 48 << 20
 """Bytes that are kept from the run, so that one which took all the memory it may have can still be reported."""
 _POLL = 0.02
+PATIENCE = 15
+"""So many times its limit a run may take on the wall, and so many seconds more, however long it waits for a processor."""
 _EXAMPLE = """\
 net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
 for kind in (torch.optim.SGD, torch.optim.Adam):
@@ -71,7 +75,10 @@ _WATCHED = (
 
 
 def main() -> None:
-    """Serve one job per line of standard input: ``{"requests", "timeout", "memory"}``; the first line is ``{"fenced", "hidden"}``."""
+    """Serve one job per line of standard input: ``{"requests", "ipython", "timeout", "memory"}``.
+
+    The first line is ``{"fenced", "hidden"}``. ``ipython``: the cells may hold syntax of IPython's.
+    """
     jobs = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the learner's code prints must not mix with the answers
@@ -134,6 +141,7 @@ def _warm() -> Originals:
         example = observe(Request(_EXAMPLE, watched=True))
         assert example.error is None, example.error
         example.to_json()
+        kernel.give()
         originals = Originals()
     gc.collect()
     gc.freeze()
@@ -148,7 +156,8 @@ def _forked(job: Job, home: Path, fence: Fence | None, originals: Originals, pri
     """
     word = secrets.token_hex(16)
     prints, report, room = Channel(PRINTED), Channel(REPORTED), os.getpid()
-    started = time.monotonic()
+    if job.get("ipython"):
+        kernel.prepare()
     child = os.fork()
     if child == 0:
         try:
@@ -165,14 +174,15 @@ def _forked(job: Job, home: Path, fence: Fence | None, originals: Originals, pri
             os._exit(70)
     prints.listen()
     report.listen()
+    clock = Clock(child)
     try:
-        status, code = _watched(child, started + job["timeout"], home, prints, report)
+        status, code = _watched(child, clock, job["timeout"], home, prints, report)
     finally:
         end_group(child)
         end_orphans()
     text = report.text()
     said, _, body = text.partition("\n")
-    answer = {"status": status, "code": code, "seconds": time.monotonic() - started, "output": prints.text()[:4000], "report": None}
+    answer = {"status": status, "code": code, "seconds": clock.seconds, "output": prints.text()[:4000], "report": None}
     if secrets.compare_digest(said.encode(), word.encode()):
         answer |= {"status": "done", "report": body} if status == "exit" and code == 0 else {}
     elif text:
@@ -180,10 +190,44 @@ def _forked(job: Job, home: Path, fence: Fence | None, originals: Originals, pri
     return answer
 
 
-def _watched(child: int, deadline: float, home: Path, *channels: Channel) -> tuple[str, int]:
+class Clock:
+    """How long a run has taken: from its start, without the time in which it was ready and waited for a processor.
+
+    So a machine that has other things to do costs a cell nothing, and a cell that sleeps ends in time all the same. Where the kernel does
+    not say how long a process has waited, it is the processor's time that counts, and :data:`PATIENCE` ends what sleeps.
+    """
+
+    def __init__(self, process: int) -> None:
+        self._status = Path(f"/proc/{process}/schedstat")
+        self._times = Path(f"/proc/{process}/stat")
+        self._started = time.monotonic()
+        self.seconds = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds on the wall."""
+        return time.monotonic() - self._started
+
+    def read(self) -> float:
+        """Seconds that count, as long as the process is there."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            self.seconds = self._counted()
+        return self.seconds
+
+    def _counted(self) -> float:
+        elapsed = self.elapsed
+        try:
+            _ran, waited, _times = map(int, self._status.read_bytes().split())
+        except FileNotFoundError:
+            fields = self._times.read_bytes().rpartition(b")")[2].split()
+            return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        return elapsed - waited / 1e9
+
+
+def _watched(child: int, clock: Clock, most: float, home: Path, *channels: Channel) -> tuple[str, int]:
     """Read what the run says until it ends, or until it has to be ended."""
     names, look = ("output", "report"), 0.0
-    while time.monotonic() < deadline:
+    while clock.read() < most and clock.elapsed < PATIENCE * most + PATIENCE:
         if time.monotonic() > look:
             look = time.monotonic() + 0.1
             if is_overfull(home, size=WRITTEN - unlinked(child, home, largest=LARGEST), files=FILES):
@@ -200,8 +244,9 @@ def _watched(child: int, deadline: float, home: Path, *channels: Channel) -> tup
                 end_group(child)
                 os.waitpid(child, 0)
                 return name, 0
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            clock.read()  # while it can still be asked
+            _, status = os.waitpid(child, 0)
             for channel in channels:
                 channel.read()
             killed = os.WIFSIGNALED(status)
@@ -257,7 +302,6 @@ class Channel:
 
 def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *, mouth: int, word: str) -> None:
     """Observe the request behind the closed fence, write the report, and end the process."""
-    requests = [Request.from_json(text) for text in job["requests"]]
     redirect()
     os.chdir(home)
     os.environ.clear()
@@ -272,14 +316,20 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     keep_frames(originals.frames, reached)
     writes, ends, dumps = os.write, os._exit, json.dumps
     try:
-        seen: dict[str, Any] = {"observations": [observe(request).to_json() for request in requests]}
+        seen: dict[str, Any] = {"observations": [observe(request).to_json() for request in _requests(job)]}
     except BaseException as problem:  # what it did makes the observation itself fail: it took all the memory, for one
         seen = {"failed": type(problem).__name__}
     del reserve
-    report = f"{word}\n{dumps({'tampered': [*reached, *originals.replaced()][:20], **seen})}".encode()
+    report = f"{word}\n{dumps({'tampered': [*reached, *originals.replaced()][:20], 'skipped': kernel.skipped, **seen})}".encode()
     while report:
         report = report[writes(mouth, report) :]
     ends(0)
+
+
+def _requests(job: Job) -> list[Request]:
+    """The requests, their cells as Python: IPython's syntax is read here, behind the fence and within the limits."""
+    requests = [Request.from_json(text) for text in job["requests"]]
+    return [replace(each, cell=kernel.as_python(each.cell)) for each in requests] if job.get("ipython") else requests
 
 
 class Originals:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from pitfall_lab import practice
 from pitfall_lab.lessons import progress
+from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.trace import T
 
@@ -25,8 +28,15 @@ LARGEST = 32 << 20
 """Bytes of a notebook that are read: more than any notebook of this course with all its outputs."""
 MOST_FILES, DEEPEST, MOST_BELIEFS = 50, 6, 200
 CELL = re.compile(r"\A\s*%%exercise[ \t]+(\d{1,2}\.\d{1,3})(?![\w.])[^\n]*(?:\n|\Z)")
+FIRST_LINES = 2000
+"""Characters in which the magic's line has to begin, and that it may have, where it is not the first line as it was given."""
+_AROUND = frozenset({"time", "timeit", "capture", "prun", "pitfall"})
+"""Magics that run a cell as it is, so that an exercise below one is solved in the notebook."""
 _ITEM = re.compile(r"[0-9]{1,2} [\w.-]{1,24}", re.ASCII)
-_OURS = re.compile(r"readme(\.\w+)?|assignment\.toml|.*\.(csv|jsonl)", re.IGNORECASE)
+_OURS = re.compile(r"readme(\.(md|txt|rst|html))?|assignment\.toml|(roster|overrides)\.csv", re.IGNORECASE)
+"""What lies among submissions and is the teacher's, besides the tables that are made; everything else has a row."""
+_HIDDEN = re.compile(r"\.(?!_).*\.ipynb", re.DOTALL)
+"""A notebook is a submission even where its name begins with a full stop; what systems leave behind (``._ada.ipynb``) is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ class Sheet:
     """What was read of a submission: the cells by the key of their exercise, what there is to say about them, a digest of the files.
 
     ``beliefs`` are the misconceptions in the progress files that came along, each with its item (``"12 q-3"``). ``problem`` is why nothing
-    could be read at all.
+    could be read at all. ``received`` is when the newest of the files was written, in seconds since 1970.
     """
 
     student: str
@@ -53,6 +63,7 @@ class Sheet:
     digest: str = ""
     beliefs: tuple[tuple[str, str], ...] = ()
     problem: T | None = None
+    received: float | None = None
 
 
 class _Unreadable(Exception):
@@ -63,11 +74,15 @@ class _Unreadable(Exception):
         self.sentence = T(en=en, zh=zh)
 
 
-def found(folder: Path) -> list[Submission]:
-    """The submissions in ``folder``, by name: each file is one, and each folder is one. Links are never followed."""
+def found(folder: Path, grades: str = "grades") -> list[Submission]:
+    """The submissions in ``folder``, by name: each file is one, and each folder is one. Links are never followed.
+
+    ``grades`` is how the tables begin that are made beside them.
+    """
+    ours = re.compile(rf"{_OURS.pattern}|{re.escape(grades)}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
     out = []
     for entry in sorted(folder.iterdir(), key=lambda path: path.name):
-        if entry.name.startswith(".") or (entry.is_file() and _OURS.fullmatch(entry.name)):
+        if (entry.name.startswith(".") and not _HIDDEN.fullmatch(entry.name)) or (entry.is_file() and ours.fullmatch(entry.name)):
             continue
         if entry.is_symlink():
             out.append(Submission(_name(entry), (), T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")))
@@ -82,19 +97,27 @@ def found(folder: Path) -> list[Submission]:
 
 
 def _told_apart(submissions: list[Submission]) -> list[Submission]:
-    """``ada.ipynb`` and the folder ``ada`` are two submissions: then each has its whole name."""
+    """``ada.ipynb`` and the folder ``ada`` are two submissions, and so are two names that look the same: each has a name of its own."""
     names = [submission.student for submission in submissions]
-    return [
-        Submission(s.files[0].name, s.files, s.problem)
-        if names.count(s.student) > 1 and len(s.files) == 1 and s.files[0].stem == s.student
-        else s
-        for s in submissions
-    ]
+    told, taken = [], set()
+    for submission in submissions:
+        student = submission.student
+        if names.count(student) > 1 and len(submission.files) == 1 and submission.files[0].stem == student:
+            student = _printable(submission.files[0].name)
+        numbered = (f"{student} ({n})" for n in itertools.count(2))
+        unique = next(name for name in itertools.chain([student], numbered) if name not in taken)
+        taken.add(unique)
+        told.append(replace(submission, student=unique))
+    return told
 
 
 def _name(entry: Path) -> str:
     """A student's name: what the file or folder is called, without signs that no terminal and no table should have to show."""
     name = entry.name.removesuffix(".ipynb") if not entry.is_dir() else entry.name
+    return _printable(name)
+
+
+def _printable(name: str) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
 
 
@@ -121,25 +144,49 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     notes: list[T] = []
     digest = hashlib.sha256()
     unreadable: list[T] = []
+    received: float | None = None
     for path in submission.files:
         try:
-            raw = _bytes(path)
+            raw, written = _bytes(path)
+            received = max(received or written, written)
             digest.update(hashlib.sha256(raw).digest())
             for key, source in _cells(_notebook(raw, notes)):
                 cells.setdefault(key, []).append(source)
         except _Unreadable as reason:
             unreadable.append(reason.sentence)
     if len(unreadable) == len(submission.files):
-        return Sheet(submission.student, digest=digest.hexdigest(), problem=unreadable[0])
+        return Sheet(submission.student, digest=digest.hexdigest(), problem=unreadable[0], received=received)
     notes += [T(en=f"one of the notebooks was left out: {why.en}", zh=f"有一个笔记本未计入：{why.zh}") for why in unreadable]
     for key in keys:
         if len(set(cells.get(key, ()))) > 1:
             count = len(cells[key])
             notes.append(
-                T(en=f"exercise {key} is there {count} times; the last one counts", zh=f"练习 {key} 出现了 {count} 次；以最后一个为准")
+                T(
+                    en=f"exercise {key} is there {count} times; the last one that is filled in counts",
+                    zh=f"练习 {key} 出现了 {count} 次；以最后一个已作答的为准",
+                )
             )
-    taken = {key: cells[key][-1] for key in keys if key in cells}
-    return Sheet(submission.student, taken, tuple(dict.fromkeys(notes)), digest.hexdigest(), _beliefs(submission))
+    taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
+    return Sheet(submission.student, taken, tuple(dict.fromkeys(notes)), digest.hexdigest(), _beliefs(submission), received=received)
+
+
+def _last_filled(key: str, sources: list[str]) -> str:
+    """The last cell in which something was done; the last one of all where nothing was: an emptied or untouched copy is no answer."""
+    given = exercises()[key].given
+    return next((source for source in reversed(sources) if _is_filled(source) and not same(source, given)), sources[-1])
+
+
+def _is_filled(source: str) -> bool:
+    return any(line.strip() and not line.lstrip().startswith("#") for line in source.split("\n"))
+
+
+def same(source: str, given: str) -> bool:
+    """Whether a cell is what was given, but for space at the ends of lines and of the cell."""
+    return _lines(source) == _lines(given)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().lstrip("\n").splitlines()]
 
 
 def _beliefs(submission: Submission) -> tuple[tuple[str, str], ...]:
@@ -154,18 +201,20 @@ def _beliefs(submission: Submission) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found)[:MOST_BELIEFS])
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path) -> tuple[bytes, float]:
+    """What a file holds, and when it was last written."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as problem:
         raise _Unreadable(f"the file cannot be read: {problem.strerror}", f"文件无法读取：{problem.strerror}") from None
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise _Unreadable("it is not an ordinary file", "这不是普通文件")
         raw = file.read(LARGEST + 1)
     if len(raw) > LARGEST:
         raise _Unreadable(f"the file is larger than {LARGEST >> 20} MiB", f"文件大于 {LARGEST >> 20} MiB")
-    return raw
+    return raw, status.st_mtime
 
 
 def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
@@ -211,5 +260,30 @@ def _cells(cells: list[Any]) -> Iterator[tuple[str, str]]:
         if isinstance(source, str):
             # half of a surrogate pair is no character: no file and no compiler takes it
             source = source.replace("\r\n", "\n").replace("\r", "\n").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            if begin := CELL.match(source):
-                yield begin[1], source[begin.end() :]
+            if found := exercise_of(source):
+                yield found
+
+
+def exercise_of(source: str) -> tuple[str, str] | None:
+    """The exercise that a cell answers, and what is below the magic's line, as a notebook's kernel would read the cell.
+
+    Around it there may be prompts, and magics that run the cell as it is.
+    """
+    if begin := CELL.match(source):
+        return begin[1], source[begin.end() :]
+    if "%%exercise" not in source[:FIRST_LINES]:
+        return None
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    for _ in range(len(_AROUND)):
+        lines = source.splitlines(keepends=True)
+        for change in cast("list[Any]", TransformerManager().cleanup_transforms):
+            lines = change(lines)
+        name, _, words = lines[0].removeprefix("%%").strip().partition(" ") if lines and lines[0].startswith("%%") else ("", "", "")
+        source = "".join(lines[1:])
+        if name == "exercise" and len(words) < FIRST_LINES:
+            with contextlib.suppress(practice.Unreadable):
+                return practice.options(words).key, source
+        if name not in _AROUND:
+            break
+    return None

@@ -16,12 +16,12 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from pitfall_lab.lessons import worlds
+from pitfall_lab.lessons import demonstrations, worlds
 from pitfall_lab.lessons.live import failing_line, undisturbed
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.trace import T, Trace
@@ -66,7 +66,8 @@ class Request:
     What ``inputs`` and ``drive`` name is not in the cell's own namespace: its functions get what they are called with. Random numbers
     start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs, what the names of ``inputs`` hold is
     written down: expressions see it as ``before``. ``watched``: cell, inputs and drive are traced. ``believing`` is the
-    key of a misconception: the whole runs in that world then, on the shadow engine, and only how it ends is told.
+    key of a misconception: the whole runs in that world then, on the shadow engine, and only how it ends is told. Where ``without``
+    names functions, what uses them below the cell's last definition is left out (:mod:`pitfall_lab.lessons.demonstrations`).
     """
 
     cell: str
@@ -77,6 +78,7 @@ class Request:
     expressions: tuple[str, ...] = ()
     watched: bool = False
     believing: str = ""
+    without: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return the request as text."""
@@ -86,7 +88,7 @@ class Request:
     def from_json(cls, text: str) -> Request:
         """Read a request."""
         values = json.loads(text)
-        return cls(**{**values, "expressions": tuple(values["expressions"])})
+        return cls(**{**values, "expressions": tuple(values["expressions"]), "without": tuple(values["without"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ def observe(request: Request) -> Observation:
     >>> seen.values["b"], seen.values["c"].type
     (42, 'NameError')
     """
+    if request.without:
+        request = replace(request, cell=demonstrations.without(request.cell, request.without), without=())
     if request.believing:
         return _believed(request)
     cell = request.cell.rstrip("\n") + "\n"
@@ -253,7 +257,8 @@ class _Stage:
                 self.driven = {**self.made}
                 self._part("inputs")
                 with self.aside():
-                    self.before = {name: _Before(self.driven[name]) for name in self.driven if name not in self.made}
+                    # a cell that shows what it does may have names like those of the inputs
+                    self.before = {n: _Before(value) for n, value in self.driven.items() if value is not self.made.get(n, self)}
                 self._part("drive")
         except KeyboardInterrupt:
             raise

@@ -70,7 +70,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pitfall_lab.lessons import boxes
+from pitfall_lab.lessons import boxes, demonstrations
 from pitfall_lab.lessons.attempt import Observation, Opaque, Problem, Request, observe
 from pitfall_lab.trace import Language, Note, T, Trace
 from pitfall_lab.trace.replay import states
@@ -111,6 +111,11 @@ class Exercise:
     def chapter(self) -> str:
         """The number of its chapter, of two digits."""
         return self.key.partition(".")[0].zfill(2)
+
+    @property
+    def demonstrated(self) -> tuple[str, ...]:
+        """The names whose use below the answer is left out: what must fail may be shown to fail."""
+        return demonstrations.defined(self.given) if self.kind == "make-it-fail" else ()
 
 
 class _Missing(BaseException):  # no Exception: a check's own `except` must not swallow it
@@ -158,7 +163,7 @@ class Attempt:
 
     def look(self, *expressions: str, **run: Any) -> Observation:
         """Run the cell (``inputs=``, ``drive=``, ``seed=``, ``watched=``, ``believing=``); return what was seen, and ``expressions``."""
-        own = {"inputs": self.exercise.inputs, "drive": self.exercise.drive}
+        own = {"inputs": self.exercise.inputs, "drive": self.exercise.drive, "without": self.exercise.demonstrated}
         return self._wishes.ask(Request(self.source, self.exercise.setup, **{**own, **run}), expressions)
 
     def value(self, expression: str, **run: Any) -> Any:
@@ -261,11 +266,12 @@ def _as_said(left: Any, right: Any) -> bool:
 def _unmet(expression: str, attempt: Attempt, run: dict[str, Any]) -> T:
     """Say why an expression is not true, without what it is compared with: that may be the answer."""
     tree = ast.parse(expression, mode="eval").body
-    if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and not isinstance(tree.left, ast.Constant):
-        left = ast.unparse(tree.left)
+    tree = tree.operand if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not) else tree
+    compared = isinstance(tree, ast.Compare) and len(tree.ops) == 1 and not isinstance(tree.left, ast.Constant)
+    left = ast.unparse(tree.left if compared and isinstance(tree, ast.Compare) else tree)
+    if compared or _place(left):
         return _differs(left, attempt.value(left, **run), None)
-    what = textwrap.shorten(expression, 120, placeholder=" …")
-    return T(en=f"it is not so that {what}", zh=f"并非 {what}")
+    return T(en="it is not so for what the cell was tried on", zh="对所尝试的输入并非如此")
 
 
 def runs(*, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
@@ -510,12 +516,69 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def _differs(expression: str, got: Any, meant: Any) -> T:
+    """Say what was found. It is called what a reader of the cell calls it; an expression of the exercise's own is no name for it."""
     if isinstance(got, Problem):
         return got.say()
-    is_ = T(en=f"{expression} is {_short(got)}", zh=f"{expression} 是 {_short(got)}")
+    place = _place(expression)
+    what = T(en=place or "what was found", zh=place or "得到的结果")
+    is_ = T(en=f"{what.en} is {_short(got)}", zh=f"{what.zh} 是 {_short(got)}")
     if meant is None or isinstance(meant, (Problem, Opaque)):
         return is_
+    if _short(got) == _short(meant):
+        return _differs_inside(what, got, meant)
     return T(en=f"{is_.en}, not {_short(meant)}", zh=f"{is_.zh}，而不是 {_short(meant)}")
+
+
+def _differs_inside(what: T, got: Any, meant: Any) -> T:
+    """Say in what two values differ that look the same when they are shortened."""
+    if isinstance(got, np.ndarray) and isinstance(meant, np.ndarray):
+        if got.dtype.kind != meant.dtype.kind:
+            kinds = got.dtype.name, meant.dtype.name
+            return T(en=f"{what.en} holds {kinds[0]}, not {kinds[1]}", zh=f"{what.zh} 的元素类型是 {kinds[0]}，而不是 {kinds[1]}")
+        if got.shape == meant.shape and got.dtype.kind in "fc":
+            wrong = ~np.isclose(got, meant, rtol=1e-4, atol=1e-5, equal_nan=True)
+        else:
+            wrong = got != meant if got.shape == meant.shape else np.ones(1, bool)
+        count, first = int(wrong.sum()), tuple(map(int, np.argwhere(wrong)[0])) if wrong.any() and got.shape == meant.shape else ()
+        if first:
+            at = f"[{', '.join(map(str, first))}]"
+            one = f"{got[first]:.5g}", f"{meant[first]:.5g}"
+            return T(
+                en=f"{count} of the {got.size} elements of {what.en} are wrong: the one at {at} is {one[0]}, not {one[1]}",
+                zh=f"{what.zh} 的 {got.size} 个元素中有 {count} 个不对：{at} 处是 {one[0]}，而不是 {one[1]}",
+            )
+    if type(got) is not type(meant):
+        return T(en=f"{what.en} has the right values and another type than was meant", zh=f"{what.zh} 的值正确，但类型与所要的不同")
+    return T(en=f"{what.en} is not what was meant", zh=f"{what.zh} 不是所要的")
+
+
+_LOOKS = frozenset({"detach", "item", "tolist", "clone"})
+_TURNS = frozenset({"float", "int", "list", "tuple", "str", "bool"})
+
+
+def _place(expression: str) -> str:
+    """What a reader of the cell calls the value of an expression: a name, an attribute or an entry; "" where there is no such word.
+
+    >>> _place("w.grad.detach()"), _place("float(seen['loss'])"), _place("[p.grad for p in ps]")
+    ('w.grad', "seen['loss']", '')
+    """
+    tree = ast.parse(expression, mode="eval").body
+    while isinstance(tree, ast.Call) and not tree.keywords:
+        if isinstance(tree.func, ast.Attribute) and tree.func.attr in _LOOKS and not tree.args:
+            tree = tree.func.value
+        elif isinstance(tree.func, ast.Name) and tree.func.id in _TURNS and len(tree.args) == 1:
+            tree = tree.args[0]
+        else:
+            return ""
+    inner: ast.expr = tree
+    while isinstance(inner, (ast.Attribute, ast.Subscript)):
+        if isinstance(inner, ast.Subscript) and not all(isinstance(n, _LITERAL) for n in ast.walk(inner.slice)):
+            return ""
+        inner = inner.value
+    return ast.unparse(tree) if isinstance(inner, ast.Name) else ""
+
+
+_LITERAL = (ast.Constant, ast.Tuple, ast.Slice, ast.Load, ast.UnaryOp, ast.USub)
 
 
 def _short(value: Any) -> str:
@@ -623,17 +686,19 @@ def grade(exercise: Exercise, source: str, runner: Runner = _here, language: Lan
     attempt = Attempt(exercise, source, wishes, Attempt(exercise, exercise.right[0], solved))
     verdicts: dict[int, bool | T] = {}
     first: Observation | None = None
+    whole = Observation()
     while first is None or len(verdicts) < len(exercise.properties):
         for n, prop in enumerate(exercise.properties):
             if n not in verdicts:
                 _try(prop, attempt, verdicts, n)
         try:
             first = attempt.look(watched=True)
+            whole = attempt.look(without=()) if demonstrations.demonstrates(source, exercise.demonstrated) else first
         except _Missing:
             first = None
         solved.fulfil(_here)
         wishes.fulfil(runner)
-    return Result(exercise, tuple(_marks(exercise, verdicts)), first.error, first.printed, first.warned, language=language)
+    return Result(exercise, tuple(_marks(exercise, verdicts)), first.error, whole.printed, whole.warned, language=language)
 
 
 def _try(prop: Property, attempt: Attempt, verdicts: dict[int, bool | T], n: int) -> None:
@@ -643,7 +708,8 @@ def _try(prop: Property, attempt: Attempt, verdicts: dict[int, bool | T], n: int
     except _Missing:
         return
     except Exception as error:  # a check that meets a value it did not expect: the attempt does not have the property
-        verdicts[n] = T(en=f"{type(error).__name__}: {error}"[:160], zh=f"{type(error).__name__}: {error}"[:160])
+        kind = type(error).__name__
+        verdicts[n] = T(en=f"what the cell made cannot be compared ({kind})", zh=f"单元格产生的内容无法比较（{kind}）")
 
 
 def _marks(exercise: Exercise, verdicts: dict[int, bool | T]) -> Iterator[Mark]:

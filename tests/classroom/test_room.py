@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
+from pitfall_lab import practice
 from pitfall_lab.classroom import judge
 from pitfall_lab.classroom.folders import is_overfull, removed
 from pitfall_lab.classroom.judge import Limits, Outcome, Room, judged
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.room import _sweep
+from pitfall_lab.classroom.submissions import exercise_of
 from pitfall_lab.lessons.attempt import Observation, Request
+from pitfall_lab.lessons.exercise import Exercise
 from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.practice import Practice
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = Limits(timeout=30, memory=512)
@@ -251,10 +259,89 @@ def test_names_beside_the_package_cannot_be_listed(room: Room) -> None:
     assert [*found.values.values()] == [[], True]
 
 
-def test_every_exercise_can_be_solved_behind_the_fence(room: Room) -> None:
-    """What is right in a notebook is right in a class: no exercise needs a file, a process or the network."""
-    outcomes = {key: judged(exercise, exercise.right[0], room, LIMITS) for key, exercise in exercises().items()}
-    assert {key: (o.status, o.detail) for key, o in outcomes.items() if o.status != "solved"} == {}
+def _prompted(exercise: Exercise) -> str:
+    lines = [f"%%exercise {exercise.key}", *exercise.right[0].split("\n")]
+    return "".join(f"{'...' if line[:1].isspace() else '>>>'} {line}\n" for line in lines)
+
+
+def _shown(exercise: Exercise) -> str:
+    """The answer, and below it the calls that show what it does: where it is to fail, these calls fail."""
+    return f"%%exercise {exercise.key}\n{exercise.right[0]}\n{exercise.inputs}\n{exercise.drive}\nprint('done')\n"
+
+
+AS_WRITTEN: dict[str, Callable[[Exercise], str]] = {
+    "magics": lambda e: f"%%exercise {e.key}\n%time 1\n!ls -l\nfiles = !ls\nx = %time 2\n{e.right[0]}\ntorch.cat?\n?torch\n",
+    "display": lambda e: f"%%exercise {e.key} --hint\n{e.right[0]}\ndisplay(torch.ones(2), e=1)\nget_ipython().run_line_magic('who', '')\n",
+    "prompts": _prompted,
+    "indented": lambda e: textwrap.indent(f"%%exercise '{e.key}'\n{e.right[0]}", "    "),
+    "timed": lambda e: f"\n\n%%time\n%%capture out\n%%exercise --language zh {e.key}\n{e.right[0]}",
+    "shown": _shown,
+}
+UNSOLVED: dict[str, Callable[[Exercise], str]] = {
+    "await": lambda e: f"%%exercise {e.key}\nimport asyncio\nawait asyncio.sleep(0)\n{e.right[0]}",
+    "timed inside": lambda e: f"%%exercise {e.key}\n%%time\n{e.right[0]}",
+    "below a comment": lambda e: f"# mine\n%%exercise {e.key}\n{e.right[0]}",
+    "shown and wrong": lambda e: f"%%exercise {e.key}\n{e.wrong[0]}\n{e.drive}",
+}
+TABLE = [
+    *((key, list(AS_WRITTEN)[n % (len(AS_WRITTEN) - 1)], True) for n, key in enumerate(exercises())),
+    *((key, "shown", True) for key, exercise in exercises().items() if exercise.kind == "make-it-fail"),
+    *(("12.4", name, False) for name in UNSOLVED),
+]
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], bool]]:
+    """Runs a cell in a shell, and says whether the notebook has called its exercise solved."""
+    InteractiveShell.clear_instance()
+    shell, results = InteractiveShell.instance(), []
+    practising = Practice(shell)
+    magic = lambda line, cell: results.append(practising.magic(line, cell))  # noqa: E731 - IPython takes it by this name
+    shell.register_magic_function(magic, "cell", "exercise")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("notebook"))
+        patch.setattr(practice, "keep", lambda _: None)
+
+        def run(cell: str) -> bool:
+            results.clear()
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                shell.run_cell(cell, silent=True)
+            return bool(results and results[-1] is not None and results[-1].solved)
+
+        yield run
+    InteractiveShell.clear_instance()
+
+
+@pytest.mark.parametrize(("key", "name", "solved"), TABLE)
+def test_what_the_notebook_calls_solved_gets_its_points(
+    room: Room, notebook: Callable[[str], bool], key: str, name: str, solved: bool
+) -> None:
+    """No exercise needs a file, a process or the network; and IPython's syntax costs nobody a mark."""
+    exercise = exercises()[key]
+    cell = {**AS_WRITTEN, **UNSOLVED}[name](exercise)
+    said = notebook(cell)
+    found = exercise_of(cell)
+    outcome = judged(exercise, found[1] if found else None, room, LIMITS)
+    assert (said, outcome.status == "solved") == (solved, solved), outcome
+    if name == "magics":
+        assert outcome.skipped == ("%time", "!ls -l", "!ls", "%pinfo")
+
+
+def test_a_cell_that_only_waits_for_a_processor_loses_no_time(room: Room) -> None:
+    """What counts is neither the wall's time nor the processor's alone: a cell that sleeps ends in time, a busy machine costs nothing."""
+    burn = "import time\nend = time.process_time() + 0.6\nwhile time.process_time() < end:\n    pass\n"
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        started = time.monotonic()
+        answer = room.run([Request(burn)], LIMITS, 30)
+        wall = time.monotonic() - started
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert answer["status"] == "done"
+    assert 0.5 < answer["seconds"] < 0.4 + 0.7 * wall
+    assert room.run([Request("import time\ntime.sleep(99)")], LIMITS, 0.5)["status"] == "timeout"
 
 
 def test_points_are_for_what_the_given_cell_lacks(room: Room) -> None:

@@ -1,0 +1,87 @@
+"""What a notebook's kernel gives a cell, for a process that has no kernel: IPython's syntax, ``get_ipython``, ``display``, ``input``.
+
+A cell that is right in the notebook is right in a class, with ``%time``, ``!ls`` or ``torch.cat?`` in it. IPython's own transformer turns
+these into calls of ``get_ipython()``; here such a call does nothing, and the student reads that it was skipped. In the notebook as well
+a magic sees the notebook's names and none of the exercise's, so what it leaves out is nothing that the answer could have used.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+from typing import Any
+
+_SPECIAL = re.compile(
+    r"\A[ \t\n]*[ \t]\S|^[ \t]*(?:[%!?,;/]|>>>|\.\.\.|In \[)|=[ \t]*[%!]|\?[ \t]*(?:#.*)?$",
+    re.MULTILINE,
+)
+"""Where IPython's transformer may have something to do; where this is not, it changes nothing."""
+MOST_SKIPPED = 5
+
+skipped: list[str] = []
+"""What this process has skipped, as its reader would write it."""
+
+
+def needed(source: str) -> bool:
+    """Whether a cell may hold syntax of IPython's."""
+    return _SPECIAL.search(source) is not None
+
+
+def prepare() -> None:
+    """Import what :func:`as_python` needs, so that each fork finds it."""
+    import IPython.core.inputtransformer2  # noqa: F401
+
+
+def as_python(source: str) -> str:
+    """The cell as the notebook's kernel would compile it; as it is where IPython itself cannot read it."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    try:
+        return str(TransformerManager().transform_cell(source))
+    except (SyntaxError, RuntimeError, ValueError):
+        return source
+
+
+class Shell:
+    """What ``get_ipython()`` is here: whatever it is asked to do it skips, and notes."""
+
+    def run_line_magic(self, name: str, *_: object, **__: object) -> None:
+        """``%name``."""
+        _note(f"%{name}")
+
+    def run_cell_magic(self, name: str, *_: object, **__: object) -> None:
+        """``%%name``: what is below it is skipped too."""
+        _note(f"%%{name}")
+
+    def system(self, command: str, *_: object, **__: object) -> None:
+        """``!command``."""
+        _note(f"!{command}")
+
+    def getoutput(self, command: str, *_: object, **__: object) -> list[str]:
+        """``lines = !command``."""
+        _note(f"!{command}")
+        return []
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what does nothing: a kernel's other abilities have no use here."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
+
+
+def _note(what: str) -> None:
+    what = " ".join(str(what).split())[:40]
+    if what not in skipped and len(skipped) < MOST_SKIPPED:
+        skipped.append(what)
+
+
+def _display(*things: Any, **_: Any) -> None:
+    for thing in things:
+        print(repr(thing))
+
+
+def give() -> None:
+    """Put into this process what a cell finds in the notebook without importing it."""
+    shell = Shell()
+    added: dict[str, Any] = {"get_ipython": lambda: shell, "display": _display, "input": lambda *_: ""}
+    vars(builtins).update(added)

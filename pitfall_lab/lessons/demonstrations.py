@@ -1,0 +1,52 @@
+"""Calls below an answer: who has written a function that must fail likes to see it fail, in the same cell.
+
+Such a call ends the cell with the very error that was wanted, or writes a second time where one write was wanted. So where an exercise
+says "make it fail", what stands below the last definition is left out from the first statement on that uses what the exercise has
+named.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+@cache
+def defined(given: str) -> tuple[str, ...]:
+    """The names of the functions and classes that a given cell asks to be completed."""
+    return tuple(node.name for node in ast.parse(given).body if isinstance(node, _DEFINITIONS))
+
+
+def demonstrates(cell: str, names: tuple[str, ...]) -> bool:
+    """Whether a line of the cell itself, no definition, may use one of the names."""
+    lines = (line for line in cell.split("\n") if line[:1].strip() and not line.startswith(("def ", "async def ", "class ", "@", "#")))
+    return any(name in line or line.startswith(("try", "with", "for", "if", "while")) for line in lines for name in names)
+
+
+def without(cell: str, names: tuple[str, ...]) -> str:
+    r"""The cell without what demonstrates its answer; every line that stays keeps its number. What is no Python stays as it is.
+
+    >>> without("def f():\n    return 1\n\nprint(f())\nx = 2\n", ("f",))
+    'def f():\n    return 1\n\n'
+    """
+    try:
+        body = ast.parse(cell).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return cell
+    last = max((n for n, statement in enumerate(body) if _defines(statement, names)), default=-1)
+    first = next((statement for statement in body[last + 1 :] if _uses(statement, names)), None)
+    if first is None or last < 0:
+        return cell
+    return "".join(f"{line}\n" for line in cell.split("\n")[: first.lineno - 1])
+
+
+def _defines(statement: ast.stmt, names: tuple[str, ...]) -> bool:
+    if isinstance(statement, _DEFINITIONS):
+        return True
+    return any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names for node in ast.walk(statement))
+
+
+def _uses(statement: ast.stmt, names: tuple[str, ...]) -> bool:
+    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(statement))
