@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,20 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """``ident`` keeps the grades of two assignments apart; ``points`` is what an exercise is worth (1 where nothing is said)."""
+    """``ident`` keeps the grades of two assignments apart; ``points`` is what an exercise is worth (1 where nothing is said).
+
+    ``due`` is the deadline (seconds since 1970): each day that was begun after it costs ``late_penalty`` percent of the points, beyond the
+    ``late_days`` that everyone has free.
+    """
 
     ident: str
     name: str
     keys: tuple[str, ...]
     limits: Limits = field(default_factory=Limits)
     points: dict[str, float] = field(default_factory=dict)
+    due: float | None = None
+    late_penalty: float = 0.0
+    late_days: int = 0
 
     def worth(self, key: str) -> float:
         """The points for a right solution of an exercise."""
@@ -46,6 +54,8 @@ class Assignment:
             f'format = {FORMAT}\nid = "{self.ident}"\n\n'
             f"name = {_quoted(self.name)}\n"
             f"exercises = [{keys}]\n\n"
+            "# The deadline, with your offset from UTC; percent of the points that each day begun after it costs; days free for everyone.\n"
+            "# due = 2026-11-20T23:59:00+01:00\n# late_penalty = 10\n# late_days = 0\n\n"
             "# What one cell may cost: seconds for all its runs together, MiB beyond what torch itself needs.\n"
             f"timeout = {self.limits.timeout:g}\nmemory = {self.limits.memory}\n\n"
             "# What a right solution is worth.\n"
@@ -115,7 +125,17 @@ def load(path: Path) -> Assignment:
     if not isinstance(worth, dict):
         raise Refusal(f"{path}: points must be a table.")
     points = {key: _number(path, worth, key, 1.0, least=0, most=1e6) for key in keys if key in worth}
-    return Assignment(ident, str(name), tuple(dict.fromkeys(keys)), Limits(timeout, int(memory)), points)
+    penalty = _number(path, values, "late_penalty", 0.0, least=0, most=100)
+    free = _number(path, values, "late_days", 0, least=0, most=1000)
+    limits = Limits(timeout, int(memory))
+    return Assignment(ident, str(name), tuple(dict.fromkeys(keys)), limits, points, _due(path, values), penalty, int(free))
+
+
+def _due(path: Path, values: dict[str, Any]) -> float | None:
+    due = values.get("due")
+    if due is not None and not isinstance(due, datetime):
+        raise Refusal(f"{path}: due must be a date with a time, such as 2026-11-20T23:59:00+01:00, without quotation marks.")
+    return None if due is None else due.timestamp()
 
 
 def _number(path: Path, values: dict[str, Any], key: str, usual: float, *, least: float, most: float) -> float:

@@ -15,10 +15,10 @@ from typing import Any
 from pitfall_lab import processes
 from pitfall_lab.check.command import count, mebibytes, seconds
 from pitfall_lab.classroom import assignment as assignments
-from pitfall_lab.classroom import fence, submissions
+from pitfall_lab.classroom import fence, ledger, lms, roster, submissions
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import Outcome, RoomError, sit
-from pitfall_lab.classroom.register import Row, State, refuse_strangers, write_grades
+from pitfall_lab.classroom.register import Row, State, refuse_strangers, versions
 from pitfall_lab.cli import Refusal
 
 SUMMARY = "grade a class's notebooks, each cell in a process of its own behind a fence"
@@ -38,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chapters", metavar="N,M", help="without an assignment.toml: grade all exercises of these chapters")
     parser.add_argument("--report", metavar="FOLDER", type=Path, help="write a page for each student and one for the class into FOLDER")
     parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the pages")
+    parser.add_argument("--roster", metavar="FILE", type=Path, help=f"the class list (default: DIR/{roster.NAME}, where there is one)")
+    parser.add_argument(
+        "--lms", action="append", choices=sorted(lms.SYSTEMS), default=[], help="also write the marks as this system imports them"
+    )
+    parser.add_argument("--column", metavar="NAME", help="what the marks' column is called there (default: the assignment's name)")
+    parser.add_argument("--only", action="append", metavar="STUDENT", default=[], help="grade this submission again and keep all others")
     parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped; what has changed since is graded again")
     limits = parser.add_argument_group("limits")
     limits.add_argument("--timeout", type=seconds, metavar="S", help="seconds that one cell may take, over all its runs")
@@ -61,11 +67,10 @@ def run(args: argparse.Namespace) -> int:
     if grades.is_dir():
         raise Refusal(f"{grades} is a folder; name a file with -o.")
     fenced = _fenced(trust=args.trust) if args.dask is None else not args.trust
-    found = submissions.found(where)
-    if not found:
-        raise Refusal(f"There is nothing to grade in {where}.")
+    found = _found(args, where, grades)
     refuse_strangers(grades, assignment)
-    state = State(grades, assignment, resume=args.resume)
+    people, overrides = _teachers(args, folder, assignment)
+    state = State(grades, assignment, resume=args.resume or bool(args.only))
     if state.aside is not None:
         print(f"What {state.path} held is kept as {state.aside.name}.", file=sys.stderr)
     try:
@@ -77,13 +82,33 @@ def run(args: argparse.Namespace) -> int:
         raise Refusal(str(problem)) from None
     finally:
         state.close()
-    write_grades(grades, assignment, rows)
-    _tell(grades, rows, fenced=fenced)
+    entries = ledger.settled(assignment, rows, people, overrides)
+    ledger.write_grades(grades, assignment, entries, roster=people is not None)
+    _tell(grades, [entry.row for entry in entries], fenced=fenced)
+    for system in dict.fromkeys(args.lms):
+        print(f"For {system.capitalize()}: {lms.write(grades, system, assignment, entries, args.column)}.")
     if args.report:
         from pitfall_lab.classroom.report import write_reports
 
-        print(f"The class is on {write_reports(args.report, assignment, rows, args.language)}.")
+        print(f"The class is on {write_reports(args.report, assignment, entries, args.language)}.")
     return 0
+
+
+def _found(args: argparse.Namespace, where: Path, grades: Path) -> list[submissions.Submission]:
+    found = submissions.found(where, grades.stem)
+    if not found:
+        raise Refusal(f"There is nothing to grade in {where}.")
+    if strangers := sorted(set(args.only) - {submission.student for submission in found}):
+        raise Refusal(f"There is no submission of {roster.shown(strangers[0])} in {where}.")
+    return found
+
+
+def _teachers(args: argparse.Namespace, folder: Path, assignment: Assignment) -> tuple[list[roster.Person] | None, list[ledger.Override]]:
+    """The class list and the teacher's own marks, where there are such files; they are read before anything is graded."""
+    listed, own = args.roster or folder / roster.NAME, folder / ledger.NAME
+    people = roster.read(listed) if args.roster or listed.exists() else None
+    overrides = ledger.read_overrides(own, assignment) if own.exists() else []
+    return people, overrides
 
 
 def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Path]:
@@ -130,10 +155,10 @@ def _graded(
     for submission in found:
         sheet = submissions.read(submission, assignment.keys)
         known = state.known.get((sheet.student, sheet.digest))
-        if known is not None:
+        if known is not None and sheet.student not in args.only:
             rows.append(known)
         elif sheet.problem is not None:
-            rows.append(Row(sheet.student, sheet.digest, problem=sheet.problem))
+            rows.append(Row(sheet.student, sheet.digest, problem=sheet.problem, received=sheet.received, versions=versions()))
             state.keep(rows[-1])
         else:
             sheets.append(sheet)
@@ -144,7 +169,8 @@ def _graded(
             else _here(args.jobs, assignment, sheets, fenced=fenced, hidden=hidden)
         )
         for sheet, outcomes in work:
-            row = Row(sheet.student, sheet.digest, tuple(Outcome.from_dict(each) for each in outcomes), sheet.notes, sheet.beliefs)
+            found_out = tuple(Outcome.from_dict(each) for each in outcomes)
+            row = Row(sheet.student, sheet.digest, found_out, sheet.notes, sheet.beliefs, None, sheet.received, versions())
             state.keep(row)
             rows.append(row)
             step()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import copy
+import csv
 import re
 import secrets
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +34,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--exercises-only", action="store_true", help="short notebooks: the exercises without the lesson")
     init.add_argument("--otter", action="store_true", help="master notebooks with solutions, for `otter assign`")
     init.add_argument("--nbgrader", action="store_true", help="source notebooks for nbgrader, whose tests call the grader")
+    init.set_defaults(act=make)
+    preview = words.add_parser("preview", help="write the answer key, and what students see, as pages")
+    preview.add_argument("folder", metavar="DIR", type=Path, help="the assignment's folder")
+    preview.add_argument("-o", "--output", metavar="FOLDER", type=Path, default=None, help="where the pages go (default: DIR/preview)")
+    preview.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the pages")
+    preview.set_defaults(act=_preview)
+    terms = words.add_parser("terms", help="print how often each property holds in several terms, as CSV")
+    terms.add_argument("folders", metavar="DIR", type=Path, nargs="+", help="a graded assignment's folder, or its grades.state.jsonl")
+    terms.set_defaults(act=_terms)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Do what was asked. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    return int(args.act(args))
+
+
+def _preview(args: argparse.Namespace) -> int:
+    from pitfall_lab.classroom.preview import write_preview
+
+    made = assignments.load(args.folder / assignments.NAME)
+    written = write_preview(args.output or args.folder / "preview", made, args.language)
+    print("\n".join(f"{what}: {path}" for what, path in written.items()))
+    return 0
+
+
+def _terms(args: argparse.Namespace) -> int:
+    from pitfall_lab.classroom.analysis import terms
+
+    csv.writer(sys.stdout).writerows(terms(args.folders))
+    return 0
+
+
+def make(args: argparse.Namespace) -> int:
     """Make the assignment. Raises :class:`~pitfall_lab.cli.Refusal`."""
     name = args.name or ("pitfalls" if args.nbgrader or args.otter else args.folder.resolve().name)
     if args.nbgrader and not re.fullmatch(r"[\w-]+", name):
@@ -157,20 +189,22 @@ def readme(made: Assignment, books: dict[str, Any]) -> str:
    JupyterLab.
 2. Each cell that begins with `%%exercise` is one exercise ({keys}). Change what is **below** that line and run the cell as often as
    you like: it says what holds and what does not. `%%exercise {made.keys[0]} --hint` gives a hint.
-3. Leave the first line as it is, and keep one cell for each exercise: when there are several, the last one counts.
+3. Leave the first line as it is, and keep one cell for each exercise: when there are several, the last one that is filled in counts.
 4. Save, and hand in the notebooks. Only what is in these cells is graded; outputs and other cells are not looked at.
 
 A cell is run by itself, on inputs that change, with `torch`, `nn`, `F` and `np` imported: what other cells define is not there. It may take
-{made.limits.timeout:g} seconds and {made.limits.memory} MiB, and can use neither files nor the network.
+{made.limits.timeout:g} seconds and {made.limits.memory} MiB, and can use neither files nor the network nor other processes.
+`%time`, `!ls`, `x?` and the like are skipped when it is graded; `await` outside a function is an error there as in the notebook.
 
 ---
 
 1. 按 pitfall_lab 的 README 安装，或使用老师提供的 JupyterHub/Binder 链接，在 JupyterLab 中打开这些笔记本。
 2. 以 `%%exercise` 开头的每个单元格是一道练习（{keys}）。修改该行**以下**的内容并运行，次数不限：结果会说明哪些性质成立、哪些不成立。
    `%%exercise {made.keys[0]} --hint` 给出提示。
-3. 不要改动第一行，每道练习只保留一个单元格：有多个时以最后一个为准。
+3. 不要改动第一行，每道练习只保留一个单元格：有多个时以最后一个已作答的为准。
 4. 保存并提交笔记本。只有这些单元格会被评分；输出和其他单元格不予理会。
 
 每个单元格单独运行，输入会变化，`torch`、`nn`、`F`、`np` 已导入；其他单元格中定义的名字不可用。限时 {made.limits.timeout:g} 秒，
-内存 {made.limits.memory} MiB，不能使用文件和网络。
+内存 {made.limits.memory} MiB，不能使用文件、网络和其他进程。
+评分时会跳过 `%time`、`!ls`、`x?` 之类；函数之外的 `await` 与在笔记本中一样是错误。
 """

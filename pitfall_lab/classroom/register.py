@@ -1,25 +1,25 @@
-"""What has been graded: a state file that a run can go on from, and ``grades.csv`` made of it."""
+"""What has been graded: a state file that a run can go on from, and what a table has to be like."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
-from pitfall_lab.cli import Refusal
+from pitfall_lab.cli import Refusal, installed_version
 from pitfall_lab.trace import Language, T
 
 _KEY, VERSION = "pitfall_lab_grading", 1
-_FIRST_COLUMNS = ("student", "verdict", "points", "of", "percent")
-_LAST_COLUMNS = ("notes", "sha256", "assignment")
 VERDICTS: dict[str, T] = {
     "graded": T(en="graded", zh="已评分"),
     "stopped": T(en="graded; something in it had to be stopped", zh="已评分；其中有内容被终止"),
@@ -27,7 +27,9 @@ VERDICTS: dict[str, T] = {
     "unfinished": T(en="not all could be graded; look at it yourself", zh="未能全部评分；请人工查看"),
     "empty": T(en="nothing was done", zh="没有作答"),
     "unreadable": T(en="could not be read", zh="无法读取"),
+    "absent": T(en="did not hand in", zh="未提交"),
 }
+_SKIPPED = T(en="{what} has a meaning in a notebook only and was skipped", zh="{what} 只在笔记本中有意义，已跳过")
 _STOPPED = ("timeout", "memory", "output", "exit", "crash")
 
 
@@ -35,7 +37,8 @@ _STOPPED = ("timeout", "memory", "output", "exit", "crash")
 class Row:
     """One submission: who, a digest of what was handed in, the outcomes, notes, and why it could not be read (``problem``).
 
-    ``beliefs`` are the misconceptions that the learner's own progress file names, each with its item.
+    ``beliefs`` are the misconceptions that the learner's own progress file names, each with its item. ``received`` is when the newest
+    of its files was written (seconds since 1970), ``versions`` those of pitfall_lab and torch that graded it. ``absent``: there is none.
     """
 
     student: str
@@ -44,11 +47,16 @@ class Row:
     notes: tuple[T, ...] = ()
     beliefs: tuple[tuple[str, str], ...] = ()
     problem: T | None = None
+    received: float | None = None
+    versions: tuple[str, str] = ("", "")
+    absent: bool = False
 
     @property
     def verdict(self) -> str:
         """One of :data:`VERDICTS`."""
         seen = {outcome.status for outcome in self.outcomes}
+        if self.absent:
+            return "absent"
         if self.problem is not None:
             return "unreadable"
         if "ungraded" in seen:
@@ -71,6 +79,8 @@ class Row:
             if outcome.status not in {"solved", "partly", "failed"}:
                 detail = f" ({outcome.detail})" if outcome.detail else ""
                 said.append(f"{outcome.key}: {SAYS[outcome.status].say(language)}{detail}")
+            if outcome.skipped:
+                said.append(f"{outcome.key}: {_SKIPPED.say(language).format(what=', '.join(f'`{each}`' for each in outcome.skipped))}")
         return said
 
     def to_json(self) -> str:
@@ -83,6 +93,8 @@ class Row:
             "notes": pairs,
             "beliefs": self.beliefs,
             "problem": [self.problem.en, self.problem.zh] if self.problem else None,
+            "received": self.received,
+            "versions": self.versions,
         }
         return json.dumps(values, separators=(",", ":"))
 
@@ -96,6 +108,8 @@ class Row:
             tuple(T(en=note[0], zh=note[1]) for note in values["notes"]),
             tuple((str(key), str(item)) for key, item in values["beliefs"]),
             T(en=values["problem"][0], zh=values["problem"][1]) if values["problem"] else None,
+            None if values.get("received") is None else float(values["received"]),
+            (str(values["versions"][0]), str(values["versions"][1])) if "versions" in values else ("", ""),
         )
 
 
@@ -129,19 +143,9 @@ class State:
 
     def _read(self, head: dict[str, Any]) -> bool:
         """Whether the file is of this assignment; then ``known`` holds its rows."""
-        first, *lines = self.path.read_bytes().split(b"\n")
-        try:
-            if json.loads(first) != head:
-                return False
-        except (ValueError, RecursionError):
-            return False
-        for line in lines:
-            try:
-                row = Row.from_values(json.loads(line))
-            except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-                continue  # torn by a crash
-            self.known[row.student, row.digest] = row
-        return True
+        found, rows = kept(self.path)
+        self.known.update({(row.student, row.digest): row for row in rows if found == head})
+        return found == head
 
     def keep(self, row: Row) -> None:
         """Write a row down, for good."""
@@ -155,6 +159,20 @@ class State:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def kept(path: Path) -> tuple[dict[str, Any], list[Row]]:
+    """The first line of a state file, and its rows; a line that was torn by a crash is left out. Raises ``OSError``."""
+    first, *lines = path.read_bytes().split(b"\n")
+    rows = []
+    try:
+        head = json.loads(first)
+    except (ValueError, RecursionError):
+        head = {}
+    for line in lines:
+        with contextlib.suppress(ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+            rows.append(Row.from_values(json.loads(line)))
+    return head if isinstance(head, dict) else {}, rows
 
 
 def _free(path: Path, word: str) -> Path:
@@ -179,30 +197,26 @@ def refuse_strangers(grades: Path, assignment: Assignment) -> None:
         )
 
 
-def write_grades(grades: Path, assignment: Assignment, rows: Iterable[Row]) -> None:
-    """Write the table, whole or not at all: a row for each submission, by name."""
-    text = io.StringIO()
-    table = csv.writer(text)
-    table.writerow([*_FIRST_COLUMNS, *assignment.keys, *_LAST_COLUMNS])
-    most = sum(assignment.worth(key) for key in assignment.keys)
-    for row in sorted(rows, key=lambda row: row.student):
-        points = row.points(assignment)
-        credit = {outcome.key: round(outcome.credit * assignment.worth(outcome.key), 2) for outcome in row.outcomes}
-        first = (_plain(row.student), row.verdict, f"{points:g}", f"{most:g}", f"{100 * points / most if most else 0:.1f}")
-        each = [f"{credit.get(key, 0):g}" for key in assignment.keys]
-        table.writerow([*first, *each, _plain("; ".join(row.remarks())), row.digest[:16], assignment.ident])
-    partial = grades.with_name(f"{grades.name}.part")
+def write_whole(path: Path, text: str) -> None:
+    """Write a table, whole or not at all. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    partial = path.with_name(f"{path.name}.part")
     try:
-        partial.write_text(text.getvalue(), encoding="utf-8", errors="replace", newline="")
-        partial.replace(grades)
+        partial.write_text(text, encoding="utf-8", errors="replace", newline="")
+        partial.replace(path)
     except OSError as problem:
-        raise Refusal(f"{grades} cannot be written: {problem.strerror}.") from None
+        raise Refusal(f"{path} cannot be written: {problem.strerror}.") from None
 
 
-def _plain(text: str) -> str:
-    """A text that no spreadsheet takes for a formula, on one line."""
+def plain(text: str) -> str:
+    """A text that no spreadsheet takes for a formula, on one line, without signs that turn what stands around it."""
+    text = "".join(" " if sign.isspace() else sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
     text = " ".join(text.split()) if text.strip() else text
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t") else text
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "＝", "＋", "－", "＠") else text
+
+
+def versions() -> tuple[str, str]:
+    """The installed versions of pitfall_lab and torch."""
+    return installed_version(), metadata.version("torch")
 
 
 def statuses(rows: Sequence[Row], key: str) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Pages for people: one for each student and one for the class. No script, no network; every text is escaped here."""
+"""Pages for people: one for each student, to be handed out, and one for the class. No script, no network; every text is escaped here."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from pitfall_lab.classroom import analysis, similar
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
+from pitfall_lab.classroom.ledger import Entry
 from pitfall_lab.classroom.register import VERDICTS, Row, statuses
 from pitfall_lab.cli import Refusal
 from pitfall_lab.lessons.exercise import _THE_SAME
+from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.trace import Language, T
 
@@ -29,6 +32,7 @@ td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-num
 pre { background: var(--box); padding: .6em 1em; overflow-x: auto; white-space: pre; font-size: 13px; }
 .quiet { color: var(--quiet); font-size: 90%; }
 .wide { overflow-x: auto; }
+tr.differs td { background: rgba(var(--good), .18); } td code { white-space: pre-wrap; font-size: 13px; }
 li.no { list-style: "○ "; } li.yes { list-style: "✓ "; }
 """
 _WORDS: dict[str, T] = {
@@ -38,7 +42,24 @@ _WORDS: dict[str, T] = {
     "why": T(en="Most frequent reason why not", zh="最常见的不成立原因"),
     "what": T(en="What holds, for how many", zh="哪些性质成立，在多少人中成立"), "cells": T(en="How the cells ended", zh="各单元格的结果"),
     "each": T(en="Each student", zh="每个学生"), "had": T(en="as given", zh="原题已有"), "answer": T(en="The cell", zh="单元格"),
-    "back": T(en="back to the class", zh="返回全班"), "of": T(en="of", zh="/"),
+    "of": T(en="of", zh="/"),
+    "hints": T(en="Hints", zh="提示"), "absent": T(en="Who did not hand in", zh="未提交者"), "section": T(en="Section", zh="班级"),
+    "separates": T(en="Separates", zh="区分度"), "alike": T(en="Answers that are alike", zh="相似的答案"),
+    "separates_note": T(
+        en="“Separates” is the point-biserial correlation with the points for the other exercises, from ten students on: near 1 the "
+        "strong students have the property and the weak do not; near 0 it says nothing about a student; below 0, look at the question.",
+        zh="“区分度”是与其他练习得分的点二列相关系数（至少十名学生）：接近 1 表示强者具备而弱者不具备；"
+        "接近 0 不说明什么；低于 0 则应检查题目。",
+    ),
+    "alike_note": T(
+        en="Compared by difflib.SequenceMatcher over tokens, without comments, whatever the names are called. Left out: answers that the "
+        "course knows, that four or more have, or that add fewer than twelve tokens to what was given; beyond 400 different answers to "
+        "an exercise the others are not compared. Alike is not copied: short exercises have few solutions. Read both before you judge.",
+        zh="用 difflib.SequenceMatcher 按词元比较，忽略注释和命名。不列出：课程已知的答案、四人以上相同的答案、"
+        "比原题新增不足十二个词元的答案；每道练习超过 400 种不同答案时其余不再比较。"
+        "相似不等于抄袭：短练习的解法本来就少。判断之前请阅读两份答案。",
+    ),
+    "none_alike": T(en="No two answers are alike in this sense.", zh="没有这种意义上的相似答案。"),
     "beliefs": T(en="Misconceptions, by item", zh="各题目中的误解"), "belief": T(en="Misconception", zh="误解"),
     "beliefs_note": T(
         en="Counted from the progress files handed in with the notebooks: what the learners' own lessons wrote down, unchecked.",
@@ -51,15 +72,18 @@ _WORDS: dict[str, T] = {
 }  # fmt: skip
 
 
-def write_reports(folder: Path, assignment: Assignment, rows: Sequence[Row], language: Language = "en") -> Path:
+def write_reports(folder: Path, assignment: Assignment, entries: Sequence[Entry], language: Language = "en") -> Path:
     """Write the pages into ``folder`` and return the one for the class. Raises :class:`~pitfall_lab.cli.Refusal`."""
-    rows = sorted(rows, key=lambda row: row.student)
     index = folder / "index.html"
+    rows = [entry.row for entry in entries if not entry.row.absent]
     try:
         (folder / "students").mkdir(parents=True, exist_ok=True)
-        for row in rows:
-            _write(folder / "students" / page_name(row.student), student_page(assignment, row, language))
-        _write(index, class_page(assignment, rows, language))
+        for entry in entries:
+            if not entry.row.absent:
+                _write(folder / "students" / page_name(entry.row.student), student_page(assignment, entry, language))
+        _write(folder / "alike.html", alike_page(assignment, rows, language))
+        _write(index, class_page(assignment, entries, language))
+        analysis.write(folder / "analysis.csv", assignment, rows)
     except OSError as problem:
         raise Refusal(f"The reports cannot be written into {folder}: {problem.strerror}.") from None
     return index
@@ -75,24 +99,29 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
 
 
-def student_page(assignment: Assignment, row: Row, language: Language) -> str:
-    """The page of one student: each exercise with its properties, reasons and the cell."""
-    parts = [f'<p><a href="../index.html">{_say("back", language)}</a></p>', _verdict(assignment, row, language)]
-    parts += [_outcome(assignment, outcome, language) for outcome in row.outcomes]
-    return _page(f"{row.student} · {assignment.name}", "".join(parts), language)
+def student_page(assignment: Assignment, entry: Entry, language: Language) -> str:
+    """The page of one student: each exercise with its properties, reasons, hints and the cell. It leads to no page of others."""
+    parts = [_verdict(assignment, entry, language)]
+    parts += [_outcome(assignment, outcome, entry.points.get(outcome.key), language) for outcome in entry.row.outcomes]
+    graded_with = " · ".join(
+        f"{name} {version}" for name, version in zip(("pitfall_lab", "torch"), entry.row.versions, strict=True) if version
+    )
+    parts.append(f"<p class=quiet>{escape(graded_with)}</p>")
+    return page(f"{entry.person.name or entry.row.student} · {assignment.name}", "".join(parts), language)
 
 
-def _verdict(assignment: Assignment, row: Row, language: Language) -> str:
+def _verdict(assignment: Assignment, entry: Entry, language: Language) -> str:
     most = sum(assignment.worth(key) for key in assignment.keys)
-    score = f"{row.points(assignment):g} {_say('of', language)} {most:g}"
-    head = f"<p><strong>{score}</strong> · {escape(VERDICTS[row.verdict].say(language))}</p>"
-    return head + "".join(f"<p>{escape(remark)}</p>" for remark in row.remarks(language))
+    score = f"{entry.total:g} {_say('of', language)} {most:g}"
+    head = f"<p><strong>{score}</strong> · {escape(VERDICTS[entry.row.verdict].say(language))}</p>"
+    return head + "".join(f"<p>{escape(remark)}</p>" for remark in entry.remarks(language))
 
 
-def _outcome(assignment: Assignment, outcome: Outcome, language: Language) -> str:
+def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, language: Language) -> str:
     at = 0 if language == "en" else 1
     worth = assignment.worth(outcome.key)
-    title = f"{_say('exercise', language)} {escape(outcome.key)} · {outcome.credit * worth:.3g} {_say('of', language)} {worth:g}"
+    points = outcome.credit * worth if points is None else points
+    title = f"{_say('exercise', language)} {escape(outcome.key)} · {points:.3g} {_say('of', language)} {worth:g}"
     detail = f": {escape(outcome.detail)}" if outcome.detail else ""
     lines = []
     for mark in outcome.marks:
@@ -104,11 +133,39 @@ def _outcome(assignment: Assignment, outcome: Outcome, language: Language) -> st
         if outcome.source
         else ""
     )
-    return f"<h2>{title}</h2><p>{escape(SAYS[outcome.status].say(language))}{detail}</p><ul>{''.join(lines)}</ul>{cell}"
+    hints = "" if outcome.status == "solved" else _hints(outcome.key, language)
+    return f"<h2>{title}</h2><p>{escape(SAYS[outcome.status].say(language))}{detail}</p><ul>{''.join(lines)}</ul>{hints}{cell}"
 
 
-def class_page(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:
+def _hints(key: str, language: Language) -> str:
+    exercise = exercises().get(key)
+    said = "".join(f"<li>{escape(hint.say(language))}</li>" for hint in exercise.hints) if exercise else ""
+    return f"<details><summary>{_say('hints', language)}</summary><ol>{said}</ol></details>" if said else ""
+
+
+def alike_page(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:
+    """The page of answers that are alike, side by side; what differs is marked by a line's colour and by a sign."""
+    parts = [f"<p class=quiet>{_say('alike_note', language)}</p>"]
+    for pair in similar.pairs(rows, assignment.keys):
+        names = [escape(", ".join(students)) for students in (pair.one, pair.other)]
+        head = "".join(f"<th scope=col>{name}</th>" for name in names)
+        cells = "".join(
+            f"<tr class={'same' if same else 'differs'}>{_side(mine, same)}{_side(theirs, same)}</tr>"
+            for mine, theirs, same in similar.lines(*pair.sources)
+        )
+        parts.append(f"<h2>{escape(pair.key)} · {100 * pair.ratio:.0f} %</h2><table><tr>{head}</tr>{cells}</table>")
+    if len(parts) == 1:
+        parts.append(f"<p>{_say('none_alike', language)}</p>")
+    return page(f"{_WORDS['alike'].say(language)} · {assignment.name}", "".join(parts), language)
+
+
+def _side(text: str, same: bool) -> str:
+    return f"<td><code>{'' if same else '≠ '}{escape(text)}</code></td>"
+
+
+def class_page(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
     """The page of the class: the heat map of properties, how the cells ended, misconceptions, and a line for each student."""
+    rows = [entry.row for entry in entries if not entry.row.absent]
     readable = [row for row in rows if row.problem is None]
     parts = [f"<h2>{_say('what', language)}</h2><p class=quiet>{_say('what_note', language)}</p>", _heat(assignment, readable, language)]
     parts += [f"<h2>{_say('cells', language)}</h2>", _endings(assignment, readable, language)]
@@ -117,13 +174,17 @@ def class_page(assignment: Assignment, rows: Sequence[Row], language: Language) 
             f"<h2>{_say('beliefs', language)}</h2><p class=quiet>{_say('beliefs_note', language)}</p>",
             _beliefs(beliefs, rows, language),
         ]
-    parts += [f"<h2>{_say('each', language)}</h2>", _students(assignment, rows, language)]
-    return _page(f"{_WORDS['class'].say(language)} · {assignment.name}", "".join(parts), language)
+    parts += [f"<h2>{_say('each', language)}</h2>", _students(assignment, entries, language)]
+    parts.append(f'<p><a href="alike.html">{_say("alike", language)}</a> · <a href="analysis.csv">analysis.csv</a></p>')
+    if absent := [entry.person.name or entry.row.student for entry in entries if entry.row.absent]:
+        parts.append(f"<h2>{_say('absent', language)} ({len(absent)})</h2><p>{escape(', '.join(absent))}</p>")
+    return page(f"{_WORDS['class'].say(language)} · {assignment.name}", "".join(parts), language)
 
 
 def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:
     at = 0 if language == "en" else 1
     lines = []
+    separates = {(item.key, item.name): item.separates for item in analysis.properties(assignment, rows, at)}
     for key in assignment.keys:
         answers = [outcome for row in rows for outcome in row.outcomes if outcome.key == key]
         for n in range(len(answers[0].marks) if answers else 0):
@@ -132,9 +193,11 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
             why = max(dict.fromkeys(reasons), key=reasons.count, default="")
             first = f'<th scope=rowgroup rowspan="{len(answers[0].marks)}">{escape(key)}</th>' if n == 0 else ""
             share = _shaded(sum(mark.holds for mark in marks), len(marks))
-            lines.append(f"<tr>{first}<td>{escape(marks[0].sentence[at])}</td>{share}<td class=quiet>{escape(why)}</td></tr>")
-    heads = _heads(("exercise", "property", "holds", "why"), language)
-    return f"<div class=wide><table>{heads}{''.join(lines)}</table></div>"
+            power = separates.get((key, marks[0].sentence[at]))
+            apart = f"<td class=n>{'' if power is None else f'{power:g}'}</td>"
+            lines.append(f"<tr>{first}<td>{escape(marks[0].sentence[at])}</td>{share}{apart}<td class=quiet>{escape(why)}</td></tr>")
+    heads = _heads(("exercise", "property", "holds", "separates", "why"), language)
+    return f"<div class=wide><table>{heads}{''.join(lines)}</table></div><p class=quiet>{_say('separates_note', language)}</p>"
 
 
 def _endings(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:
@@ -160,17 +223,19 @@ def _beliefs(found: set[tuple[str, str]], rows: Sequence[Row], language: Languag
     return f"<div class=wide><table><tr><th scope=col>{_say('belief', language)}</th>{head}</tr>{''.join(lines)}</table></div>"
 
 
-def _students(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:
+def _students(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
     heads = "".join(f"<th scope=col>{escape(key)}</th>" for key in assignment.keys)
     lines = []
-    for row in rows:
+    for entry in entries:
+        row = entry.row
         credit = {outcome.key: outcome for outcome in row.outcomes}
         cells = "".join(_credit(credit.get(key), language) for key in assignment.keys)
-        name = f'<a href="students/{page_name(row.student)}">{escape(row.student)}</a>'
-        verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(row.remarks(language)))
-        points = f"<td class=n>{row.points(assignment):g}</td>"
+        shown = escape(entry.person.name or row.student)
+        name = shown if row.absent else f'<a href="students/{page_name(row.student)}">{shown}</a>'
+        verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(entry.remarks(language)))
+        points = f"<td>{escape(entry.person.section)}</td><td class=n>{entry.total:g}</td>"
         lines.append(f"<tr><th scope=row>{name}</th>{points}{cells}<td>{verdict}</td><td class=quiet>{remarks}</td></tr>")
-    first = _heads(("student", "points"), language, row=False)
+    first = _heads(("student", "section", "points"), language, row=False)
     last = _heads(("verdict", "remarks"), language, row=False)
     return f"<div class=wide><table><tr>{first}{heads}{last}</tr>{''.join(lines)}</table></div>"
 
@@ -197,7 +262,8 @@ def _say(word: str, language: Language) -> str:
     return escape(_WORDS[word].say(language))
 
 
-def _page(title: str, body: str, language: Language) -> str:
+def page(title: str, body: str, language: Language) -> str:
+    """A whole page: its title and what is below it, which is HTML already."""
     return (
         f'<!doctype html><html lang="{language}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"

@@ -70,7 +70,7 @@ SOLVED = dict.fromkeys(KEYS, "solved")
 
 def the_class(outside: Path) -> list[Case]:
     """All cases. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
-    return [*_honest(), *_hostile(outside), *_files()]
+    return [*_honest(), *_hostile(outside), *_files(), *_kernel(), *_names(), *_more_files()]
 
 
 def _honest() -> Iterator[Case]:
@@ -199,7 +199,8 @@ def _files() -> Iterator[Case]:
     def text(document: Any, encoding: str = "utf-8") -> bytes:
         return json.dumps(document, ensure_ascii=False).encode(encoding)
 
-    everything = notebook(right())
+    everything, one = notebook(right()), notebook({TARGET: right()[TARGET]})
+    solved = {TARGET: "solved"}
     forged = notebook({})
     for each in forged["cells"]:
         each["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "Solved. 4 of 4 hold."}]
@@ -221,7 +222,7 @@ def _files() -> Iterator[Case]:
         "graded",
         status={TARGET: "solved"},
         write=raw(text(first_wrong)),
-        says="the last one counts",
+        says="the last one that is filled in counts",
     )
     last_wrong = notebook(right(), extra=[code(f"%%exercise {TARGET}\nattend = None")])
     yield Case(
@@ -231,8 +232,8 @@ def _files() -> Iterator[Case]:
         status={**SOLVED, TARGET: ("partly", "failed", "error")},
         write=raw(text(last_wrong)),
     )
-    lines = book([code([line + "\n" for line in c["source"].split("\n")]) for c in everything["cells"]])
-    yield Case("lines", "sources as lists of lines, with CR LF", "graded", status=SOLVED, write=raw(text(lines).replace(b"\\n", b"\\r\\n")))
+    lines = book([code([line + "\n" for line in c["source"].split("\n")]) for c in one["cells"]])
+    yield Case("lines", "sources as lists of lines, with CR LF", "graded", status=solved, write=raw(text(lines).replace(b"\\n", b"\\r\\n")))
     odd = book(
         [
             None,
@@ -241,12 +242,12 @@ def _files() -> Iterator[Case]:
             {"cell_type": "code"},
             {"cell_type": "code", "source": {"a": 1}},
             {"cell_type": ["code"], "source": ""},
-            *everything["cells"],
+            *one["cells"],
         ]
     )
-    yield Case("odd-cells", "some cells are no cells", "graded", status=SOLVED, write=raw(text(odd)))
-    yield Case("utf-16", "encoded in UTF-16", "graded", status=SOLVED, write=raw(text(everything, "utf-16")), says="UTF-16")
-    yield Case("bom", "UTF-8 with a byte order mark", "graded", status=SOLVED, write=raw(text(everything, "utf-8-sig")))
+    yield Case("odd-cells", "some cells are no cells", "graded", status=solved, write=raw(text(odd)))
+    yield Case("utf-16", "encoded in UTF-16", "graded", status=solved, write=raw(text(one, "utf-16")), says="UTF-16")
+    yield Case("bom", "UTF-8 with a byte order mark", "graded", status=solved, write=raw(text(one, "utf-8-sig")))
     chinese = notebook({TARGET: "# 注释\n" + right()[TARGET]})
     yield Case("utf-8", "Chinese comments", "graded", status={TARGET: "solved"}, write=raw(text(chinese)))
     yield Case("gb18030", "encoded in GB18030", "unreadable", write=raw(text(chinese, "gb18030")), says="UTF-8")
@@ -269,6 +270,210 @@ def _files() -> Iterator[Case]:
     yield Case("folder", "a folder with the answers in two notebooks", "graded", status=SOLVED, write=_two)
     yield Case("<b>=1+1", "a name with markup in it", "graded", {TARGET: right()[TARGET]}, {TARGET: "solved"})
     yield Case("=HYPERLINK(1)", "a name that a spreadsheet would run", "empty")
+
+
+def _kernel() -> Iterator[Case]:
+    """What uses, or abuses, that a cell is read as a notebook's kernel would read it."""
+
+    def cell(name: str, what: str, status: Any, source: str, verdict: str = "graded", *, says: str = "") -> Case:
+        return Case(name, what, verdict, {TARGET: source}, {TARGET: status}, says=says)
+
+    wrong, correct = exercises()[TARGET].given + "\n#\n", right()[TARGET]
+    not_solved = ("partly", "failed", "error")
+    yield cell("magics", "right, with magics and shell lines", "solved", f"%time 1\n!pip list\n{correct}\ntorch.cat?", says="was skipped")
+    yield cell(
+        "pasted", "right, pasted with prompts", "solved", "".join(f"{'...' if l[:1] == ' ' else '>>>'} {l}\n" for l in correct.splitlines())
+    )
+    shown = f"{right()['12.4']}\ntry:\n    counterexample()\nexcept RuntimeError as e:\n    print(e)\n"
+    yield Case("shown", "shows below the answer that it fails", "graded", {"12.4": shown}, {"12.4": "solved"})
+    yield cell("many-magics", "two thousand shell lines, each read anew", ("error", "timeout"), "!x\n" * 2000 + correct, "stopped")
+    yield cell("question-marks", "a line of a hundred thousand question marks", not_solved, "x" + "?" * 100_000)
+    yield cell("equals", "a hundred thousand equals signs and spaces", not_solved, "= " * 100_000)
+    yield cell("shell-class", "replaces what skips magics", "tampered", f"type(get_ipython()).system = print\n{wrong}", "tampered")
+    forged = f"import pitfall_lab.classroom.kernel as k\nk.skipped[:] = ['=1+1<script>' * 99] * 99\n{wrong}"
+    yield cell("skipped-forged", "forges what was skipped", not_solved, forged)
+    yield cell(
+        "skipped-odd", "puts no texts there", not_solved, f"import pitfall_lab.classroom.kernel as k\nk.skipped[:] = [[], None, 7]\n{wrong}"
+    )
+    yield cell("input", "asks at the terminal", "solved", f"name = input('who?')\n{correct}")
+    yield cell("clock", "sets the processor's clock back", not_solved, f"import time\ntime.clock_settime(time.CLOCK_REALTIME, 0)\n{wrong}")
+    yield cell("nested", "five thousand brackets", not_solved, "(" * 5000)
+    yield cell("long-line", "a line of a million statements", ("timeout", "memory", "crash"), "x=1;" * 1_000_000, "stopped")
+    yield cell("nuls", "NULs alone", not_solved, "\0" * 1000)
+    yield cell(
+        "display",
+        "an object whose text never ends",
+        "output",
+        f"class A:\n    def __repr__(self):\n        return 'x' * 9**8\n{wrong}display(A())",
+        "stopped",
+    )
+
+
+def _names() -> Iterator[Case]:
+    """Names of files: each has a row, and no two have one name."""
+    same = notebook({})
+
+    def as_file(name: str | bytes) -> Callable[[Path, Path], None]:
+        def write(folder: Path, _: Path) -> None:
+            (folder / os.fsdecode(name)).write_text(json.dumps(same), encoding="utf-8")
+
+        return write
+
+    lost = "\N{REPLACEMENT CHARACTER}"
+    for row, name, what in (
+        (f"new{lost}line", "new\nline.ipynb", "a name with a line's end"),
+        (f"bidi{lost}cod", "bidi\u202ecod.ipynb", "a name that turns what follows"),
+        (f"zero{lost}width", "zero\u200bwidth.ipynb", "a name with a sign of no width"),
+        (f"tab{lost}{lost}", "tab\t\r.ipynb", "a name with a tab and a return"),
+        ("n" * 249, "n" * 249 + ".ipynb", "a name of 255 bytes"),
+        (f"caf{lost}", b"caf\xe8.ipynb", "a name that is not UTF-8"),
+        (f"caf{lost} (2)", b"caf\xe9.ipynb", "another one, which looks the same"),
+        ('a,"b";c\'', 'a,"b";c\'.ipynb', "a name with what separates columns"),
+        ("-rf", "-rf.ipynb", "a name like an option"),
+        ("@SUM(A1)", "@SUM(A1).ipynb", "a name that another spreadsheet would run"),
+        ("＝1+1", "＝1+1.ipynb", "a wide equals sign"),
+        ("e\u0301", "e\u0301.ipynb", "a letter and its accent"),
+        ("\u00e9", "\u00e9.ipynb", "the same letter as one sign"),
+        (".hidden", ".hidden.ipynb", "a name that is hidden"),
+        ("README", "README.ipynb", "a name like a note of the teacher's"),
+        ("..", "...ipynb", "a name of dots"),
+        ("%s{0}$HOME`id`", "%s{0}$HOME`id`.ipynb", "a name with what shells and formats expand"),
+    ):
+        yield Case(row, what, "empty", write=as_file(name))
+    yield Case("marks.csv", "a table among the submissions", "unreadable", write=as_file_of("marks.csv", b"ada,1\n"), says="no JSON")
+
+
+def as_file_of(name: str, content: bytes) -> Callable[[Path, Path], None]:
+    def write(folder: Path, _: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return write
+
+
+def _more_files() -> Iterator[Case]:
+    """Notebooks and folders that no teacher has seen yet."""
+
+    def raw(text: str | bytes) -> Callable[[Path, Path], None]:
+        content = text if isinstance(text, bytes) else text.encode()
+        return lambda folder, stem: as_file_of(f"{stem}.ipynb", content)(folder, stem)
+
+    everything, solved = json.dumps(notebook({TARGET: right()[TARGET]})), {TARGET: "solved"}
+    lone = json.dumps(code(f"%%exercise {TARGET}\nx = 1"))
+    missing = dict.fromkeys(KEYS, "missing")
+    loud = notebook({TARGET: right()[TARGET]})
+    loud["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "x" * 5_000_000}]
+    copy = [code(f"%%exercise {TARGET}\n{text}") for text in (exercises()[TARGET].given, "", "# nothing yet\n\n")]
+    timed = notebook({TARGET: "attend = None"}, extra=[code(f"%%time\n%%exercise '{TARGET}' --hint\n{right()[TARGET]}")])
+    yield Case(
+        "copies",
+        "empty and untouched copies below the answers",
+        "graded",
+        status=solved,
+        write=raw(json.dumps(notebook({TARGET: right()[TARGET]}, extra=copy))),
+        says="filled in",
+    )
+    yield Case("timed", "the answer below %%time", "graded", status={TARGET: "solved"}, write=raw(json.dumps(timed)))
+    yield Case("million", "a hundred thousand cells", "empty", status=missing, write=raw('{"cells": [' + "{}," * 99_999 + "{}]}"))
+    thousands = '{"cells": [' + f"{lone}," * 19_999 + f"{lone}]}}"
+    yield Case(
+        "thousands",
+        "twenty thousand answers to one exercise",
+        "graded",
+        status={**missing, TARGET: ("partly", "failed", "error")},
+        write=raw(thousands),
+    )
+    yield Case("outputs", "five megabytes of output", "graded", status=solved, write=raw(json.dumps(loud)))
+    yield Case(
+        "format-9", "a format of the future", "graded", status=solved, write=raw(everything.replace('"nbformat": 4', '"nbformat": 9'))
+    )
+    yield Case(
+        "format-text",
+        "a format that is no number",
+        "graded",
+        status=solved,
+        write=raw(everything.replace('"nbformat": 4', '"nbformat": "x"')),
+    )
+    yield Case(
+        "twice-cells",
+        "two lists of cells; the last one counts",
+        "graded",
+        status=solved,
+        write=raw(everything.replace('{"nbformat"', '{"cells": [], "nbformat"')),
+    )
+    yield Case(
+        "nan",
+        "numbers that are none",
+        "graded",
+        status=solved,
+        write=raw(everything.replace('"nbformat": 4', '"nbformat": NaN, "x": -Infinity')),
+    )
+    yield Case("utf-32", "encoded in UTF-32", "graded", status=solved, write=raw(everything.encode("utf-32")), says="UTF-32")
+    yield Case("cut", "cut off in the middle", "unreadable", write=raw(everything[:-200]), says="no JSON")
+    yield Case("tail", "something behind its end", "unreadable", write=raw(everything + "{}"), says="no JSON")
+    yield Case(
+        "bytes-inside",
+        "bytes that are no text in the middle",
+        "unreadable",
+        write=raw(everything.encode().replace(b"def", b"d\xffef")),
+        says="UTF-8",
+    )
+    yield Case(
+        "deep-cells", "a list of cells a hundred thousand deep", "unreadable", write=raw('{"cells": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    )
+    yield Case(
+        "words",
+        "a magic with a megabyte of words",
+        "graded",
+        status={**missing, TARGET: ("partly", "failed", "error")},
+        write=raw(json.dumps(book([code(f"%%exercise {TARGET} " + "x " * 500_000 + "\nx = 1")]))),
+    )
+    yield Case(
+        "quoted",
+        "a magic with a megabyte in quotation marks",
+        "empty",
+        status=missing,
+        write=raw(json.dumps(book([code(f"%%exercise '{'x' * 1_000_000}'\nx = 1")]))),
+    )
+    yield Case(
+        "hundred-megabytes",
+        "a notebook of a hundred megabytes",
+        "unreadable",
+        write=lambda f, s: _sparse(f / f"{s}.ipynb", 100 << 20),
+        says="larger than",
+    )
+    yield Case("loop-of-links", "a folder with a link to itself and a pipe", "graded", status=solved, write=_linked)
+    yield Case("deep-folders", "three hundred folders in one another", "unreadable", write=_buried, says="no notebook")
+    yield Case("fifty-one", "fifty-one notebooks", "unreadable", write=lambda f, s: _many(f / str(s)), says="more than 50")
+
+
+def _sparse(path: Path, size: int) -> None:
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+def _linked(folder: Path, stem: Path) -> None:
+    place = folder / stem
+    place.mkdir()
+    (place / "again").symlink_to(place)
+    os.mkfifo(place / "pipe.ipynb")
+    os.mkfifo(place / progress.NAME)
+    (place / "mine.ipynb").write_text(json.dumps(notebook({TARGET: right()[TARGET]})), encoding="utf-8")
+
+
+def _buried(folder: Path, stem: Path) -> None:
+    (folder / stem).mkdir()
+    here = os.open(folder / stem, os.O_RDONLY)
+    for _ in range(300):
+        os.mkdir("d", dir_fd=here)
+        here, above = os.open("d", os.O_RDONLY, dir_fd=here), here
+        os.close(above)
+    os.close(here)
+
+
+def _many(folder: Path) -> None:
+    folder.mkdir()
+    for n in range(51):
+        (folder / f"{n}.ipynb").write_text('{"cells": []}', encoding="utf-8")
 
 
 def _huge(folder: Path, stem: Path) -> None:
@@ -300,7 +505,7 @@ def write_class(folder: Path) -> list[Case]:
     points = "\n".join(f'"{key}" = 1' for key in KEYS)
     (folder / "assignment.toml").write_text(
         f'format = 1\nid = "test-class"\nname = "A <class>"\nexercises = {json.dumps(KEYS)}\n'
-        f"timeout = 6\nmemory = 512\n[points]\n{points}\n",
+        f"timeout = 3\nmemory = 512\n[points]\n{points}\n",
         encoding="utf-8",
     )
     cases = the_class(folder)

@@ -1,0 +1,107 @@
+"""Item analysis: how often each property holds, what separates strong answers from weak ones, and the same across terms.
+
+What separates is the point-biserial correlation between having the property and the points for the *other* exercises: near 1 it is the
+strong students who have it, near 0 it says nothing about a student, below 0 the question misleads those who know most. With few
+students it is a guess, so it is given from ten on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.register import Row, kept, plain, write_whole
+from pitfall_lab.cli import Refusal
+
+ENOUGH = 10
+_KIND = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A property of an exercise, or a misconception at a question: of so many ``answered`` it ``holds`` for so many."""
+
+    key: str
+    name: str
+    answered: int
+    holds: int
+    separates: float | None
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        return self.holds / self.answered if self.answered else 0.0
+
+
+def properties(assignment: Assignment, rows: Sequence[Row], at: int = 0) -> list[Item]:
+    """Each property of each exercise, of those who handed in something readable; ``at`` is the language, 0 or 1."""
+    found = []
+    for key in assignment.keys:
+        answers = [(row, outcome) for row in rows for outcome in row.outcomes if outcome.key == key and outcome.marks]
+        rest = [sum(o.credit * assignment.worth(o.key) for o in row.outcomes if o.key != key) for row, _ in answers]
+        for n, mark in enumerate(answers[0][1].marks if answers else ()):
+            has = [n < len(outcome.marks) and outcome.marks[n].holds for _, outcome in answers]
+            found.append(Item(key, mark.sentence[at], len(has), sum(has), point_biserial(has, rest)))
+    return found
+
+
+def misconceptions(assignment: Assignment, rows: Sequence[Row]) -> list[Item]:
+    """Each misconception at each question, of those who handed in a progress file."""
+    asked = [row for row in rows if row.beliefs]
+    sums = [row.points(assignment) for row in asked]
+    pairs: list[_KIND] = sorted({pair for row in asked for pair in row.beliefs})
+    marked = [(pair, [pair in row.beliefs for row in asked]) for pair in pairs]
+    return [Item(item, belief, len(has), sum(has), point_biserial(has, sums)) for (belief, item), has in marked]
+
+
+def point_biserial(has: Sequence[bool], points: Sequence[float]) -> float | None:
+    """The correlation between a yes or no and a number; ``None`` where there are too few, or no differences.
+
+    >>> point_biserial([True] * 6 + [False] * 6, [3.0] * 6 + [1.0] * 6), point_biserial([True] * 12, range(12))
+    (1.0, None)
+    """
+    if len(has) < ENOUGH or len(set(has)) < 2 or len(set(points)) < 2:
+        return None
+    return round(statistics.correlation([float(each) for each in has], points), 2)
+
+
+def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
+    """Write ``analysis.csv``. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow(["kind", "item", "what", "answered", "holds", "share", "separates", "assignment", "pitfall_lab", "torch"])
+    by = sorted({row.versions for row in rows if row.versions[0]}, reverse=True)[:1] or [("", "")]
+    for kind, items in (("property", properties(assignment, rows)), ("misconception", misconceptions(assignment, rows))):
+        for item in items:
+            separates = "" if item.separates is None else f"{item.separates:g}"
+            cells = [kind, item.key, plain(item.name), item.answered, item.holds, f"{item.share:.3f}", separates]
+            table.writerow([*cells, assignment.ident, *by[0]])
+    write_whole(path, text.getvalue())
+
+
+def terms(paths: Iterable[Path]) -> list[list[str]]:
+    """The shares of the same properties in several terms, from their state files. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    names, shares, counts = [], [], []
+    for path in paths:
+        state = path / "grades.state.jsonl" if path.is_dir() else path
+        try:
+            head, rows = kept(state)
+        except OSError as problem:
+            raise Refusal(f"{state} cannot be read: {problem.strerror}.") from None
+        keys = head.get("exercises")
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise Refusal(f"{state} is no state file of `pitfall-lab grade`.")
+        last = {row.student: row for row in rows}
+        items = properties(Assignment("", "", tuple(keys)), list(last.values()))
+        names.append(path.name or str(path))
+        shares.append({(item.key, item.name): item for item in items})
+        counts.append(len(last))
+    every = sorted({pair for each in shares for pair in each}, key=lambda pair: ([int(n) for n in pair[0].split(".")], pair[1]))
+    lines = [["exercise", "property", *(f"{name} (n={count})" for name, count in zip(names, counts, strict=True))]]
+    lines += [[*pair, *(f"{each[pair].share:.3f}" if pair in each else "" for each in shares)] for pair in every]
+    return [[plain(cell) for cell in line] for line in lines]

@@ -1,0 +1,147 @@
+"""From outcomes to marks: late days are deducted, the teacher's own marks replace the grader's, who did not hand in has a line.
+
+``overrides.csv`` (``student,exercise,points,note``) is the teacher's and is never written here, so what is in it survives every
+grading. An empty ``exercise`` is the sum.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.register import Row, plain, write_whole
+from pitfall_lab.classroom.roster import Person, matched, number_in, shown, table
+from pitfall_lab.cli import Refusal
+from pitfall_lab.trace import Language, T
+
+NAME = "overrides.csv"
+DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A mark that the teacher gives: for an exercise, or ("") for the sum."""
+
+    student: str
+    key: str
+    points: float
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One student's line: what was graded, who it is, and what that comes to."""
+
+    row: Row
+    person: Person
+    points: dict[str, float]
+    total: float
+    late: int = 0
+    deducted: float = 0.0
+    notes: tuple[T, ...] = ()
+    listed: bool = field(default=True)
+
+    def remarks(self, language: Language = "en") -> list[str]:
+        """Everything there is to say about it besides numbers."""
+        return [*self.row.remarks(language), *(note.say(language) for note in self.notes)]
+
+
+def read_overrides(path: Path, assignment: Assignment) -> list[Override]:
+    """The teacher's own marks. Raises :class:`~pitfall_lab.cli.Refusal` with the line that cannot be used."""
+    found: dict[tuple[str, str], Override] = {}
+    for line, cells in table(path, ("student", "exercise", "points", "note"), ("student",)):
+        student, key, note = cells["student"], cells["exercise"], cells["note"]
+        if key and key not in assignment.keys:
+            raise Refusal(f"{path}, line {line}: {shown(key)} is no exercise of this assignment.")
+        if not student or not cells["points"] or not note:
+            raise Refusal(f"{path}, line {line}: a student, points and a note are needed.")
+        if (student, key) in found:
+            raise Refusal(f"{path}, line {line}: {shown(student)} has two marks for {key or 'the sum'}.")
+        found[student, key] = Override(student, key, number_in(path, line, "points", cells["points"]), note)
+    return list(found.values())
+
+
+def settled(
+    assignment: Assignment, rows: Iterable[Row], people: Sequence[Person] | None = None, overrides: Sequence[Override] = ()
+) -> list[Entry]:
+    """A line for each submission, and for each person without one. Raises :class:`~pitfall_lab.cli.Refusal` for marks of a stranger."""
+    rows = list(rows)
+    persons = matched((row.student for row in rows), people or ())
+    there = {person.student for person in persons.values()}
+    rows += [Row(person.student, "", absent=True) for person in people or () if person.student not in there]
+    persons |= {person.student: person for person in people or () if person.student not in there}
+    known = {name for row in rows for name in (row.student, persons.get(row.student, Person("")).student)}
+    if strangers := [each.student for each in overrides if each.student not in known]:
+        raise Refusal(f"{NAME} has a mark for {shown(strangers[0])}, of whom there is no submission and no line in the roster.")
+    entries = []
+    for row in rows:
+        person = persons.get(row.student, Person(row.student))
+        own = [each for each in overrides if each.student in (row.student, person.student)]
+        entries.append(_entry(assignment, row, person, own, listed=people is None or row.student in persons))
+    return sorted(entries, key=lambda entry: (entry.person.section, entry.row.student))
+
+
+def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry], *, roster: bool = False) -> None:
+    """Write the table: a line for each entry. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    who = ("id", "name", "section", "email") if roster else ()
+    late = ("late_days", "deducted") if assignment.due is not None else ()
+    last = ("notes", "received", "sha256", "assignment", "pitfall_lab", "torch")
+    most = sum(assignment.worth(key) for key in assignment.keys)
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow(["student", *who, "verdict", "points", "of", "percent", *assignment.keys, *late, *last])
+    for entry in entries:
+        row, person = entry.row, entry.person
+        known = [person.ident, person.name, person.section, person.email] if roster else []
+        sums = [row.verdict, f"{entry.total:g}", f"{most:g}", f"{100 * entry.total / most if most else 0:.1f}"]
+        each = [f"{entry.points.get(key, 0):g}" for key in assignment.keys]
+        days = [str(entry.late), f"{entry.deducted:g}"] if late else []
+        when = "" if row.received is None else f"{datetime.fromtimestamp(row.received, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        end = ["; ".join(entry.remarks()), when, row.digest[:16], assignment.ident, *row.versions]
+        table.writerow([plain(cell) for cell in (row.student, *known, *sums, *each, *days, *end)])
+    write_whole(grades, text.getvalue())
+
+
+def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Override], *, listed: bool) -> Entry:
+    points = {outcome.key: round(outcome.credit * assignment.worth(outcome.key), 2) for outcome in row.outcomes}
+    notes = [] if listed else [T(en="not in the roster", zh="不在名单中")]
+    for each in own:
+        if each.key:
+            was, points[each.key] = points.get(each.key, 0.0), each.points
+            notes.append(
+                T(
+                    en=f"{each.key}: {each.points:g} points by the teacher instead of {was:g} ({each.note})",
+                    zh=f"{each.key}：教师给 {each.points:g} 分，原为 {was:g} 分（{each.note}）",
+                )
+            )
+    total = round(sum(points.values()), 2)
+    late, deducted = _lateness(assignment, row, person, total)
+    if late:
+        notes.append(
+            T(en=f"{late} days late; {deducted:g} points deducted", zh=f"迟交 {late} 天；扣 {deducted:g} 分")
+            if late > 1
+            else T(en=f"one day late; {deducted:g} points deducted", zh=f"迟交 1 天；扣 {deducted:g} 分")
+        )
+    total = round(total - deducted, 2)
+    for each in own:
+        if not each.key:
+            en = f"{each.points:g} points in all by the teacher instead of {total:g} ({each.note})"
+            notes.append(T(en=en, zh=f"教师给总分 {each.points:g} 分，原为 {total:g} 分（{each.note}）"))
+            total = each.points
+    return Entry(row, person, points, total, late, deducted, tuple(notes), listed)
+
+
+def _lateness(assignment: Assignment, row: Row, person: Person, points: float) -> tuple[int, float]:
+    """The days that were begun after the deadline, and what they cost beyond those that each student has free."""
+    received = person.received if person.received is not None else row.received
+    if assignment.due is None or received is None or row.absent:
+        return 0, 0.0
+    late = max(0, math.ceil((received - assignment.due) / DAY - person.extra_days))
+    charged = max(0, late - assignment.late_days)
+    return late, round(min(points, points * charged * assignment.late_penalty / 100), 2)

@@ -1,0 +1,83 @@
+"""The marks as learning management systems import them: Moodle, Canvas, Blackboard, each by its documented columns.
+
+- Moodle, “Grade import”: any columns, of which the teacher maps one to the student (ID number or e-mail address), one to the grade item,
+  and one to its feedback; a feedback without its grade would lose the grade. UTF-8.
+- Canvas, its gradebook importer: ``Student``, ``ID``, ``SIS User ID``, ``SIS Login ID``, ``Section``, then assignments (``Name (number)``
+  is an existing one); a second line ``Points Possible``. An empty cell changes nothing.
+- Blackboard Learn, “Upload grades”: ``Username`` identifies the student; a column ``Name [Total Pts: 4 Score] |number`` is an existing one,
+  without the number it is new; every cell of a comma-delimited file stands in quotation marks.
+
+None of them has a place for versions of packages: these are in ``grades.csv``. Who did not hand in has an empty cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.ledger import Entry
+from pitfall_lab.classroom.register import plain, write_whole
+from pitfall_lab.cli import Refusal
+
+_TAKEN_BY_CANVAS = re.compile("(Current|Final) (Score|Points|Grade)|Override (Score|Grade|Status)")
+Table = list[list[str]]
+
+
+def _moodle(column: str, _most: float, entries: Sequence[Entry]) -> Table:
+    head = ["ID number", "Username", "Email address", "Full name", column, f"{column} (feedback)"]
+    return [
+        head,
+        *(
+            [_known(e, "ident"), _known(e, "login"), _known(e, "email"), _known(e, "name"), _mark(e), "; ".join(e.remarks())]
+            for e in entries
+        ),
+    ]
+
+
+def _canvas(column: str, most: float, entries: Sequence[Entry]) -> Table:
+    if _TAKEN_BY_CANVAS.search(column):
+        raise Refusal(f"Canvas keeps columns called like “{column}” for itself; give another name with --column.")
+    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", column]
+    possible = ["    Points Possible", "", "", "", "", f"{most:g}"]
+    return [head, possible, *([_known(e, "name"), "", _known(e, "ident"), _known(e, "login"), e.person.section, _mark(e)] for e in entries)]
+
+
+def _blackboard(column: str, most: float, entries: Sequence[Entry]) -> Table:
+    name, _, number = column.partition("|")
+    title = name.strip() if "[Total Pts:" in name else f"{name.strip()} [Total Pts: {most:g} Score]"
+    head = ["Last Name", "First Name", "Username", "Student ID", f"{title} |{number.strip()}" if number else title]
+    rows = []
+    for entry in entries:
+        first, _, last = _known(entry, "name").rpartition(" ")
+        rows.append([last, first, _known(entry, "login"), _known(entry, "ident"), _mark(entry)])
+    return [head, *rows]
+
+
+SYSTEMS: dict[str, Callable[[str, float, Sequence[Entry]], Table]] = {"moodle": _moodle, "canvas": _canvas, "blackboard": _blackboard}
+
+
+def _known(entry: Entry, what: str) -> str:
+    """What a system knows a person by; the submission's name where the roster has nothing."""
+    return str(getattr(entry.person, what)) or (entry.person.student if what != "email" else "")
+
+
+def _mark(entry: Entry) -> str:
+    return "" if entry.row.absent else f"{entry.total:g}"
+
+
+def write(grades: Path, system: str, assignment: Assignment, entries: Sequence[Entry], column: str | None = None) -> Path:
+    """Write the table beside ``grades`` and return where. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    path = grades.with_suffix(f".{system}.csv")
+    most = sum(assignment.worth(key) for key in assignment.keys)
+    listed = [entry for entry in entries if entry.listed]
+    text = io.StringIO()
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if system == "blackboard" else csv.QUOTE_MINIMAL
+    lines = SYSTEMS[system](" ".join((column or assignment.name).split()), most, listed)
+    csv.writer(text, quoting=quoting).writerows([[plain(cell) for cell in line] for line in lines])
+    write_whole(path, text.getvalue())
+    return path

@@ -1,0 +1,85 @@
+"""Before it is handed out: the answer key, the tasks as students see them, and the page that a student gets back.
+
+The answers here are the course's own, so they are run in this process and without a fence.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from pitfall_lab.classroom import report
+from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.judge import known
+from pitfall_lab.classroom.ledger import settled
+from pitfall_lab.classroom.register import Row, versions
+from pitfall_lab.cli import Refusal
+from pitfall_lab.lessons.exercise import Exercise
+from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.trace import Language, T
+
+_WORDS = {
+    "key": T(en="Answer key", zh="参考答案"),
+    "student": T(en="What a student sees", zh="学生所见"),
+    "returned": T(en="What a student gets back", zh="返还给学生的页面"),
+    "right": T(en="Right", zh="正确"),
+    "wrong": T(en="Wrong, and why", zh="错误及原因"),
+    "given": T(en="The cell as it is given", zh="原题单元格"),
+    "holds": T(en="What a solution must do", zh="解答须满足"),
+    "hints": T(en="Hints", zh="提示"),
+    "example": T(en="an example: one answer right, the others wrong", zh="示例：一题正确，其余错误"),
+}
+
+
+def write_preview(folder: Path, assignment: Assignment, language: Language) -> dict[str, Path]:
+    """Write the three pages and return where each is. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    chosen = [exercises()[key] for key in assignment.keys]
+    texts = {
+        "key": "".join(_answers(exercise, assignment, language) for exercise in chosen),
+        "student": "".join(_task(exercise, language) for exercise in chosen),
+    }
+    pages = {name: report.page(f"{_WORDS[name].say(language)} · {assignment.name}", text, language) for name, text in texts.items()}
+    outcomes = [known(exercise, exercise.wrong[0] if n else exercise.right[0]) for n, exercise in enumerate(chosen)]
+    (entry,) = settled(assignment, [Row(_WORDS["example"].say(language), "", tuple(outcomes), versions=versions())])
+    pages["returned"] = report.student_page(assignment, entry, language)
+    written = {}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in pages.items():
+            written[_WORDS[name].say(language)] = path = folder / f"{name}.html"
+            path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as problem:
+        raise Refusal(f"The pages cannot be written into {folder}: {problem.strerror}.") from None
+    return written
+
+
+def _task(exercise: Exercise, language: Language) -> str:
+    return (
+        f"<h2>{escape(exercise.key)} · {escape(exercise.title.say(language))}</h2><p>{escape(exercise.task.say(language))}</p>"
+        f"<h3>{_say('given', language)}</h3>{_code(f'%%exercise {exercise.key}' + chr(10) + exercise.given)}"
+        f"<h3>{_say('hints', language)}</h3><ol>{''.join(f'<li>{escape(hint.say(language))}</li>' for hint in exercise.hints)}</ol>"
+    )
+
+
+def _answers(exercise: Exercise, assignment: Assignment, language: Language) -> str:
+    at = 0 if language == "en" else 1
+    parts = [f"<h2>{escape(exercise.key)} · {escape(exercise.title.say(language))} · {assignment.worth(exercise.key):g}</h2>"]
+    parts.append(f"<p>{escape(exercise.task.say(language))}</p><h3>{_say('holds', language)}</h3>")
+    parts.append(f"<ul>{''.join(f'<li>{escape(prop.sentence.say(language))}</li>' for prop in exercise.properties)}</ul>")
+    parts.append(
+        f"<h3>{_say('right', language)}</h3>{''.join(_code(source) for source in exercise.right)}<h3>{_say('wrong', language)}</h3>"
+    )
+    for source in exercise.wrong:
+        outcome = known(exercise, source)
+        why = [f"{mark.sentence[at]}: {mark.reason[at]}".removesuffix(": ") for mark in outcome.marks if not mark.holds]
+        points = f"{outcome.credit * assignment.worth(exercise.key):.3g}"
+        parts.append(f"{_code(source)}<ul><li>{points}</li>{''.join(f'<li class=no>{escape(each)}</li>' for each in why)}</ul>")
+    return "".join(parts)
+
+
+def _code(source: str) -> str:
+    return f"<pre tabindex=0>{escape(source)}</pre>"
+
+
+def _say(word: str, language: Language) -> str:
+    return escape(_WORDS[word].say(language))

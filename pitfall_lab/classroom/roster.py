@@ -1,0 +1,130 @@
+"""The class list, ``roster.csv``: who is in the course, under which name a submission comes, who has more time.
+
+Learning management systems name what they hand out after the student, an id, or both (``Ada Lovelace_123_assignsubmission_file_``,
+``lovelaceada_77_912_week-3.ipynb``): a name with a person's own between its underscores is that person's, when it is one person's only.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pitfall_lab.cli import Refusal
+
+NAME = "roster.csv"
+COLUMNS = ("student", "id", "name", "section", "email", "login", "extra_days", "received")
+MOST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """One line: ``student`` is what the submission is called; ``received`` (seconds since 1970) replaces the file's own time."""
+
+    student: str
+    ident: str = ""
+    name: str = ""
+    section: str = ""
+    email: str = ""
+    login: str = ""
+    extra_days: float = 0.0
+    received: float | None = None
+
+
+def read(path: Path) -> list[Person]:
+    """The people in a class list. Raises :class:`~pitfall_lab.cli.Refusal` with the line that cannot be used."""
+    people: dict[str, Person] = {}
+    idents: set[str] = set()
+    for number, cells in table(path, COLUMNS, ("student", "id")):
+        student = cells["student"] or cells["id"]
+        if not student:
+            raise Refusal(f"{path}, line {number}: there is neither a student nor an id.")
+        if student in people or (cells["id"] and cells["id"] in idents):
+            raise Refusal(f"{path}, line {number}: {shown(cells['id'] or student)} is there twice.")
+        extra = number_in(path, number, "extra_days", cells["extra_days"])
+        received = _moment(path, number, cells["received"])
+        idents.add(cells["id"])
+        known = {name: cells[name] for name in ("name", "section", "email", "login")}
+        people[student] = Person(student, cells["id"], **known, extra_days=extra, received=received)
+    return list(people.values())
+
+
+def table(path: Path, columns: Iterable[str], one_of: Iterable[str]) -> list[tuple[int, dict[str, str]]]:
+    """The lines of a CSV file with their numbers, as far as ``columns`` goes. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    columns, one_of = tuple(columns), tuple(one_of)
+    try:
+        text = path.read_bytes()[: 32 << 20].decode("utf-8-sig")
+    except OSError as problem:
+        raise Refusal(f"{path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise Refusal(f"{path} is not text in UTF-8; save it as CSV with that encoding.") from None
+    try:
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+        head = [name.strip().lower().replace(" ", "_") for name in next(lines, [])]
+        if not set(one_of) & set(head):
+            raise Refusal(f"{path} needs a first line with the names of its columns, one of them {' or '.join(one_of)}.")
+        found = []
+        for line in lines:
+            cells = dict(zip(head, (cell.strip() for cell in line), strict=False))
+            if any(cells.values()):
+                found.append((lines.line_num, {name: cells.get(name, "") for name in columns}))
+            if len(found) > MOST:
+                raise Refusal(f"{path} has more than {MOST} lines.")
+    except csv.Error as problem:
+        raise Refusal(f"{path} is not a table that can be read: {problem}.") from None
+    return found
+
+
+def _delimiter(text: str) -> str:
+    """What separates columns: spreadsheets of half of Europe write semicolons."""
+    first = text.partition("\n")[0]
+    return max(",;\t", key=first.count)
+
+
+def number_in(path: Path, line: int, column: str, text: str) -> float:
+    """A number of at least 0; an empty cell is 0. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    try:
+        value = float(text.replace(",", ".") or 0)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1e6:
+        raise Refusal(f"{path}, line {line}: {column} must be a number from 0 on, not {shown(text)}.")
+    return value
+
+
+def _moment(path: Path, line: int, text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise Refusal(f"{path}, line {line}: received must be like 2026-11-20T23:59, not {shown(text)}.") from None
+
+
+def shown(text: str) -> str:
+    """A text of somebody else's within a sentence: short, and without signs that move what stands around it."""
+    return "“" + "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:60]) + "”"
+
+
+def matched(students: Iterable[str], people: Iterable[Person]) -> dict[str, Person]:
+    """Which person each submission is of. A name that could be two people's, or nobody's, is left out."""
+    people = list(people)
+    whole = {person.student: person for person in people}
+    parts: dict[str, set[str]] = {}
+    for person in people:
+        for word in {person.student, person.ident, person.login, person.name} - {""}:
+            parts.setdefault(word.casefold(), set()).add(person.student)
+    found = {}
+    for student in students:
+        if student in whole:
+            found[student] = whole[student]
+            continue
+        said = {student.casefold(), *student.casefold().split("_")}
+        meant = set().union(*(parts.get(word, set()) for word in said))
+        if len(meant) == 1:
+            found[student] = whole[meant.pop()]
+    return found

@@ -1,0 +1,95 @@
+"""Answers that are alike, side by side: what a teacher looks at, and no verdict.
+
+The algorithm is :class:`difflib.SequenceMatcher` (Python's own, by Ratcliff and Obershelp) over the tokens of an answer, with names
+replaced by the order in which they appear: new names, space and comments change nothing. Exercises are short and most
+right answers are alike by necessity, so an answer is left out that is among those which the course knows, or that several have, or that
+adds little to what was given.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import keyword
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pitfall_lab.classroom.register import Row
+from pitfall_lab.lessons.exercise import Exercise
+from pitfall_lab.lessons.exercises import exercises
+
+_TOKEN = re.compile(r"#[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|[^\W\d]\w*|[\d.]+|\S")
+ALIKE, NEW, COMMON = 0.9, 12, 4
+"""How alike two answers have to be; how many tokens one has to add; with so many of the same it is common."""
+LONGEST, MOST, MOST_COMPARED, SHOWN = 1500, 400, 30_000, 40
+"""Tokens of an answer, different answers and pairs of an exercise that are looked at; pairs that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two students' answers to an exercise."""
+
+    key: str
+    ratio: float
+    one: tuple[str, ...]
+    other: tuple[str, ...]
+    sources: tuple[str, str]
+
+
+def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[Pair]:
+    """The pairs that are most alike, most alike first."""
+    found = [pair for key in keys for pair in _of_exercise(exercises()[key], rows)]
+    return sorted(found, key=lambda pair: -pair.ratio)[:SHOWN]
+
+
+def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
+    answers: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for row in rows:
+        for outcome in row.outcomes:
+            if outcome.key == exercise.key and outcome.source:
+                answers.setdefault(tokens(outcome.source), []).append((row.student, outcome.source))
+    given = tokens(exercise.given)
+    known = {given, *(tokens(right) for right in exercise.right), *(tokens(wrong) for wrong in exercise.wrong)}
+    rare = [(words, of) for words, of in answers.items() if words not in known and len(of) < COMMON and _adds(words, given) >= NEW]
+    for _, of in rare:
+        if len(of) > 1:
+            yield Pair(exercise.key, 1.0, (of[0][0],), tuple(student for student, _ in of[1:]), (of[0][1], of[1][1]))
+    for (one, first), (other, second) in itertools.islice(itertools.combinations(rare[:MOST], 2), MOST_COMPARED):
+        matcher = difflib.SequenceMatcher(None, one, other, autojunk=False)
+        if matcher.real_quick_ratio() >= ALIKE and matcher.quick_ratio() >= ALIKE and (ratio := matcher.ratio()) >= ALIKE:
+            names = tuple(tuple(student for student, _ in of) for of in (first, second))
+            yield Pair(exercise.key, ratio, names[0], names[1], (first[0][1], second[0][1]))
+
+
+def tokens(source: str) -> tuple[str, ...]:
+    r"""The tokens of an answer, with names by the order of their appearance.
+
+    >>> tokens("def f(a):  # mine\n    return a.exp()") == tokens("def g(b):\n  return b.exp()")
+    True
+    """
+    found: list[str] = []
+    names: dict[str, str] = {}
+    for match in itertools.islice(_TOKEN.finditer(source[: LONGEST * 20]), LONGEST):
+        word = match[0]
+        if word.startswith("#"):
+            continue
+        named = word.isidentifier() and not keyword.iskeyword(word) and found[-1:] != ["."]
+        found.append(names.setdefault(word, f"n{len(names)}") if named else word)
+    return tuple(found)
+
+
+def _adds(words: tuple[str, ...], given: tuple[str, ...]) -> int:
+    """How many tokens there are that what was given does not have, in order."""
+    matcher = difflib.SequenceMatcher(None, given, words, autojunk=False)
+    return len(words) - sum(block.size for block in matcher.get_matching_blocks())
+
+
+def lines(one: str, other: str) -> list[tuple[str, str, bool]]:
+    """Two answers side by side, line by line, and whether the lines are the same."""
+    left, right = one.splitlines()[:80], other.splitlines()[:80]
+    found = []
+    for word, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        for mine, theirs in itertools.zip_longest(left[a:b], right[c:d], fillvalue=""):
+            found.append((mine, theirs, word == "equal"))
+    return found

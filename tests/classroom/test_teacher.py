@@ -1,0 +1,352 @@
+"""What a teacher has around the grades: class list, deadlines, own marks, other systems' tables, analysis. No submission is run here."""
+
+from __future__ import annotations
+
+import csv
+import doctest
+import io
+import json
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pitfall_lab.classroom import analysis, ledger, lms, report, roster, similar
+from pitfall_lab.classroom.assignment import Assignment, load
+from pitfall_lab.classroom.judge import known
+from pitfall_lab.classroom.register import Row, plain
+from pitfall_lab.cli import Refusal, main
+from pitfall_lab.lessons.exercises import exercises
+from tests.classroom.a_class import KEYS
+
+DUE = 1_800_000_000.0
+ASSIGNMENT = Assignment("test-class", "Week 3", KEYS, due=DUE, late_penalty=10, late_days=1)
+LIST = (
+    "student;id;name;section;email;login;extra_days;received\n"
+    "ada;77;Ada Lovelace;B;ada@x.org;adal;;\n"
+    "bob;78;=cmd|x;A;;;2;\n"
+    ";79;Carol Chen;A;;;;\n"
+)
+
+
+def outcomes(*wrong: str):
+    return tuple(known(exercises()[key], exercises()[key].wrong[0] if key in wrong else exercises()[key].right[0]) for key in KEYS)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    at = {"versions": ("0.1", "2.13")}
+    right, half = outcomes(), outcomes("12.1", "12.2")
+    return [Row("ada", "1", right, received=DUE - 1, **at), Row("bob", "2", half, received=DUE + 3.5 * ledger.DAY, **at)]
+
+
+def people(tmp_path: Path, text: str = LIST) -> list[roster.Person]:
+    path = tmp_path / "roster.csv"
+    path.write_text(text, encoding="utf-8-sig")
+    return roster.read(path)
+
+
+# --- the class list --------------------------------------------------------------------------------------------------
+
+
+def test_who_did_not_hand_in_has_a_line_and_who_is_not_listed_is_said_to_be(rows: list[Row], tmp_path: Path) -> None:
+    entries = ledger.settled(ASSIGNMENT, [*rows, Row("mallory", "3", outcomes())], people(tmp_path))
+    verdicts = {entry.row.student: (entry.row.verdict, entry.person.section, entry.listed) for entry in entries}
+    assert verdicts == {
+        "mallory": ("graded", "", False),
+        "79": ("absent", "A", True),
+        "bob": ("graded", "A", True),
+        "ada": ("graded", "B", True),
+    }
+    assert entries[0].remarks() == ["not in the roster"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("id,name\n1,a\n1,b\n", "line 3: “1” is there twice"),
+        ("student\nada\nada\n", "line 3: “ada” is there twice"),
+        ("name\nAda\n", "one of them student or id"),
+        ("", "one of them student or id"),
+        ("student,extra_days\nada,many\n", "extra_days must be a number"),
+        ("student,extra_days\nada,nan\n", "extra_days must be a number"),
+        ("student,received\nada,soon\n", "received must be like"),
+        ("student,name\n,Ada\n", "neither a student nor an id"),
+        ("student\n" + "a" * 200_000 + "\n", "not a table that can be read"),
+        ("student\n" + "\n".join(map(str, range(roster.MOST + 2))), "more than"),
+    ],
+)
+def test_a_class_list_that_cannot_be_used_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(Refusal, match=re.escape(sentence)):
+        people(tmp_path, text)
+
+
+def test_a_class_list_in_another_encoding_gets_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "roster.csv").write_bytes("student\nJosé\n".encode("utf-16"))
+    with pytest.raises(Refusal, match="not text in UTF-8"):
+        roster.read(tmp_path / "roster.csv")
+
+
+def test_names_of_files_from_other_systems_find_their_person(tmp_path: Path) -> None:
+    names = ["Ada Lovelace_123_assignsubmission_file_", "quiz_adal_attempt_2026", "BOB", "lovelace_78_3_week", "ada_bob", "x_79", "xbob"]
+    found = {name: person.student for name, person in roster.matched(names, people(tmp_path)).items()}
+    assert found == {names[0]: "ada", names[1]: "ada", names[2]: "bob", names[3]: "bob", names[5]: "79"}
+
+
+# --- deadlines, and the teacher's own marks --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after", "extra", "late", "share"),
+    [
+        (-1, 0, 0, 0.0),
+        (0, 0, 0, 0.0),
+        (1, 0, 1, 0.0),
+        (ledger.DAY + 1, 0, 2, 0.1),
+        (3.5 * ledger.DAY, 2, 2, 0.1),
+        (40 * ledger.DAY, 0, 40, 1.0),
+    ],
+)
+def test_days_after_the_deadline_cost_what_the_assignment_says(
+    rows: list[Row], after: float, extra: float, late: int, share: float
+) -> None:
+    row = replace(rows[0], received=DUE + after)
+    (entry,) = ledger.settled(ASSIGNMENT, [row], [roster.Person("ada", extra_days=extra)])
+    assert (entry.late, entry.deducted, entry.total) == (late, 4 * share, 4 - 4 * share)
+    (given,) = ledger.settled(ASSIGNMENT, [row], [roster.Person("ada", received=DUE - 9)])
+    assert given.deducted == 0, "when it came the teacher knows better than the file"
+
+
+def test_the_deadline_is_read_from_the_assignment(tmp_path: Path) -> None:
+    path = tmp_path / "assignment.toml"
+    text = replace(ASSIGNMENT, due=None).to_toml()
+    path.write_text(text, encoding="utf-8")
+    assert load(path).due is None
+    path.write_text(text.replace("# due", "due").replace("# late_penalty", "late_penalty"), encoding="utf-8")
+    made = load(path)
+    assert made.due is not None
+    assert (made.late_penalty, made.late_days) == (10, 0)
+    path.write_text('due = "tomorrow"\n' + text, encoding="utf-8")
+    with pytest.raises(Refusal, match="due must be a date"):
+        load(path)
+
+
+def test_the_teachers_marks_replace_the_graders_with_a_note(rows: list[Row], tmp_path: Path) -> None:
+    path = tmp_path / "overrides.csv"
+    path.write_text("student,exercise,points,note\nbob,12.1,0.5,shown to me\n77,,3,\n", encoding="utf-8")
+    with pytest.raises(Refusal, match="a student, points and a note"):
+        ledger.read_overrides(path, ASSIGNMENT)
+    path.write_text("student,exercise,points,note\nbob,12.1,0.75,shown to me\nada,,3,talked too much\n", encoding="utf-8")
+    own = ledger.read_overrides(path, ASSIGNMENT)
+    by = {entry.row.student: entry for entry in ledger.settled(replace(ASSIGNMENT, due=None), rows, None, own)}
+    assert by["bob"].points["12.1"] == 0.75
+    assert "12.1: 0.75 points by the teacher instead of" in by["bob"].remarks()[0]
+    assert by["ada"].total == 3
+    assert "talked too much" in by["ada"].remarks("zh")[-1]
+    with pytest.raises(Refusal, match="“eve”"):
+        ledger.settled(ASSIGNMENT, rows, None, [ledger.Override("eve", "", 1, "x")])
+    path.write_text("student,exercise,points,note\nbob,99.1,1,x\n", encoding="utf-8")
+    with pytest.raises(Refusal, match="no exercise of this assignment"):
+        ledger.read_overrides(path, ASSIGNMENT)
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def table(path: Path) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+
+
+def written(rows: list[Row], tmp_path: Path, system: str, column: str | None = None) -> list[list[str]]:
+    return table(lms.write(tmp_path / "grades.csv", system, ASSIGNMENT, ledger.settled(ASSIGNMENT, rows, people(tmp_path)), column))
+
+
+def test_moodle_finds_a_column_for_the_student_one_for_the_grade_and_one_for_its_feedback(rows: list[Row], tmp_path: Path) -> None:
+    head, *lines = written(rows, tmp_path, "moodle")
+    assert head == ["ID number", "Username", "Email address", "Full name", "Week 3", "Week 3 (feedback)"]
+    by = {line[0]: line for line in lines}
+    assert set(by) == {"77", "78", "79"}
+    assert by["77"][1:5] == ["adal", "ada@x.org", "Ada Lovelace", "4"]
+    assert by["79"][4] == "", "who did not hand in keeps what Moodle has"
+    assert "2 days late" in by["78"][5]
+
+
+def test_canvas_reads_the_students_columns_and_the_points_possible(rows: list[Row], tmp_path: Path) -> None:
+    """The rules of its importer: the first two names, the optional pair of ids, then Section; a title with a number is an assignment's."""
+    head, possible, *lines = written(rows, tmp_path, "canvas", "Week 3 (4711)")
+    assert "Student" in head[0]
+    assert "ID" in head[1]
+    assert re.search(r"SIS\s+User\s+ID", head[2])
+    assert re.search(r"SIS\s+Login\s+ID", head[3])
+    assert "Section" in head[4]
+    assert re.fullmatch(r"(.+) \((\d+)\)", head[5])
+    assert "Points Possible" in possible[0]
+    assert (possible[5], {len(line) for line in lines}) == ("4", {6})
+    assert {line[2]: line[5] for line in lines}["79"] == ""
+    with pytest.raises(Refusal, match="Canvas keeps"):
+        written(rows, tmp_path, "canvas", "Final Grade")
+
+
+def test_blackboard_finds_the_username_and_every_cell_in_quotation_marks(rows: list[Row], tmp_path: Path) -> None:
+    head, *lines = written(rows, tmp_path, "blackboard", "Week 3 |4711")
+    assert head == ["Last Name", "First Name", "Username", "Student ID", "Week 3 [Total Pts: 4 Score] |4711"]
+    assert ["Lovelace", "Ada", "adal", "77", "4"] in lines
+    text = (tmp_path / "grades.blackboard.csv").read_text(encoding="utf-8")
+    assert all(re.fullmatch(r'"[^"]*"(,"[^"]*")*', line) for line in text.splitlines())
+    assert written(rows, tmp_path, "blackboard")[0][4] == "Week 3 [Total Pts: 4 Score]"
+
+
+def test_every_table_has_the_versions_and_no_formula(rows: list[Row], tmp_path: Path) -> None:
+    entries = ledger.settled(ASSIGNMENT, rows, people(tmp_path))
+    ledger.write_grades(tmp_path / "grades.csv", ASSIGNMENT, entries, roster=True)
+    head, *lines = table(tmp_path / "grades.csv")
+    line = dict(zip(head, next(line for line in lines if line[0] == "bob"), strict=True))
+    assert (line["pitfall_lab"], line["torch"], line["id"], line["late_days"], line["section"]) == ("0.1", "2.13", "78", "2", "A")
+    analysis.write(tmp_path / "analysis.csv", ASSIGNMENT, rows)
+    assert table(tmp_path / "analysis.csv")[1][-3:] == ["test-class", "0.1", "2.13"]
+    for system in lms.SYSTEMS:
+        written(rows, tmp_path, system)
+    cells = [cell for path in tmp_path.glob("*.csv") if path.name != "roster.csv" for line in table(path) for cell in line]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "\t"))]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1", " =1", "\u202e=1", "a\u2028b", "\x00=1"])
+def test_no_text_begins_a_formula_or_turns_its_line(text: str) -> None:
+    made = plain(text)
+    assert made[:1] not in "=+-@\t\r\n＝"
+    assert made.isprintable()
+
+
+# --- pages, analysis, similarity -------------------------------------------------------------------------------------
+
+
+def test_a_students_page_leads_nowhere_and_has_hints(rows: list[Row], tmp_path: Path) -> None:
+    entries = ledger.settled(ASSIGNMENT, rows, people(tmp_path))
+    page = report.student_page(ASSIGNMENT, next(entry for entry in entries if entry.row.student == "bob"), "en")
+    assert "<a " not in page
+    assert "Ada" not in page
+    assert page.count("<details><summary>Hints") == 2
+    assert "torch 2.13" in page
+    index = report.write_reports(tmp_path / "report", ASSIGNMENT, entries, "zh").read_text(encoding="utf-8")
+    assert "Carol Chen" in index
+    assert 'href="alike.html"' in index
+
+
+def test_what_separates_strong_from_weak_answers(rows: list[Row]) -> None:
+    strong, weak = rows[0], replace(rows[1], outcomes=outcomes(*KEYS))
+    class_of = [replace(strong, student=f"s{n}") for n in range(8)] + [replace(weak, student=f"w{n}") for n in range(4)]
+    items = analysis.properties(ASSIGNMENT, class_of)
+    best = max(items, key=lambda item: item.separates or 0)
+    assert (best.holds, best.answered, best.separates) == (8, 12, 1.0)
+    assert all(item.separates is None for item in analysis.properties(ASSIGNMENT, class_of[:9])), "nine are too few"
+    believing = [
+        replace(row, beliefs=(("detach_copies", "12 q-1"),) if row.student[0] == "w" else (("other", "12 q-2"),)) for row in class_of
+    ]
+    found = {item.name: item for item in analysis.misconceptions(ASSIGNMENT, believing)}
+    assert (found["detach_copies"].holds, found["detach_copies"].separates) == (4, -1.0)
+
+
+def test_terms_are_compared_by_property(rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for term, of in (("spring", rows[:1]), ("autumn", rows)):
+        (tmp_path / term).mkdir()
+        head = {"pitfall_lab_grading": 1, "assignment": term, "exercises": list(KEYS)}
+        lines = [json.dumps(head), *(row.to_json() for row in of), '{"torn']
+        (tmp_path / term / "grades.state.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert main(["classroom", "terms", str(tmp_path / "spring"), str(tmp_path / "autumn")]) == 0
+    head, *lines = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert head == ["exercise", "property", "spring (n=1)", "autumn (n=2)"]
+    assert {line[2] for line in lines} == {"1.000"}
+    assert "0.500" in {line[3] for line in lines}
+    assert main(["classroom", "terms", str(tmp_path)]) == 2
+    (tmp_path / "x.jsonl").write_text("[]\n", encoding="utf-8")
+    assert main(["classroom", "terms", str(tmp_path / "x.jsonl")]) == 2
+
+
+UNUSUAL = """\
+def attend(q, k, v):
+    a = q @ k.t()
+    a = a - a.amax(1, True)
+    w = torch.exp(a)
+    return (w @ v) / w.sum(1, keepdim=True)
+"""
+
+
+def answer(student: str, source: str) -> Row:
+    return Row(student, "", (replace(known(exercises()["12.2"], source), source=source),))
+
+
+def test_answers_that_are_alike_but_for_names_are_found_and_common_ones_are_not() -> None:
+    renamed = UNUSUAL.replace("a ", "scores ").replace("(a)", "(scores)").replace("a.", "scores.") + "# mine\n"
+    near = UNUSUAL.replace("a.amax(1, True)", "a.amax(1, True).detach()")
+    common = [answer(f"c{n}", exercises()["12.2"].right[0]) for n in range(3)]
+    found = similar.pairs([answer("ada", UNUSUAL), answer("bob", renamed), answer("eve", near), *common], KEYS)
+    assert [(pair.one, pair.other) for pair in found] == [(("ada",), ("bob",)), (("ada", "bob"), ("eve",))]
+    assert found[0].ratio == 1.0
+    assert similar.pairs([answer(f"s{n}", UNUSUAL) for n in range(similar.COMMON)], KEYS) == []
+
+
+def test_two_hundred_different_answers_are_compared_in_bounded_time() -> None:
+    blank = known(exercises()["12.2"], "x = 1")
+    texts = [UNUSUAL + "".join(f"x{n} = {n * m % 97} + q.sum({m})\n" for m in range(n % 13)) for n in range(200)]
+    rows = [Row(f"s{n}", "", (replace(blank, source=text),)) for n, text in enumerate(texts)]
+    hostile = Row("eve", "", (replace(blank, source="'" * 60_000 + "(" * 60_000),))
+    started = time.process_time()
+    assert len(similar.pairs([*rows, hostile], KEYS)) == similar.SHOWN
+    assert time.process_time() - started < 30
+
+
+def test_a_preview_has_the_answers_the_tasks_and_the_page_that_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["classroom", "init", str(tmp_path / "a"), "--chapters", "4", "--exercises-only"]) == 0
+    assert main(["classroom", "preview", str(tmp_path / "a"), "--lang", "zh"]) == 0
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "a" / "preview").iterdir()}
+    assert set(pages) == {"key", "student", "returned"}
+    exercise = exercises()["4.2"]
+    assert report.escape(exercise.right[0]) in pages["key"]
+    assert report.escape(exercise.right[0]) not in pages["student"]
+    assert exercise.hints[0].zh in pages["student"].replace("&#x27;", "'").replace("&quot;", '"')
+    assert "参考答案" in capsys.readouterr().out
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_one_student_is_graded_again_and_marks_of_the_teacher_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "week"
+    assert main(["classroom", "init", str(place), "--chapters", "12", "--exercises-only"]) == 0
+    for name in ("ada", "bob"):
+        (place / "submissions" / f"{name}.ipynb").write_text('{"cells": []}', encoding="utf-8")
+        os.utime(place / "submissions" / f"{name}.ipynb", (DUE, DUE))
+    judged: list[int] = []
+
+    def here(_jobs, assignment, sheets, **_):
+        judged.append(len(sheets))
+        return ((sheet, [known(exercises()[key], exercises()[key].wrong[0]).to_dict() for key in assignment.keys]) for sheet in sheets)
+
+    monkeypatch.setattr("pitfall_lab.classroom.grade._here", here)
+    (place / "roster.csv").write_text(LIST, encoding="utf-8")
+    (place / "overrides.csv").write_text("student,exercise,points,note\nada,,4,oral\n", encoding="utf-8")
+    words = ["grade", str(place), "--lms", "canvas", "--lms", "moodle", "--trust"]
+    assert main(words) == 0
+    assert main([*words, "--only", "bob"]) == 0
+    assert main([*words, "--resume"]) == 0
+    assert judged == [2, 1, 0]
+    with (place / "grades.csv").open(encoding="utf-8", newline="") as file:
+        lines = {line["student"]: line for line in csv.DictReader(file)}
+    assert (lines["ada"]["points"], lines["79"]["verdict"]) == ("4", "absent")
+    assert lines["bob"]["received"] == "2027-01-15T08:00:00Z"
+    assert (place / "grades.canvas.csv").is_file()
+    capsys.readouterr()
+    assert main([*words, "--only", "eve"]) == 2
+    assert "no submission of “eve”" in capsys.readouterr().err
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    for module in (analysis, similar):
+        done = doctest.testmod(module)
+        assert done.attempted
+        assert not done.failed
