@@ -59,7 +59,7 @@ class Limits:
     Seconds in which a run waits for a processor that does something else are not counted.
     """
 
-    timeout: float = 20.0
+    timeout: float = 10.0
     memory: int = 1024
 
 

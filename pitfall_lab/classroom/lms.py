@@ -54,7 +54,7 @@ def _blackboard(column: str, most: float, entries: Sequence[Entry]) -> Table:
     rows = []
     for entry in entries:
         first, _, last = _known(entry, "name").rpartition(" ")
-        rows.append([last, first, _known(entry, "login"), _known(entry, "ident"), _mark(entry)])
+        rows.append([last, first, _known(entry, "login") or entry.person.student, _known(entry, "ident"), _mark(entry)])
     return [head, *rows]
 
 
@@ -62,8 +62,11 @@ SYSTEMS: dict[str, Callable[[str, float, Sequence[Entry]], Table]] = {"moodle": 
 
 
 def _known(entry: Entry, what: str) -> str:
-    """What a system knows a person by; the submission's name where the roster has nothing."""
-    return str(getattr(entry.person, what)) or (entry.person.student if what != "email" else "")
+    """What the roster has; where it has neither id nor login, and for a name, what the submission is called."""
+    person = entry.person
+    known = str(getattr(person, what))
+    unnamed = what == "name" or (what in {"ident", "login"} and not person.ident and not person.login)
+    return known or (person.student if unnamed else "")
 
 
 def _mark(entry: Entry) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import mmap
 import os
 import secrets
 import select
@@ -308,7 +309,7 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     os.environ.update({"HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8", "MPLBACKEND": "Agg"})
     tempfile.tempdir = str(home)
     sys.argv = [""]
-    reserve = bytearray(_RESERVE)
+    reserve = mmap.mmap(-1, _RESERVE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # asked for and never touched, it costs no time
     limit(memory=job["memory"], seconds=job["timeout"])
     if fence is not None:
         fence.close()
@@ -319,7 +320,7 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
         seen: dict[str, Any] = {"observations": [observe(request).to_json() for request in _requests(job)]}
     except BaseException as problem:  # what it did makes the observation itself fail: it took all the memory, for one
         seen = {"failed": type(problem).__name__}
-    del reserve
+    reserve.close()
     report = f"{word}\n{dumps({'tampered': [*reached, *originals.replaced()][:20], 'skipped': kernel.skipped, **seen})}".encode()
     while report:
         report = report[writes(mouth, report) :]
@@ -337,7 +338,7 @@ class Originals:
 
     def __init__(self) -> None:
         self.frames = known()
-        self._spaces: list[tuple[str, Mapping[str, Any], dict[str, tuple[Any, Any]], frozenset[str] | None]] = []
+        self._spaces: list[tuple[str, Mapping[str, Any], list[tuple[str, Any, Any]], frozenset[str] | None]] = []
         for name, module in sorted(sys.modules.items()):
             if isinstance(module, types.ModuleType) and (name in _WATCHED or name.startswith("pitfall_lab")):
                 self._note(name, vars(module))
@@ -350,17 +351,16 @@ class Originals:
             self._note(f"torch.{owner.__name__}", vars(owner), closed=True)
 
     def _note(self, name: str, space: Mapping[str, Any], *, closed: bool = False) -> None:
-        kept = {key: (value, _code(value)) for key, value in list(space.items()) if _acts(value)}
+        kept = [(key, value, _code(value)) for key, value in list(space.items()) if _acts(value)]
         self._spaces.append((name, space, kept, frozenset(space) if closed else None))
 
     def replaced(self) -> list[str]:
         """The full names of what is another object now, has other code, or was added to a class of tensors or modules."""
         found = []
         for name, space, kept, names in self._spaces:
-            for key, (value, code) in kept.items():
-                now = space.get(key)
-                if now is not value or _code(now) is not code:
-                    found.append(f"{name}.{key}")
+            get = space.get
+            # twenty thousand of them after every run: no call for each
+            found += [f"{name}.{key}" for key, value, code in kept if (code and value.__code__ is not code) or get(key) is not value]
             added = [key for key in space if names is not None and key not in names]
             found += [f"{name}.{key}" for key in added if key != "__slotnames__"]  # Python's own copying leaves that name in a class
         return found

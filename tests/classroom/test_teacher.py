@@ -170,6 +170,7 @@ def test_moodle_finds_a_column_for_the_student_one_for_the_grade_and_one_for_its
     by = {line[0]: line for line in lines}
     assert set(by) == {"77", "78", "79"}
     assert by["77"][1:5] == ["adal", "ada@x.org", "Ada Lovelace", "4"]
+    assert by["79"][1] == "", "an id is no login"
     assert by["79"][4] == "", "who did not hand in keeps what Moodle has"
     assert "2 days late" in by["78"][5]
 
@@ -194,6 +195,7 @@ def test_blackboard_finds_the_username_and_every_cell_in_quotation_marks(rows: l
     head, *lines = written(rows, tmp_path, "blackboard", "Week 3 |4711")
     assert head == ["Last Name", "First Name", "Username", "Student ID", "Week 3 [Total Pts: 4 Score] |4711"]
     assert ["Lovelace", "Ada", "adal", "77", "4"] in lines
+    assert all(line[2] for line in lines), "a line without a Username is refused"
     text = (tmp_path / "grades.blackboard.csv").read_text(encoding="utf-8")
     assert all(re.fullmatch(r'"[^"]*"(,"[^"]*")*', line) for line in text.splitlines())
     assert written(rows, tmp_path, "blackboard")[0][4] == "Week 3 [Total Pts: 4 Score]"
