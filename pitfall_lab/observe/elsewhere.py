@@ -111,6 +111,9 @@ class _Hearing:
     def asked(self, _real: Any) -> None:
         """What it is asked for, it makes."""
 
+    def given(self, *_given: Any) -> None:
+        """The optimizers of another thread are not followed."""
+
     def passed_over(self, region: Region, span: Span | None, _scope: tuple[str, ...]) -> None:
         self._hear(region.name, span)
         self._elsewhere.happened = True

@@ -1,11 +1,13 @@
-"""What an optimizer holds when it steps. No call of torch's tells: a parameter without a gradient is passed over in silence."""
+"""What an optimizer is given, and what it holds when it steps: no call of torch's tells, a parameter without a gradient is passed over."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,6 +18,13 @@ from pitfall_lab.trace import Span
 
 STEPS = 3
 """The first steps show what an optimizer holds; a program may make a million."""
+
+_TAKING = getattr(inspect.unwrap(torch.optim.Optimizer.add_param_group), "__code__", None)
+
+
+def taking(frame: FrameType) -> torch.optim.Optimizer | None:
+    """The optimizer that takes a parameter in ``frame``: torch asks each one whether it is a leaf then. Else None."""
+    return frame.f_locals.get("self") if frame.f_code is _TAKING else None
 
 
 class StepWatch:

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from pitfall_lab.observe import private, regions, undispatched
 from pitfall_lab.observe.looking import dispatching, unseen
 from pitfall_lab.observe.names import ASKS_FOR_HISTORY, is_quiet, name_of
+from pitfall_lab.observe.optimizing import taking
 from pitfall_lab.observe.private import dispatch, mode_at, modes_on, pop_mode, push_mode
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
@@ -127,6 +128,9 @@ class Listener(Protocol):
 
     def asked(self, real: Any) -> None:
         """The program is about to ask a tensor for its history, in a call that only looks."""
+
+    def given(self, optimizer: torch.optim.Optimizer, parameter: Any, span: Span | None) -> None:
+        """An optimizer takes a parameter."""
 
     def composed(self, call: Call, result: Any) -> None:
         """A composite whose parts were told one by one returned."""
@@ -329,6 +333,7 @@ class Recorder(TorchFunctionMode):
             if quiet:
                 if name in ASKS_FOR_HISTORY:
                     self._listener.asked(args[0])
+                    self._given(caller, args[0])
                 return None, Verdict.RUN
             if (self._in_region or regions.possible()) and self._passed_over(caller):
                 return None, Verdict.RUN
@@ -351,6 +356,13 @@ class Recorder(TorchFunctionMode):
             self.stop(error, span)
             self._miss(func, caller)
             return None, Verdict.RUN
+
+    def _given(self, caller: FrameType, parameter: Any) -> None:
+        """Whether ``parameter`` is asked for its history because an optimizer takes it."""
+        optimizer = taking(caller)
+        if optimizer is not None:
+            frame = self._sources.user_frame(caller)
+            self._listener.given(optimizer, parameter, self._sources.span(frame) if frame is not None else None)
 
     def _passed_over(self, caller: FrameType) -> bool:
         """Whether the call belongs to a stretch that torch runs as one thing; the listener is told of the stretch."""

@@ -271,17 +271,32 @@ class Disagreement:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizerStep:
-    """An ``optimizer`` (the name of its class) was told to step after ``step`` events; ``holds`` are the tensors it had been given.
+class OptimizerMade:
+    """An ``optimizer`` (the name of its class) was made after ``step`` events; ``holds`` are the tensors that it was given, then or later.
 
-    The calls that change a parameter are events like any other. This says what no call does: that a parameter without a gradient was
-    passed over. Only the first few steps of each optimizer are noted.
+    A tensor that no call ever used has no label, and is left out.
     """
 
     step: int
     optimizer: str
     span: Span | None = None
     holds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerStep:
+    """An ``optimizer`` (the name of its class) was told to step after ``step`` events; ``holds`` are the tensors it had been given.
+
+    The calls that change a parameter are events like any other. This says what no call does: that a parameter without a gradient was
+    passed over. Only the first few steps of each optimizer are noted. ``made`` is the optimizer's place in ``Trace.optimizers``,
+    where it was seen when it was made.
+    """
+
+    step: int
+    optimizer: str
+    span: Span | None = None
+    holds: tuple[str, ...] = ()
+    made: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +364,7 @@ class Trace(_Later):
     environment: tuple[tuple[str, str], ...] = ()
     optimizer_steps: tuple[OptimizerStep, ...] = ()
     reach: Reach = field(default_factory=Reach)
+    optimizers: tuple[OptimizerMade, ...] = ()
     schema: int = SCHEMA
 
     @property

@@ -21,7 +21,7 @@ from pitfall_lab.observe.refused import origin_of, refused_call
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Applied, Engine, ShadowError
-from pitfall_lab.trace import By, Cause, Effect, Event, Failure, Forecast, Note, OptimizerStep, Span, T, Trace
+from pitfall_lab.trace import By, Cause, Effect, Event, Failure, Forecast, Note, Span, T, Trace
 from pitfall_lab.verify import earlier
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.comparison import Comparison
@@ -34,6 +34,7 @@ from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.mirroring import Mirroring
 from pitfall_lab.verify.naming import Naming
+from pitfall_lab.verify.optimizers import Optimizers
 from pitfall_lab.verify.outcomes import Outcomes, is_as_predicted, is_same_error
 from pitfall_lab.verify.pairing import Pairing
 from pitfall_lab.verify.passing import Passing
@@ -85,6 +86,7 @@ class Lockstep:
         self._versions = Versions(world)
         self._engine.asks = True
         world.writer.notes += release.notes()
+        self._optimizers = Optimizers(self.label)
         self._looks_at_gradients = looks_at_gradients
         self._inside: list[Listening] = []
         self._parents: list[int] = []
@@ -323,10 +325,11 @@ class Lockstep:
 
     def stepping(self, optimizer: Any, span: Span | None) -> None:
         """Note what an optimizer holds that is about to step."""
-        held = (self.label(parameter) for group in optimizer.param_groups for parameter in group["params"])
-        self._writer.optimizer_steps.append(
-            OptimizerStep(len(self._writer.events), type(optimizer).__name__, span, tuple(label for label in held if label is not None))
-        )
+        self._optimizers.stepping(optimizer, len(self._writer.events), span)
+
+    def given(self, optimizer: Any, parameter: Any, span: Span | None) -> None:
+        """Note what an optimizer is given."""
+        self._optimizers.given(optimizer, parameter, len(self._writer.events), span)
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
         """Two tensors are about to swap what they are."""
@@ -363,7 +366,11 @@ class Lockstep:
         self._unseen.note_compiled()
         if not self._writer.full and not any(note.kind == "stopped" for note in self._writer.notes):
             self._versions.at_the_end()
-        return self._writer.finish(self._world.sources.sources, failure, facts.environment(), self._extent.told())
+        optimizers = self._optimizers.made()
+        return self._writer.finish(
+            self._world.sources.sources, failure, facts.environment(), self._extent.told(),
+            steps=self._optimizers.steps, optimizers=optimizers,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ what the listener's methods share
 

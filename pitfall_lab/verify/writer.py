@@ -18,6 +18,7 @@ from pitfall_lab.trace import (
     Event,
     Failure,
     Note,
+    OptimizerMade,
     OptimizerStep,
     Outcome,
     Reach,
@@ -56,7 +57,6 @@ class Writer:
         self._renamed: dict[int, list[str]] = {}
         self.notes: list[Note] = []
         self.disagreements: list[Disagreement] = []
-        self.optimizer_steps: list[OptimizerStep] = []
         self.checked = self.agreed = self.mirrored = self.rows_observed = 0
         self.disagreed_steps: set[int] = set()
         self._last: dict[str, Any] = {}
@@ -215,7 +215,10 @@ class Writer:
         self.disagreements.append(Disagreement(step, path, observed, modelled))
         self.disagreed_steps.add(step)
 
-    def finish(self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...], reach: Reach) -> Trace:
+    def finish(
+        self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...], reach: Reach, *,
+        steps: Sequence[OptimizerStep], optimizers: tuple[OptimizerMade, ...],
+    ) -> Trace:  # fmt: skip
         """Return the finished trace."""
         written, rows = self.events, self.rows
 
@@ -227,8 +230,8 @@ class Writer:
         by_recipe = len(self.row_steps) - self.rows_observed  # both engines agreed on each of them
         mirrored = self.mirrored + self.rows_observed
         agreement = Agreement(self.checked + by_recipe, self.agreed + by_recipe, mirrored, len(self.disagreed_steps))
-        disagreements, notes, steps = tuple(self.disagreements), tuple(self.notes), tuple(self.optimizer_steps)
-        facts = sources, outcome, agreement, disagreements, notes, environment, steps, reach
+        disagreements, notes = tuple(self.disagreements), tuple(self.notes)
+        facts = sources, outcome, agreement, disagreements, notes, environment, tuple(steps), reach, optimizers
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:

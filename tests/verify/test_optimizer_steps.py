@@ -32,6 +32,25 @@ def test_only_the_first_steps_of_each_optimizer_are_told():
     assert [step.optimizer for step in trace.optimizer_steps] == ["Adam", "SGD"] * 3
 
 
+def test_an_optimizer_is_known_with_its_tensors_from_the_moment_when_it_is_made():
+    made = "one = torch.optim.Adam(a.parameters())\ntwo = torch.optim.SGD(\n    b.parameters(), lr=0.1)\n"
+    use = "b(a(torch.ones(1, 2))).sum().backward()\none.add_param_group({'params': [c]})\nc.mul(2)\none.step()\n"
+    trace = trace_program(START + "c = torch.ones(1, requires_grad=True)\n" + made + use)
+    one, two = trace.optimizers
+    assert (one.optimizer, one.span and one.span.line, names(trace, one.holds)) == ("Adam", 5, {"a.weight", "a.bias", "c"})
+    assert (two.optimizer, two.span and two.span.line, names(trace, two.holds)) == ("SGD", 6, {"b.weight", "b.bias"})
+    assert [(step.made, step.holds) for step in trace.optimizer_steps] == [(0, one.holds)]
+    assert Trace.from_json(trace.to_json()).optimizers == trace.optimizers
+
+
+def test_an_optimizer_that_is_gone_before_the_end_is_known_by_what_a_step_saw():
+    program = "def train():\n    idle = torch.optim.SGD(a.parameters(), lr=1.0)\n    other = torch.optim.SGD(b.parameters(), lr=1.0)\n"
+    trace = trace_program(START + program + "    b(a(torch.ones(1, 2))).sum().backward()\n    other.step()\ntrain()\ndel a, b\n")
+    idle = trace.optimizers[0]
+    assert names(trace, idle.holds) == {"a.weight", "a.bias"}
+    assert [step.made for step in trace.optimizer_steps] == [1]
+
+
 def test_torch_is_left_as_it_was_and_other_threads_are_not_listened_to():
     before = dict(torch_optimizer._global_optimizer_pre_hooks)
     elsewhere = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)

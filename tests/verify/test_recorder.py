@@ -40,6 +40,9 @@ class Watching:
     def asked(self, real):
         pass
 
+    def given(self, optimizer, parameter, span):
+        pass
+
     def composed(self, call, result):
         pass
 

@@ -1,0 +1,64 @@
+"""The optimizers of a program: which tensors each was given, and when it stepped."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pitfall_lab.trace import OptimizerMade, OptimizerStep, Span
+
+Label = Callable[[Any], str | None]
+
+
+@dataclass(slots=True)
+class _Made:
+    """An optimizer and its tensors, none of which is kept alive; a tensor has a label once a call was seen that uses it."""
+
+    optimizer: weakref.ref[Any]
+    kind: str
+    step: int
+    span: Span | None
+    given: list[weakref.ref[Any]] = field(default_factory=list)
+    labels: dict[int, str] = field(default_factory=dict)
+
+    def name(self, label: Label) -> None:
+        for place, reference in enumerate(self.given):
+            real = reference() if place not in self.labels else None
+            if real is not None and (found := label(real)) is not None:
+                self.labels[place] = found
+
+
+class Optimizers:
+    """What is known about optimizers, in the order in which they were made."""
+
+    def __init__(self, label: Label) -> None:
+        self._label = label
+        self._made: list[_Made] = []
+        self.steps: list[OptimizerStep] = []
+
+    def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None) -> None:
+        """An optimizer takes one more parameter, in its constructor or later."""
+        number = self._number(optimizer)
+        if number is None:
+            self._made.append(_Made(weakref.ref(optimizer), type(optimizer).__name__, step, span))
+        self._made[-1 if number is None else number].given.append(weakref.ref(parameter))
+
+    def stepping(self, optimizer: Any, step: int, span: Span | None) -> None:
+        """An optimizer is about to step."""
+        for made in self._made:
+            made.name(self._label)
+        held = (self._label(parameter) for group in optimizer.param_groups for parameter in group["params"])
+        labels = tuple(label for label in held if label is not None)
+        self.steps.append(OptimizerStep(step, type(optimizer).__name__, span, labels, self._number(optimizer)))
+
+    def made(self) -> tuple[OptimizerMade, ...]:
+        """All of them, with those of their tensors that some call used."""
+        for made in self._made:
+            made.name(self._label)
+        held = [tuple(made.labels[place] for place in sorted(made.labels)) for made in self._made]
+        return tuple(OptimizerMade(m.step, m.kind, m.span, labels) for m, labels in zip(self._made, held, strict=True))
+
+    def _number(self, optimizer: Any) -> int | None:
+        return next((number for number, made in enumerate(self._made) if made.optimizer() is optimizer), None)
