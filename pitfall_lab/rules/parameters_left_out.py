@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.layers_in_a_plain_list import find as plain_lists
 from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.signals.optimizers import replaced
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called as call_name
 from pitfall_lab.rules.training import lives
@@ -27,10 +28,12 @@ def find(story: Story) -> Iterator[Finding]:
     if not _trains_layers(story, held) or idle:
         return  # what an optimizer holds and never gets a gradient for is another story: layers that were replaced
     left: list[str] = []
+    elsewhere = {found.new for found in replaced(story)} | {label for made in story.trace.optimizers for label in made.holds}
     for label, moments in lives(story).items():
         added = [m.event for m in moments if m.kind == "added"]
         changed = any(m.kind in ("used", "frozen", "cleared") for m in moments)
-        if label not in held and len(added) >= ROUNDS and not changed and (story.tensor(label) or {}).get("kind") == "parameter":
+        parameter = (story.tensor(label) or {}).get("kind") == "parameter"
+        if label not in held and label not in elsewhere and len(added) >= ROUNDS and not changed and parameter:
             left += [label] if _comes_after(story, label, added[0], held) else []
     if left and not any(plain_lists(story)):
         yield _finding(story, left, lives(story)[left[0]][0].event)

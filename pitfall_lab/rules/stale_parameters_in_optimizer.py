@@ -9,18 +9,14 @@ from pitfall_lab.rules.calls import call_chain
 from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.reuse import Loop
+from pitfall_lab.rules.signals.optimizers import Replaced, replaced
 from pitfall_lab.rules.source import Program, merge
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called as call_name
 from pitfall_lab.rules.syntax import torch_name
-from pitfall_lab.rules.training import Moment, lives, stepper
 from pitfall_lab.rules.wording import at_line, called, capital
 from pitfall_lab.trace import T
 
-OPTIMIZERS = {
-    "SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "RMSprop", "Rprop", "Adagrad", "Adadelta", "ASGD", "LBFGS",
-    "Adafactor",
-}  # fmt: skip
 SETTERS = {"setattr", "__setattr__", "register_parameter", "register_module", "add_module"}
 """Calls that give an attribute of an object, named in a text, a value."""
 
@@ -29,18 +25,24 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that made parameters that get gradients and are never updated, because the optimizer holds the old ones."""
     if story.program.tree is None:
         return
-    made = _optimizers(story.program)
-    told: set[ast.stmt] = set()
-    for label, moments in lives(story).items() if made else ():
-        if any(m.kind in ("used", "frozen") for m in moments):
-            continue
-        born = (story.tensor(label) or {}).get("born")
-        named = (n for n in story.program.nodes if isinstance(n, ast.stmt) and _is_parameter(n) and _names(story, n, label))
-        for statement in (*call_chain(story, story.line_event(born)), *named):  # `nn.Parameter(…)` is first seen where it is used
-            pair = _replaced(story, statement, made, moments)
-            if pair is not None and statement not in told:
-                told.add(statement)
-                yield _finding(story, label, statement, pair, moments[0])
+    told: set[object] = set()
+    for found in replaced(story):
+        statements = made_by(story, found.new)
+        optimizer = story.program.statement_at(found.made.span)
+        again = next((s for s in statements if isinstance(optimizer, ast.Assign) and _replaces(story.program, s, optimizer)), None)
+        statement = again or next(iter(statements), None)
+        place = (statement, found.made.span)
+        if statement is not None and place not in told and story.program.place(statement) not in told:
+            told |= {place, story.program.place(statement)}
+            yield _finding(story, found, statement, optimizer if again is not None and isinstance(optimizer, ast.Assign) else None)
+
+
+def made_by(story: Story, label: str) -> list[ast.stmt]:
+    """The statements that were being executed when the memory of a parameter came up, innermost first."""
+    storage = (story.tensor(label) or {}).get("storage")
+    born = min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=None)
+    named = (n for n in story.program.nodes if isinstance(n, ast.stmt) and _is_parameter(n) and _names(story, n, label))
+    return [*named, *call_chain(story, story.line_event(born))]  # `nn.Parameter(…)` is first seen where it is used
 
 
 def _bound(program: Program, statement: ast.stmt) -> tuple[list[str], ast.expr | None]:
@@ -65,14 +67,9 @@ def _is_parameter(statement: ast.stmt) -> bool:
 
 
 def _names(story: Story, statement: ast.stmt, label: str) -> bool:
-    name = story.name(label, None) or ""
-    return any(name == target or (target.endswith(".") and name.startswith(target)) for target in _bound(story.program, statement)[0])
-
-
-def _optimizers(program: Program) -> list[ast.Assign]:
-    """The assignments of a new optimizer, in the order of the text."""
-    found = [n for n in program.nodes if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and call_name(n.value) in OPTIMIZERS]
-    return sorted(found, key=lambda n: n.lineno)
+    name, targets = story.name(label, None) or "", _bound(story.program, statement)[0]
+    own = any(target.startswith("self.") and name.endswith(target.removeprefix("self")) for target in targets)  # `self` has a name outside
+    return own or any(name == target or (target.endswith(".") and name.startswith(target)) for target in targets)
 
 
 def _given(program: Program, optimizer: ast.Assign) -> set[str]:
@@ -87,41 +84,23 @@ def _given(program: Program, optimizer: ast.Assign) -> set[str]:
     return names
 
 
-def _replaced(story: Story, statement: ast.stmt, made: list[ast.Assign], moments: list[Moment]) -> ast.Assign | None:
-    """The optimizer that was made before ``statement`` from what ``statement`` replaces, and that is the last one made from it."""
-    program = story.program
+def _replaces(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> bool:
+    """Does the text of ``statement`` put something new in the place of what ``optimizer`` was made from, where both run equally often?"""
     targets, _ = _bound(program, statement)
-    if not targets:
-        return None
     loops = [a for a in program.ancestors(statement) if isinstance(a, Loop)]
-    holding = [
-        each for each in made if any(t == name or t.startswith((f"{name}.", f"{name}[")) for t in targets for name in _given(program, each))
-    ]
     blocks = [program.block(each) for each in (statement, *loops)]  # replaced once, or in every round of a loop behind the optimizer
-    if not holding or holding[-1].lineno > statement.lineno or not any(program.block(holding[-1]) is block for block in blocks):
-        return None
-    name = program.segment(holding[-1].targets[0])
-    return holding[-1] if _steps(story, name, moments) and f"{name}.add_param_group" not in program.text else None
+    if not any(t == name or t.startswith((f"{name}.", f"{name}[")) for t in targets for name in _given(program, optimizer)):
+        return False
+    return optimizer.lineno <= statement.lineno and any(program.block(optimizer) is block for block in blocks)
 
 
-def _steps(story: Story, optimizer: str, moments: list[Moment]) -> bool:
-    """Did the optimizer make a step after the first backward: one that moved something, or one that stands beside that backward?"""
-    program, first = story.program, moments[0].step
-    for others in lives(story).values():
-        if any(m.kind == "used" and m.step > first and stepper(story, m.step) == optimizer for m in others):
-            return True
-    backward = program.statement_at(story.span(first))
-    block = program.block(backward) if backward is not None else []
-    calls = [s.value for s in block if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and call_name(s.value) == "step"]
-    return any(isinstance(c.func, ast.Attribute) and program.segment(c.func.value) == optimizer for c in calls)
-
-
-def _finding(story: Story, label: str, statement: ast.stmt, optimizer: ast.Assign, added: Moment) -> Finding:
-    program, born = story.program, (story.tensor(label) or {}).get("born")
+def _finding(story: Story, found: Replaced, statement: ast.stmt, optimizer: ast.Assign | None) -> Finding:
+    program, label, added = story.program, found.new, found.added
+    born, made = (story.tensor(label) or {}).get("born"), story.program.statement_at(found.made.span)
     name = called(story, label, None, added.step)
-    place, kept = program.place(statement), program.place(optimizer)
+    place, kept = program.place(statement), program.place(made) if made is not None else found.made.span
     here, before = at_line(story, place), at_line(story, kept)
-    held = program.segment(optimizer.targets[0])
+    held = program.segment(made.targets[0]) if isinstance(made, ast.Assign) else found.made.optimizer
     return RULE.finding(
         place, born,
         T(
@@ -140,21 +119,14 @@ def _finding(story: Story, label: str, statement: ast.stmt, optimizer: ast.Assig
             Related("made", place, born, T(en="new parameters take their place in the program", zh="程序里换成了新的参数")),
             story.related("backward", added.step, T(en="they get gradients, which no update uses", zh="它们得到梯度，却没有更新使用它们")),
         ],
-        fixes=_fixes(program, statement, optimizer),
+        fixes=_fixes(program, statement, optimizer) if optimizer is not None else (),
         facts=[Fact("tensor", label, story.by(added.step))],
     )  # fmt: skip
 
 
 def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tuple[Fix, ...]:
-    targets, value = _bound(program, statement)
-    if _is_parameter(statement) and isinstance(value, ast.Call) and value.args:
-        target, torch = targets[0], torch_name(program)
-        if target.endswith("."):
-            return ()
-        title = T(en=f"Write the new values into `{target}` itself", zh=f"把新值写进 `{target}` 本身")
-        text = f"{target}.copy_({program.segment(value.args[0])})"
-        changed = [program.replace((statement, text)), program.replace((statement, f"with {torch}.no_grad(): {text}"))]
-        return unique(program.text, [Fix(title, edits, meaning="recompute") for edits in changed])
+    if _is_parameter(statement):
+        return unique(program.text, written_instead(program, statement))
     if not program.stands_alone(optimizer):
         return ()
     text, name = program.segment(optimizer), program.segment(optimizer.targets[0])
@@ -166,6 +138,18 @@ def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tupl
     moved = [merge(program.delete(optimizer), program.insert_after(place, text)) for place in places]
     again = program.insert_after(statement, text)
     return unique(program.text, [Fix(title, edits, meaning="recompute") for edits in [*moved, again] if edits])
+
+
+def written_instead(program: Program, statement: ast.stmt) -> list[Fix]:
+    """``w.copy_(new)`` instead of ``w = nn.Parameter(new)``: the parameter stays the same object."""
+    targets, value = _bound(program, statement)
+    if not _is_parameter(statement) or not isinstance(value, ast.Call) or not value.args or targets[0].endswith("."):
+        return []
+    target, torch = targets[0], torch_name(program)
+    title = T(en=f"Write the new values into `{target}` itself", zh=f"把新值写进 `{target}` 本身")
+    text = f"{target}.copy_({program.segment(value.args[0])})"
+    changed = [program.replace((statement, text)), program.replace((statement, f"with {torch}.no_grad(): {text}"))]
+    return [Fix(title, edits, meaning="recompute") for edits in changed]
 
 
 RULE = Rule(
