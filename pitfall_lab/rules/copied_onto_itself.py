@@ -12,23 +12,26 @@ from pitfall_lab.rules.source import Program, merge
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import is_name, receiver
 from pitfall_lab.rules.wording import at_line, called, capital, statement_text
-from pitfall_lab.trace import Event, T
+from pitfall_lab.trace import Event, Span, T
+
+NEAR = 1e-6
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that copied trained parameters onto themselves, with nothing changed since the copy's source was taken."""
+    """One finding for each line that copied trained parameters onto themselves, or averaged them with themselves."""
     told = set()
-    for event in story.calls("copy_", "lerp_"):
+    for event in story.calls("copy_", "lerp_", "add_"):
         labels = [o.label for o in event.operands[:2]]
-        if event.error is not None or len(labels) < 2 or None in labels:
+        if event.error is not None or len(labels) < 2 or None in labels or (event.name == "add_" and not _averages(story, event)):
             continue
-        target, source = (story.tensor(label, event.step - 1) for label in labels)
+        target, source = (story.tensor(label, event.step - 1) or story.tensor(label, event.step) for label in labels)
         storage, place = (target or {}).get("storage"), story.span(event.step)
         if not same_piece(target, source) or place in told or target is None or source is None or place is None:
             continue
         trained = any(r.get("is_leaf") and r.get("requires_grad") for _, r in story.tensors_on(storage))
+        alive = source.get("kind") == "parameter" and target.get("kind") == "parameter"  # no snapshot: the weights themselves, by two names
         since = story.writes(str(storage), source.get("born") or 0, event.step)
-        fresh = labels[0] == labels[1] or not since
+        fresh = labels[0] == labels[1] or alive or not since
         born = min((r.get("born") or 0 for _, r in story.tensors_on(storage)), default=0)
         updates = [update.step for update in story.trace.optimizer_steps if born < update.step < event.step]
         if trained and fresh and updates:
@@ -36,10 +39,24 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, event, updates[0])
 
 
+def _averages(story: Story, event: Event) -> bool:
+    """Is it the second half of a moving average, ``t.mul_(m).add_(s, alpha=1 - m)``, with weights that add up to 1?"""
+    before = story.event(event.step - 1)
+    if before is None or before.name != "mul_" or not set(before.writes) & set(event.writes):
+        return False
+    factor = next((o.text for o in before.operands[1:2]), "")
+    part = next((o.text for o in event.operands[2:] if o.name in ("alpha", "")), "")
+    try:
+        return abs(float(factor) + float(part) - 1) < NEAR and 0 < float(part) < 1
+    except ValueError:
+        return False
+
+
 def _finding(story: Story, copy: Event, update: int) -> Finding:
     program, span = story.program, story.span(copy.step)
-    bound = _bound(program, program.statement_at(span))
-    place = program.place(bound) if bound is not None else span
+    shared = _shared(story, copy)
+    bound = _bound(program, program.statement_at(span)) if shared is None else None
+    place = program.place(bound) if bound is not None else story.span(shared.step) if shared is not None else span
     here, there = at_line(story, span), at_line(story, place)
     what = called(story, copy.operands[0].label, None, copy.step)
     code = statement_text(story, span)
@@ -48,6 +65,10 @@ def _finding(story: Story, copy: Event, update: int) -> Finding:
         en=f" {capital(there.en)} gives `{name}` a second name and makes no second model." if bound is not None else "",
         zh=f"{there.zh}只是给 `{name}` 起了第二个名字，并没有创建第二个模型。" if bound is not None else "",
     )
+    if shared is not None:
+        twice = T(en=f" {capital(there.en)} made two parameters one memory.", zh=f"{there.zh}使两个参数成为同一块内存。")
+    if copy.name == "add_":
+        return _averaged(story, copy, update, place, shared)
     return RULE.finding(
         place, update,
         T(
@@ -66,6 +87,50 @@ def _finding(story: Story, copy: Event, update: int) -> Finding:
         fixes=_fixes(program, bound),
         facts=[Fact("tensor", copy.operands[0].label, story.by(copy.step))],
     )  # fmt: skip
+
+
+def _averaged(story: Story, copy: Event, update: int, place: Span | None, shared: Event | None) -> Finding:
+    here, there = at_line(story, story.span(copy.step)), at_line(story, place)
+    what = called(story, copy.operands[0].label, None, copy.step)
+    cause = T(
+        en=f"{capital(there.en)} made the two one memory: assigning `.data` hands on the memory itself." if shared is not None
+        else "Both names lead to one memory.",
+        zh=f"{there.zh}使两者成为同一块内存：对 `.data` 赋值交出的是内存本身。" if shared is not None else "两个名字通向同一块内存。",
+    )
+    return RULE.finding(
+        place, update,
+        T(
+            en=f"{capital(here.en)} averages {what.en} with itself: the average and the model are one memory, so nothing lags behind.",
+            zh=f"{here.zh}把 {what.zh} 与它自己求平均：平均值和模型是同一块内存，什么都没有滞后。",
+        ),
+        T(
+            en=f"{cause.en} `mul_` then shrinks the model's own weights, and `add_` adds a part of what has just been shrunk.",
+            zh=f"{cause.zh}于是 `mul_` 缩小的是模型自己的权重，`add_` 再加上刚刚缩小后的一部分。",
+        ),
+        related=[
+            *[story.related("alias", s.step, T(en="the memory is handed on", zh="内存在这里被交出")) for s in (shared,) if s is not None],
+            story.related("changed", update, T(en="training changes the one memory here", zh="训练在这里改变这同一块内存")),
+            story.related("copied", copy.step, T(en="averaged with itself here", zh="在这里与自己求平均")),
+        ],
+        fixes=_data_fixes(story, shared),
+        facts=[Fact("tensor", copy.operands[0].label, story.by(copy.step))],
+    )  # fmt: skip
+
+
+def _shared(story: Story, copy: Event) -> Event | None:
+    """The ``t.data = s.data`` that made the two one memory."""
+    labels = {o.label for o in copy.operands[:2]}
+    sets = (e for e in story.calls("data") if e.op.endswith("__set__") and e.step < copy.step and e.operands[0].label in labels)
+    return next(sets, None) if len(labels) > 1 else None
+
+
+def _data_fixes(story: Story, shared: Event | None) -> tuple[Fix, ...]:
+    statement = story.program.statement_at(story.span(shared.step)) if shared is not None else None
+    if not isinstance(statement, ast.Assign):
+        return ()
+    value = story.program.segment(statement.value)
+    title = T(en=f"Give it memory of its own: `{value}.clone()`", zh=f"让它有自己的内存：`{value}.clone()`")
+    return unique(story.program.text, [Fix(title, story.program.replace((statement.value, f"{value}.clone()")), meaning="later")])
 
 
 def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
@@ -105,7 +170,8 @@ RULE = Rule(
         en="A program keeps a second model that should lag behind the first one (a target network, an average, a teacher), but made it by "
         "giving the first one another name. There is only one model, so both always have the same weights. Make a second one: "
         "`target = copy.deepcopy(online)`.",
-        zh="程序想保留第二个模型，让它滞后于第一个（目标网络、平均模型、教师），却只是给第一个模型起了另一个名字。实际上只有一个模型，两者的权重"
+        zh="程序想保留第二个模型，让它滞后于第一个（目标网络、平均模型、教师），却只是给第一个模型起了另一个名字。实际上只有一个模型，两"
+        "者的权重"
         "始终相同。请创建第二个：`target = copy.deepcopy(online)`。",
     ),
     why=T(

@@ -207,6 +207,8 @@ class Flow:
         """The parameters that a tensor was computed from, as far as its record tells; a parameter is its own."""
         record = self.story.tensor(label, step) or {}
         if record.get("is_leaf"):
+            if (base := record.get("base")) is not None:  # a view that was made while nothing was recorded
+                return self._leaves(base, step)
             return {label} if label is not None and record.get("requires_grad") else set()
         nodes = (self.story.record("nodes", node) or {} for node in self.story.behind(record.get("grad_fn")))
         return {str(node["output"]) for node in nodes if node.get("name") == "AccumulateGrad" and node.get("output")}

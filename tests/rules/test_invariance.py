@@ -10,7 +10,8 @@ from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import find, rule
 from pitfall_lab.rules.marks import plain
 
-BY_SIGNALS = ("PL401", "PL408", "PL513", "PL601", "PL603", "PL610", "PL611", "PL709", "PL710", "PL711", "PL901", "PL903", "PL904", "PL905")
+BY_SIGNALS = ("PL401", "PL408", "PL513", "PL514", "PL601", "PL603", "PL610", "PL611", "PL612", "PL613", "PL614", "PL709", "PL710", "PL711",
+              "PL713", "PL806", "PL901", "PL903", "PL904", "PL905", "PL906")  # fmt: skip
 
 
 class Renamed(ast.NodeTransformer):

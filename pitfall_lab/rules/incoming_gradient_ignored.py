@@ -1,0 +1,200 @@
+"""PL613: the backward of a custom Function never uses the gradient that it is handed, so what comes after the Function does not count."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.story import Record, Story
+from pitfall_lab.rules.syntax import operand
+from pitfall_lab.rules.wording import at_line, flat, numbers
+from pitfall_lab.trace import Event, T
+
+SUFFIX = "Backward"
+GIVEN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """``function``'s backward made ``calls`` while ``backward`` ran, none with the gradient that ``node`` had been handed."""
+
+    function: str
+    node: Record
+    backward: Event
+    calls: list[Event]
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each custom Function whose backward computes from other tensors only."""
+    told = set()
+    for node in story.nodes.values():
+        function = str(node.get("name") or "").removesuffix(SUFFIX)
+        if function == node.get("name") or function in told or node.get("ran") is None:
+            continue
+        backward = story.outer_call(node["ran"])
+        calls = _calls(story, function, backward)
+        if backward is not None and calls and _counts(node) and _from_elsewhere(story, calls, backward):
+            told.add(function)
+            yield _finding(story, Ignored(function, node, backward, calls))
+
+
+def _calls(story: Story, function: str, backward: Event | None) -> list[Event]:
+    """What the Function's ``backward`` called while this backward ran."""
+    found = []
+    for event in story.events[backward.step + 1 :] if backward is not None else ():
+        outer = story.outer_call(event.step)
+        if outer is None or outer is not backward:
+            break
+        if event.kind == "call" and any(name == f"{function}.backward" or name.endswith(f".{function}.backward") for name in event.scope):
+            found.append(event)
+    return found
+
+
+def _counts(node: Record) -> bool:
+    """Would the incoming gradient have changed anything? Where it is 1, as at the end of a loss, it may be left out."""
+    incoming = [value for _, value in flat(node.get("gradient"))]
+    return bool(incoming) and any(isinstance(value, int | float) and value != 1 for value in incoming)
+
+
+def _from_elsewhere(story: Story, calls: list[Event], backward: Event) -> bool:
+    """Does everything that was computed come from tensors that were there before backward, and from at least one?"""
+    own: set[str] = set()
+    saved = False
+    for event in calls:
+        for label in (o.label for o in event.operands if o.label is not None and o.label not in own):
+            born = (story.tensor(label) or {}).get("born")
+            if born is None or born >= backward.step:
+                return False
+            saved = True
+        own.update(event.results)
+    return saved
+
+
+def _finding(story: Story, found: Ignored) -> Finding:
+    last, node, backward = found.calls[-1], found.node, found.backward
+    here, back = at_line(story, story.span(last.step)), at_line(story, story.span(backward.step))
+    shown = numbers(node.get("gradient"))
+    name = f"`{found.function}.backward`"
+    return RULE.finding(
+        story.span(last.step), backward.step,
+        T(
+            en=f"{name} ({here.en}) never uses the gradient that it is handed, so what follows `{found.function}` in the loss does not "
+            "count: the gradients in front of it are wrong.",
+            zh=f"{name}（{here.zh}）从未使用交给它的梯度，因此损失中 `{found.function}` 之后的部分都不起作用：它前面的梯度是错的。",
+        ),
+        T(
+            en=f"On {back.en} torch hands {name} how the loss changes with its result: {shown}. By the chain rule that is multiplied by "
+            "how "
+            "the result changes with the input. What is returned here was computed from saved tensors only, as if the incoming gradient "
+            "were 1.",
+            zh=f"{back.zh}，torch 交给 {name} 的是损失随其结果的变化：{shown}。按链式法则，要把它乘以结果随输入的变化。这里返回的只由保"
+            "存的张量算出，"
+            "就好像传入的梯度是 1 一样。",
+        ),
+        related=[
+            story.related("used", node.get("born"), T(en=f"`{found.function}` is applied here", zh=f"`{found.function}` 在这里被使用")),
+            story.related("backward", backward.step, T(en="the gradient is handed on from here", zh="梯度从这里往回传")),
+        ],
+        fixes=_fixes(story, last),
+        facts=[Fact("incoming", node.get("gradient"), story.by(node.get("ran")))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, last: Event) -> tuple[Fix, ...]:
+    """``return incoming * (…)`` for all that is returned and is no ``None``."""
+    program = story.program
+    statement = program.statement_at(story.span(last.step))
+    function = program.function(statement) if statement is not None else None
+    if not isinstance(function, ast.FunctionDef) or len(function.args.args) != GIVEN:
+        return ()
+    incoming = function.args.args[1].arg
+    changes: list[tuple[ast.AST, str]] = []
+    for node in program.nodes:
+        if isinstance(node, ast.Return) and node.value is not None and program.function(node) is function:
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            changes += [(v, f"{incoming} * {operand(program, v)}") for v in values if not (isinstance(v, ast.Constant) and v.value is None)]
+    title = T(en=f"Multiply by the incoming gradient: `{incoming} * …`", zh=f"乘以传入的梯度：`{incoming} * …`")
+    return unique(program.text, [Fix(title, program.replace(*changes), meaning="later")] if changes else [])
+
+
+RULE = Rule(
+    code="PL613",
+    name="incoming-gradient-ignored",
+    severity="warning",
+    title=T(en="The backward of a custom Function ignores the gradient that it is handed", zh="自定义的 backward 忽略了交给它的梯度"),
+    what=T(
+        en="A program wrote an operation of its own and returned its derivative from `backward`, without the number that `backward` is "
+        "given. "
+        "Everything in front of it then gets a wrong gradient, often of the wrong size and sign. Return `grad_output * derivative`.",
+        zh="程序写了一个自己的运算，在 `backward` 里只返回导数，没有用上交给 `backward` 的数。于是它前面的一切都得到错误的梯度，大小和符"
+        "号往往都"
+        "不对。请返回 `grad_output * derivative`。",
+    ),
+    why=T(
+        en="`backward(ctx, grad_output)` does one step of the chain rule. `grad_output` says how the loss changes with each number of the "
+        "Function's result; it comes from whatever follows it: later layers, a mean, a weight in the loss. Torch takes what is returned as "
+        "it is and hands it on. A test with `result.sum().backward()` does not show the mistake, because there `grad_output` is all "
+        "ones; `torch.autograd.gradcheck` does.",
+        zh="`backward(ctx, grad_output)` 完成链式法则中的一步。`grad_output` 说的是损失随 Function 结果的每个数如何变化，它来自后面的一"
+        "切：后面的"
+        "层、求平均、损失的权重。torch 原样接受返回值并继续往前传。用 `result.sum().backward()` 测试看不出这个错误，因为那时 "
+        "`grad_output` 全是 1；"
+        "`torch.autograd.gradcheck` 则可以。",
+    ),
+    bad="""import torch
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2 * x  # PL613
+
+
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+loss = Square.apply(x).mean() * 10  # used
+loss.backward()  # backward
+print(x.grad)
+""",
+    good="""import torch
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (2 * x)
+
+
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+loss = Square.apply(x).mean() * 10
+loss.backward()
+print(x.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "loss = Square.apply(x).mean() * 10",
+            "loss = Square.apply(x).sum()",
+            T(
+                en="Here the incoming gradient is 1, and leaving it out changes nothing: another loss, and the mistake is hidden.",
+                zh="这里传入的梯度是 1，漏掉它没有影响：换了一个损失，错误只是被掩盖了。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/notes/extending.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.autograd.Function.backward.html"),
+)

@@ -1,0 +1,38 @@
+"""Single elements of tensors, as far as the trace shows numbers: which element of a memory one is, and what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pitfall_lab.rules.story import Record, Story
+from pitfall_lab.rules.wording import flat
+
+Index = tuple[int, ...]
+
+
+class Elements:
+    """The known numbers of one tensor at one step."""
+
+    def __init__(self, story: Story, label: str | None, step: int) -> None:
+        record: Record = story.tensor(label, step) or {}
+        self.shape: Index = tuple(record.get("shape") or ())
+        self._stride, self._offset = tuple(record.get("stride") or ()), record.get("offset") or 0
+        held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
+        self._cells = {place: value for place, value in flat(held) if isinstance(value, int | float) and not isinstance(value, bool)}
+
+    def at(self, index: Index) -> float | None:
+        """The number at ``index`` of a result that this tensor was broadcast to."""
+        own = index[len(index) - len(self.shape) :] if self.shape else ()
+        steps = (0 if length == 1 else i * step for i, length, step in zip(own, self.shape, self._stride, strict=True))
+        return self._cells.get(self._offset + sum(steps))
+
+    def known(self) -> Iterator[tuple[Index, float]]:
+        """The elements whose numbers are known, where each stands in a place of its own."""
+        order = sorted(range(len(self.shape)), key=lambda axis: -self._stride[axis])
+        for place, value in self._cells.items():
+            rest, index = place - self._offset, [0] * len(self.shape)
+            for axis in order:
+                if self._stride[axis] > 0:
+                    index[axis], rest = divmod(rest, self._stride[axis])
+            if rest == 0 and all(0 <= i < n for i, n in zip(index, self.shape, strict=True)):
+                yield tuple(index), value

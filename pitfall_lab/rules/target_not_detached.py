@@ -1,0 +1,234 @@
+"""PL514: what a prediction is to become was computed by the same network, with its graph: the gradient moves the target too."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.saving import appended
+from pitfall_lab.rules.signals.words import written_as
+from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.wording import at_line, capital, expression
+from pitfall_lab.trace import Event, T
+
+LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss", "sub", "__rsub__", "subtract"}
+SUMS = {"add", "__radd__"}
+SCALES = {"mul", "__rmul__", "multiply", "div", "neg", "squeeze", "unsqueeze", "view", "reshape", "where", "masked_fill", "clone",
+          "flatten", "clamp", "__getitem__", "select"}  # fmt: skip
+PICKS = {"max", "amax", "gather", "min", "amin", "minimum", "maximum", "logsumexp", "take_along_dim", "sum", "mean"}
+LAYERS = {"linear", "conv1d", "conv2d", "matmul", "addmm", "mm", "embedding", "bilinear", "__matmul__"}
+DEPTH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """``loss`` compares ``prediction`` with ``target``; ``made`` added a part of a network's ``estimate`` to given numbers."""
+
+    loss: Event
+    prediction: str
+    target: str
+    made: Event
+    estimate: str
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that compares a prediction with given numbers plus a share of what the same network estimates elsewhere."""
+    told = set()
+    trained = {label for update in story.trace.optimizer_steps for label in update.holds}
+    for event in story.calls(*LOSSES) if trained else ():
+        place = story.span(event.step)
+        if place not in told and event.error is None and (found := _moving(story, event, trained)) is not None:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _moving(story: Story, event: Event, trained: set[str]) -> Moving | None:
+    labels = [o.label for o in event.operands[:2]]
+    if len(labels) < 2 or any(not (story.tensor(label, event.step) or {}).get("requires_grad") for label in labels):
+        return None
+    for target, prediction in (labels[::-1], labels):
+        made = _bootstrapped(story, target, event.step)
+        if made is None or prediction is None or target is None or _bootstrapped(story, prediction, event.step) is not None:
+            continue
+        own = _leaves(story, prediction, event.step) & trained
+        estimate = next((o.label for o in made.operands if o.label and (story.tensor(o.label, made.step) or {}).get("requires_grad")), None)
+        if estimate is not None and own & _leaves(story, estimate, made.step) and _is_minimised(story, event):
+            return Moving(event, prediction, target, made, estimate)
+    return None
+
+
+def _bootstrapped(story: Story, label: str | None, step: int) -> Event | None:
+    """The sum that made ``label`` of given numbers and of a share of what a network computed: ``r + gamma * q(s2).max(1)``."""
+    for _ in range(DEPTH):
+        event = story.event((story.tensor(label, step) or {}).get("born"))
+        if event is None or label not in event.results:
+            return None
+        given = [o.label for o in event.operands if o.label is not None]
+        grads = [g for g in given if (story.tensor(g, event.step) or {}).get("requires_grad")]
+        if event.name in SUMS and len(given) == 2 and len(grads) == 1:
+            plain = next(g for g in given if g not in grads)
+            return event if _is_share(story, grads[0], event.step) and _is_data(story, plain, event.step) else None
+        if event.name not in SCALES or len(grads) != 1:
+            return None
+        label, step = grads[0], event.step
+    return None
+
+
+def _is_share(story: Story, label: str | None, step: int) -> bool:
+    """Is it a network's result times a number between 0 and 1, and perhaps a mask?"""
+    discounted = False
+    for _ in range(DEPTH):
+        event = story.event((story.tensor(label, step) or {}).get("born"))
+        if event is None or label not in event.results:
+            return False
+        grads = [o.label for o in event.operands if o.label and (story.tensor(o.label, event.step) or {}).get("requires_grad")]
+        if event.name in ("mul", "__rmul__", "multiply"):
+            discounted = discounted or any(o.label is None and _is_discount(o.text) for o in event.operands)
+        elif event.name in PICKS or event.name in LAYERS:
+            return discounted
+        if event.name not in SCALES or not grads:
+            return False
+        label, step = grads[0], event.step
+    return False
+
+
+def _is_discount(text: str) -> bool:
+    try:
+        return 0.5 <= float(text) < 1
+    except ValueError:
+        return False
+
+
+def _is_data(story: Story, label: str, step: int) -> bool:
+    """Are these numbers that no parameter had a part in?"""
+    record = story.tensor(label, step) or {}
+    return not record.get("requires_grad") and record.get("kind") != "parameter"
+
+
+def _leaves(story: Story, label: str, step: int) -> set[str]:
+    nodes = (story.record("nodes", node) or {} for node in story.behind((story.tensor(label, step) or {}).get("grad_fn")))
+    return {str(node["output"]) for node in nodes if node.get("name") == "AccumulateGrad" and node.get("output")}
+
+
+def _is_minimised(story: Story, event: Event) -> bool:
+    """Does a backward go through the comparison, squared or as a loss, and not only through a weight made of it?"""
+    if event.name not in ("sub", "__rsub__", "subtract"):
+        return True
+    return any(
+        use.name in ("pow", "square", "abs", "smooth_l1_loss", "mse_loss", "huber_loss", "__pow__")
+        or (use.name in ("mul", "__mul__") and [o.label for o in use.operands].count(event.results[0]) > 1)
+        for use in story.uses(event.results[0])
+    )
+
+
+def _finding(story: Story, found: Moving) -> Finding:
+    loss, made = found.loss, found.made
+    here, there = at_line(story, story.span(loss.step)), at_line(story, story.span(made.step))
+    prediction, target = expression(story, found.prediction, loss.step), expression(story, found.target, loss.step)
+    return RULE.finding(
+        story.span(loss.step), loss.step,
+        T(
+            en=f"{capital(here.en)} compares {prediction.en} with {target.en}, which the same parameters computed on {there.en}, with "
+            "their "
+            "gradient: training moves the target towards the prediction too.",
+            zh=f"{here.zh}把 {prediction.zh} 与 {target.zh} 比较，而后者由同样的参数在{there.zh}算出，并且带着梯度：训练也会把目标推向预"
+            "测。",
+        ),
+        T(
+            en=f"{capital(target.en)} is made of given numbers and of a share of the network's own estimate. It stands for what the "
+            "prediction should become, so it has to stay where it is: compute it under `torch.no_grad()`, or `detach()` it.",
+            zh=f"{target.zh} 由给定的数和网络自己估计值的一部分组成。它代表预测应该成为的样子，所以必须保持不动：请在 `torch.no_grad()` "
+            "中计算它，"
+            "或者用 `detach()`。",
+        ),
+        related=[
+            story.related("made", made.step, T(en="the target is made here, with its history", zh="目标在这里算出，带着它的历史")),
+            story.related("used", loss.step, T(en="the gradient goes both ways from here", zh="梯度从这里流向两边")),
+        ],
+        fixes=_fixes(story, found),
+        facts=[Fact("target", found.target, story.by(loss.step)), Fact("prediction", found.prediction, story.by(loss.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
+    program = story.program
+    candidates: list[Fix | None] = []
+    node = written_as(story, found.loss, found.target)
+    made = program.statement_at(story.span(found.made.step))
+    if isinstance(made, ast.Assign) and len(made.targets) == 1:
+        candidates.append(appended(program, made.value, ".detach()"))
+    if node is not None:
+        candidates.append(appended(program, node, ".detach()"))
+    title = T(en="Keep the target still: `.detach()`", zh="让目标保持不动：`.detach()`")
+    kept = [Fix(title, fix.edits, meaning="later") for fix in candidates if fix is not None]
+    return unique(program.text, kept)
+
+
+RULE = Rule(
+    code="PL514",
+    name="target-not-detached",
+    severity="warning",
+    title=T(en="The target of a loss moves with the prediction", zh="损失的目标随着预测一起移动"),
+    what=T(
+        en="A program computes with its network what a prediction should become (a reward plus a share of the next estimate), and takes "
+        "the "
+        "difference. Training then changes both sides, and the two meet somewhere else than wanted. Keep the target still: "
+        "`target = (reward + 0.9 * estimate).detach()`.",
+        zh="程序用自己的网络算出预测应该成为的值（奖励加上下一个估计值的一部分），再取二者之差。训练于是同时改变两边，它们会在别处相遇。"
+        "请让目标"
+        "保持不动：`target = (reward + 0.9 * estimate).detach()`。",
+    ),
+    why=T(
+        en="A loss is symmetric to backward: whatever requires a gradient behind either argument gets one. Q-learning, temporal "
+        "differences and fitted values mean something else, a *semi-gradient*: the target counts as a constant of this step, although "
+        "the network has computed it. Torch cannot know that. With its history the target is pulled down where the prediction is below "
+        "it, estimates of later states are changed to fit earlier ones, and learning is slow or goes wrong.",
+        zh="对反向传播来说，损失是对称的：两个参数背后凡是需要梯度的都会得到梯度。而 Q 学习、时序差分和价值拟合指的是另一回事，即*半梯"
+        "度*：目标虽由"
+        "网络算出，在这一步里却算作常数。torch 无法知道这一点。带着历史的目标，会在预测偏低时被往下拉，后面状态的估计会被改来迁就前面"
+        "的，学习变慢"
+        "甚至出错。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+state, after, reward = torch.randn(4, 2), torch.randn(4, 2), torch.ones(4, 1)
+value = net(state)
+target = reward + 0.9 * net(after)  # made
+loss = torch.nn.functional.mse_loss(value, target)  # PL514 used
+loss.backward()
+print(net.weight.grad)
+opt.step()
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+state, after, reward = torch.randn(4, 2), torch.randn(4, 2), torch.ones(4, 1)
+value = net(state)
+target = (reward + 0.9 * net(after)).detach()
+loss = torch.nn.functional.mse_loss(value, target)
+loss.backward()
+print(net.weight.grad)
+opt.step()
+""",
+    find=find,
+    traps=(
+        Trap(
+            "target = reward + 0.9 * net(after)",
+            "target = (reward + 0.9 * net(after)).clone()",
+            T(
+                en="A copy has other memory and the same history.",
+                zh="副本有另外的内存，历史却是同样的。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html"),
+)
