@@ -88,6 +88,7 @@ class Beside:
         self._comms[comm], self._languages[comm] = Watch(visible=False, stale=True), language
         comm.on_msg(lambda asked: self.asked(comm, asked))
         comm.on_close(lambda _: self._closed(comm))
+        comm.send(message("warnings", cell=self._cells_now(), warnings=[]))  # a page that has heard something knows that it is heard
 
     def _closed(self, comm: Any) -> None:
         self._comms.pop(comm, None)
@@ -202,9 +203,11 @@ class Beside:
         from pitfall_lab.panel.warnings.growing import growing
         from pitfall_lab.panel.warnings.left_out import left_out
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
+        from pitfall_lab.panel.warnings.used import used
 
         said = [*(changed(each, self._ran) for each in look.broken), *(left_out(each, self._ran) for each in look.left_out)]
         said += [growing(each, self._ran) for each in look.growing]
+        said += [used(each, self._ran) for each in look.used]
         told = {each["row"] for each in said if each is not None} | {each.optimizer for each in look.left_out}
         said += [out_of_order(each, self._ran) for each in self._stale if each.name not in told]
         return [each for each in said if each is not None]

@@ -29,3 +29,22 @@ def test_a_sum_of_losses_whose_backward_has_been_run(notebook):
     assert "keeps the graphs of 6 steps" in warning["sentence"]["en"]
     notebook.run("total = 0")
     assert notebook.run(loop.replace("+= loss", "+= loss.item()"), "loop") == []
+
+
+def test_a_hidden_state_carried_into_the_next_step_with_its_history(notebook):
+    notebook.run(START, "start")
+    step = "h = rnn(X, h)\nloss = h.square().sum()"
+    assert notebook.run(step, "step") == []
+    assert notebook.run("loss.backward()", "back") == []
+    [warning] = notebook.run(step, "step")
+    assert (warning["kind"], warning["row"], warning["rule"]) == ("used-graph", "loss", "PL502")
+    assert warning["sentence"]["en"].endswith("whose graph a backward has used: `loss.backward()` will fail.")
+    assert "second time" in notebook.fails("loss.backward()")
+    assert notebook.run("h = h.detach()\n" + step, "right") == []
+
+
+def test_what_is_computed_from_a_used_loss_to_be_printed_is_no_new_graph(notebook):
+    notebook.run(START, "start")
+    notebook.run("loss = net(X).square().mean()\nloss.backward()\nrunning = 0", "a")
+    assert notebook.run("percent = 100 * loss\nrunning = running + loss", "b") == []
+    assert notebook.run("loss = net(X).square().mean()\nrunning = running + loss\nloss.backward()", "c") == []

@@ -32,6 +32,7 @@ def test_a_page_opens_the_connection_and_hears_of_cells():
 
         client.execute("%load_ext pitfall_lab", silent=True, store_history=False)
         say("comm_open", target_name="pitfall-lab.live", data={"version": 1, "language": "en"})
+        assert heard()["warnings"] == []
         say("comm_msg", data={"version": 1, "ask": "watch", "visible": True, "stale": True})
         say("comm_msg", data={"version": 1, "ask": "rows"})
         assert heard()["rows"] == []

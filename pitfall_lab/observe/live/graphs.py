@@ -42,10 +42,7 @@ class Kept(NamedTuple):
 
     def unpack(self) -> None:
         """Do what a backward would do first; raises what it would raise."""
-        if self.index is not None:
-            self.raw.unpack()
-        else:
-            getattr(self.node, f"_saved_{self.slot}")
+        _unpack(self.node, self.slot, self.raw if self.index is not None else None)
 
     def saved_at(self) -> int | None:
         """The version that torch would take; ``None`` where it cannot be found."""
@@ -98,6 +95,14 @@ def _slots(kind: type) -> tuple[str, ...]:
     return known
 
 
+def _unpack(node: Any, slot: str, one: Any) -> None:
+    """Unpack what a slot holds: one of its tensors where torch can (from 2.11 on), else all."""
+    if one is not None and hasattr(one, "unpack"):
+        one.unpack()
+    else:
+        getattr(node, "saved_tensors" if slot == "tensors" else f"_saved_{slot}")
+
+
 def is_read_in_backward(slot: Kept) -> bool:
     """Whether backward uses the numbers: batch normalization in training mode saves its running statistics and does not use them."""
     return not (slot.slot in _RUNNING and getattr(slot.node, "_saved_training", False))
@@ -110,7 +115,7 @@ def is_freed(node: Any) -> bool:
             raw = getattr(node, RAW + name)
             for saved in raw if type(raw) is tuple else (raw,):
                 if saved.unpack_hook is None and saved.data is None:
-                    saved.unpack() if type(raw) is tuple else getattr(node, f"_saved_{name}")
+                    _unpack(node, name, saved if type(raw) is tuple else None)
         except RuntimeError:
             return True
     return False

@@ -19,6 +19,7 @@ from pitfall_lab.observe.live.left_out import LeftOut, Owners
 from pitfall_lab.observe.live.naming import Names
 from pitfall_lab.observe.live.rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
+from pitfall_lab.observe.live.used import Used, used
 from pitfall_lab.observe.looking import unseen
 
 FINDING, GRAPHS, ROWS = 0.25, 0.45, 0.3
@@ -31,6 +32,7 @@ class Look:
     broken: list[Broken] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     growing: list[Growing] = field(default_factory=list)
+    used: list[Used] = field(default_factory=list)
     rows: list[Row] | None = None
     more: int = 0
     cut: bool = False
@@ -80,6 +82,7 @@ class Live:
             look = Look(broken(roots, moved, Names(found), graphs))
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
             look.growing = growing(roots, self._bound, self._cells, graphs)
+            look.used = used(roots, {each.kept.node for each in held}, self._cells, graphs)
             drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})
