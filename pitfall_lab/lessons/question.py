@@ -1,9 +1,9 @@
 """A question about a program: what happens, and because of which fact. Every answer is computed, none is keyed by hand.
 
-The right answer is what the real torch does. The wrong ones are what the misconceptions' policies predict for this very
-program and, where these are few, what it would give without one of its statements or calls: the answer of somebody who
-overlooked it. A fact is a *reason* when a world without it would end differently; other true facts stand beside it as
-distractors.
+The right answer is what the real torch does. The wrong ones are what somebody gets who made a mistake about this very program
+(:mod:`~pitfall_lab.lessons.mistakes`): a belief, something overlooked, both. A reason is a fact about this program
+(:mod:`~pitfall_lab.lessons.facts`): the right one holds on torch, and in the world of a mistake it does not; the wrong ones do not hold on
+torch. Which wrong answers are offered is chosen so that nothing but the program tells the right one (:mod:`~pitfall_lab.lessons.balance`).
 
 Kinds of questions (``ask`` is an expression of the program's names):
 
@@ -22,27 +22,27 @@ from __future__ import annotations
 import ast
 import hashlib
 import itertools
-import re
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from pitfall_lab import shadow
-from pitfall_lab.lessons import worlds
+from pitfall_lab.lessons import balance, worlds
 from pitfall_lab.lessons.live import Ran, execute, failing_line
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
+from pitfall_lab.lessons.mistakes import Mistake, Slip, single, slips, together
+from pitfall_lab.lessons.reasons import Reason, reasons
 from pitfall_lab.lessons.separation import programs
 from pitfall_lab.lessons.worlds import say
 from pitfall_lab.trace import T
 
 Kind = Literal["value", "shape", "gradient", "version", "line", "changes"]
 KINDS: tuple[Kind, ...] = ("value", "shape", "gradient", "version", "line", "changes")
-MOST_CHOICES = 5
-MOST_REASONS = 4
+MOST_CHOICES = 4
 MOST_CELLS = 24
-ENOUGH_WRONG = 2
-"""With so many answers of beliefs, none is computed by leaving statements out."""
+ENOUGH = 6
+"""With so many wrong endings to choose from, no further mistakes are tried."""
 MOST_CAME = 4
 MOST_LETTERS = 60
 A = TypeVar("A")
@@ -75,18 +75,10 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Slip:
-    """What somebody overlooked: the statement in ``line``, or only the ``call`` of a method in it."""
-
-    line: int
-    call: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Choice:
     """One answer: its text, whether torch agrees, and the misconceptions that predict it; ``line`` when it is a line of the program.
 
-    ``without``: what has to be left out of the program to give this answer.
+    ``without``: what has to be left out of the program to give this answer. ``both``: only all of these mistakes together give it.
     """
 
     text: T
@@ -94,14 +86,7 @@ class Choice:
     beliefs: tuple[Misconception, ...] = ()
     line: int | None = None
     without: Slip | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One fact to pick: right when the program would end differently without it."""
-
-    text: T
-    right: bool
+    both: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +103,7 @@ class Prediction:
     separating: str | None = None
     until: int | None = None
     without: Slip | None = None
+    both: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,37 +148,58 @@ def key_of(kind: str, program: str, ask: str) -> str:
     return hashlib.sha256(f"{kind}\0{program}\0{ask}".encode()).hexdigest()[:8]
 
 
-def pose(program: str, ask: str = "None", because: bool = True, beliefs: Iterable[str] | None = None, kind: Kind = "value") -> Question:
-    """Compute a question: run ``program``, look at what is asked, and let every belief predict the same.
+def pose(
+    program: str,
+    ask: str = "None",
+    because: bool = True,
+    beliefs: Iterable[str] | None = None,
+    kind: Kind = "value",
+    *,
+    draw: tuple[int, int] | None = None,
+    learner: str = "",
+) -> Question:
+    """Compute a question: run ``program``, look at what is asked, and let everybody who makes a mistake about it predict the same.
 
-    ``beliefs`` narrows the misconceptions that are asked (keys of :data:`MISCONCEPTIONS`). Raises ``ValueError`` for a program or
-    expression that is no Python, an unknown kind, or a question that has no answer, and ``KeyError`` for an unknown belief: all are
-    mistakes of the lesson, not of the learner.
+    ``beliefs`` narrows the misconceptions that are asked (keys of :data:`MISCONCEPTIONS`). ``draw`` are the numbers by which the offered
+    outcomes and reasons are drawn, those of the course where none are given; each ``learner`` gets an order of their own. Raises
+    ``ValueError`` for a program or expression that is no Python, an unknown kind, or a question that has no answer, and ``KeyError`` for an
+    unknown belief: all are mistakes of the lesson, not of the learner.
     """
     program = program.strip("\n")  # so that lines count as the reader sees them
     compile(program, "<program>", "exec"), compile(ask, "<ask>", "eval")
     held = [MISCONCEPTIONS[key] for key in (MISCONCEPTIONS if beliefs is None else beliefs)]
     if kind not in KINDS:
         raise ValueError(f"there is no question of the kind {kind!r}; there are {', '.join(KINDS)}")
+    numbers = draw or tuple(balance.draws().get(key_of(kind, program, ask), (0, 0)))
+    what, why = (balance.Lots(f"{program}\0{number}", learner) for number in numbers)
     if kind == "changes":
-        return _changes(program, ask, held, because)
+        return _changes(program, ask, held, why if because else None)
     asked = ask if kind == "value" or ask.isidentifier() else f"({ask})"
     expression, label = (_EXPRESSIONS[kind].format(asked), _LABELS[kind].format(asked)) if kind != "line" else ("None", "")
     ran = execute(program, worlds.NAME)
     actual = _torch_outcome(ran, expression)
-    predicted = _predictions(program, expression, actual, held)
+    endings = _mistaken(program, expression, actual, held)
     if kind == "line":
-        choices = _lines(program, actual, predicted)
+        choices = _lines(program, actual, endings)
     else:
-        wrong = set(predicted.values())
-        slips = itertools.islice(_slips(program, expression, actual, wrong), max(0, ENOUGH_WRONG - len(wrong)))
-        near: dict[Outcome, Slip | None] = dict(slips)
-        choices = _choices(program, label, actual, predicted, near | _others(kind, actual, {} if ran.error else ran.namespace, near))
-    fitting = _fitting(program, [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs])
-    slipped = tuple(Prediction(frozenset({n}), until=c.without.line, without=c.without) for n, c in enumerate(choices) if c.without)
+        near = [*_others(kind, actual, {} if ran.error else ran.namespace), *_mixed(actual, endings)]
+        every = endings | {outcome: [] for outcome in near if outcome not in endings}
+        choices = _choices(label, actual, every, _refusals(program), what)
     message = str(ran.error) if ran.error else ""
-    reasons = _reasons(program, held, predicted) if because else ()
-    return Question(program, ask, choices, reasons, message, kind, (*fitting, *slipped), story=_story(program, ran))
+    made = [one for found in endings.values() for one in found[:2]]
+    found = reasons(program, ask, made, message, why) if because else ()
+    return Question(program, ask, choices, found, message, kind, _predictions(program, choices), story=_story(program, ran))
+
+
+def _predictions(program: str, choices: tuple[Choice, ...]) -> tuple[Prediction, ...]:
+    """Return the wrong answers with what leads to them."""
+    fitting = _fitting(program, [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs and not c.both])
+    missed = [(n, c) for n, c in enumerate(choices) if c.both or (c.without and not c.beliefs)]
+    slipped = [
+        Prediction(frozenset({n}), c.beliefs, until=c.without.line if c.without else None, without=c.without, both=c.both)
+        for n, c in missed
+    ]
+    return (*fitting, *slipped)
 
 
 def _torch_outcome(ran: Ran, expression: str) -> Outcome:
@@ -241,46 +248,6 @@ def _short(text: str) -> str:
     return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 2] + " …"
 
 
-class _Without(ast.NodeTransformer):
-    """Leaves one thing out of a program: a statement, or a method's call (``x.abs()`` becomes ``x``); ``slip`` says which, and where."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-        self.slip: Slip | None = None
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        """Count down to what is left out."""
-        call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-        if isinstance(node, ast.stmt) or call:
-            self.left -= 1
-            if self.left == -1:
-                self.slip = Slip(node.lineno, f".{node.func.attr}()" if call else "")  # type: ignore[attr-defined]
-                return node.func.value if call else ast.copy_location(ast.Pass(), node)  # type: ignore[attr-defined]
-        return self.generic_visit(node)
-
-
-def _slips(program: str, expression: str, actual: Outcome, known: Iterable[Outcome]) -> Iterator[tuple[Outcome, Slip]]:
-    """Yield what the program would give with something left out, as far as that is not known already: statements first, then calls.
-
-    Only what ends without an error, and only when the engine under torch's own rules ends as torch did.
-    """
-    if _shadow_outcome(program, expression, shadow.TORCH) != actual:
-        return
-    seen = {actual, *known}
-    cuts = []
-    for n in itertools.count():
-        cut = _Without(n)
-        tree = cut.visit(ast.parse(program))
-        if cut.slip is None:
-            break
-        cuts.append((bool(cut.slip.call), -n, ast.unparse(tree), cut.slip))
-    for _, _, shorter, slip in sorted(cuts, key=lambda one: one[:2]):
-        outcome = _shadow_outcome(shorter, expression, shadow.TORCH)
-        if outcome is not None and not outcome.error and outcome not in seen:
-            seen.add(outcome)
-            yield outcome, slip
-
-
 def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Outcome | None:
     """Return how the program ends in the world of ``policy``; ``None`` when the engine has no model of something in it."""
     ran = worlds.run(program, policy)
@@ -295,47 +262,101 @@ def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Out
     return Outcome(error=type(error).__name__, line=failing_line(error, worlds.NAME))
 
 
-def _predictions(program: str, expression: str, actual: Outcome, held: list[Misconception]) -> dict[str, Outcome]:
-    """Return, per belief that would be surprised, what it predicts.
+def _endings(look: Callable[[Mistake], A | None], actual: A, *stages: Iterable[Mistake]) -> dict[A, list[Mistake]]:
+    """Return how a program ends for those who make a mistake, with the mistakes; a later stage only as long as there are not ``ENOUGH``."""
+    found: dict[A, list[Mistake]] = {}
+    for number, stage in enumerate(stages):
+        for one in stage:
+            if number and len(found) >= ENOUGH:
+                break
+            outcome = look(one)
+            if outcome is not None and outcome != actual and (not number or outcome not in found):
+                found.setdefault(outcome, []).append(one)
+    return found
+
+
+def _believed(look: Callable[[Mistake], A | None], actual: A, program: str, held: list[Misconception]) -> dict[A, list[Mistake]]:
+    """Return how the program ends for those who hold one belief.
 
     Only when the engine under torch's own rules ends as torch did: otherwise a difference could not be laid to the belief.
     """
-    return _surprised(lambda policy: _shadow_outcome(program, expression, policy), actual, held)
+    return _endings(look, actual, single(program, held)) if look(Mistake(program)) == actual else {}
 
 
-def _surprised(look: Callable[[shadow.Policy], A | None], actual: A, held: list[Misconception]) -> dict[str, A]:
-    if look(shadow.TORCH) != actual:
+def _mistaken(program: str, expression: str, actual: Outcome, held: list[Misconception]) -> dict[Outcome, list[Mistake]]:
+    """Return how the program ends for those who make a mistake: one belief, else a slip, else two mistakes at a time."""
+
+    def look(one: Mistake) -> Outcome | None:
+        outcome = _shadow_outcome(one.program, expression, one.policy)
+        # An error in no line is one of the lesson's own expression, and what is missing is an error that no one expects.
+        return None if outcome is None or (outcome.error and (outcome.line is None or one.slip)) else outcome
+
+    believed = _believed(look, actual, program, held)
+    if look(Mistake(program)) != actual:
         return {}
-    seen = {m.key: look(m(shadow.TORCH)) for m in held}
-    return {key: outcome for key, outcome in seen.items() if outcome is not None and outcome != actual}
+    missed = list(slips(program))
+    firsts = [found[0] for found in believed.values()]
+    more = _endings(look, actual, (), missed, itertools.islice(together(firsts[:3], missed[:4]), 12)) if len(believed) < ENOUGH else {}
+    return believed | {outcome: found for outcome, found in more.items() if outcome not in believed}
 
 
 def _choices(
-    program: str, label: str, actual: Outcome, predicted: dict[str, Outcome], near: dict[Outcome, Slip | None]
+    label: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: list[Outcome], lots: balance.Lots
 ) -> tuple[Choice, ...]:
-    """Return torch's outcome and the predicted ones; where there is room what lies ``near``, the opposite ending, another line."""
-    wrong: dict[Outcome, list[Misconception]] = {}
-    for key, outcome in predicted.items():
-        wrong.setdefault(outcome, []).append(MISCONCEPTIONS[key])
-    choices = [Choice(actual.say(label), right=True)]
-    choices += [Choice(outcome.say(label), False, tuple(beliefs)) for outcome, beliefs in list(wrong.items())[: MOST_CHOICES - 2]]
-    room = max(0, MOST_CHOICES - 1 - len(choices))
-    nearest = {outcome: slip for outcome, slip in near.items() if outcome not in wrong}
-    choices += [Choice(outcome.say(label), False, without=slip) for outcome, slip in itertools.islice(nearest.items(), room)]
-    outcomes = (actual, *wrong, *nearest)
-    if not any(o.error for o in outcomes):
-        choices.append(Choice(T(en="it raises an error", zh="会抛出错误"), right=False))
-    if all(o.error for o in outcomes):
-        choices.append(Choice(T(en="it finishes without an error", zh="正常结束，没有错误"), right=False))
-    if actual.line is not None:
-        choices.append(Choice(T(en="another line raises an error", zh="另一行会抛出错误"), right=False))
-    return tuple(sorted(choices, key=lambda c: _shuffled(program, c.text.en)))
+    """Return torch's outcome and three wrong ones; whether an error is among them does not say whether one comes."""
+    errors = [outcome for outcome in (*endings, *refusals) if outcome.error and outcome != actual]
+    values = [outcome for outcome in endings if not outcome.error]
+    raising = 0 if actual.error else 1
+    wrong = list(dict.fromkeys(errors))
+    wanted = MOST_CHOICES - 1 - len(wrong[:raising])
+    chosen = [values[n] for n in lots.pick(actual.say(label).en, [value.say(label).en for value in values], wanted, must=1)]
+    wrong = [*wrong[:raising], *chosen, *wrong[raising : raising + wanted - len(chosen)]]
+    choices = [Choice(actual.say(label), right=True), *(_choice(outcome.say(label), endings.get(outcome, [])) for outcome in wrong)]
+    return tuple(sorted(choices, key=lambda choice: lots.place(choice.text)))
 
 
-def _others(kind: Kind, actual: Outcome, names: dict[str, Any], near: Container[Outcome]) -> dict[Outcome, Slip | None]:
+def _choice(text: T, mistakes: list[Mistake]) -> Choice:
+    """Return a wrong answer with the mistakes that lead to it: each belief by itself, or else the first way there."""
+    alone = tuple(one.beliefs[0] for one in mistakes if len(one.beliefs) == 1 and not one.slip)
+    if alone or not mistakes:
+        return Choice(text, right=False, beliefs=alone)
+    return Choice(text, right=False, beliefs=mistakes[0].beliefs, without=mistakes[0].slip, both=bool(mistakes[0].beliefs))
+
+
+def _refusals(program: str) -> list[Outcome]:
+    """Return where one could expect torch to refuse, the last line first: writes in place, backward and step, views."""
+    lines = set()
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.AugAssign) or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)):
+            lines.add(node.lineno)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name = node.func.attr
+            if (name.endswith("_") and not name.startswith("_")) or name in ("backward", "step", "view", "item"):
+                lines.add(node.lineno)
+    return [Outcome(error="RuntimeError", line=line) for line in sorted(lines, reverse=True)]
+
+
+def _mixed(actual: Outcome, endings: Iterable[Outcome]) -> list[Outcome]:
+    """Return pairs (and longer) in which each part is what some world has there, the right one among them."""
+    parts = [_parts(outcome.value) for outcome in (actual, *endings) if not outcome.error]
+    if not parts or len(parts[0]) < 2:
+        return []
+    columns = [list(dict.fromkeys(column)) for column in zip(*(one for one in parts if len(one) == len(parts[0])), strict=True)]
+    known = {actual.value, *(outcome.value for outcome in endings)}
+    mixed = (f"({', '.join(way)})" for way in itertools.product(*columns))
+    return [Outcome(value) for value in itertools.islice((value for value in mixed if value not in known), ENOUGH)]
+
+
+def _parts(value: str) -> list[str]:
+    """Return the parts of a tuple's text."""
+    tree = ast.parse(value, mode="eval").body if value.startswith("(") else None
+    return [ast.get_source_segment(value, part) or "" for part in tree.elts] if isinstance(tree, ast.Tuple) else []
+
+
+def _others(kind: Kind, actual: Outcome, names: dict[str, Any]) -> list[Outcome]:
     """Return more wrong answers that lie near: shapes that occur in the program, the versions beside the right one."""
     if actual.error or kind == "value":
-        return {}
+        return []
     if kind == "version":
         version = int(actual.value)
         found = [str(n) for n in (version + 1, version - 1, version + 2) if n >= 0]
@@ -343,14 +364,15 @@ def _others(kind: Kind, actual: Outcome, names: dict[str, Any], near: Container[
         shapes = {tuple(value.shape) for name, value in names.items() if hasattr(value, "shape") and not name.startswith("__")}
         ordered = sorted(shapes | ({()} if kind == "gradient" else set()), key=lambda shape: (len(shape), shape), reverse=True)
         found = [*(["None"] if kind == "gradient" else []), *map(say, ordered)]
-    return {Outcome(value): None for value in found if value != actual.value and Outcome(value) not in near}
+    return [Outcome(value) for value in found if value != actual.value]
 
 
-def _lines(program: str, actual: Outcome, predicted: dict[str, Outcome]) -> tuple[Choice, ...]:
+def _lines(program: str, actual: Outcome, endings: dict[Outcome, list[Mistake]]) -> tuple[Choice, ...]:
     """Return the program's lines as choices, and that none of them fails."""
     beliefs: dict[int | None, list[Misconception]] = {}
-    for key, outcome in predicted.items():
-        beliefs.setdefault(outcome.line if outcome.error else None, []).append(MISCONCEPTIONS[key])
+    for outcome, mistakes in endings.items():
+        alone = [one.beliefs[0] for one in mistakes if one.beliefs and not one.slip]
+        beliefs.setdefault(outcome.line if outcome.error else None, []).extend(alone)
     lines = program.splitlines()
     starts = {node.lineno for node in ast.walk(ast.parse(program)) if isinstance(node, ast.stmt)}
     choices = [
@@ -365,7 +387,7 @@ def _lines(program: str, actual: Outcome, predicted: dict[str, Outcome]) -> tupl
 # ---------------------------------------------------------------- which of these change
 
 
-def _changes(program: str, ask: str, held: list[Misconception], because: bool) -> Question:
+def _changes(program: str, ask: str, held: list[Misconception], lots: balance.Lots | None) -> Question:
     """Compute a question about what the last statement changes."""
     last = ast.parse(program).body[-1]
     before = "\n".join(program.splitlines()[: last.lineno - 1])
@@ -378,8 +400,8 @@ def _changes(program: str, ask: str, held: list[Misconception], because: bool) -
     second = [say(eval(cell, after.namespace)) for cell in cells]  # noqa: S307 - as above
     actual = frozenset(n for n, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
 
-    def look(policy: shadow.Policy) -> frozenset[int] | None:
-        ways = [worlds.run(part, policy) for part in (before, program)]
+    def look(one: Mistake) -> frozenset[int] | None:
+        ways = [worlds.run(part, one.policy) for part in (before, program)]
         if any(way is None or way[1] is not None for way in ways):
             return None
         try:
@@ -388,17 +410,13 @@ def _changes(program: str, ask: str, held: list[Misconception], because: bool) -
             return None
         return frozenset(n for n in range(len(cells)) if values[0][n] != values[1][n])
 
-    predicted = _surprised(look, actual, held)
+    endings = _believed(look, actual, program, held)
     nothing = len(cells)
     choices = [Choice(T(en=f"{c} = {v}", zh=f"{c} = {v}"), n in actual) for n, (c, v) in enumerate(zip(cells, first, strict=True))]
     choices.append(Choice(T(en="none of them", zh="都不变"), not actual))
-    wrong: dict[frozenset[int], list[Misconception]] = {}
-    for key, marks in predicted.items():
-        wrong.setdefault(marks or frozenset({nothing}), []).append(MISCONCEPTIONS[key])
-    fitting = _fitting(program, [(marks, tuple(beliefs)) for marks, beliefs in wrong.items()])
-    outcomes = dict.fromkeys(predicted, Outcome())
-    reasons = _reasons(program, held, outcomes) if because else ()
-    return Question(program, ask, tuple(choices), reasons, "", "changes", fitting, columns, _story(program, after))
+    fitting = _fitting(program, [(marks or frozenset({nothing}), tuple(one.beliefs[0] for one in way)) for marks, way in endings.items()])
+    why = reasons(program, ask, [one for way in endings.values() for one in way], "", lots) if lots else ()
+    return Question(program, ask, tuple(choices), why, "", "changes", fitting, columns, _story(program, after))
 
 
 def _cells(names: list[str], namespace: dict[str, Any]) -> tuple[list[str], int]:
@@ -428,23 +446,3 @@ def _fitting(program: str, wrong: Iterable[tuple[frozenset[int], tuple[Misconcep
             near = [source for key, source in known.items() if key in keys or key not in MISCONCEPTIONS]
             found.append(Prediction(marks, beliefs, separating=worlds.separating(near, beliefs), until=until))
     return tuple(found)
-
-
-def _reasons(program: str, held: list[Misconception], predictions: dict[str, Outcome]) -> tuple[Reason, ...]:
-    """Return the facts whose loss changes the ending, and as many true but idle facts as fit; none when nothing is decided."""
-    deciding = [Reason(MISCONCEPTIONS[key].fact, right=True) for key in predictions][: MOST_REASONS - 1]
-    near = sorted((m for m in held if m.key not in predictions), key=lambda m: (-_nearness(m, program), _shuffled(program, m.fact.en)))
-    idle = [Reason(m.fact, right=False) for m in near]
-    chosen = deciding + idle[: MOST_REASONS - len(deciding)]
-    return tuple(sorted(chosen, key=lambda r: _shuffled(program, r.text.en))) if deciding else ()
-
-
-def _nearness(belief: Misconception, program: str) -> int:
-    """Return how many operations a program has in common with the one that refutes a belief: its fact then sounds to the point."""
-    calls, others = (set(re.findall(r"\.([a-z_]+)\b|(\+=|-=|\*=|\[)", text)) for text in (belief.check, program))
-    return len(calls & others)
-
-
-def _shuffled(program: str, text: str) -> str:
-    """Return a sort key that looks random and is the same in every session."""
-    return hashlib.sha256(f"{program}\0{text}".encode()).hexdigest()

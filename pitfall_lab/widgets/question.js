@@ -195,12 +195,13 @@ function worlds(parent, prediction, content) {
 function diagnose(answer, prediction, content) {
   const { words } = content;
   if (!prediction) return;
+  if (prediction.both) add(answer, "p", words.both, { style: "font-weight:600" });
   if (prediction.without) {
     const { line, call } = prediction.without;
     add(answer, "p", (call ? words.slip_call : words.slip).replace("{line}", line).replace("{call}", call));
   }
   if (prediction.rows) worlds(answer, prediction, content);
-  if (prediction.refutations.length > 1) add(answer, "p", words.several, { style: "font-weight:600" });
+  if (prediction.refutations.length > 1 && !prediction.both) add(answer, "p", words.several, { style: "font-weight:600" });
   prediction.refutations.forEach((refutation) => refute(answer, refutation, words));
   if (!prediction.separating) return;
   add(answer, "p", words.apart, { style: "font-weight:600" });

@@ -45,16 +45,18 @@ _WORDS: dict[str, T] = {
     "fact": T(en="What breaks it:", zh="反驳它的事实："),
     "check": T(en="Try it yourself (it runs without an error):", zh="自己试一试（运行不会报错）："),
     "unknown": T(
-        en="No misconception that is known here predicts this; it is kept for the author.", zh="已知的误解都不会这样预测；已为作者记下。"
+        en="No mistake known here leads to it. The fact marked above decides; run the program and look at its line.",
+        zh="这里已知的错误都不会得出这个答案。上面标出的事实是决定性的；运行程序，看看它所说的那一行。",
     ),
     "hidden": T(en="what comes of this line; predict first", zh="这一行的结果；请先预测"),
     "rest": T(en="Show the rest of the program", zh="显示程序的其余部分"),
-    "slip": T(en="It would be so without line {line}. Did you overlook it?", zh="如果没有第 {line} 行，就会是这样。是不是漏看了它？"),
+    "slip": T(en="Without line {line} it would be so. Did you overlook it?", zh="如果没有第 {line} 行，就会是这样。是不是漏看了它？"),
     "slip_call": T(
-        en="It would be so without {call} in line {line}. Did you overlook it?",
+        en="Without {call} in line {line} it would be so. Did you overlook it?",
         zh="如果第 {line} 行没有 {call}，就会是这样。是不是漏看了它？",
     ),
-    "until": T(en="Your world and torch's part at line {line}:", zh="你的世界与 torch 的世界在第 {line} 行分开："),
+    "both": T(en="Two mistakes together lead to this answer:", zh="两个错误加在一起才会得出这个答案："),
+    "until": T(en="From line {line} on, your prediction and torch differ:", zh="从第 {line} 行起，你的预测与 torch 不同："),
     "after": T(en="after line {line}", zh="第 {line} 行之后"),
     "your_world": T(en="your world", zh="你的世界"),
     "torch_world": T(en="torch's world", zh="torch 的世界"),
@@ -131,7 +133,7 @@ def question(
     ``kind`` asks for something else: its shape, the shape of its gradient, its version, the line that fails, or what the last statement
     changes. Right and wrong answers are computed: see :func:`pitfall_lab.lessons.question.pose`.
     """
-    return QuestionWidget(pose(program, ask, because, beliefs, kind), language)
+    return QuestionWidget(pose(program, ask, because, beliefs, kind, learner=progress.learner()), language)
 
 
 def content(asked: Question, language: Language) -> dict[str, Any]:
@@ -160,6 +162,7 @@ def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
     said: dict[str, Any] = {
         "marks": sorted(prediction.marks),
         "until": prediction.until,
+        "both": prediction.both,
         "without": prediction.without and {"line": prediction.without.line, "call": prediction.without.call},
         "refutations": [_refutation(m, language) for m in prediction.beliefs],
     }

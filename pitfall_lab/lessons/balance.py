@@ -1,0 +1,95 @@
+"""Wrong answers are chosen, and all are put in order, so that nothing but the program tells which one is right.
+
+Of the answers that mistakes give, those are taken beside which the right one stands out neither by its length nor by what it has in common
+with the others: at which place it stands in such a ranking is drawn by lot for each question. A question draws by its own number in
+``draws.json`` (0 without one), one for its outcomes and one for its reasons. These numbers are chosen for the course as a whole, by
+``python -m tests.lessons.unread --draw``, so that a student who does not read gets no further than by guessing. A lot is a hash: a question
+is the same every time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from pitfall_lab.trace import T
+
+_MOST = 9
+Trait = Callable[[list[str]], list[float]]
+
+
+def lot(*of: str) -> int:
+    """Return a number that looks random and is the same in every session."""
+    return int(hashlib.sha256("\0".join(of).encode()).hexdigest()[:8], 16)
+
+
+@cache
+def draws() -> dict[str, list[int]]:
+    """Return the numbers by which the course's questions draw, by key: for the outcomes, and for the reasons."""
+    found: dict[str, list[int]] = json.loads(files(__package__).joinpath("draws.json").read_text("utf-8"))
+    return found
+
+
+def _length(texts: list[str]) -> list[float]:
+    return [float(len(text)) for text in texts]
+
+
+def _company(texts: list[str]) -> list[float]:
+    """How much each text has in common with the others."""
+    words = [set(re.findall(r"[\w.]+", text)) for text in texts]
+    return [sum(len(a & b) / (len(a | b) or 1) for b in words if b is not a) for a in words]
+
+
+def _size(texts: list[str]) -> list[float]:
+    """How large the numbers are."""
+    return [sum(abs(float(n)) for n in re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?", text)) for text in texts]
+
+
+TRAITS: tuple[Trait, ...] = (_length, _company, _size)
+
+
+@dataclass(frozen=True, slots=True)
+class Lots:
+    """What one part of a question draws by: a ``seed``, and the ``learner`` who gets an order of their own."""
+
+    seed: str
+    learner: str = ""
+
+    def number(self, *of: str) -> int:
+        """Return a number for this question and these words."""
+        return lot(self.seed, *of)
+
+    def place(self, text: T) -> int:
+        """Return the key by which the answers are put in order."""
+        return lot(self.seed, text.en, *filter(None, [self.learner]))
+
+    def pick(self, right: str, wrong: Sequence[str], count: int, *, must: int = 0, labels: dict[str, str] | None = None) -> list[int]:
+        """Return the places of ``count`` of the ``wrong`` answers, the first ``must`` among them.
+
+        How many have the label of the right one is drawn, too.
+        """
+        few = range(min(len(wrong), _MOST))
+        count = min(count, len(few))
+        ways = [(*few[:must], *rest) for rest in itertools.combinations(few[must:], max(0, count - must))]
+        places = [self.number(right, trait.__name__) / 2**32 for trait in TRAITS]
+        alike = 1 + self.number(right, "alike") % 3
+
+        def strain(way: tuple[int, ...]) -> tuple[float, int]:
+            texts = [right, *(wrong[n] for n in way)]
+            off = sum(abs(_place(trait(texts)) - place) for trait, place in zip(TRAITS, places, strict=True))
+            same = sum(labels[text] == labels[right] for text in texts[1:]) if labels else alike
+            return off + 0.5 * abs(same - alike), self.number(*texts)
+
+        return list(min(ways, key=strain)[:count])
+
+
+def _place(values: list[float]) -> float:
+    """Return where the first value stands among all: 0 the least, 1 the most; equal ones share their places."""
+    below, same = sum(v < values[0] - 1e-9 for v in values), sum(abs(v - values[0]) <= 1e-9 for v in values)
+    return (below + (same - 1) / 2) / max(1, len(values) - 1)

@@ -1,0 +1,88 @@
+"""What a learner may have got wrong about a program, as worlds to run it in: beliefs, slips, and one of each together.
+
+A slip leaves something out of the program: a statement, or a method's call (``x.abs()`` becomes ``x``). The program keeps its lines: what
+is said of a line can be compared between worlds.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab import shadow
+from pitfall_lab.lessons.misconceptions import Misconception
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """What was overlooked: the statement in ``line``, or only a ``call`` or an operation with a number (``* 3``) in it."""
+
+    line: int
+    call: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A way to a wrong answer: ``beliefs`` held together, and a ``slip``; ``program`` is what was read because of it."""
+
+    program: str
+    beliefs: tuple[Misconception, ...] = ()
+    slip: Slip | None = None
+
+    @property
+    def policy(self) -> shadow.Policy:
+        """Return the rules of this world."""
+        policy = shadow.TORCH
+        for belief in self.beliefs:
+            policy = belief(policy)
+        return policy
+
+
+def single(program: str, held: list[Misconception]) -> Iterator[Mistake]:
+    """Yield the worlds of one belief each."""
+    return (Mistake(program, (belief,)) for belief in held)
+
+
+def slips(program: str) -> Iterator[Mistake]:
+    """Yield the program with one thing left out: calls and operations with a number first, then statements, the last first."""
+    tree = ast.parse(program)
+    if any(isinstance(node, ast.While) for node in ast.walk(tree)):
+        return  # it might never end
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant) and node.lineno == node.end_lineno:
+            shorter, left = _cut(program, node.lineno, node.left.end_col_offset, node.end_col_offset)
+            yield Mistake(shorter, slip=Slip(node.lineno, left))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    inner = [node for node in calls if not isinstance(node.func.value, ast.Name) or node.func.value.id != "torch"]  # type: ignore[attr-defined]
+    for call in inner:
+        if call.lineno == call.end_lineno:
+            shorter, _ = _cut(program, call.lineno, call.func.value.end_col_offset, call.end_col_offset)  # type: ignore[attr-defined]
+            yield Mistake(shorter, slip=Slip(call.lineno, f".{call.func.attr}()"))  # type: ignore[attr-defined]
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, (ast.Import, ast.ImportFrom))]
+    for statement in sorted(statements, key=lambda node: -node.lineno):
+        yield Mistake(_without_statement(program, statement), slip=Slip(statement.lineno))
+
+
+def together(first: list[Mistake], second: list[Mistake]) -> Iterator[Mistake]:
+    """Yield two mistakes at a time: two beliefs, or a belief and a slip."""
+    for a, b in itertools.combinations(first, 2):
+        yield Mistake(a.program, (*a.beliefs, *b.beliefs))
+    for a, b in itertools.product(first, second):
+        yield Mistake(b.program, a.beliefs, b.slip)
+
+
+def _cut(program: str, line: int, begin: int | None, end: int | None) -> tuple[str, str]:
+    """Return the program without a part of a line, and that part."""
+    lines = program.splitlines()
+    whole = lines[line - 1].encode()
+    lines[line - 1] = (whole[:begin] + whole[end:]).decode()
+    return "\n".join(lines), whole[begin:end].decode().strip().strip("()").strip()
+
+
+def _without_statement(program: str, statement: ast.stmt) -> str:
+    lines = program.splitlines()
+    first, last = statement.lineno - 1, statement.end_lineno or statement.lineno
+    lines[first:last] = [" " * statement.col_offset + "pass", *[""] * (last - first - 1)]
+    return "\n".join(lines)

@@ -1,0 +1,145 @@
+"""The reasons of a question: facts about its program, of which one is true and decides the ending, and the others are false.
+
+A fact decides when somebody in whose world it does not hold sees the program end in another way. The false ones are what such worlds hold
+instead, and what else could be thought about the same names behind the same lines.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.lessons import balance
+from pitfall_lab.lessons.facts import About, Fact, State, facts, real_facts
+from pitfall_lab.lessons.mistakes import Mistake
+from pitfall_lab.shadow import TORCH
+from pitfall_lab.trace import T
+
+MOST = 4
+_LETTERS = 90
+_CAUSES = {"scalar outputs": "elements", "a leaf Variable": "role", "can't be cast": "type"}
+"""What torch's message names, and the kind of fact that it is about."""
+_WHY = ("memory", "path", "needs", "sum", "held", "role", "elements", "type", "shape")
+"""The facts that say why; the others only say what."""
+_TEMPTING = ("memory", "path", "needs", "sum", "version")
+"""What may be said of any program; the others where they are the point, or for want of these."""
+_PARTED = 2
+"""So many lines of a mistaken world are compared with torch's, from the first that differs."""
+_OTHERWISE: dict[str, tuple[str, ...]] = {
+    "memory": ("shared", "separate"),
+    "path": ("open", "cut"),
+    "needs": ("whole", "overwritten", "freed"),
+    "sum": ("None", "1", "2", "zeros"),
+    "held": ("in", "out"),
+    "role": ("leaf", "result", "constant"),
+    "version": ("0", "1", "2"),
+    "elements": ("1", "2", "3"),
+    "type": ("int64", "float32"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One fact to pick: right when it holds and the program would end differently without it."""
+
+    text: T
+    right: bool
+
+
+def reasons(program: str, ask: str, mistakes: Iterable[Mistake], message: str, lots: balance.Lots) -> tuple[Reason, ...]:
+    """Return one fact that decides how ``program`` ends and three that do not hold; none where nothing is known to decide it.
+
+    ``mistakes`` end it differently; ``message`` is torch's, when it raises.
+    """
+    true = _agreed(program)
+    worth = _worth(ask, true)
+    known = list(mistakes)
+    apart = {one: [pair for pair in _apart(one, true) if all(map(worth, pair))] for one in known}
+    believed = [fact for one in known if not one.slip for fact, _ in apart[one]]
+    missed = [fact for one in known for fact, _ in apart[one] if fact.value != "freed"]
+    deciding = believed or list(_named(program, message, true)) or missed
+    if not deciding:
+        return ()
+    best = [fact for fact in deciding if fact.about[0] in _WHY] or deciding[:1]
+    right = best[lots.number("right") % len(best)]
+    false = [pair[1] for one in known for pair in apart[one]]
+    near = [fact for fact in _otherwise(true) if worth(fact)]
+    near.sort(key=lambda fact: (fact.about[0] not in (right.about[0], *_TEMPTING), lots.number(fact.text.en)))
+    wrong = list({fact.text.en: fact for fact in [*false[:5], *near[:6], *false[5:], *near[6:]]}.values())
+    if len(wrong) < MOST - 1:
+        wrong += [fact for fact in _before(true) if len(fact.text.en) < _LETTERS]
+    label = {fact.text.en: "".join((fact.about[0], fact.value)) for fact in (right, *wrong)}
+    texts = [fact.text.en for fact in wrong]
+    chosen = lots.pick(right.text.en, texts, MOST - 1, labels=label)
+    if len(chosen) < MOST - 1:
+        return ()
+    found = [Reason(right.text, right=True), *(Reason(wrong[n].text, right=False) for n in chosen)]
+    return tuple(sorted(found, key=lambda reason: lots.place(reason.text)))
+
+
+def _agreed(program: str) -> dict[int, State]:
+    """Return what holds behind each line on the real torch, as far as the engine holds it too."""
+    modelled = dict(facts(program, TORCH))
+    return {
+        line: {about: value for about, value in state.items() if modelled.get(line, {}).get(about) == value}
+        for line, state in real_facts(program)
+    }
+
+
+def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fact]]:
+    """Yield where the world of a mistake first leaves torch's: what holds, and what holds there instead."""
+    parted = 0
+    for line, state in facts(mistake.program, mistake.policy):
+        known = true.get(line, {})
+        found = [about for about, value in state.items() if about in known and known[about] != value]
+        yield from ((Fact(line, about, known[about]), Fact(line, about, state[about])) for about in found)
+        parted += bool(found)
+        if parted == _PARTED:
+            return
+
+
+def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
+    """Return a test for facts that are no reason: what was asked itself, and what is too long to read."""
+    names = {node.id for node in ast.walk(ast.parse(ask)) if isinstance(node, ast.Name)}
+    last = max(true, default=0)
+
+    def worth(fact: Fact) -> bool:
+        kind = fact.about[0]
+        if kind in ("value", "shape", "type") and fact.line == last and set(fact.about[1:]) & names:
+            return False  # that is what was asked
+        return len(fact.text.en) < _LETTERS
+
+    return worth
+
+
+def _named(program: str, message: str, true: dict[int, State]) -> Iterator[Fact]:
+    """Yield the facts that torch's message is about, of the names in the line that raises."""
+    kind = next((kind for part, kind in _CAUSES.items() if part in message), None)
+    if kind is None or not true:
+        return
+    line, state = list(true.items())[-1]
+    failing = next((node for node in ast.parse(program).body if node.lineno > line), None)
+    names = [node.id for node in ast.walk(failing) if isinstance(node, ast.Name)] if failing else []
+    yield from (Fact(line, about, value) for about, value in state.items() if about[0] == kind and about[1] in names)
+
+
+def _otherwise(true: dict[int, State]) -> Iterator[Fact]:
+    """Yield what could be thought instead of every fact where it begins to hold."""
+    before: dict[About, str] = {}
+    for line, state in true.items():
+        for about, value in state.items():
+            idle = about[0] in ("sum", "version") and about not in before and value in ("None", "0")  # nothing has happened to it yet
+            if before.get(about) != value and not idle:
+                yield from (Fact(line, about, other) for other in _OTHERWISE.get(about[0], ()) if other != value)
+        before = state
+
+
+def _before(true: dict[int, State]) -> Iterator[Fact]:
+    """Yield that a value is still what it was before the line that changed it."""
+    known: State = {}
+    for line, state in true.items():
+        yield from (
+            Fact(line, about, known[about]) for about in state if about[0] == "value" and known.get(about, state[about]) != state[about]
+        )
+        known = state

@@ -1,0 +1,84 @@
+"""The questions of the course cannot be answered without reading, and each has exactly one right outcome and one right reason."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pitfall_lab.lessons import balance
+from pitfall_lab.lessons.question import Question
+from tests.lessons.unread import POINTS, STRATEGIES, Asked, Seen, asked, scores, seen, sheets
+
+Posed = list[tuple[Asked, Question]]
+
+
+@pytest.fixture(scope="module")
+def posed() -> Posed:
+    return [(one, one.pose()) for one in asked()]
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_student_who_does_not_read_gets_no_further_than_by_guessing(posed: Posed, part: int) -> None:
+    found = [sheet for one in posed if (sheet := sheets(*one)[part]) is not None]
+    assert len(found) >= 70
+    above = scores([seen(sheet) for sheet in found])
+    assert max(above.values()) <= POINTS, above
+
+
+def test_a_question_has_one_right_outcome_and_one_right_reason_of_four(posed: Posed) -> None:
+    for one, question in posed:
+        assert [r.right for r in question.reasons].count(True) == 1, one.name
+        assert len({r.text.en for r in question.reasons}) == len({r.text.zh for r in question.reasons}) == 4, one.name
+        if question.kind == "value":
+            assert [c.right for c in question.choices].count(True) == 1, one.name
+            assert len({c.text.en for c in question.choices}) == len(question.choices) in (3, 4), one.name
+
+
+def test_a_natural_mistake_is_among_the_outcomes(posed: Posed) -> None:
+    assert [one.name for one, question in posed if not any(p.beliefs and not p.both for p in question.predictions)] == []
+
+
+def test_an_error_is_offered_as_it_would_be_right(posed: Posed) -> None:
+    wrong = [c.text.en for _, question in posed for c in question.choices if not c.right and "raises" in c.text.en]
+    assert len(wrong) > 30
+    assert all(re.fullmatch(r"line \d+ raises RuntimeError", text) for text in wrong)
+
+
+def test_a_prompt_fits_the_program_that_follows(posed: Posed) -> None:
+    for one, question in posed:
+        *_, said = re.split(r"\*\*predict", one.prompt, flags=re.IGNORECASE)
+        assert said != one.prompt, one.name
+        named = re.findall(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?`", said)
+        assert not [name for name in named if name.rpartition(".")[2] not in question.program], one.name
+        lines = [int(n) for n in re.findall(r"\bline (\d+)", said)]
+        assert all(n <= question.program.count("\n") + 1 for n in lines), one.name
+
+
+def test_every_question_draws_by_a_number_of_its_own_and_no_other_does(posed: Posed) -> None:
+    assert {question.key for _, question in posed} == set(balance.draws())
+
+
+# ---------------------------------------------------------------- the student
+
+
+def student(looks: list[list[str]], right: list[int]) -> dict[str, float]:
+    """Return the scores where every strategy sees these looks of four answers."""
+    names = [look.__name__ for look in STRATEGIES]
+    return scores([Seen(dict.fromkeys(names, look), tuple(n == one for n in range(4))) for look, one in zip(looks, right, strict=True)])
+
+
+def test_the_student_learns_what_gives_answers_away_and_nothing_from_noise() -> None:
+    right = [n % 4 for n in range(12)]
+    assert set(student([["longest" if n == one else "other" for n in range(4)] for one in right], right).values()) == {75.0}
+    assert set(student([["other"] * 4 for _ in right], right).values()) == {0.0}
+    assert max(student([[str(n) for n in range(4)] for _ in right], right).values()) <= 0
+
+
+def test_the_student_sees_neither_names_nor_numbers_of_a_wording() -> None:
+    one = next(asked())
+    question = one.pose()
+    what, why = sheets(one, question)
+    assert what is not None
+    assert why is not None
+    assert all("best" not in re.sub(r"`[^`]*`", "", answer) for answer in (*what.answers, *why.answers))
