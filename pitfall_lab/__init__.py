@@ -36,7 +36,7 @@ _NAMES = {
     "TraceError": "pitfall_lab.trace",
     "check": "pitfall_lab.check",
     "explore": "pitfall_lab.api",
-    "claim": "pitfall_lab.lessons.claims",
+    "claim": "pitfall_lab.widgets.claim",
     "progress": "pitfall_lab.lessons.overview",
     "question": "pitfall_lab.widgets.question",
     "Explorer": "pitfall_lab.widgets.explorer",
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     from pitfall_lab.api import explore
     from pitfall_lab.check import check
     from pitfall_lab.figure import show_figure
-    from pitfall_lab.lessons.claims import claim
     from pitfall_lab.lessons.overview import progress
     from pitfall_lab.live import show_allocator, show_broadcast, show_graph, show_memory, show_storage, show_versions
     from pitfall_lab.trace import Trace, TraceError
     from pitfall_lab.whatif import what_if
+    from pitfall_lab.widgets.claim import claim
     from pitfall_lab.widgets.explorer import Explorer
     from pitfall_lab.widgets.question import question
 

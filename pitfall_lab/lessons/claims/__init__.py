@@ -199,16 +199,23 @@ class ClaimBox:
             self.claim.claim,
             f"{verdict.glyph} {verdict.word.say(self.language)}: {self.claim.truth}",
             *(f"    {line}" for line in self.claim.snippet.splitlines()),
-            *(f"  → {line}" for line in _output(self).splitlines()),
+            *(f"  → {line}" for line in output(self).splitlines()),
         ]
         if self.check:
             lines += [self.check.sentence.say(self.language), *_difference(self.check)]
         return "\n".join(lines)
 
 
-def _output(box: ClaimBox) -> str:
+def output(box: ClaimBox) -> str:
     """Return the live output when there is one, and otherwise the recorded one."""
     return box.check.printed + box.check.error if box.check else box.claim.observed
+
+
+def ran(box: ClaimBox) -> str:
+    """Return how the shown output came about: run here (with what differs), or recorded; and whether a GPU is missing."""
+    said = [_WORDS["analogue"].say(box.language)] if box.claim.needs_gpu else []
+    said.append(box.check.sentence.say(box.language) if box.check else _WORDS["recorded"].say(box.language))
+    return "\n".join([*said, *(_difference(box.check) if box.check else ())])
 
 
 def _difference(done: Check) -> list[str]:
@@ -242,7 +249,7 @@ def _html(box: ClaimBox) -> str:
             boxes.line(word["program"]),
             boxes.listing(box.claim.snippet),
             boxes.line(word["output"]),
-            boxes.listing(_output(box)),
+            boxes.listing(output(box)),
             boxes.quiet(box.check.sentence.say(box.language) if box.check else word["recorded"]),
             boxes.listing("\n".join(_difference(box.check))) if box.check and _difference(box.check) else "",
         ),
