@@ -63,6 +63,7 @@ What decides
 from __future__ import annotations
 
 import ast
+import contextlib
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -166,6 +167,12 @@ class Attempt:
         own = {"inputs": self.exercise.inputs, "drive": self.exercise.drive, "without": self.exercise.demonstrated}
         return self._wishes.ask(Request(self.source, self.exercise.setup, **{**own, **run}), expressions)
 
+    def foresee(self, seeds: Iterable[int], *expressions: str, **run: Any) -> None:
+        """Ask for what :meth:`look` will be asked for, for all seeds at once: what is asked for together is answered by one process."""
+        for seed in seeds:
+            with contextlib.suppress(_Missing):
+                self.look(*expressions, seed=seed, **run)
+
     def value(self, expression: str, **run: Any) -> Any:
         """Return what ``expression`` is after a run (``inputs=``, ``drive=``, ``seed=``), a :class:`Problem` when evaluating it raised."""
         return self.look(expression, **run).values[expression]
@@ -202,6 +209,8 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
     seeds = tuple(seeds)
 
     def check(attempt: Attempt) -> bool | T:
+        attempt.foresee(seeds, *expressions, **run)
+        attempt.solution.foresee(seeds, *expressions, **run)
         for seed in seeds:
             got = attempt.look(*expressions, seed=seed, **run).values
             meant = attempt.solution.look(*expressions, seed=seed, **run).values
@@ -218,6 +227,7 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
     seeds = tuple(seeds)
 
     def check(attempt: Attempt) -> bool | T:
+        attempt.foresee(seeds, expression, meant, **run)
         for seed in seeds:
             values = attempt.look(expression, meant, seed=seed, **run).values
             if isinstance(values[meant], Problem) or not alike(values[expression], values[meant]):
@@ -232,6 +242,7 @@ def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEE
     seeds, sides = tuple(seeds), _compared(expression)
 
     def check(attempt: Attempt) -> bool | T:
+        attempt.foresee(seeds, expression, *(side for pair in sides for side in pair), **run)
         for seed in seeds:
             values = attempt.look(expression, *(side for pair in sides for side in pair), seed=seed, **run).values
             value = values[expression]
@@ -279,6 +290,7 @@ def runs(*, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
     seeds = tuple(seeds)
 
     def check(attempt: Attempt) -> bool | T:
+        attempt.foresee(seeds, **run)
         errors = [attempt.error(seed=seed, **run) for seed in seeds]
         return next((error.say() for error in errors if error is not None), True)
 
