@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from pitfall_lab.rules.calls import call_chain
 from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.repairs import unique
 from pitfall_lab.rules.reuse import Reuse, indented, reuses, root
+from pitfall_lab.rules.signals.memory import names_of
 from pitfall_lab.rules.source import merge
 from pitfall_lab.rules.story import Story
 from pitfall_lab.rules.syntax import called as call_name
@@ -78,15 +80,20 @@ def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
     start = _plain_backward(first)
     if start is None or shared is None or shared in (root(reuse.freed), reuse.root):
         return
-    kept = program.replace((first, f"{program.segment(start)}.backward(retain_graph=True)"))
-    for use in story.uses(shared):
-        node = program.at(story.span(use.step))
-        inside = ast.walk(node) if node is not None else ()
-        names = [n for n in inside if isinstance(n, ast.expr) and is_name(n) and program.segment(n) == story.name(shared, use.step)]
-        if use.step < reuse.backward.step and names and isinstance(getattr(names[0], "ctx", None), ast.Load):
-            text = f"{program.segment(names[0])}.detach()"
+    kept = program.replace((first, f"{operand(program, start)}.backward(retain_graph=True)"))
+    makers = list(call_chain(story, story.event((story.tensor(shared) or {}).get("born"))))
+    names = {program.segment(m.targets[0]) for m in makers if isinstance(m, ast.Assign) and is_name(m.targets[0])}
+    names |= names_of(story, (story.tensor(shared) or {}).get("storage"), reuse.backward.step)
+    uses = (program.at(story.span(use.step)) for use in story.uses(shared) if use.step < reuse.backward.step)
+    begun = max((m.lineno for m in makers if program.block(m) is program.block(first)), default=first.lineno)
+    between = (s for s in program.block(first) if begun < s.lineno <= reuse.statement.lineno) if reuse.statement is not None else ()
+    inside = (n for statement in (*uses, *between) if statement is not None for n in ast.walk(statement))  # used there, or handed on
+    places = dict.fromkeys(n for n in inside if isinstance(n, ast.expr) and is_name(n) and program.segment(n) in names)
+    for place in places:
+        if isinstance(getattr(place, "ctx", None), ast.Load):
+            text = f"{program.segment(place)}.detach()"
             title = T(en=f"End that backward before: `{text}`", zh=f"让那次反向传播在此之前结束：`{text}`")
-            yield Fix(title, program.replace((names[0], text)), reference=kept)
+            yield Fix(title, program.replace((place, text)), reference=kept)
 
 
 def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
