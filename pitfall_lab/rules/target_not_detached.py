@@ -1,4 +1,4 @@
-"""PL514: what a prediction is to become was computed by the same network, with its graph: the gradient moves the target too."""
+"""PL514: a target, or an advantage, was computed by the network that it trains, with its graph: the gradient moves it too."""
 
 from __future__ import annotations
 
@@ -35,14 +35,90 @@ class Moving:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares a prediction with given numbers plus a share of what the same network estimates elsewhere."""
+    """One finding for each line that compares a prediction with the same network's estimate, or weighs with such a difference."""
     told = set()
     trained = {label for update in story.trace.optimizer_steps for label in update.holds}
+    for weighed in _weighed(story) if trained else ():
+        place = story.span(weighed.product.step)
+        if place not in told:
+            told.add(place)
+            yield _of_weight(story, weighed)
     for event in story.calls(*LOSSES) if trained else ():
         place = story.span(event.step)
         if place not in told and event.error is None and (found := _moving(story, event, trained)) is not None:
             told.add(place)
             yield _finding(story, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """``product`` weighs something trained with ``difference``, of given numbers and an ``estimate`` that ``fit`` trains towards them."""
+
+    product: Event
+    difference: Event
+    estimate: str
+    fit: Event
+
+
+def _weighed(story: Story) -> Iterator[Weighed]:
+    """Products with ``given - estimate``, where the estimate is itself fitted to the given numbers and so learns from those alone."""
+    for difference in story.calls("sub", "__rsub__", "subtract"):
+        labels = [o.label for o in difference.operands[:2]]
+        if difference.error is not None or len(labels) < 2 or None in labels or not difference.results:
+            continue
+        grads = [label for label in labels if label and (story.tensor(label, difference.step) or {}).get("requires_grad")]
+        given = [label for label in labels if label and label not in grads]
+        if len(grads) != 1 or len(given) != 1:
+            continue
+        fit = _fit(story, grads[0], given[0], difference)
+        for product in story.uses(difference.results[0]) if fit is not None else ():
+            others = [o.label for o in product.operands if o.label is not None and o.label != difference.results[0]]
+            trained = [o for o in others if (story.tensor(o, product.step) or {}).get("requires_grad")]
+            weighs = product.name in ("mul", "multiply", "__mul__") and trained and _apart(story, trained[0], grads[0], product.step)
+            if fit is not None and weighs:
+                yield Weighed(product, difference, grads[0], fit)
+
+
+def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | None:
+    """The loss that trains ``estimate`` towards ``given``: of both, or of their difference, squared."""
+    for use in story.uses(estimate):
+        if use.name in LOSSES - {"sub", "__rsub__", "subtract"} and given in [o.label for o in use.operands]:
+            return use
+    return next((use for use in story.uses(difference.results[0]) if use.name in ("pow", "square", "__pow__")), None)
+
+
+def _apart(story: Story, one: str, other: str, step: int) -> bool:
+    """Was ``one`` computed without ``other``?"""
+    node = (story.tensor(other, step) or {}).get("grad_fn")
+    return node is not None and node not in set(story.behind((story.tensor(one, step) or {}).get("grad_fn")))
+
+
+def _of_weight(story: Story, found: Weighed) -> Finding:
+    product, difference = found.product, found.difference
+    here, fit = (at_line(story, story.span(event.step)) for event in (product, found.fit))
+    weight, estimate = expression(story, difference.results[0], product.step), expression(story, found.estimate, difference.step)
+    return RULE.finding(
+        story.span(product.step), product.step,
+        T(
+            en=f"{capital(here.en)} weighs with {weight.en}, with its gradient: training changes {estimate.en} to make this product "
+            "smaller, "
+            f"and not only to fit it on {fit.en}.",
+            zh=f"{here.zh}用 {weight.zh} 加权，并且带着它的梯度：训练会为了减小这个乘积而改变 {estimate.zh}，而不只是在{fit.zh}拟合它。",
+        ),
+        T(
+            en=f"{capital(weight.en)} says how much better than {estimate.en} something was. {capital(estimate.en)} is trained on "
+            f"{fit.en}; "
+            "in the product it only counts as a number, so `detach()` the weight.",
+            zh=f"{weight.zh} 说的是比 {estimate.zh} 好多少。{estimate.zh} 由{fit.zh}训练；在这个乘积里它只应算作一个数，所以请对权重用 "
+            "`detach()`。",
+        ),
+        related=[
+            story.related("made", difference.step, T(en="the weight is made here, with its history", zh="权重在这里算出，带着它的历史")),
+            story.related("used", product.step, T(en="the gradient goes both ways from here", zh="梯度从这里流向两边")),
+        ],
+        fixes=_detached(story, [(product, difference.results[0])], difference, whole=found.fit.operands[0].label != difference.results[0]),
+        facts=[Fact("weight", difference.results[0], story.by(product.step)), Fact("estimate", found.estimate, story.by(product.step))],
+    )  # fmt: skip
 
 
 def _moving(story: Story, event: Event, trained: set[str]) -> Moving | None:
@@ -154,17 +230,17 @@ def _finding(story: Story, found: Moving) -> Finding:
 
 
 def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
+    return _detached(story, [(found.loss, found.target)], found.made, whole=True)
+
+
+def _detached(story: Story, uses: list[tuple[Event, str]], made: Event, *, whole: bool) -> tuple[Fix, ...]:
+    """``detach()`` where the value is made, if nothing else (``whole``) is to learn from it, else where it is used."""
     program = story.program
-    candidates: list[Fix | None] = []
-    node = written_as(story, found.loss, found.target)
-    made = program.statement_at(story.span(found.made.step))
-    if isinstance(made, ast.Assign) and len(made.targets) == 1:
-        candidates.append(appended(program, made.value, ".detach()"))
-    if node is not None:
-        candidates.append(appended(program, node, ".detach()"))
-    title = T(en="Keep the target still: `.detach()`", zh="让目标保持不动：`.detach()`")
-    kept = [Fix(title, fix.edits, meaning="later") for fix in candidates if fix is not None]
-    return unique(program.text, kept)
+    statement = program.statement_at(story.span(made.step))
+    places = [statement.value] if whole and isinstance(statement, ast.Assign) and len(statement.targets) == 1 else []
+    places += [node for event, label in uses if (node := written_as(story, event, label)) is not None]
+    title = T(en="Keep it still: `.detach()`", zh="让它保持不动：`.detach()`")
+    return unique(program.text, [Fix(title, appended(program, place, ".detach()").edits, meaning="later") for place in places])
 
 
 RULE = Rule(
@@ -185,12 +261,14 @@ RULE = Rule(
         en="A loss is symmetric to backward: whatever requires a gradient behind either argument gets one. Q-learning, temporal "
         "differences and fitted values mean something else, a *semi-gradient*: the target counts as a constant of this step, although "
         "the network has computed it. Torch cannot know that. With its history the target is pulled down where the prediction is below "
-        "it, estimates of later states are changed to fit earlier ones, and learning is slow or goes wrong.",
+        "it, estimates of later states are changed to fit earlier ones, and learning is slow or goes wrong. An advantage "
+        "(`returns - value`) that weighs log-probabilities is the same: the value is trained by a loss of its own.",
         zh="对反向传播来说，损失是对称的：两个参数背后凡是需要梯度的都会得到梯度。而 Q 学习、时序差分和价值拟合指的是另一回事，即*半梯"
         "度*：目标虽由"
         "网络算出，在这一步里却算作常数。torch 无法知道这一点。带着历史的目标，会在预测偏低时被往下拉，后面状态的估计会被改来迁就前面"
         "的，学习变慢"
-        "甚至出错。",
+        "甚至出错。"
+        "用来给对数概率加权的优势值（`returns - value`）也是一样：value 由它自己的损失训练。",
     ),
     bad="""import torch
 
