@@ -9,6 +9,7 @@ from typing import Any
 
 from pitfall_lab.trace import Language, Note
 from pitfall_lab.views.ink import DARK, LIGHT, RULES, STYLE, clean, clean_text
+from pitfall_lab.views.stored import with_page
 
 # JupyterLab and VS Code say on the page which theme is on; elsewhere the system's setting decides. An untrusted notebook loses the
 # stylesheet and the inline SVG, and with the stylesheet what hides the <img> with the same picture.
@@ -98,10 +99,9 @@ class Picture:
         if self.live is None:
             return still
         try:
-            bundle = self.live()._repr_mimebundle_(**options)
+            return with_page(self.live()._repr_mimebundle_(**options), still)[0]
         except Exception:  # a page without widgets still has its picture
             return still
-        return {**((bundle[0] if isinstance(bundle, tuple) else bundle) or {}), **still}
 
     def __repr__(self) -> str:
         return self.text.rstrip("\n")

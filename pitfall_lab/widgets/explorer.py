@@ -18,6 +18,7 @@ from pitfall_lab.rules import find
 from pitfall_lab.rules.changes import Change, changes
 from pitfall_lab.rules.source import apply
 from pitfall_lab.trace import LANGUAGES, Language, T, Trace
+from pitfall_lab.views.stored import with_page
 
 if TYPE_CHECKING:
     from pitfall_lab.rules.finding import Finding
@@ -181,10 +182,8 @@ class Explorer(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The widget for a live page, a page that needs no scripts for a dead one, and the same as text."""
-        live = super()._repr_mimebundle_(**options)
-        bundle, metadata = live if isinstance(live, tuple) else (live or {}, {})
         facts, self._facts = self._facts, None  # a second display is rare: nothing is kept for it
-        return {**bundle, **_static(self.trace, self.findings, self.language, facts)}, metadata
+        return with_page(super()._repr_mimebundle_(**options), _static(self.trace, self.findings, self.language, facts))
 
 
 def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:

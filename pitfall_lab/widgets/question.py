@@ -16,6 +16,7 @@ from pitfall_lab.lessons.misconceptions import Misconception
 from pitfall_lab.lessons.question import Kind, Prediction, Question, pose
 from pitfall_lab.lessons.worlds import TORCH
 from pitfall_lab.trace import Language, T
+from pitfall_lab.views.stored import with_page
 
 ROWS, WIDTH = 4, 80
 """How much of two worlds is shown: rows of the table, characters of a cell."""
@@ -113,10 +114,8 @@ class QuestionWidget(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Return the widget beside its twins without a kernel: HTML with the answer folded away, and plain text."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         twins = {"text/html": page(self.question, self.language), "text/plain": text(self.question, self.language)}
-        return {**data, **twins}, metadata
+        return with_page(super()._repr_mimebundle_(**kwargs), twins)
 
 
 def question(

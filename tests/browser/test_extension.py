@@ -5,6 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from pitfall_lab.lessons.progress import Entry, keep
+from pitfall_lab.views.stored import MARK
 from tests.frontend.accessibility import violations
 
 EXPLAIN = "pitfall-lab:explain-cell"
@@ -57,3 +58,20 @@ def test_explain_falls_back_to_the_cell_that_was_run_last(lab):
     assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex") == 1
     lab.page.locator('[data-command="pitfall-lab:explain-cell"]').first.click()
     lab.cell(0).locator(".jp-OutputArea .pl-root").wait_for()
+
+
+def test_an_output_without_its_widget_shows_the_page_that_is_stored_beside_it(lab):
+    """As in a notebook that is opened again: the widget is known to no kernel."""
+    bundle = {
+        "application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 0, "model_id": "gone"},
+        MARK: {"version": 1},
+        "text/html": "<p class='stored'>what the cell did</p>",
+        "text/plain": "what the cell did",
+    }
+    lab.open(lab.server.write("again.ipynb", f"display({bundle!r}, raw=True)"))
+    with lab.page.expect_console_message(lambda said: "widget model not found" in said.text):  # the widgets' own word about it
+        lab.run_cell(0)
+    output = lab.cell(0).locator(".jp-OutputArea")
+    output.locator(".stored").wait_for()
+    assert "Error displaying widget" not in output.inner_text()
+    lab.console[:] = [said for said in lab.console if "widget model not found" not in said]

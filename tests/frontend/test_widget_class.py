@@ -11,6 +11,7 @@ import pytest
 import pitfall_lab
 from pitfall_lab import rules, views
 from pitfall_lab.trace import Outcome, Trace
+from pitfall_lab.views.stored import MARK
 from pitfall_lab.widgets import Explorer
 from pitfall_lab.widgets.explorer import opening_step
 from tests.bench.drawing import CELL
@@ -70,7 +71,7 @@ def test_what_it_sends_is_small():
 
 def test_a_page_without_a_kernel_gets_html_and_text():
     bundle, _ = Explorer(sample())._repr_mimebundle_()
-    assert set(bundle) == {"application/vnd.jupyter.widget-view+json", "text/html", "text/plain"}
+    assert set(bundle) == {MARK, "application/vnd.jupyter.widget-view+json", "text/html", "text/plain"}
     assert "RuntimeError" in bundle["text/html"]
     assert "RuntimeError" in bundle["text/plain"]
 

@@ -14,6 +14,7 @@ import { addLivePanel, OPEN_LIVE } from "./live";
 import type { Notebooks } from "./live/notebooks";
 import { errorFactory, hintFactory } from "./outputs";
 import { ChaptersPanel } from "./panel";
+import { showStored } from "./stored";
 import { sayIn, type Say } from "./words";
 
 const PLUGIN = "pitfall-lab:plugin";
@@ -103,6 +104,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const notebooks: Notebooks | null = tracker && addLivePanel(app, shell, tracker, say);
     rememberRuns();
     answerPictures(tracker);
+    showStored(tracker);
     addCommands(app, tracker, panel, say);
     rendermime?.addFactory(hintFactory((place) => explainAround(place, tracker, say), say), 0);
     rendermime?.addFactory(errorFactory(() => settings.fold, say), BEFORE_ERRORS);

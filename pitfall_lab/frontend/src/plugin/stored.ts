@@ -1,0 +1,59 @@
+/** A notebook that is opened again has our outputs, but no widget behind them: it shows the page that is stored beside each. */
+
+import type { INotebookTracker } from "@jupyterlab/notebook";
+import type { IRenderMimeRegistry } from "@jupyterlab/rendermime";
+import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
+import { Panel, type Widget } from "@lumino/widgets";
+
+const OURS = "application/vnd.pitfall-lab.look+json";
+const LIVE = "application/vnd.jupyter.widget-view+json";
+const PAGE = "text/html";
+/** Before widgets (-10), which say of a missing one only that it is missing. */
+const RANK = -20;
+/** So long a widget may take before its page is shown in its place; it still replaces the page when it comes. */
+const PATIENCE = 1500;
+
+export function showStored(tracker: INotebookTracker | null): void {
+  const add = (rendermime: IRenderMimeRegistry): void =>
+    // Not safe: in an untrusted notebook JupyterLab takes the page, sanitised, as if we were not here.
+    rendermime.addFactory({ safe: false, mimeTypes: [OURS], createRenderer: () => new LiveOrStored(rendermime) }, RANK);
+  tracker?.forEach((panel) => add(panel.content.rendermime));
+  tracker?.widgetAdded.connect((_, panel) => add(panel.content.rendermime));
+}
+
+class LiveOrStored extends Panel implements IRenderMime.IRenderer {
+  private page: IRenderMime.IRenderer | null = null;
+
+  constructor(private readonly rendermime: IRenderMimeRegistry) {
+    super();
+    this.addClass("pl-live-or-stored");
+  }
+
+  async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    while (this.widgets.length) (this.widgets[0] as Widget).dispose();
+    this.page = null;
+    if (!(LIVE in model.data) || !this.rendermime.getFactory(LIVE)) return this.stored(model);
+    const live = this.rendermime.createRenderer(LIVE);
+    live.hide();
+    this.addWidget(live);
+    const settle = (): void => {
+      const there = !live.isDisposed && live.node.querySelector(".jupyter-widgets, .lm-Widget") !== null;
+      live.setHidden(!there);
+      this.page?.setHidden(there);
+    };
+    const seen = new MutationObserver(settle);
+    seen.observe(live.node, { childList: true });
+    live.disposed.connect(() => seen.disconnect());
+    const rendered = live.renderModel(model);
+    await Promise.race([rendered, new Promise((resolve) => window.setTimeout(resolve, PATIENCE))]);
+    settle();
+    if (live.isHidden && !this.isDisposed) await this.stored(model);
+  }
+
+  private async stored(model: IRenderMime.IMimeModel): Promise<void> {
+    if (!(PAGE in model.data)) return;
+    this.page = this.rendermime.createRenderer(PAGE);
+    this.addWidget(this.page);
+    await this.page.renderModel(model);
+  }
+}
