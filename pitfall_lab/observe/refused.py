@@ -68,6 +68,9 @@ def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: 
         origin, op, arguments = "program", "", _tensors_of(frame)
     else:
         op, arguments = _of_expression(node, words, text)
+        asked = type(error) is RuntimeError and not op.startswith("torch") and _decides(frame.f_code, lasti)
+        if asked and (held := _tensors_of(frame)):
+            op, arguments = "torch.Tensor.__bool__", held  # under vmap no tensor says whether it is true
         origin = "torch" if op.startswith("torch") else "program"
         arguments = arguments if origin == "torch" else _tensors_of(frame)
     return replace(failure, origin=origin, op=op, given=_given(arguments, words, label))
@@ -85,6 +88,12 @@ def origin_of(error: BaseException, sources: SourceMap) -> Origin:
 
 def _raises(code: CodeType, lasti: int) -> bool:
     return 0 <= lasti < len(code.co_code) and dis.opname[code.co_code[lasti]] in ("RAISE_VARARGS", "RERAISE")
+
+
+def _decides(code: CodeType, lasti: int) -> bool:
+    """Is a value asked whether it is true?"""
+    name = dis.opname[code.co_code[lasti]] if 0 <= lasti < len(code.co_code) else ""
+    return name in ("TO_BOOL", "UNARY_NOT") or "JUMP_IF" in name or name.startswith("POP_JUMP")
 
 
 def _is_torchs(frame: FrameType) -> bool:

@@ -123,6 +123,13 @@ def test_other_endings_are_no_errors_of_torchs(end: str) -> None:
     assert {finding.rule for finding in found} <= {"PLE00"}
 
 
+def test_a_tensor_that_cannot_say_whether_it_is_true_is_torchs_refusal() -> None:
+    source = "import torch\ndef f(e):\n    if e.abs() < 1:\n        return e\n    return -e\ntorch.func.vmap(f)(torch.ones(3))\n"
+    (finding,) = find(trace_program(source))
+    assert (finding.rule, finding.severity, finding.span and finding.span.line) == ("PLE90", "error", 3)
+    assert "`e`" in finding.message.en
+
+
 def test_a_family_is_found_by_its_code_and_by_its_name() -> None:
     assert all(rule(family.code) is family is rule(family.name) for family in FAMILIES)
     assert len({family.code for family in FAMILIES}) == len(FAMILIES)
