@@ -98,6 +98,20 @@ def test_a_chapter_shows_each_of_its_claims_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
+def test_at_most_two_claims_are_in_a_section_and_eight_in_the_flow_and_the_ledger_has_the_others(name: str) -> None:
+    sections, section = dict[str, int](), ""
+    for cell in read(name).cells:
+        if cell.cell_type == "markdown":
+            section = (re.findall(r"^## (.+)$", cell.source, re.MULTILINE) or [section])[-1]
+        else:
+            sections[section] = sections.get(section, 0) + len(chapters.SHOWN.findall(cell.source))
+    rest = sections.pop("The ledger", 0)
+    assert max(sections.values()) <= 2
+    assert sum(sections.values()) <= 8
+    assert not rest or sum(sections.values()) >= 7
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
 def test_a_chapter_keeps_the_rhythm(name: str) -> None:
     source = "\n".join(c.source for c in read(name).cells)
     assert "**A question from practice.**" in source
