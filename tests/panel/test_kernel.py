@@ -9,8 +9,10 @@ from jupyter_client.manager import KernelManager
 
 from tests.panel.notebook import VALIDATORS
 
+HEAVY = "[name for name in ('torch', 'numpy', 'pitfall_lab.rules', 'pitfall_lab.check') if name in sys.modules]"
 
-def test_a_page_opens_the_connection_and_hears_of_cells():
+
+def test_a_page_opens_the_connection_and_nothing_is_imported_without_torch():
     manager = KernelManager(kernel_name="python3")
     manager.kernel_cmd = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     manager.start_kernel()
@@ -38,9 +40,13 @@ def test_a_page_opens_the_connection_and_hears_of_cells():
         assert heard()["rows"] == []
         say("comm_msg", data={"version": 1, "ask": "run", "code": "1"})
         assert heard()["kind"] == "refused"
-        client.execute("import sys, types\nsys.modules.get('torch')")
+        asked = client.execute("import sys", user_expressions={"heavy": HEAVY})
         say("comm_msg", data={"version": 1, "ask": "rows"})
         assert heard()["cell"]["count"] == 1
+        reply = client.get_shell_msg(timeout=120)
+        while reply["parent_header"].get("msg_id") != asked:
+            reply = client.get_shell_msg(timeout=120)
+        assert reply["content"]["user_expressions"]["heavy"]["data"]["text/plain"] == "[]"
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
