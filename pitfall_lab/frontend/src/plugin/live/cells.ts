@@ -43,6 +43,6 @@ export function cellButton(notebook: NotebookPanel, ref: CellRef & { line?: numb
     : say(`Show the cell${ref.line ? `, line ${ref.line}` : ""}`, `显示单元格${ref.line ? `，第 ${ref.line} 行` : ""}`);
   const button = h("button", { class: "pl-live-cell", type: "button", title, click: () => void goTo(notebook, ref, ref.line ?? null) }, where);
   if (gone) button.disabled = true;
-  if (ref.role) button.append(h("span", {}, say(...ROLES[ref.role])));
+  if (ref.role) button.append(" ", h("span", {}, say(...ROLES[ref.role])));
   return button;
 }

@@ -48,7 +48,7 @@ export class Details {
   private head(row: Row): HTMLElement {
     const { say } = this;
     const away = h("button", { class: "pl-live-close", type: "button", label: say("Close", "关闭"), title: say("Close", "关闭"), click: () => this.close() }, "×");
-    return h("header", {}, h("h3", { title: row.name }, row.name), h("span", {}, row.type), away);
+    return h("div", { class: "pl-live-about" }, h("h3", { title: row.name }, row.name), h("span", {}, row.type), away);
   }
 
   private facts(row: Row, sharing: Row[], cells: CellRef[], notebook: NotebookPanel): HTMLElement {

@@ -23,7 +23,7 @@ export class LivePanel extends Widget {
   private readonly says = h("p", { class: "pl-live-says", role: "status" });
   private readonly banner = h("div", { class: "pl-live-past", role: "status" });
   private readonly tools: HTMLElement;
-  private readonly foot = h("footer", { class: "pl-live-foot" });
+  private readonly foot = h("div", { class: "pl-live-foot" });
   private readonly slider: HTMLInputElement;
   private readonly count = h("span", { class: "pl-live-count" });
   private readonly next: HTMLButtonElement;
@@ -32,6 +32,8 @@ export class LivePanel extends Widget {
   private readonly warnings: Warnings;
   private selected: string | null = null;
   private detailed = false;
+  /** A row to be put in front as soon as it is there: rows come after the panel is shown. */
+  private sought: string | null = null;
 
   constructor(
     private readonly notebooks: Notebooks,
@@ -91,8 +93,8 @@ export class LivePanel extends Widget {
     this.wanted.only = "all";
     this.wanted.search = "";
     this.tools.replaceWith(this.makeTools());
+    this.sought = row;
     this.rows();
-    this.table.reveal(row);
   }
 
   private makeTools(): HTMLElement {
@@ -152,6 +154,11 @@ export class LivePanel extends Widget {
     this.table.show(lines, this.wanted);
     this.summarise(lines.filter(({ depth }) => depth === 0).length);
     this.drawDetails();
+    if (this.sought !== null && lines.some((line) => line.row.id === this.sought)) {
+      const { sought } = this;
+      this.sought = null;
+      this.table.reveal(sought);
+    }
   }
 
   /** What there is to say when there are no rows, or not all of them. */
