@@ -22,7 +22,7 @@ class Net(nn.Module):
 """
 FORWARD = "torch.manual_seed(0)\nnet = Net()\nh = net(torch.ones(4, 3))\nloss = h.sum()"
 WALK = (MODEL, FORWARD, "for _ in range(2):\n    h.mul_(2)", "loss.backward()")
-JUPYTERLAB_ON_A_KILLED_KERNEL = "warning: Connection lost, reconnecting"
+JUPYTERLAB_ON_A_KILLED_KERNEL = ("warning: Connection lost, reconnecting", "error: Could not restore the debugger state: Canceled future")
 MARKUP = "<img src=x onerror=alert(1)>"
 HOSTILE = f"""import torch
 globals()[{MARKUP!r}] = torch.ones(3)

@@ -3,11 +3,13 @@
 import { ILabShell, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette } from "@jupyterlab/apputils";
 import type { CodeCell } from "@jupyterlab/cells";
+import { ILauncher } from "@jupyterlab/launcher";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { IRenderMimeRegistry } from "@jupyterlab/rendermime";
 import { ISettingRegistry } from "@jupyterlab/settingregistry";
 import { ITranslator } from "@jupyterlab/translation";
 import { answerPictures } from "./cell";
+import { findChapters } from "./chapters";
 import { explainCell, rememberRuns } from "./explain";
 import { icon } from "./icon";
 import { addLivePanel, OPEN_LIVE } from "./live";
@@ -20,6 +22,7 @@ import { sayIn, type Say } from "./words";
 const PLUGIN = "pitfall-lab:plugin";
 const EXPLAIN = "pitfall-lab:explain-cell";
 const OPEN_PANEL = "pitfall-lab:open-panel";
+const START = "pitfall-lab:start";
 const OPEN_FILE = "docmanager:open";
 /** Before JupyterLab's own way to show an error (110), which shows its parts. */
 const BEFORE_ERRORS = 105;
@@ -55,6 +58,22 @@ function addCommands(app: JupyterFrontEnd, tracker: INotebookTracker | null, pan
   tracker?.currentChanged.connect(() => app.commands.notifyCommandChanged(EXPLAIN));
 }
 
+/** The launcher's card: the first chapter, or where there is none the panel that says what chapters are. */
+function addCard(app: JupyterFrontEnd, launcher: ILauncher | null, panel: ChaptersPanel, settings: Settings, say: Say): void {
+  app.commands.addCommand(START, {
+    label: "Pitfall Lab",
+    caption: say("Start with the first chapter of Pitfall Lab", "从 Pitfall Lab 的第一章开始"),
+    icon,
+    describedBy: { args: { type: "object", properties: {} } },
+    execute: async () => {
+      const [first] = await findChapters(app.serviceManager.contents, settings.folder);
+      if (first) await app.commands.execute(OPEN_FILE, { path: first.path });
+      else app.shell.activateById(panel.id);
+    },
+  });
+  launcher?.add({ command: START, category: "Other", rank: 9 });
+}
+
 /** Explains the cell in whose output something was clicked. */
 function explainAround(place: Node, tracker: INotebookTracker | null, say: Say): void {
   tracker?.forEach((panel) => {
@@ -88,7 +107,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
   id: PLUGIN,
   description: "The chapters of Pitfall Lab, live tensors, and an explanation for any cell.",
   autoStart: true,
-  optional: [INotebookTracker, ICommandPalette, ISettingRegistry, ITranslator, ILabShell, IRenderMimeRegistry],
+  optional: [INotebookTracker, ICommandPalette, ISettingRegistry, ITranslator, ILabShell, IRenderMimeRegistry, ILauncher],
   activate: (
     app: JupyterFrontEnd,
     tracker: INotebookTracker | null,
@@ -97,6 +116,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     translator: ITranslator | null,
     shell: ILabShell | null,
     rendermime: IRenderMimeRegistry | null,
+    launcher: ILauncher | null,
   ) => {
     const say = sayIn(translator);
     const settings = new Settings();
@@ -106,6 +126,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     answerPictures(tracker);
     showStored(tracker);
     addCommands(app, tracker, panel, say);
+    addCard(app, launcher, panel, settings, say);
     rendermime?.addFactory(hintFactory((place) => explainAround(place, tracker, say), say), 0);
     rendermime?.addFactory(errorFactory(() => settings.fold, say), BEFORE_ERRORS);
     for (const command of [EXPLAIN, OPEN_PANEL, ...(notebooks ? [OPEN_LIVE] : [])]) palette?.addItem({ command, category: "Pitfall Lab" });

@@ -218,7 +218,6 @@
 }
 
 .pl-live-cell span {
-  margin-inline-start: 0.5em;
   color: var(--jp-ui-font-color2);
 }
 
@@ -443,7 +442,7 @@
   border-block-start: 1px solid var(--jp-border-color1);
 }
 
-.pl-live-details header {
+.pl-live-about {
   display: flex;
   align-items: baseline;
   gap: 8px;
@@ -458,7 +457,7 @@
   white-space: nowrap;
 }
 
-.pl-live-details header > span {
+.pl-live-about > span {
   flex: 1;
   color: var(--jp-ui-font-color2);
 }
