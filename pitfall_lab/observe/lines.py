@@ -13,6 +13,7 @@ from typing import Any
 
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
+from pitfall_lab.observe.variables import variables
 from pitfall_lab.trace import Span, T
 
 TRACED = T(
@@ -72,7 +73,7 @@ class LineWatch:
         before = self._last.get(id(frame))
         if event == "line":
             self._last[id(frame)] = frame.f_lineno
-            frame.f_locals.keys()  # before Python 3.13 a dictionary, in which a name that the last line deleted would live on
+            variables(frame).keys()  # before Python 3.13 a dictionary, in which a name that the last line deleted would live on
         elif event == "return":
             self._last.pop(id(frame), None)
         if before is not None and event in ("line", "return"):

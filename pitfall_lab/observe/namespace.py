@@ -13,6 +13,7 @@ import torch
 
 from pitfall_lab.observe.private import byte_bounds
 from pitfall_lab.observe.swapping import Watching
+from pitfall_lab.observe.variables import variables
 
 _OPTIMIZED = 0x1
 DEPTH = 8
@@ -108,7 +109,7 @@ def scopes(frame: FrameType | None) -> Iterator[list[tuple[str, Any]]]:
     for _ in range(DEPTH):
         if frame is None:
             return
-        local = frame.f_locals
+        local = variables(frame)
         if id(local) not in seen:
             seen.add(id(local))
             items = list(local.items())

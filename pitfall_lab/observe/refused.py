@@ -25,6 +25,7 @@ from pitfall_lab.observe.names import name_of
 from pitfall_lab.observe.private import schemas_of
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
+from pitfall_lab.observe.variables import variables
 from pitfall_lab.trace import Failure, Given, Origin
 from pitfall_lab.trace.text import plain
 
@@ -102,7 +103,7 @@ def _is_torchs(frame: FrameType) -> bool:
 
 def _tensors_of(frame: FrameType) -> list[tuple[str, Any]]:
     """The tensors, arrays and modules' inputs that the frame holds under a name."""
-    return [(name, value) for name, value in list(frame.f_locals.items()) if isinstance(value, torch.Tensor) and not name.startswith("_")]
+    return [(name, value) for name, value in list(variables(frame).items()) if isinstance(value, torch.Tensor) and not name.startswith("_")]
 
 
 def _of_frames(frames: list[FrameType]) -> tuple[str, list[tuple[str, Any]]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pitfall_lab.observe import facts, regions, values
 from pitfall_lab.observe.regions import Region
+from pitfall_lab.observe.variables import variables
 from pitfall_lab.trace import Effect, Event, Failure, Note, Operand, Span
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.meeting import Meeting
@@ -106,7 +107,7 @@ class Passing:
         named: dict[int, tuple[Any, tuple[str, ...]]] = {}
         scope = stretch.globals
         if scope is None and frame is not None and id(frame) == stretch.frame:
-            scope = frame.f_locals
+            scope = variables(frame)
         if scope is not None and stretch.span is not None:
             for name, _ in self._world.sources.targets_on(stretch.span, ""):
                 for real in values.tensors(scope.get(name)):

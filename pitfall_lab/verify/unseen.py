@@ -7,6 +7,7 @@ from typing import Any
 
 from pitfall_lab.observe import facts, private
 from pitfall_lab.observe.recorder import BACKWARD, Call, Enough
+from pitfall_lab.observe.variables import variables
 from pitfall_lab.trace import Effect, Event, Note, Operand, Span, T
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.description import Description, read
@@ -181,7 +182,7 @@ class Unseen:
 
     def _tell(self, frame: FrameType, name: str, where: Span, op: str) -> None:
         """Give the making of the tensor called ``name`` an event, unless it is known already."""
-        real = frame.f_locals.get(name, frame.f_globals.get(name))
+        real = variables(frame).get(name, frame.f_globals.get(name))
         if not facts.is_tensor(real) or self._writer.full:
             return
         known = self._records.find(real)

@@ -83,6 +83,14 @@ def test_a_backward_from_several_results_is_one_call_in_every_release():
     assert "pitfall_lab" not in torch.autograd.backward.__code__.co_filename  # nothing of ours stays behind
 
 
+def test_a_comprehension_beside_an_array_that_is_watched_brings_no_warning_of_python():
+    """Python 3.12 takes its variable for one of the module's own where a trace function asks for them."""
+    text = "import torch\nt = torch.ones(3)\na = t.numpy()\nu = [t * k for k in range(3)][1]\na[0] = 5\nw = [m * 2 for m in range(3)]\n"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert trace_program(text).outcome.failure is None
+
+
 def test_a_warning_keeps_the_learners_file_line_and_registry():
     source = "import torch\nfor _ in range(3):\n    torch.ones(2, requires_grad=True).mul(2).grad\n"
     def plain():
