@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import types
+from functools import cache
 from pathlib import Path
 
-import jsonschema
 from IPython.core.interactiveshell import InteractiveShell
 
 import pitfall_lab.panel
 from pitfall_lab.panel import Offer
 
 SCHEMA = json.loads((Path(pitfall_lab.panel.__file__).parent / "protocol.json").read_text(encoding="utf-8"))
-VALIDATORS = {name: jsonschema.Draft202012Validator({**SCHEMA, "$ref": f"#/$defs/{name}"}) for name in ("ask", "answer", "opening")}
+
+
+@cache
+def validator(name):
+    """For ``ask``, ``answer`` or ``opening``."""
+    import jsonschema  # takes seconds, in each process that collects the tests
+
+    return jsonschema.Draft202012Validator({**SCHEMA, "$ref": f"#/$defs/{name}"})
 
 
 class Comms:
@@ -37,7 +44,7 @@ class FrontEnd:
         comms.targets["pitfall-lab.live"](self, {"content": {"data": opening}})
 
     def send(self, message):
-        VALIDATORS["answer"].validate(message)
+        validator("answer").validate(message)
         self.sent.append(json.loads(json.dumps(message)))
 
     def close(self):

@@ -70,3 +70,12 @@ def test_a_step_between_forward_and_backward(notebook):
 def test_what_torch_takes_is_not_warned_of(notebook, cells):
     notebook.run(FORWARD)
     assert [notebook.run(cell) for cell in cells] == [[]] * len(cells)
+
+
+def test_numbers_of_shared_memory_mean_the_same_above_and_below(notebook):
+    notebook.run("import torch\na = torch.ones(4)\nb = a[:2]\nu = torch.ones(3)\nparts = [u, u.view(3, 1), a.view(2, 2)]")
+    rows = notebook.rows()
+    [answer] = notebook.page.ask("unfold", id="parts")
+    below = [row["storage"] for row in answer["rows"]]
+    assert rows["a"]["storage"] == rows["b"]["storage"] == below[2]
+    assert below[0] == below[1] != below[2]

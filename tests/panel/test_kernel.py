@@ -7,7 +7,7 @@ import uuid
 
 from jupyter_client.manager import KernelManager
 
-from tests.panel.notebook import VALIDATORS
+from tests.panel.notebook import validator
 
 HEAVY = "[name for name in ('torch', 'numpy', 'pitfall_lab.rules', 'pitfall_lab.check') if name in sys.modules]"
 
@@ -29,7 +29,7 @@ def test_a_page_opens_the_connection_and_nothing_is_imported_without_torch():
             while True:
                 message = client.get_iopub_msg(timeout=120)
                 if message["msg_type"] in ("comm_msg", "comm_close") and message["content"]["comm_id"] == comm:
-                    VALIDATORS["answer"].validate(message["content"]["data"])
+                    validator("answer").validate(message["content"]["data"])
                     return message["content"]["data"]
 
         client.execute("%load_ext pitfall_lab", silent=True, store_history=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pitfall_lab.panel import protocol
-from tests.panel.notebook import VALIDATORS, FrontEnd
+from tests.panel.notebook import FrontEnd, validator
 
 GOOD = [
     {"ask": "watch", "visible": True, "stale": False}, {"ask": "rows"}, {"ask": "rows", "from": 500}, {"ask": "unfold", "id": "net"},
@@ -23,7 +23,7 @@ BAD = [
 @pytest.mark.parametrize("ask", GOOD, ids=str)
 def test_what_is_asked_is_understood(ask):
     assert protocol.read({"version": 1, **ask})
-    assert VALIDATORS["ask"].is_valid({"version": 1, **ask})
+    assert validator("ask").is_valid({"version": 1, **ask})
 
 
 def test_a_forged_message_gets_one_sentence_and_the_schema_refuses_it_too(notebook):
@@ -31,7 +31,7 @@ def test_a_forged_message_gets_one_sentence_and_the_schema_refuses_it_too(notebo
         [answer] = notebook.page.forge(forged)
         assert answer["kind"] == "refused", forged
         if forged != {"version": 1, "ask": "past", "cell": True}:  # to the schema's language a truth value is none, to this one too
-            assert not VALIDATORS["ask"].is_valid(forged)
+            assert not validator("ask").is_valid(forged)
 
 
 def test_a_row_that_is_not_there_is_refused(notebook):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -109,18 +110,22 @@ class Table:
             row["version"] = [old[1] if known and type(old[1]) is int else version, version]
         self.after[row["id"]] = now
 
-    def share(self, numbers: dict[Any, int]) -> None:
-        """Give a number to memory that several rows share; it keeps the number that it had."""
-        groups = _groups(self._memory)
-        taken = {numbers[key] for keys, _ in groups for key in keys if key in numbers}
-        free = (n for n in range(1, len(groups) + len(taken) + 2) if n not in taken)
-        kept: dict[Any, int] = {}
-        for keys, rows in groups:
-            if len(rows) > 1:
-                number = next((numbers[key] for key in keys if key in numbers and numbers[key] not in kept.values()), None) or next(free)
-                kept.update(dict.fromkeys(keys, number))
-                for row in rows:
-                    row["storage"] = number
+    def share(self, numbers: dict[Any, int], *, unfolded: bool = False) -> None:
+        """Give a number to memory that several rows share; it keeps the number that it had.
+
+        ``unfolded``: the rows are shown under others, whose numbers stay. What shares memory with one of those has its number.
+        """
+        taken = set(numbers.values())
+        free = (n for n in count(1) if n not in taken)
+        kept = dict(numbers) if unfolded else {}
+        for keys, rows in _groups(self._memory):
+            known = [numbers[key] for key in keys if key in numbers]
+            if len(rows) == 1 and not (unfolded and known):
+                continue
+            number = next((n for n in known if unfolded or n not in kept.values()), None) or next(free)
+            kept.update(dict.fromkeys(keys, number))
+            for row in rows:
+                row["storage"] = number
         numbers.clear()
         numbers.update(kept)
 

@@ -104,7 +104,7 @@ class Live:
             made = children(thing, found, table, self._updates)
             held, _ = self._memory.compare(walk([root.node for root in _roots(found, budget)], budget), self._cells, budget)
             table.saved(held)
-            table.share({})
+            table.share(self._numbers, unfolded=True)
             self._after.update(table.after)
             return made
 
