@@ -100,8 +100,9 @@ class SourceMap:
         if known is None:
             known = not filename.startswith((*_library_prefixes(tuple(sys.path)), "<eval_with_key>"))
             if known and filename.startswith("<"):  # no file: a cell, or something that keeps its source with linecache
-                # What exec or eval runs (``<string>``) has no text to show: the line that runs it stands for it.
-                known = filename.startswith(("<ipython", "<stdin")) or filename in linecache.cache
+                # What exec or eval runs (``<string>``) has no text to show: the line that runs it stands for it. From Python 3.13 on
+                # linecache has the text of ``python -c`` under this name, which is another.
+                known = filename.startswith(("<ipython", "<stdin")) or (filename in linecache.cache and filename != "<string>")
             self._is_user[filename] = known
         return known
 
