@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pitfall_lab.observe.swapping import Watching
 from pitfall_lab.trace import OptimizerMade, OptimizerStep, Span
 
 Label = Callable[[Any], str | None]
@@ -43,7 +44,7 @@ class Optimizers:
         number = self._number(optimizer)
         if number is None:
             self._made.append(_Made(weakref.ref(optimizer), type(optimizer).__name__, step, span))
-        self._made[-1 if number is None else number].given.append(weakref.ref(parameter))
+        self._made[-1 if number is None else number].given.append(Watching(parameter))
 
     def stepping(self, optimizer: Any, step: int, span: Span | None) -> None:
         """An optimizer is about to step."""

@@ -47,8 +47,8 @@ REFUSALS = {rule.code for rule in RULES if rule.severity == "error"}
 REFUSED = {"expanded_in_place", "keepdim_does_not_fit", "overlapping_shift"}
 REFUSED_ELSEWHERE = {
     "encoder_without_a_record", "generator_on_detached_samples", "hard_choice_of_a_gate", "meta_learning_copies", "optimizer_of_a_result",
-    "optimizer_of_converted_weights", "penalty_cut_off", "penalty_without_record", "penalty_without_recording", "rebound_in_a_list",
-    "rebound_in_a_module", "rebound_loop_variable",
+    "optimizer_of_converted_weights", "penalty_cut_off", "penalty_without_record", "penalty_without_recording",
+    "prompt_in_front_of_a_frozen_model", "rebound_in_a_list", "rebound_in_a_module", "rebound_loop_variable",
 }  # fmt: skip
 
 #: Programs in which torch does what no call shows beforehand: a dispatch mode handles operations, objects swap what they are under a graph,
