@@ -39,6 +39,8 @@ _ROLES = {
     "read": T("read", "读取"),
 }
 """What a line's part is called on the card of its beat; without an entry, by the beat's own role."""
+DAMAGED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What a trace raises that is not what it should be."""
 
 
 def stories(facts: Facts, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -80,10 +82,14 @@ def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: 
     """The beats, with their picture and the part of the program that it is about. Without a picture the beats still tell the story."""
     try:
         drawn = picture(facts, names, finding, beats)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # a damaged trace
+    except DAMAGED:
         drawn = {"kind": "time", "moments": [{**beat, "memory": []} for beat in beats[:4]], "keeper": None, "left": 0, "about": []}
     chosen = around(facts, drawn, beats)
-    return {"beats": beats, "picture": drawn, "slice": chosen, "graph": part(facts, [*_roots(facts, beats), *chosen["nodes"]])}
+    try:
+        graph = part(facts, [*_roots(facts, beats), *chosen["nodes"]])
+    except DAMAGED:
+        graph = None
+    return {"beats": beats, "picture": drawn, "slice": chosen, "graph": graph}
 
 
 def _roots(facts: Facts, beats: list[dict[str, Any]]) -> list[str]:

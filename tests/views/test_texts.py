@@ -8,7 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pitfall_lab import views
@@ -222,6 +222,7 @@ JUNK = st.sampled_from(
     st.lists(st.tuples(st.integers(0, 30), JUNK), min_size=1, max_size=6),
 )
 @settings(max_examples=120, deadline=None)
+@example("overwritten", [(5, {"next": 5, "saved": 7})])
 def test_a_damaged_trace_costs_a_picture_and_never_the_page(name, damage):
     trace = build.PROGRAMS[name]()
     places = [(i, j) for i, event in enumerate(trace.events) for j in range(len(event.effects))]
