@@ -167,6 +167,10 @@ _AGAIN = T(
     en="To see where it came from, put %%pitfall on the first line and run the cell again; {how}.",
     zh="想看它从哪里来，请在单元格第一行加上 %%pitfall 再运行一次；{how}。",
 )
+_BESIDE = T(
+    en="pitfall_lab: {means} To see where it came from, run the cell again; {how}.",
+    zh="pitfall_lab: {means}想看它从哪里来，请再运行一次；{how}。",
+)
 _MISSING = T(
     en="nothing is called `{name}` in this kernel yet. After a restart, or when cells are run out of order, run the cells above first "
     "(in JupyterLab: Run › Run All Above Selected Cell).",
@@ -183,6 +187,8 @@ class Hint:
 
     text: T
     rule: str = ""
+    beside: T | None = None
+    """The same beside a button that runs the cell again, watched: nothing has to be typed then."""
 
 
 def hint(error: BaseException, cell: str) -> Hint | None:
@@ -194,7 +200,8 @@ def hint(error: BaseException, cell: str) -> Hint | None:
         return None
     more = T(*(_MORE.say(language).format(rule=rule) if rule else "" for language in LANGUAGES))
     how = T(*(_AGAIN.say(language).format(how=_how(cell, language)) for language in LANGUAGES))
-    return Hint(T(*(f"pitfall_lab: {means.say(each)}{more.say(each)}\n{how.say(each)}" for each in LANGUAGES)), rule)
+    beside = T(*(_BESIDE.say(each).format(means=means.say(each), how=_how(cell, each)) for each in LANGUAGES))
+    return Hint(T(*(f"pitfall_lab: {means.say(each)}{more.say(each)}\n{how.say(each)}" for each in LANGUAGES)), rule, beside)
 
 
 def _from_an_earlier_cell(error: BaseException, cell: str) -> str:

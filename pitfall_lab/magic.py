@@ -230,7 +230,8 @@ class Watcher:
             elsewhere = self._practice.elsewhere(error)
             found = Hint(elsewhere) if elsewhere is not None else hint(error, cell)
             if found is not None:
-                text, cell_id = {"en": found.text.en, "zh": found.text.zh}, getattr(result.info, "cell_id", None) or ""
+                beside, cell_id = found.beside or found.text, getattr(result.info, "cell_id", None) or ""
+                text = {"en": beside.en, "zh": beside.zh}
                 under = {"version": 1, "text": text, "rule": found.rule, "cell": cell_id}
                 self._shell.display_pub.publish({"text/plain": found.text.say(self._language), HINT: under})
 

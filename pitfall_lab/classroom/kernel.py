@@ -43,7 +43,7 @@ def as_python(source: str) -> str:
 
 
 class Shell:
-    """What ``get_ipython()`` is here: whatever it is asked to do it skips, and notes."""
+    """What ``get_ipython()`` returns here: every call on it does nothing and is noted."""
 
     def run_line_magic(self, name: str, *_: object, **__: object) -> None:
         """``%name``."""

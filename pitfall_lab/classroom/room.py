@@ -194,8 +194,8 @@ def _forked(job: Job, home: Path, fence: Fence | None, originals: Originals, pri
 class Clock:
     """How long a run has taken: from its start, without the time in which it was ready and waited for a processor.
 
-    So a machine that has other things to do costs a cell nothing, and a cell that sleeps ends in time all the same. Where the kernel does
-    not say how long a process has waited, it is the processor's time that counts, and :data:`PATIENCE` ends what sleeps.
+    On a busy machine a cell has as much time as on an idle one, and a cell that sleeps reaches its limit too. Where the kernel does
+    not report how long a process has waited, processor time is counted, and :data:`PATIENCE` is the limit for a cell that sleeps.
     """
 
     def __init__(self, process: int) -> None:

@@ -106,12 +106,12 @@ def _moment(path: Path, line: int, text: str) -> float | None:
 
 
 def shown(text: str) -> str:
-    """A text of somebody else's within a sentence: short, and without signs that move what stands around it."""
+    """Text from a file, quoted in a sentence: at most 60 characters, without control characters such as those for text direction."""
     return "“" + "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:60]) + "”"
 
 
 def matched(students: Iterable[str], people: Iterable[Person]) -> dict[str, Person]:
-    """Which person each submission is of. A name that could be two people's, or nobody's, is left out."""
+    """The person of each submission. A name that fits several people, or none, is left out."""
     people = list(people)
     whole = {person.student: person for person in people}
     parts: dict[str, set[str]] = {}

@@ -93,13 +93,13 @@ def found(folder: Path, grades: str = "grades") -> list[Submission]:
             out.append(Submission(_name(entry), files, none if not files else many if len(files) > MOST_FILES else None, is_folder=True))
         else:
             out.append(Submission(_name(entry), (entry,)))
-    return _told_apart(out)
+    return _with_unique_names(out)
 
 
-def _told_apart(submissions: list[Submission]) -> list[Submission]:
+def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
     """``ada.ipynb`` and the folder ``ada`` are two submissions, and so are two names that look the same: each has a name of its own."""
     names = [submission.student for submission in submissions]
-    told, taken = [], set()
+    named, taken = [], set()
     for submission in submissions:
         student = submission.student
         if names.count(student) > 1 and len(submission.files) == 1 and submission.files[0].stem == student:
@@ -107,8 +107,8 @@ def _told_apart(submissions: list[Submission]) -> list[Submission]:
         numbered = (f"{student} ({n})" for n in itertools.count(2))
         unique = next(name for name in itertools.chain([student], numbered) if name not in taken)
         taken.add(unique)
-        told.append(replace(submission, student=unique))
-    return told
+        named.append(replace(submission, student=unique))
+    return named
 
 
 def _name(entry: Path) -> str:

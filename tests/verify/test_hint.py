@@ -89,7 +89,11 @@ def test_the_page_gets_both_languages_and_the_cell_and_other_front_ends_the_text
     shell.run_cell("g = torch.sigmoid(x)\ng.mul_(2)\ng.sum().backward()", cell_id="mine")
     data = published[-1]
     under = data[magic.HINT]
-    assert data["text/plain"] == under["text"]["en"]
+    assert "put %%pitfall on the first line" in data["text/plain"]
+    assert under["text"]["en"] == (
+        "pitfall_lab: a line overwrote numbers that backward still needed. To see where it came from, run the cell again; "
+        "it can be run again as it is."
+    )
     assert (under["version"], under["rule"], under["cell"]) == (1, "PL101", "mine")
     assert "反向传播" in under["text"]["zh"]
 
