@@ -48,16 +48,17 @@ _NAMES = {
     "show_memory": "pitfall_lab.live",
     "show_allocator": "pitfall_lab.live",
     "show_figure": "pitfall_lab.figure",
+    "play": "pitfall_lab.figure",
     "load_ipython_extension": "pitfall_lab.magic",
     "unload_ipython_extension": "pitfall_lab.magic",
 }
-__all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "progress", "question", "trace"]
+__all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "play", "progress", "question", "trace"]
 __all__ += ["show_allocator", "show_broadcast", "show_figure", "show_graph", "show_memory", "show_storage", "show_versions", "what_if"]
 
 if TYPE_CHECKING:
     from pitfall_lab.api import explore
     from pitfall_lab.check import check
-    from pitfall_lab.figure import show_figure
+    from pitfall_lab.figure import play, show_figure
     from pitfall_lab.lessons.overview import progress
     from pitfall_lab.live import show_allocator, show_broadcast, show_graph, show_memory, show_storage, show_versions
     from pitfall_lab.trace import Trace, TraceError

@@ -1,13 +1,19 @@
-"""A matplotlib figure together with its words: JupyterLab draws images without an alternative text, so a screen reader finds nothing."""
+"""A matplotlib figure together with its words: JupyterLab draws images without an alternative text, so a screen reader finds nothing.
+
+``play`` puts sliders above such a figure; a page without a kernel shows the figure as it was drawn first.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pitfall_lab.views.stored import with_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,3 +45,27 @@ def show_figure(figure: Figure, alt: str) -> Shown:
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close(figure)  # or the notebook would draw the open figure a second time
     return Shown(drawn.getvalue(), alt)
+
+
+class Play:
+    """A figure that is drawn again whenever a control is moved."""
+
+    def __init__(self, draw: Callable[..., Shown], controls: dict[str, Any]) -> None:
+        """See :func:`play`."""
+        from ipywidgets import interactive
+
+        self._live = interactive(draw, **controls)
+        self._first: Shown = self._live.result
+        self._live.layout.min_height = "360px"  # or the page jumps each time a figure is replaced
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        still = {"text/html": self._first._repr_html_(), "text/plain": repr(self._first)}
+        return with_page(self._live._repr_mimebundle_(**options), still)
+
+
+def play(draw: Callable[..., Shown], **controls: Any) -> Play:
+    """Show ``draw(...)``, a figure made by :func:`show_figure`, below one control for each argument.
+
+    A control is an ipywidget or what ``ipywidgets.interact`` makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu.
+    """
+    return Play(draw, controls)

@@ -115,16 +115,26 @@ def show_versions(*tensors: Any, language: Language = "en", **named: Any) -> Pic
     return now.versions(_looked(snapshot, tensors, named, _caller()), language)
 
 
-def show_memory(source: Trace | str | Callable[[], Any], *, language: Language = "en") -> Picture:
+def show_memory(
+    source: Trace | str | Callable[[], Any] | None = None, *, language: Language = "en", **programs: Trace | str | Callable[[], Any]
+) -> Picture:
     """The live bytes of a program over its steps, by storage, with the peak and what kept it alive. A program is run; a trace is not.
 
+    ``show_memory(before=old, after=new)`` draws several programs below one another, on one scale.
+
     Raises:
-        TypeError: ``source`` is no trace, no text and no function.
+        TypeError: a program is no trace, no text and no function, or there is none.
     """
     from pitfall_lab.api import trace
     from pitfall_lab.views import now
 
-    return now.memory(source if isinstance(source, Trace) else trace(source), language)
+    given = {**({} if source is None else {"": source}), **programs}
+    traces = {name: one if isinstance(one, Trace) else trace(one) for name, one in given.items()}
+    if not traces:
+        raise TypeError("show_memory takes a program: its text, a function without arguments, or a trace.")
+    if list(traces) == [""]:
+        return now.memory(traces[""], language)
+    return now.memories({name.replace("_", " "): one for name, one in traces.items()}, language)
 
 
 def show_allocator(experiment: str = "allocator_cache", *, file: Path | str | None = None, language: Language = "en") -> Picture:

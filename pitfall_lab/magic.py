@@ -1,6 +1,6 @@
 """``%load_ext pitfall_lab`` and ``%%pitfall``: run a cell as it is, watched, and show the Explorer under it.
 
-(``%%exercise`` comes with the extension too: see :mod:`pitfall_lab.practice`.)
+(``%%exercise`` and ``%%check`` come with the extension too: see :mod:`pitfall_lab.practice` and :mod:`pitfall_lab.programs`.)
 
 The cell is not run *by* the magic. The magic line is taken off the text, IPython runs the rest like any other cell (errors,
 display, ``await``, history and all), and the recording is switched on before it and off after it.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pitfall_lab.panel import Offer
 from pitfall_lab.practice import Practice
+from pitfall_lab.programs import Programs
 from pitfall_lab.trace import Language, Part, T, Trace
 from pitfall_lab.trying import Lab, bench
 
@@ -103,18 +104,20 @@ class Watcher:
         self._language: Language = "en"
         self._bench = bench()
         self._practice = Practice(shell)
+        self._programs = Programs(shell)
         self._panel = Offer(shell)
         #: A page loads the extension into every notebook, with a silent message: that must cost nothing until it is used.
         self._wanted = not (getattr(shell, "parent_header", None) or {}).get("content", {}).get("silent", False)
         self._warmed = False
 
     def install(self) -> None:
-        """Hook into the kernel: one text transformer, two events, and two magics."""
+        """Hook into the kernel: one text transformer, two events, and three magics."""
         self._shell.input_transformers_cleanup.insert(0, without_magic)
         self._shell.events.register("pre_run_cell", self.before)
         self._shell.events.register("post_run_cell", self.after)
         self._shell.register_magic_function(self._as_magic, "cell", "pitfall")
         self._shell.register_magic_function(self._practice.magic, "cell", "exercise")
+        self._shell.register_magic_function(self._programs.magic, "cell", "check")
         self._panel.install()
 
     def remove(self) -> None:
@@ -123,7 +126,7 @@ class Watcher:
             self._shell.input_transformers_cleanup.remove(without_magic)
         self._shell.events.unregister("pre_run_cell", self.before)
         self._shell.events.unregister("post_run_cell", self.after)
-        for name in ("pitfall", "exercise"):
+        for name in ("pitfall", "exercise", "check"):
             self._shell.magics_manager.magics["cell"].pop(name, None)
         self._panel.remove()
         self._bench.close()

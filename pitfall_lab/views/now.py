@@ -224,6 +224,24 @@ def versions(trace: Trace, language: Language = "en") -> Picture:
 
 def memory(trace: Trace, language: Language = "en") -> Picture:
     """Live bytes over the steps of a recorded program."""
+    facts, scene, words = _memory(trace, language)
+    drawing = memory_svg.draw(scene, facts, language)
+    files = _on_paper("memory", scene, facts, language)
+    return Picture(drawing, words, title="内存" if language == "zh" else "Live memory", notes=trace.notes, language=language, files=files)
+
+
+def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
+    """Live bytes of several recorded programs, on one scale."""
+    looked = {name: _memory(trace, language) for name, trace in programs.items()}
+    drawing = memory_svg.draw_together({name: (scene, facts) for name, (facts, scene, _) in looked.items()}, language)
+    words = "\n".join(f"{name}\n{text}" for name, (_, _, text) in looked.items())
+    notes = tuple(dict.fromkeys(note for trace in programs.values() for note in trace.notes))
+    title = "内存，同一刻度" if language == "zh" else "Live memory, on one scale"
+    return Picture(drawing, words, title=title, notes=notes, language=language)
+
+
+def _memory(trace: Trace, language: Language) -> tuple[Facts, dict[str, Any], str]:
+    """The bands of one program, and the same in words."""
     facts, zh = gather(trace), language == "zh"
     scene = memory_view.project(trace, facts)
     memory_view.show_largest(scene, facts)
@@ -239,9 +257,7 @@ def memory(trace: Trace, language: Language = "en") -> Picture:
             lines.append(f"  {band['id']} {band['nbytes']:>8}  {memory_view.names(facts, band['id'])}" + (f"  ← {kept}" if kept else ""))
         if scene["others"]:
             lines.append(f"  + {scene['others']}")
-    drawing = memory_svg.draw(scene, facts, language)
-    files = _on_paper("memory", scene, facts, language)
-    return Picture(drawing, "\n".join(lines), title="内存" if zh else "Live memory", notes=trace.notes, language=language, files=files)
+    return facts, scene, "\n".join(lines)
 
 
 def allocator(found: list[allocator_view.Run], label: str, language: Language = "en") -> Picture:

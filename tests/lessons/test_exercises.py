@@ -375,6 +375,42 @@ def test_words_that_are_not_understood_get_one_sentence(
     assert len(printed.splitlines()) == 1
 
 
+def test_a_program_in_a_cell_is_checked_and_left_for_the_cells_below(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    program = "import torch\nw = torch.ones(2, requires_grad=True)\nw += 1\n"
+    shell.run_cell(f"%%check leaf.py\n{program}")
+    assert "leaf.py:3:1: error PL201" in capsys.readouterr().out
+    assert shell.user_ns["program"] == program
+    assert [finding.rule for finding in shell.user_ns["findings"]] == ["PL201"]
+    assert "w" not in shell.user_ns
+    shell.run_cell("%%check leaf.py\nw = = 2\n")
+    shell.run_cell("%%check\nw = 2\n")
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 2, said
+    assert said[1].startswith("This program was not checked: ")
+
+
+def test_a_figure_with_sliders_has_its_first_drawing_for_a_page_without_a_kernel(shell: InteractiveShell) -> None:
+    import matplotlib.pyplot as plt
+
+    import pitfall_lab
+
+    drawn = []
+
+    def draw(height: int) -> object:
+        figure, axes = plt.subplots()
+        axes.plot([0, height])
+        drawn.append(height)
+        return pitfall_lab.show_figure(figure, f"A line that rises to {height}.")
+
+    played = pitfall_lab.play(draw, height=(1, 5, 1))
+    data, _ = played._repr_mimebundle_()
+    assert "A line that rises to 3." in data["text/plain"]
+    assert "<img" in data["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in data
+    played._live.children[0].value = 5
+    assert drawn == [3, 5]
+
+
 def test_a_result_is_shown_escaped_and_a_shared_reason_once() -> None:
     asked = exercise(true("x == '<b>'"), true("x.y"), true("x.z"), right="x = '<b>'")
     done = grade(asked, "import warnings\nwarnings.warn('<i>')\nx = '<b>'\nundefined")

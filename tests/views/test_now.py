@@ -221,7 +221,18 @@ def test_memory_has_its_peak_where_the_sum_of_what_lives_is_largest():
         tops = sorted((next(v for s, v in reversed(b["base"]) if s <= step), b["nbytes"]) for b in alive)
         assert [base for base, _ in tops] == [sum(n for _, n in tops[:i]) for i in range(len(tops))]
     assert "8000 bytes" in show_memory(trace).text
+    together = show_memory(small="import torch\nt = torch.ones(250)\n", the_large_one=trace)
+    assert [line for line in together.text.splitlines() if not line.startswith(" ")] == [
+        "small", "Peak: 1000 bytes (1000 B), L2", "the large one", *show_memory(trace).text.splitlines()[:1],
+    ]  # fmt: skip
+    tall = [float(h) for h in re.findall(r'class="box" d="M[\d.]+,[\d.]+h[\d.]+v-([\d.]+)h', together.svg)]
+    assert max(tall) == pytest.approx(4 * tall[0]), "a bar of four times the height is four times the bytes, in both programs"
     assert [k.en for k in memory.keepers(facts, "S1", 1)] == ["a"]
+
+
+def test_in_a_loop_a_name_moves_on_and_what_had_it_is_kept_by_its_view() -> None:
+    source = "import torch\nkept = []\nfor n in range(3):\n    table = torch.ones(50)\n    kept.append(table[0])\n    del table\n"
+    assert [line.split("←")[1].strip() for line in show_memory(source).text.splitlines() if "S1" in line] == ["a view without a name"]
 
 
 def test_pictures_are_saved_and_kinds_that_do_not_exist_are_refused(tmp_path, monkeypatch):

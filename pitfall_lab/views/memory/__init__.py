@@ -79,20 +79,35 @@ def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
     """What keeps a storage alive after ``step``: variables, gradients, and nodes that saved it and are not freed."""
     out: list[T] = []
     held = {r.get("grad"): label for label in facts.tensors if (r := facts.tensor(label, step)) and r.get("grad")}
+    owners = _owners(facts, step)
     for label in facts.of_storage(storage):
         record = facts.tensor(label, step)
         if record.get("storage") != storage or not record.get("alive", True):
             continue
+        name = record.get("name")
         if label in held:
             name = f"{facts.tensor(held[label]).get('name') or held[label]}.grad"
             out.append(T(name, name))
-        elif record.get("name"):
-            out.append(T(str(record["name"]), str(record["name"])))
+        elif name and owners[name] == label:
+            out.append(T(str(name), str(name)))
+        elif not name and record.get("base"):
+            out.append(T("a view without a name", "一个没有名字的视图"))
     for history in facts.nodes.values():
         record = at(history, step) or {}
         if record and not record.get("freed") and any(slot.get("storage") == storage for slot in record.get("saved", ())):
             out.append(T(f"the graph ({record.get('name')})", f"计算图（{record.get('name')}）"))
     return out
+
+
+def _owners(facts: Facts, step: int | None) -> dict[str, str]:
+    """Which tensor got each name last: in a loop a name moves on, and the tensor that had it before is kept by something else."""
+    bound: dict[str, tuple[int, str]] = {}
+    for label, history in facts.tensors.items():
+        name = facts.tensor(label, step).get("name")
+        if name:
+            since = next(s for s, record in history if record and record.get("name") == name)
+            bound[name] = max(bound.get(name, (-1, "")), (since, label))
+    return {name: label for name, (_, label) in bound.items()}
 
 
 def show_largest(scene: dict[str, Any], facts: Facts) -> None:

@@ -21,30 +21,56 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
         text = "没有占用内存的存储" if zh else "no storage with any bytes"
         canvas.text(16, 30, text)
         return canvas.svg(360, 50, text)
+    height = _panel(canvas, scene, facts, peak["bytes"], language)
     steps = max(scene["steps"], 1)
-    across, up = WIDTH / steps, HEIGHT / peak["bytes"]
+    return canvas.svg(LEFT + WIDTH + 20, height, "内存" if zh else f"Live memory over {steps} steps, peak {bytes_text(peak['bytes'])}")
+
+
+def draw_together(programs: dict[str, tuple[dict[str, Any], Facts]], language: str = "en") -> str:
+    """Several programs below one another, each with its name, on one scale of bytes: a bar of the same height is as many bytes in each."""
+    zh, canvas, y = language == "zh", Canvas(), 0.0
+    peaks = {name: scene["peak"]["bytes"] if scene["peak"] else 0 for name, (scene, _) in programs.items()}
+    for name, (scene, facts) in programs.items():
+        canvas.text(16, y + 22, name, "t b")
+        canvas.parts.append(f'<g transform="translate(0 {y + 22:.1f})">')
+        if peaks[name]:
+            y += _panel(canvas, scene, facts, max(peaks.values()), language) + 30
+        else:
+            canvas.text(16, 24, "没有占用内存的存储" if zh else "no storage with any bytes", "t s dim")
+            y += 60
+        canvas.parts.append("</g>")
+    words = "、".join(f"{name} 峰值 {bytes_text(b)}" for name, b in peaks.items()) if zh else ", ".join(
+        f"{name}: peak {bytes_text(b)}" for name, b in peaks.items()
+    )
+    return canvas.svg(LEFT + WIDTH + 20, y, words)
+
+
+def _panel(canvas: Canvas, scene: dict[str, Any], facts: Facts, ceiling: int, language: str) -> float:
+    """One program's bands with ``ceiling`` bytes at the top of the frame; returns the height that it took."""
+    zh, peak = language == "zh", scene["peak"]
+    steps = max(scene["steps"], 1)
+    across, up = WIDTH / steps, HEIGHT / ceiling
     foot = TOP + HEIGHT
     for part in (0.0, 0.5, 1.0):
         y = foot - part * HEIGHT
         canvas.line(LEFT, y, LEFT + WIDTH, y, "rule")
-        canvas.text(LEFT - 8, y + 4, bytes_text(part * peak["bytes"]), "t s dim m", "end")
+        canvas.text(LEFT - 8, y + 4, bytes_text(part * ceiling), "t s dim m", "end")
     for band in scene["bands"]:
         _band(canvas, band, facts, (across, up, foot), steps)
     corners = [(x, b) for s, b, e in _spans(scene["total"], steps) for x in (s, e)]
     canvas.path("M" + " ".join(f"{_x(s, across):.1f},{foot - b * up:.1f}" for s, b in corners), "line")
-    x = _x(peak["step"], across)
-    canvas.line(x, TOP - 6, x, foot, "line", style="stroke-dasharray:2 3")
+    x, top = _x(peak["step"], across), foot - peak["bytes"] * up
+    canvas.line(x, top - 6, x, foot, "line", style="stroke-dasharray:2 3")
     where = f"L{facts.line(peak['step'])}" if facts.line(peak["step"]) else f"{'步骤' if zh else 'step'} {peak['step'] + 1}"
     label = f"{'峰值' if zh else 'peak'} {bytes_text(peak['bytes'])} · {where}"
-    canvas.text(min(max(x, LEFT + 70), LEFT + WIDTH - 70), TOP - 12, label, "t s b", "middle")
+    canvas.text(min(max(x, LEFT + 70), LEFT + WIDTH - 70), top - 12, label, "t s b", "middle")
     last = None
     for i in range(0, steps, max(1, -(-steps // TICKS))):
         number = facts.line(i)
         if number is None or number != last:
             canvas.text(_x(i, across), foot + 16, f"L{number}" if number else i + 1, "t s dim m")
         last = number
-    height = _held(canvas, scene, facts, foot + 44, language)
-    return canvas.svg(LEFT + WIDTH + 20, height, "内存" if zh else f"Live memory over {steps} steps, peak {bytes_text(peak['bytes'])}")
+    return _held(canvas, scene, facts, foot + 44, language)
 
 
 def _x(step: float, across: float) -> float:
