@@ -36,21 +36,21 @@ _NAMES = {
     "TraceError": "pitfall_lab.trace",
     "check": "pitfall_lab.check",
     "explore": "pitfall_lab.api",
-    "claim": "pitfall_lab.widgets.claim",
+    "claim": "pitfall_lab.widgets.claim_widget",
     "progress": "pitfall_lab.lessons.overview",
-    "question": "pitfall_lab.widgets.question",
+    "question": "pitfall_lab.widgets.question_widget",
     "Explorer": "pitfall_lab.widgets.explorer",
-    "what_if": "pitfall_lab.whatif",
-    "show_storage": "pitfall_lab.live",
-    "show_graph": "pitfall_lab.live",
-    "show_broadcast": "pitfall_lab.live",
-    "show_versions": "pitfall_lab.live",
-    "show_memory": "pitfall_lab.live",
-    "show_allocator": "pitfall_lab.live",
-    "show_figure": "pitfall_lab.figure",
-    "play": "pitfall_lab.figure",
-    "load_ipython_extension": "pitfall_lab.magic",
-    "unload_ipython_extension": "pitfall_lab.magic",
+    "what_if": "pitfall_lab.notebook.what_if",
+    "show_storage": "pitfall_lab.notebook.live_pictures",
+    "show_graph": "pitfall_lab.notebook.live_pictures",
+    "show_broadcast": "pitfall_lab.notebook.live_pictures",
+    "show_versions": "pitfall_lab.notebook.live_pictures",
+    "show_memory": "pitfall_lab.notebook.live_pictures",
+    "show_allocator": "pitfall_lab.notebook.live_pictures",
+    "show_figure": "pitfall_lab.notebook.figure",
+    "play": "pitfall_lab.notebook.figure",
+    "load_ipython_extension": "pitfall_lab.notebook.magic",
+    "unload_ipython_extension": "pitfall_lab.notebook.magic",
 }
 __all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "play", "progress", "question", "trace"]
 __all__ += ["show_allocator", "show_broadcast", "show_figure", "show_graph", "show_memory", "show_storage", "show_versions", "what_if"]
@@ -58,14 +58,14 @@ __all__ += ["show_allocator", "show_broadcast", "show_figure", "show_graph", "sh
 if TYPE_CHECKING:
     from pitfall_lab.api import explore
     from pitfall_lab.check import check
-    from pitfall_lab.figure import play, show_figure
     from pitfall_lab.lessons.overview import progress
-    from pitfall_lab.live import show_allocator, show_broadcast, show_graph, show_memory, show_storage, show_versions
+    from pitfall_lab.notebook.figure import play, show_figure
+    from pitfall_lab.notebook.live_pictures import show_allocator, show_broadcast, show_graph, show_memory, show_storage, show_versions
+    from pitfall_lab.notebook.what_if import what_if
     from pitfall_lab.trace import Trace, TraceError
-    from pitfall_lab.whatif import what_if
-    from pitfall_lab.widgets.claim import claim
+    from pitfall_lab.widgets.claim_widget import claim
     from pitfall_lab.widgets.explorer import Explorer
-    from pitfall_lab.widgets.question import question
+    from pitfall_lab.widgets.question_widget import question
 
 
 def __getattr__(name: str) -> Any:

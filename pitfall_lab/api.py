@@ -40,7 +40,7 @@ def explore(source: Trace | str | Callable[[], Any], language: Language = "en") 
 
     if isinstance(source, str):
         from pitfall_lab.check import Subject
-        from pitfall_lab.trying import Lab, bench
+        from pitfall_lab.notebook.fix_runs import Lab, bench
 
         recorded = trace(source)
         lab = Lab(bench(), Subject(source, recorded.sources[0].name), recorded)

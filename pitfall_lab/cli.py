@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "lab": ("pitfall_lab.lab", "open JupyterLab on the start notebook"),
+    "lab": ("pitfall_lab.commands.lab", "open JupyterLab on the start notebook"),
     "check": ("pitfall_lab.check.command", "run programs and notebooks and say where they bite, with fixes that were tried"),
-    "explain": ("pitfall_lab.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
-    "saves": ("pitfall_lab.saves", "print what an operation saves for backward, and which later write breaks it"),
-    "claims": ("pitfall_lab.claims", "run the programs that decide the chapters' claims on the installed torch"),
-    "book": ("pitfall_lab.book", "write the chapters as HTML pages that need no kernel and no network"),
+    "explain": ("pitfall_lab.commands.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
+    "saves": ("pitfall_lab.commands.saves", "print what an operation saves for backward, and which later write breaks it"),
+    "claims": ("pitfall_lab.commands.claims", "run the programs that decide the chapters' claims on the installed torch"),
+    "book": ("pitfall_lab.commands.book", "write the chapters as HTML pages that need no kernel and no network"),
     "classroom": ("pitfall_lab.classroom.init", "make an assignment for a class from the exercises of chapters"),
     "grade": ("pitfall_lab.classroom.grade", "grade a class's notebooks, each cell in a process of its own behind a fence"),
-    "show": ("pitfall_lab.show", "write a self-contained page of a program or of a saved trace"),
-    "doctor": ("pitfall_lab.doctor", "print what is installed and what to do about what is missing"),
+    "show": ("pitfall_lab.commands.show", "write a self-contained page of a program or of a saved trace"),
+    "doctor": ("pitfall_lab.commands.doctor", "print what is installed and what to do about what is missing"),
 }
 """Command name to the module that holds it and the line that `--help` says about it."""
 

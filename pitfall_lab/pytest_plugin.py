@@ -72,7 +72,7 @@ class _Watch:
     def _report(self, item: pytest.Item, text: str, trace: Trace) -> str:
         """What fails a test, as text: that observation stopped before the test did, and findings; empty when there is nothing."""
         from pitfall_lab.check.observed import unobserved
-        from pitfall_lab.check.text import Style, finding_text
+        from pitfall_lab.check.terminal import Style, finding_text
 
         stopped = unobserved(item.path.name, None, trace)
         for note in trace.unseen:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from pitfall_lab.check.text import Style, finding_text
+from pitfall_lab.check.terminal import Style, finding_text
 from pitfall_lab.rules import Finding, find
 from pitfall_lab.trace import Failure, Language
 from pitfall_lab.verify.program import trace_program

@@ -24,7 +24,15 @@ LAYERS: dict[str, set[str]] = {
     "verify": {"shadow", "observe", "trace"},
     "lessons": {"shadow", "rules", "verify", "trace"},
     "widgets": {"views", "lessons", "rules", "verify", "trace"},
+    "check": {"rules", "verify", "observe", "trace"},
+    "panel": {"views", "observe", "trace"},
+    "notebook": {"panel", "check", "widgets", "views", "lessons", "rules", "verify", "observe", "trace"},
+    "classroom": {"notebook", "check", "lessons", "verify", "trace"},
+    "reference": {"check", "rules", "verify", "trace"},
+    "commands": {"reference", "classroom", "check", "views", "lessons", "rules", "verify", "trace"},
 }
+LIBRARY = {"trace", "shadow", "observe", "rules", "views", "verify", "lessons", "widgets"}
+"""Rooms that know nothing of commands: they import no module on top but those :data:`BELOW`, and torch only where it is named."""
 # What a layer may import besides the standard library and pitfall_lab; None: anything but torch.
 OUTSIDE: dict[str, set[str] | None] = {
     "trace": set(),
@@ -37,8 +45,10 @@ OUTSIDE: dict[str, set[str] | None] = {
     "widgets": {"anywidget", "ipywidgets", "traitlets", "IPython"},
     "": None,
 }
-BELOW = "processes"
-"""The one module beside the layers that any of them may import: it starts other programs and imports nothing of ours."""
+STARTER = "processes"
+"""The one module that starts other programs."""
+BELOW = {STARTER, "resources"}
+"""The modules beside the rooms that any of them may import: they import nothing of ours."""
 STARTS = {"subprocess", "multiprocessing", "concurrent.futures.process", "runpy", "pty", "asyncio.subprocess"}
 """Modules that start processes or run files."""
 TOP_LEVEL = {"pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "pitfall_lab", "notebooks", "tests", "binder"}
@@ -93,7 +103,7 @@ def test_a_module_imports_only_from_the_layers_below_it(path: Path) -> None:
         if top == "pitfall_lab":
             if layer in LAYERS and rest and (PACKAGE / rest[0]).is_dir():
                 assert rest[0] == layer or rest[0] in LAYERS[layer], f"{layer} may not import {name}"
-            elif layer in LAYERS and rest and rest != [BELOW]:
+            elif layer in LIBRARY and rest and not (len(rest) == 1 and rest[0] in BELOW):
                 pytest.fail(f"{layer} may not import {name}: the modules on top stand above the layers")
         elif top not in sys.stdlib_module_names:
             assert top != "torch" or layer in {"observe", "verify"}, "only observe and verify import torch"
@@ -103,7 +113,7 @@ def test_a_module_imports_only_from_the_layers_below_it(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(PACKAGE).as_posix())
 def test_one_module_starts_processes_so_that_none_finds_modules_in_the_current_folder(path: Path) -> None:
-    if path == PACKAGE / f"{BELOW}.py":
+    if path == PACKAGE / f"{STARTER}.py":
         assert not [name for name in imports(path) if name.startswith("pitfall_lab")]
     else:
         watches = {"multiprocessing"} if path == PACKAGE / "observe" / "forks.py" else set()  # it notices processes, and starts none
@@ -113,8 +123,7 @@ def test_one_module_starts_processes_so_that_none_finds_modules_in_the_current_f
 
 
 def test_every_package_folder_is_a_known_layer() -> None:
-    # check, classroom and panel are, like the modules on top, commands that have grown to folders: they stand above the layers
-    known = {*LAYERS, "check", "classroom", "frontend", "labextension", "jupyter", "panel", "static", "notebooks"}
+    known = {*LAYERS, "frontend", "labextension", "jupyter", "static", "notebooks"}
     folders = {p.relative_to(PACKAGE).parts[0] for p in tracked() if p.is_relative_to(PACKAGE) and len(p.relative_to(PACKAGE).parts) > 1}
     # Pictures for the README live in the package, beside what they show.
     assert folders - {"docs"} <= known

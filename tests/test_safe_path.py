@@ -12,8 +12,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from pitfall_lab import beside, processes
-from pitfall_lab.check import Subject, Workshop
+from pitfall_lab import processes
+from pitfall_lab.check import Subject, Workshop, module_path
 from pitfall_lab.cli import main
 
 # What Python imports by itself as it starts, every module of the standard library, every installed package, and this one.
@@ -176,7 +176,7 @@ def test_a_module_beside_the_program_is_the_programs_and_not_ours(tmp_path: Path
     monkeypatch.syspath_prepend(str(tmp_path / "ours"))
     program, package = {"__name__": "__main__"}, {"__name__": "pitfall_lab.late"}
     before = sys.path[:], sys.meta_path[:]
-    with beside.as_for_python(str(tmp_path / "theirs"), ""):
+    with module_path.as_for_python(str(tmp_path / "theirs"), ""):
         exec(f"import {late}, another", package)
         monkeypatch.delitem(sys.modules, late)
         exec(f"import {late}", program)

@@ -21,7 +21,7 @@ from pitfall_lab.check.observed import UNOBSERVED
 from pitfall_lab.check.sarif import sarif
 from pitfall_lab.check.scripts import found
 from pitfall_lab.check.settings import Settings
-from pitfall_lab.check.text import Paint, Style, report, shown, total, wants_colours
+from pitfall_lab.check.terminal import Paint, Style, report, shown, total, wants_colours
 from pitfall_lab.check.workshop import EVENT_LIMIT, TIMEOUT, Unchecked, Workshop
 from pitfall_lab.cli import Refusal
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pitfall_lab.check.settings import UNUSED
 from pitfall_lab.rules import CATALOGUE, Family, Finding, Rule
-from pitfall_lab.rules.source import Program
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.trace import Span, T
 
 _COMMENT = re.compile(r"#\s*pitfall:\s*ignore(?:\s*\[([^\]]*)\])?(?=\s|$|#|[.,;:])")

@@ -16,7 +16,7 @@ from typing import Any
 
 from pitfall_lab.check.workshop import Unchecked
 from pitfall_lab.rules import Edit
-from pitfall_lab.rules.source import split_lines
+from pitfall_lab.rules.kit.source import split_lines
 from pitfall_lab.trace import T
 
 SUFFIXES = (".py", ".ipynb")

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, NO_NUMBERS, Subject, Unchecked, Workshop
 from pitfall_lab.rules import Fact, Finding, Fix, Rule, find, rule
-from pitfall_lab.rules.source import apply
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.training import cells
-from pitfall_lab.rules.wording import called, capital, difference, flat, gradient_of, numbers, snippet
+from pitfall_lab.rules.kit.source import apply
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.training import cells
+from pitfall_lab.rules.kit.wording import called, capital, difference, flat, gradient_of, numbers, snippet
 from pitfall_lab.trace import Note, T, Trace
 
 MOST_FIXES = 2

@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from pitfall_lab.beside import as_for_python
+from pitfall_lab.check.module_path import as_for_python
 from pitfall_lab.check.scripts import forgiving
 from pitfall_lab.check.workshop import NEVER, THIS, VALUE_LIMIT
 from pitfall_lab.trace import Trace
@@ -62,7 +62,7 @@ def _serve() -> None:
             Path(job["result"]).write_text(never, encoding="utf-8")
             ending: dict[str, Any] = {"status": "exit", "code": 0}
         else:
-            from pitfall_lab.verify.witness import prepare
+            from pitfall_lab.verify.experiments.witness import prepare
 
             prepare(job["source"])
             ending = _forked(job, (jobs.fileno(), answers.fileno()))
@@ -76,11 +76,11 @@ def _import_all() -> str:
         with _quietly():
             import numpy.random  # noqa: F401 - perform() seeds it
 
-            import pitfall_lab.verify.witness  # noqa: F401
+            import pitfall_lab.verify.experiments.witness  # noqa: F401
             from pitfall_lab.rules import found_in
-            from pitfall_lab.rules.story import Story
+            from pitfall_lab.rules.kit.story import Story
             from pitfall_lab.verify import trace_program
-            from pitfall_lab.verify.plans import forget_plans
+            from pitfall_lab.verify.fastpath.plans import forget_plans
 
             # What is imported, compiled and looked up once is not for every run to do again. No backward: where there is a GPU it starts
             # threads, and torch refuses a backward in a process that is forked after that.
@@ -291,7 +291,7 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
     if job["carried"]:
         tree = _carrying(job, tree, namespace)
     if job["kind"] != "trace":
-        from pitfall_lab.verify.witness import witness
+        from pitfall_lab.verify.experiments.witness import witness
 
         program = job["source"] if tree is None else tree
         return json.dumps(witness(program, job["name"], namespace, meant=job["kind"] == "meant"), allow_nan=False)
@@ -342,7 +342,7 @@ def look_at(trace: Trace, job: Job) -> tuple[dict[str, bool], Trace]:
     seen = {"large": is_large(trace), "opened": opened, "asks": asks}
     if not job["whole"] and trace.outcome.kind == "finished":
         from pitfall_lab.rules import found_in
-        from pitfall_lab.rules.story import Story
+        from pitfall_lab.rules.kit.story import Story
 
         story = Story(trace)
         found = bool(found_in(story))

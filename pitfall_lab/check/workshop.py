@@ -129,7 +129,10 @@ class Workshop:
             worker.kill()
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
-        """Run ``subject`` on plain torch and return what it computed (:mod:`pitfall_lab.verify.witness`). Raises :class:`Unchecked`."""
+        """Run ``subject`` on plain torch and return what it computed (:mod:`~pitfall_lab.verify.experiments.witness`).
+
+        Raises :class:`Unchecked`.
+        """
         return cast("dict[str, Any]", json.loads(self._run("meant" if meant else "witness", subject)))
 
     def output(self, subject: Subject) -> str:

@@ -1,6 +1,6 @@
 """What the kernel forbids a submission: every file but its own folder and the libraries, the network, other processes.
 
-Linux only, and without any privilege: Landlock for files, seccomp for system calls (:mod:`pitfall_lab.classroom.calls`), limits of
+Linux only, and without any privilege: Landlock for files, seccomp for system calls (:mod:`pitfall_lab.classroom.system_calls`), limits of
 resources. All of it is asked for by the process itself, in :meth:`Fence.close`, before the learner's code runs, and nothing that this
 code does can take it back. Where the kernel has no Landlock or no seccomp, :func:`missing` says so, and nothing is graded unless the
 teacher trusts the submissions.
@@ -24,9 +24,9 @@ from importlib import metadata
 from importlib.machinery import FileFinder
 from pathlib import Path
 
-from pitfall_lab.classroom import calls
+from pitfall_lab.classroom import system_calls
+from pitfall_lab.resources import PACKAGE
 
-PACKAGE = Path(__file__).resolve().parent.parent
 ANSWERS = (Path("lessons", "exercises"), Path("docs", "teaching"))
 """Folders of the package that hold answers. What a submission needs of them was imported before the fence closed."""
 LARGEST = 8 << 20
@@ -57,7 +57,7 @@ def missing() -> list[str]:
     if sys.platform != "linux":
         return ["Linux"]
     lacks = [] if _landlock_version() >= 1 else ["Landlock (Linux 5.13 or later, switched on)"]
-    if platform.machine() not in calls.ARCHITECTURES or _prctl(_SET_SECCOMP, 2, 0) != errno.EFAULT:
+    if platform.machine() not in system_calls.ARCHITECTURES or _prctl(_SET_SECCOMP, 2, 0) != errno.EFAULT:
         lacks.append("seccomp on x86-64 or ARM64")
     return lacks
 
@@ -95,7 +95,7 @@ class Fence:
         _drop_capabilities()
         _call(_RESTRICT_SELF, self._rules, 0)
         os.close(self._rules)
-        if reason := calls.allow_only_these():
+        if reason := system_calls.allow_only_these():
             raise FenceError(f"The kernel did not take the filter of system calls ({os.strerror(reason)}).")
 
 

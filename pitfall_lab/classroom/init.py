@@ -15,8 +15,8 @@ from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.submissions import CELL
 from pitfall_lab.cli import Refusal
-from pitfall_lab.lab import shipped_notebooks
 from pitfall_lab.lessons.exercise import Exercise
+from pitfall_lab.resources import shipped_notebooks
 
 SUMMARY = "make an assignment for a class from the exercises of chapters"
 STUDENT = "student"

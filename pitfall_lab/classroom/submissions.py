@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from pitfall_lab import practice
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
+from pitfall_lab.notebook import practice
 from pitfall_lab.trace import T
 
 LARGEST = 32 << 20

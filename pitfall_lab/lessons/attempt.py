@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from pitfall_lab.lessons import demonstrations, worlds
-from pitfall_lab.lessons.live import failing_line, undisturbed
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
+from pitfall_lab.lessons.run_here import failing_line, undisturbed
 from pitfall_lab.trace import T, Trace
 
 NAME = "<exercise>"
@@ -231,7 +231,7 @@ class _Stage:
             self._settle(self._programs())
             return
         from pitfall_lab.verify import Session
-        from pitfall_lab.verify.witness import prepare
+        from pitfall_lab.verify.experiments.witness import prepare
 
         prepare(self.request.setup + text)  # what torch imports when an optimizer first steps takes ten times as long while watched
         session = Session(NAME, "exercise", text)

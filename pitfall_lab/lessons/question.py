@@ -2,8 +2,9 @@
 
 The right answer is what the real torch does. The wrong ones are what somebody gets who made a mistake about this very program
 (:mod:`~pitfall_lab.lessons.mistakes`): a belief, something overlooked, both. A reason is a fact about this program
-(:mod:`~pitfall_lab.lessons.facts`): the right one holds on torch, and in the world of a mistake it does not; the wrong ones do not hold on
-torch. Which wrong answers are offered is chosen so that nothing but the program tells the right one (:mod:`~pitfall_lab.lessons.balance`).
+(:mod:`~pitfall_lab.lessons.program_facts`): the right one holds on torch, and in the world of a mistake it does not; the wrong ones do not
+hold on torch. Which wrong answers are offered is chosen so that nothing but the program tells the right one
+(:mod:`~pitfall_lab.lessons.balance`).
 
 Kinds of questions (``ask`` is an expression of the program's names):
 
@@ -29,10 +30,10 @@ from typing import Any, Literal, TypeVar
 
 from pitfall_lab import shadow
 from pitfall_lab.lessons import balance, worlds
-from pitfall_lab.lessons.live import Ran, execute, failing_line
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
 from pitfall_lab.lessons.mistakes import Mistake, Slip, single, slips, together
 from pitfall_lab.lessons.reasons import Reason, reasons
+from pitfall_lab.lessons.run_here import Ran, execute, failing_line
 from pitfall_lab.lessons.separation import programs
 from pitfall_lab.lessons.worlds import say
 from pitfall_lab.trace import T

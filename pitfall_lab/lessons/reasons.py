@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.lessons import balance
-from pitfall_lab.lessons.facts import About, Fact, State, facts, real_facts
 from pitfall_lab.lessons.mistakes import Mistake
+from pitfall_lab.lessons.program_facts import About, Fact, State, facts, real_facts
 from pitfall_lab.shadow import TORCH
 from pitfall_lab.trace import T
 

@@ -15,10 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pitfall_lab import shadow
-from pitfall_lab.lessons.live import Ran, execute, failing_line
 from pitfall_lab.lessons.misconceptions import Misconception
+from pitfall_lab.lessons.run_here import Ran, execute, failing_line
+from pitfall_lab.shadow.facade.running import After
 from pitfall_lab.shadow.releases import NEWEST, Release
-from pitfall_lab.shadow.running import After
 
 NAME = "<world>"
 TORCH = shadow.TORCH

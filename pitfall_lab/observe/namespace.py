@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from pitfall_lab.observe.frame_variables import variables
 from pitfall_lab.observe.private import byte_bounds
 from pitfall_lab.observe.swapping import Watching
-from pitfall_lab.observe.variables import variables
 
 _OPTIMIZED = 0x1
 DEPTH = 8

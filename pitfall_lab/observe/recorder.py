@@ -21,11 +21,11 @@ from torch.overrides import TorchFunctionMode
 
 from pitfall_lab.observe import private, regions, undispatched
 from pitfall_lab.observe.looking import dispatching, unseen
-from pitfall_lab.observe.names import ASKS_FOR_HISTORY, is_quiet, name_of
-from pitfall_lab.observe.optimizing import taking
+from pitfall_lab.observe.optimizer_watch import taking
 from pitfall_lab.observe.private import dispatch, mode_at, modes_on, pop_mode, push_mode
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
+from pitfall_lab.observe.torch_names import ASKS_FOR_HISTORY, is_quiet, name_of
 from pitfall_lab.trace import Cause, Span, T
 
 _getframe = sys._getframe

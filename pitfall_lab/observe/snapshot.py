@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pitfall_lab.observe import facts
+from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.namespace import Namespace
 from pitfall_lab.observe.private import byte_bounds
@@ -102,11 +102,11 @@ class _Table:
         return len(self.items) - 1
 
     def _tensor(self, label: str, name: str, value: torch.Tensor, grad_fn: str | None) -> _Item | None:
-        reason = facts.why_opaque(value)
+        reason = tensor_facts.why_opaque(value)
         if reason is not None:
             self.note(f"{name} is {reason.en}.", f"{name}：{reason.zh}。")
             return None
-        read = facts.read(value)
+        read = tensor_facts.read(value)
         low, item = read.pointer, read.itemsize
         first = low + (read.offset or 0) * item
         if read.device == "meta":
@@ -169,7 +169,7 @@ class _Table:
 
     def _storage(self, items: list[_Item], unit: _Item, low: int, high: int) -> dict[str, Any]:
         size = (high - low) // unit.itemsize
-        dtype = facts.dtype_name(unit.value.dtype) if isinstance(unit.value, torch.Tensor) else str(unit.value.dtype)
+        dtype = tensor_facts.dtype_name(unit.value.dtype) if isinstance(unit.value, torch.Tensor) else str(unit.value.dtype)
         chosen = list(range(size)) if size <= CELLS else _chosen(items, low, unit.itemsize, size)
         shown = [[i, cell] for i in chosen if (cell := _cell(unit, low + i * unit.itemsize)) is not None]
         cells = None if not shown else [cell for _, cell in shown] if len(shown) == size else {"count": size, "shown": shown}
@@ -184,12 +184,12 @@ class _Table:
         steps = list(value.strides) if array else [step * item.itemsize for step in value.stride()]
         fits = all(step % unit == 0 for step in steps) and (item.first - low) % unit == 0 and item.itemsize == unit
         if not fits:
-            dtype = str(value.dtype) if array else facts.dtype_name(value.dtype)
+            dtype = str(value.dtype) if array else tensor_facts.dtype_name(value.dtype)
             self.note(
                 f"{item.name} reads the same bytes as {dtype}: its elements are not the cells drawn here.",
                 f"{item.name} 把同样的字节当作 {dtype} 来读，其元素与这里画的格子不对应。",
             )
-        read = None if array else facts.read(value)
+        read = None if array else tensor_facts.read(value)
         return {
             "kind": "array" if read is None else read.kind,
             "name": item.name or None,
@@ -213,14 +213,14 @@ class _Table:
     def trace(self, more: list[Event], effects: list[Effect] | None = None) -> Trace:
         """Everything collected, as one event; ``more`` events follow it."""
         first = Event(0, "write", "now", effects=tuple(effects if effects is not None else self.effects()))
-        return Trace((), (first, *more), notes=tuple(self.notes), environment=facts.environment())
+        return Trace((), (first, *more), notes=tuple(self.notes), environment=tensor_facts.environment())
 
 
 def _counter(value: Any, known: list[tuple[str, torch.Tensor]]) -> str | None:
     """The label of a known counter that counts the value's writes, ``"new"``, or ``None`` where nothing counts them."""
     if not isinstance(value, torch.Tensor) or value.is_inference():
         return None
-    return next((label for label, other in known if other is value or facts.shares_counter(other, value)), "new")
+    return next((label for label, other in known if other is value or tensor_facts.shares_counter(other, value)), "new")
 
 
 def _chosen(items: list[_Item], low: int, unit: int, size: int) -> list[int]:
@@ -255,7 +255,7 @@ def _cell(unit: _Item, address: int) -> Any:
     tensor = isinstance(unit.value, torch.Tensor)
     if unit.key is not None or (tensor and unit.value.device.type != "cpu"):
         return None
-    dtype = facts.numpy_dtype(unit.value.dtype) if tensor else unit.value.dtype
+    dtype = tensor_facts.numpy_dtype(unit.value.dtype) if tensor else unit.value.dtype
     if dtype is None or dtype.kind not in "biufc":
         return None
     value = np.frombuffer(ctypes.string_at(address, unit.itemsize), dtype)
@@ -282,7 +282,7 @@ class _Walk:
                 self.table.items.pop()
                 self.table.note(f"{name} is a NumPy array: it has no graph.", f"{name} 是 NumPy 数组，没有计算图。")
             return
-        node = facts.node_of(value)
+        node = tensor_facts.node_of(value)
         if node is None:
             leaf = value.requires_grad
             self.table.note(
@@ -304,7 +304,7 @@ class _Walk:
                 self.nodes[node] = []
             if len(todo) > COUNTED:
                 return
-            following = [source for source, _ in facts.next_nodes(node)]
+            following = [source for source, _ in tensor_facts.next_nodes(node)]
             if node in self.nodes:
                 self.nodes[node] = following
             for source in following:
@@ -321,12 +321,12 @@ class _Walk:
         labels = {node: f"n{i}" for i, node in enumerate(order, 1)}
         outputs: dict[Any, int | None] = {}
         for node in order:
-            leaf = facts.leaf_of(node)
+            leaf = tensor_facts.leaf_of(node)
             if leaf is not None:
                 outputs[node] = table.take(next(iter(finder.names(leaf, frame)), ""), leaf)
             elif node in self.names:
                 outputs[node] = table.take(*self.names[node], labels[node])
-        slots = [(node, slot, self._place(slot, finder, frame)) for node in order for slot in facts.slots_of(node)]
+        slots = [(node, slot, self._place(slot, finder, frame)) for node in order for slot in tensor_facts.slots_of(node)]
         if any(slot.state == "hooked" for _, slot, _ in slots):
             en = "Some tensors were saved through hooks (saved_tensors_hooks, checkpointing): they are not unpacked for a look."
             table.note(en, "有些张量经钩子保存（saved_tensors_hooks、checkpoint），不为查看而解包。")
@@ -349,7 +349,7 @@ class _Walk:
             effects.append(Effect(f"nodes.{labels[node]}", _node_record(node, following, output, saved.get(node, []))))
         return table.trace(refused, effects)
 
-    def _place(self, slot: facts.Slot, finder: Namespace, frame: FrameType | None) -> int | None:
+    def _place(self, slot: tensor_facts.Slot, finder: Namespace, frame: FrameType | None) -> int | None:
         """Where a saved tensor stands in the table, under the program's name for it if it has one and is not there already."""
         if slot.tensor is None:
             return None
@@ -360,22 +360,22 @@ class _Walk:
 
 def _age(node: Any) -> int:
     """Leaves first (in the order they were met), then torch's own counting."""
-    return -1 if facts.leaf_of(node) is not None else facts.sequence_of(node)
+    return -1 if tensor_facts.leaf_of(node) is not None else tensor_facts.sequence_of(node)
 
 
-def _refusal(step: int, node: Any, label: str, slot: facts.Slot, record: dict[str, Any]) -> Event:
+def _refusal(step: int, node: Any, label: str, slot: tensor_facts.Slot, record: dict[str, Any]) -> Event:
     failure = Failure(
         "RuntimeError", slot.message, "saved-tensor-modified", step, node=label, saved=slot.name, tensor=record["tensor"],
         storage=record["storage"], counter=record["counter"], expected=slot.version, found=slot.now,
     )  # fmt: skip
-    return Event(step, "node", facts.node_name(node), error=failure)
+    return Event(step, "node", tensor_facts.node_name(node), error=failure)
 
 
 def _node_record(node: Any, following: list[str | None], output: str | None, saved: list[dict[str, Any]]) -> dict[str, Any]:
-    shapes = facts.outputs_of(node)
+    shapes = tensor_facts.outputs_of(node)
     freed = any(slot["state"] == "freed" for slot in saved)
     return {
-        "name": facts.node_name(node), "next": following, "born": 0, "output": output, "saved": saved, "freed": freed, "ran": None,
+        "name": tensor_facts.node_name(node), "next": following, "born": 0, "output": output, "saved": saved, "freed": freed, "ran": None,
         "gradient": None, "gradient_shape": list(shapes[0][0]) if shapes else None,
     }  # fmt: skip
 
@@ -386,7 +386,7 @@ def _names_in(frame: FrameType | None) -> dict[Any, tuple[str, torch.Tensor]]:
     for variables in (frame.f_locals, frame.f_globals) if frame is not None else ():
         for name, value in list(variables.items()):
             if isinstance(value, torch.Tensor) and not name.startswith("_") and value.requires_grad:
-                node = facts.node_of(value)
+                node = tensor_facts.node_of(value)
                 if node is not None:
                     out.setdefault(node, (name, value))
     return out

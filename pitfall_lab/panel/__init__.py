@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from pitfall_lab.panel.beside import Beside
+    from pitfall_lab.panel.connection import Beside
 
 TARGET = "pitfall-lab.live"
 
@@ -42,7 +42,7 @@ class Offer:
             self.beside = None
 
     def _opened(self, comm: Any, opening: Mapping[str, Any]) -> None:
-        from pitfall_lab.panel.beside import Beside
+        from pitfall_lab.panel.connection import Beside
 
         if self.beside is None:
             self.beside = Beside(self._shell)

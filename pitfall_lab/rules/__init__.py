@@ -1,6 +1,6 @@
 """Pitfalls, one file each. A rule is found by being in this folder: nothing else has to be edited to add one.
 
-A file that defines ``RULE`` is a rule; how to write one is said at :class:`~pitfall_lab.rules.finding.Rule`. The others
+A file that defines ``RULE`` is a rule; how to write one is said at :class:`~pitfall_lab.rules.kit.finding.Rule`. The others
 (:mod:`.finding`, :mod:`.story`, :mod:`.wording`, :mod:`.source`, :mod:`.syntax`, :mod:`.calls`, :mod:`.marks`, :mod:`.repairs` with
 :mod:`.writing`, :mod:`.saving`, :mod:`.order`) are what rules are written with.
 Rules are pure: they read a :class:`~pitfall_lab.trace.Trace` and nothing else, so a saved trace can be examined
@@ -12,10 +12,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from pitfall_lab.rules.calls import at_home
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.call_stack import at_home
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.refusals import FAMILIES, Family, as_note, is_caught, refusals
-from pitfall_lab.rules.story import Story
 from pitfall_lab.trace import Trace
 
 __all__ = ["CATALOGUE", "FAMILIES", "RULES", "Edit", "Fact", "Family", "Finding", "Fix", "Related", "Rule", "Trap", "find", "rule"]

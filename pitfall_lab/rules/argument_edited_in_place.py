@@ -6,18 +6,18 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.signals.memory import OVERWRITING, changed_numbers, share_elements
-from pitfall_lab.rules.signals.values import argument
-from pitfall_lab.rules.signals.words import written_as
-from pitfall_lab.rules.source import Function
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import assigned, is_name, root
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.wording import at_line, capital, numbers, statement_text
-from pitfall_lab.rules.writing import changing_repairs
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Function
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import assigned, is_name, root
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.wording import at_line, capital, numbers, statement_text
+from pitfall_lab.rules.kit.writing_repairs import changing_repairs
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.shared_memory import OVERWRITING, changed_numbers, share_elements
+from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
 
 FURTHER = 4000

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.reuse import Reuse, indented, reuses, root
-from pitfall_lab.rules.signals.memory import names_of
-from pitfall_lab.rules.source import merge
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.syntax import is_name, operand
-from pitfall_lab.rules.wording import at_line, called, capital, snippet
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.second_backward import Reuse, indented, reuses, root
+from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import is_name, operand
+from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
+from pitfall_lab.rules.signals.shared_memory import names_of
 from pitfall_lab.trace import T
 
 

@@ -5,10 +5,10 @@ A special case of PL301. What tells it apart: the write *was* counted, and yet b
 
 from __future__ import annotations
 
-from pitfall_lab.rules.finding import Finding, Related, Rule, Trap
-from pitfall_lab.rules.recomputing import is_recomputed
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import capital, line_of, statement_text
+from pitfall_lab.rules.kit.checkpointing import is_recomputed
+from pitfall_lab.rules.kit.finding import Finding, Related, Rule, Trap
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import capital, line_of, statement_text
 from pitfall_lab.trace import T
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Finding, Fix, Rule, Trap
-from pitfall_lab.rules.order import moves
-from pitfall_lab.rules.recomputing import checkpoints, differences, is_recomputed, numbers_of
-from pitfall_lab.rules.repairs import repairs, unique
-from pitfall_lab.rules.story import Clash, Story
-from pitfall_lab.rules.syntax import assigned, reads
-from pitfall_lab.rules.wording import at_line, capital, line_of, numbers, statement_text
+from pitfall_lab.rules.kit.checkpointing import checkpoints, differences, is_recomputed, numbers_of
+from pitfall_lab.rules.kit.finding import Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.reordering import moves
+from pitfall_lab.rules.kit.repairs import repairs, unique
+from pitfall_lab.rules.kit.story import Clash, Story
+from pitfall_lab.rules.kit.syntax import assigned, reads
+from pitfall_lab.rules.kit.wording import at_line, capital, line_of, numbers, statement_text
 from pitfall_lab.trace import Event, T
 
 DRAWS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "rrelu"}

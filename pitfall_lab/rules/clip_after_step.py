@@ -6,14 +6,14 @@ import ast
 import math
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.order import meeting
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import merge
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.training import Moment, cells, lives
-from pitfall_lab.rules.wording import at_line, called, capital, flat, gradient_of, numbers
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.reordering import meeting
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.training import Moment, cells, lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, gradient_of, numbers
 from pitfall_lab.trace import T
 
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_", "clamp_", "clip_"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.saving import appended
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.syntax import is_name, written_root
-from pitfall_lab.rules.wording import at_line, capital, statement_text
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.saving_repairs import appended
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import is_name, written_root
+from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, T
 
 CONVERTING = ("to", "float", "double", "half", "bfloat16", "long", "int", "bool", "type", "type_as", "contiguous", "cpu", "as_tensor",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.signals.memory import same_piece
-from pitfall_lab.rules.source import Program, merge
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import is_name, receiver
-from pitfall_lab.rules.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program, merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import is_name, receiver
+from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.signals.shared_memory import same_piece
 from pitfall_lab.trace import Event, Span, T
 
 NEAR = 1e-6

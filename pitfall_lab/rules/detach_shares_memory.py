@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Rule, Trap
-from pitfall_lab.rules.snapshots import Aliases, Kept, copied_where_made
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, capital, expression, statement_text
+from pitfall_lab.rules.kit.finding import Fact, Finding, Rule, Trap
+from pitfall_lab.rules.kit.snapshots import Aliases, Kept, copied_where_made
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, statement_text
 from pitfall_lab.trace import T
 
 

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import is_name, operand
-from pitfall_lab.rules.wording import at_line, capital, expression
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import is_name, operand
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.trace import Event, Failure, T
 
 POSITIONS = {"__getitem__": 1, "__setitem__": 1, "embedding": 0, "gather": 2, "index_select": 2, "scatter": 2, "scatter_": 2,

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.overlaps import is_repeated, shared_writes
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.saving import appended
-from pitfall_lab.rules.story import Record, Story
-from pitfall_lab.rules.wording import at_line, capital, expression, statement_text
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.overlaps import is_repeated, shared_writes
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.saving_repairs import appended
+from pitfall_lab.rules.kit.story import Record, Story
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, statement_text
 from pitfall_lab.trace import Failure, T
 
 

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import Function, Program, merge
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, called, capital, flat
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Function, Program, merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, called, capital, flat
 from pitfall_lab.trace import Event, T
 
 WEIGHTED = {"linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "conv1d", "conv2d", "conv3d"}

@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 from itertools import pairwise
 
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.reuse import indented
-from pitfall_lab.rules.source import merge
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.training import Moment, cells, is_nothing, lives
-from pitfall_lab.rules.wording import at_line, called, capital, expression, gradient_of, numbers
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.second_backward import indented
+from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.training import Moment, cells, is_nothing, lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital, expression, gradient_of, numbers
 from pitfall_lab.trace import Event, T
 
 

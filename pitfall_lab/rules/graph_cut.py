@@ -6,18 +6,18 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.flow import FACTORIES, Cut, Flow, Lost, Unreached
-from pitfall_lab.rules.rebinding import rebindings
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.reuse import indented
-from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.syntax import operand, torch_name
-from pitfall_lab.rules.training import lives
-from pitfall_lab.rules.wording import at_line, called, capital, expression, snippet
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.flow import FACTORIES, Cut, Flow, Lost, Unreached
+from pitfall_lab.rules.kit.rebinding import rebindings
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.second_backward import indented
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand, torch_name
+from pitfall_lab.rules.kit.training import lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital, expression, snippet
 from pitfall_lab.trace import Failure, T
 
 LEAVES = {"item", "tolist", "numpy", "cpu", "detach", "float", "data"}

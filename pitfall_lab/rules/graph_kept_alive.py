@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called, operand, reads
-from pitfall_lab.rules.wording import at_line, capital, statement_text
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called, operand, reads
+from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, T
 
 ROUNDS = 3

@@ -6,13 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.reuse import Loop, Reuse, reuses
-from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import assigned, flat_targets, reads
-from pitfall_lab.rules.wording import at_line, called, capital
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.second_backward import Loop, Reuse, reuses
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import assigned, flat_targets, reads
+from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.trace import T
 
 ENTRY = re.compile(r"^([^\[\]]+)\[\d+\]$")

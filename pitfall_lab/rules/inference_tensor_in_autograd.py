@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
 from pitfall_lab.trace import Failure, T
 
 SWITCH = "inference_mode"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 
-from pitfall_lab.rules.finding import Finding, Rule, Trap
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import FLAG_POSITIONS
-from pitfall_lab.rules.wording import line_of, statement_text
+from pitfall_lab.rules.kit.finding import Finding, Rule, Trap
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import FLAG_POSITIONS
+from pitfall_lab.rules.kit.wording import line_of, statement_text
 from pitfall_lab.trace import Event, T
 
 ACTIVATIONS = {name for name in FLAG_POSITIONS if name.islower()} | {"tanh", "sigmoid", "rrelu", "softplus", "logsigmoid"}

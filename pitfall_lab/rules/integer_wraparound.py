@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand as in_parentheses
+from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.rules.signals.elements import Elements, Index
-from pitfall_lab.rules.signals.values import SAME_NUMBERS, whole
-from pitfall_lab.rules.signals.words import written_as
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import operand as in_parentheses
-from pitfall_lab.rules.wording import at_line, capital, snippet
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, whole
 from pitfall_lab.trace import Event, T
 
 RANGES = {"uint8": (0, 255), "int8": (-128, 127), "int16": (-32768, 32767), "uint16": (0, 65535), "int32": (-(1 << 31), (1 << 31) - 1)}

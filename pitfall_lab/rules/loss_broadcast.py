@@ -11,12 +11,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.story import Record, Story
-from pitfall_lab.rules.syntax import operand
-from pitfall_lab.rules.wording import at_line, called, capital, flat, number
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Record, Story
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, number
 from pitfall_lab.trace import Event, T
 
 LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.flow import Cut, Flow
 from pitfall_lab.rules.graph_cut import reconnections
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import Program, merge
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.wording import at_line, called, capital, snippet
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.flow import Cut, Flow
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program, merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
 from pitfall_lab.trace import Event, T
 
 SETTING = ("requires_grad_", "requires_grad")

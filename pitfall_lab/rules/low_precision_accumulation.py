@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import operand, reads, torch_name
-from pitfall_lab.rules.wording import at_line, capital, flat, number
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand, reads, torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital, flat, number
 from pitfall_lab.trace import Event, T
 
 FLOATS = {"float16": 11, "bfloat16": 8, "float32": 24}

@@ -6,15 +6,15 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import is_name
+from pitfall_lab.rules.kit.wording import at_line, capital, numbers
 from pitfall_lab.rules.signals.modes import Modes, Pass
-from pitfall_lab.rules.source import merge
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.syntax import is_name
-from pitfall_lab.rules.wording import at_line, capital, numbers
 from pitfall_lab.trace import Event, Span, T
 
 FORWARD = {"forward", "__call__"}

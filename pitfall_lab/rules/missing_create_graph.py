@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.flow import Cut, Flow, Lost
-from pitfall_lab.rules.rebinding import rebindings
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import merge
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.wording import at_line, called, capital, expression
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.flow import Cut, Flow, Lost
+from pitfall_lab.rules.kit.rebinding import rebindings
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
 from pitfall_lab.trace import Event, Failure, T
 
 UNRECORDED = T(

@@ -9,14 +9,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.functions import Custom, customs, inside
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.syntax import written_root
-from pitfall_lab.rules.wording import at_line, called, capital, statement_text
-from pitfall_lab.rules.writing import changing_repairs
+from pitfall_lab.rules.kit.custom_functions import Custom, customs, inside
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import written_root
+from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 from pitfall_lab.trace import Event, T
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import torch_name
-from pitfall_lab.rules.wording import at_line, called, capital, statement_text
-from pitfall_lab.rules.writing import changing_repairs
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 from pitfall_lab.trace import Event, Failure, T
 
 

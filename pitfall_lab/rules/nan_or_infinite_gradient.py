@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.story import Record, Story
-from pitfall_lab.rules.syntax import MODULES, operand
-from pitfall_lab.rules.syntax import called as method
-from pitfall_lab.rules.wording import at_line, called, flat, gradient_of, numbers, snippet
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Record, Story
+from pitfall_lab.rules.kit.syntax import MODULES, operand
+from pitfall_lab.rules.kit.syntax import called as method
+from pitfall_lab.rules.kit.wording import at_line, called, flat, gradient_of, numbers, snippet
 from pitfall_lab.trace import Event, T
 
 SINGULAR = ("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Pow", "Acos", "Asin", "Acosh", "Atanh", "Exp", "Std",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Finding, Rule, Trap
-from pitfall_lab.rules.needless import Asked, asked, finding
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, capital
+from pitfall_lab.rules.kit.finding import Finding, Rule, Trap
+from pitfall_lab.rules.kit.needless_backward import Asked, asked, finding
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Event, T
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.signals.values import SAME_NUMBERS
-from pitfall_lab.rules.signals.words import written_as
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import operand as in_parentheses
-from pitfall_lab.rules.syntax import torch_name
-from pitfall_lab.rules.wording import at_line, capital, expression, numbers
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand as in_parentheses
+from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, numbers
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
 
 NORMAL = {"randn", "randn_like", "normal", "normal_"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.saving import appended
-from pitfall_lab.rules.snapshots import PAIR, Aliases, Kept, copied_where_made
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.syntax import written_root
-from pitfall_lab.rules.wording import at_line, capital, statement_text
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.saving_repairs import appended
+from pitfall_lab.rules.kit.snapshots import PAIR, Aliases, Kept, copied_where_made
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import written_root
+from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, T
 
 TO_ARRAY, TO_TENSOR = ("numpy", "__array__"), ("from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack")

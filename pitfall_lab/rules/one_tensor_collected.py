@@ -7,15 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.saving import appended
-from pitfall_lab.rules.signals.memory import names_of
-from pitfall_lab.rules.snapshots import COLLECTING
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.syntax import is_name
-from pitfall_lab.rules.wording import at_line, capital, expression, numbers
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.saving_repairs import appended
+from pitfall_lab.rules.kit.snapshots import COLLECTING
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import is_name
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, numbers
+from pitfall_lab.rules.signals.shared_memory import names_of
 from pitfall_lab.trace import Event, T
 
 JOINING = ("stack", "cat", "concat", "concatenate", "vstack", "hstack", "dstack", "column_stack", "row_stack")

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from pitfall_lab.rules.expanded_tensor_written import copies
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.overlaps import SharedWrite, is_repeated, shared_writes
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.saving import appended
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, capital, expression, statement_text
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.overlaps import SharedWrite, is_repeated, shared_writes
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.saving_repairs import appended
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, statement_text
 from pitfall_lab.trace import Event, Failure, T
 
 

@@ -5,11 +5,11 @@ A special case of PL101 with a repair of its own: the update is meant, so it is 
 
 from __future__ import annotations
 
-from pitfall_lab.rules.finding import Finding, Rule, Trap
-from pitfall_lab.rules.order import is_leaf_memory
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.training import stepper
-from pitfall_lab.rules.wording import capital, line_of
+from pitfall_lab.rules.kit.finding import Finding, Rule, Trap
+from pitfall_lab.rules.kit.reordering import is_leaf_memory
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.training import stepper
+from pitfall_lab.rules.kit.wording import capital, line_of
 from pitfall_lab.trace import T
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Edit, Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.rebinding import Rebinding, rebindings
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import OPERATORS, torch_name
-from pitfall_lab.rules.wording import at_line, capital
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.rebinding import Rebinding, rebindings
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import OPERATORS, torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import T
 
 

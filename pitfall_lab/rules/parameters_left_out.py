@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.training import lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.rules.layers_in_a_plain_list import find as plain_lists
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.signals.optimizers import replaced
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.training import lives
-from pitfall_lab.rules.wording import at_line, called, capital
+from pitfall_lab.rules.signals.optimizer_steps import replaced
 from pitfall_lab.trace import Event, T
 
 ROUNDS = 2

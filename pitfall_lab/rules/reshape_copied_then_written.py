@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.copies import LostWrite, lost_writes, whole_expression, written_back
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as method
-from pitfall_lab.rules.syntax import root
-from pitfall_lab.rules.wording import at_line, called, capital, snippet, statement_text
+from pitfall_lab.rules.kit.copies import LostWrite, lost_writes, whole_expression, written_back
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as method
+from pitfall_lab.rules.kit.syntax import root
+from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet, statement_text
 from pitfall_lab.trace import T
 
 COPYING = ("reshape", "reshape_as", "flatten", "ravel", "contiguous")

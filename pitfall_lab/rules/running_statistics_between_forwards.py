@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ast
 
-from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import reads
-from pitfall_lab.rules.wording import called, line_of, statement_text
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import reads
+from pitfall_lab.rules.kit.wording import called, line_of, statement_text
 from pitfall_lab.trace import Event, T
 
 STATISTICS = ("running_mean", "running_var")

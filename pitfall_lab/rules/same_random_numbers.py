@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.wording import at_line, capital, flat, numbers, snippet
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.wording import at_line, capital, flat, numbers, snippet
 from pitfall_lab.trace import Event, T
 
 RANDOM = ("randn", "rand", "randn_like", "rand_like", "normal", "bernoulli", "multinomial", "randperm", "randint", "randint_like",

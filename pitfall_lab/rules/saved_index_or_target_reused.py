@@ -5,9 +5,9 @@ A special case of PL101: nothing about the buffer has to do with gradients, so n
 
 from __future__ import annotations
 
-from pitfall_lab.rules.finding import Finding, Rule, Trap
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import capital, line_of, statement_text
+from pitfall_lab.rules.kit.finding import Finding, Rule, Trap
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import capital, line_of, statement_text
 from pitfall_lab.trace import T
 
 ROLES = {

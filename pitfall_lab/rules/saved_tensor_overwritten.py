@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Fact, Finding, Related, Rule, Trap
-from pitfall_lab.rules.order import is_leaf_memory
-from pitfall_lab.rules.repairs import repairs
-from pitfall_lab.rules.story import Clash, Story
-from pitfall_lab.rules.syntax import written_root
-from pitfall_lab.rules.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Related, Rule, Trap
+from pitfall_lab.rules.kit.reordering import is_leaf_memory
+from pitfall_lab.rules.kit.repairs import repairs
+from pitfall_lab.rules.kit.story import Clash, Story
+from pitfall_lab.rules.kit.syntax import written_root
+from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
 from pitfall_lab.trace import Event, Failure, Forecast, Span, T, Trace
 
 

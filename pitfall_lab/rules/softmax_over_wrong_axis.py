@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.wording import at_line, capital, flat, number, snippet
 from pitfall_lab.rules.signals.axes import Use, dimension, uses_of_axis
-from pitfall_lab.rules.signals.values import origin
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.wording import at_line, capital, flat, number, snippet
+from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
 
 SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.saving import appended
-from pitfall_lab.rules.signals.words import written_as
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, capital, expression
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.saving_repairs import appended
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
 LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss", "sub", "__rsub__", "subtract"}

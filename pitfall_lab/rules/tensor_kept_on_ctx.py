@@ -9,15 +9,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.functions import Custom, Kept, applied, customs, inside
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import Program, merge
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import MODULES, root
-from pitfall_lab.rules.training import cells
-from pitfall_lab.rules.wording import at_line, called, capital, differ, flat, numbers, statement_text
-from pitfall_lab.rules.writing import changing_repairs
+from pitfall_lab.rules.kit.custom_functions import Custom, Kept, applied, customs, inside
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program, merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import MODULES, root
+from pitfall_lab.rules.kit.training import cells
+from pitfall_lab.rules.kit.wording import at_line, called, capital, differ, flat, numbers, statement_text
+from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 from pitfall_lab.trace import Event, T
 
 

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.rules.stale_parameters_in_optimizer import made_by, written_instead
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.wording import at_line, called, capital
 from pitfall_lab.trace import Event, Span, T
 
 LAYERS = ("linear", "embedding", "conv1d", "conv2d", "matmul", "addmm")

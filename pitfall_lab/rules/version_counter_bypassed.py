@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from pitfall_lab.rules.finding import Fact, Finding, Related, Rule, Trap
-from pitfall_lab.rules.repairs import repairs
-from pitfall_lab.rules.story import Clash, Story
-from pitfall_lab.rules.wording import at_line, called, differ, difference, flat, gradient_of, numbers, snippet, statement_text
+from pitfall_lab.rules.kit.finding import Fact, Finding, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import repairs
+from pitfall_lab.rules.kit.story import Clash, Story
+from pitfall_lab.rules.kit.wording import at_line, called, differ, difference, flat, gradient_of, numbers, snippet, statement_text
 from pitfall_lab.trace import Harm, Span, StaleRead, T
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, permutations
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.syntax import operand, receiver
-from pitfall_lab.rules.wording import at_line, called, capital, flat, snippet
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand, receiver
+from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, snippet
 from pitfall_lab.trace import Event, T
 
 Shape = tuple[int, ...]

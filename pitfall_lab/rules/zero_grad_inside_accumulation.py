@@ -7,15 +7,15 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.calls import call_chain
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Rule, Trap
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.reuse import Loop, loops_around
-from pitfall_lab.rules.source import merge
-from pitfall_lab.rules.story import Story
-from pitfall_lab.rules.syntax import called as call_name
-from pitfall_lab.rules.training import Moment, cells, is_nothing, lives, stepper
-from pitfall_lab.rules.wording import at_line, called, capital, gradient_of, numbers
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.second_backward import Loop, loops_around
+from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.training import Moment, cells, is_nothing, lives, stepper
+from pitfall_lab.rules.kit.wording import at_line, called, capital, gradient_of, numbers
 from pitfall_lab.trace import Span, T
 
 

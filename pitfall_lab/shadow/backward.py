@@ -34,7 +34,7 @@ from pitfall_lab.shadow.gradient import (
 from pitfall_lab.shadow.graph import FIRST, NO_DERIVATIVE, Edge, Graph, Meta, Node, Refusal, Saved, Written, full_name, unpack
 from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.origins import Part, Step
-from pitfall_lab.shadow.ready import ReadyQueue
+from pitfall_lab.shadow.ready_queue import ReadyQueue
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from pitfall_lab.resources import DOCS
+from pitfall_lab.shadow.facade.running import run
 from pitfall_lab.shadow.policy import TORCH, Policy
-from pitfall_lab.shadow.running import run
 from pitfall_lab.trace import LANGUAGES, Language, T
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs"
 LEAF = "x = torch.ones(2, requires_grad=True)\n"
 TRY = "try:\n    {}\n    print('done')\nexcept RuntimeError:\n    print('refused')"
 
@@ -158,7 +158,7 @@ def page(language: Language = "en") -> str:
 
 def file(language: Language) -> Path:
     """Where the page belongs."""
-    return FOLDER / ("policies.md" if language == "en" else f"policies.{language}.md")
+    return DOCS / ("policies.md" if language == "en" else f"policies.{language}.md")
 
 
 def main() -> None:

@@ -56,8 +56,8 @@ def is_forbidden(tensor: ShadowTensor) -> bool:
 def _operations() -> tuple[dict[str, Any], Any, Any]:
     """The table of operations, and what is done around each: they are written with the engine, and so come after it."""
     from pitfall_lab.shadow.ops import ENTRIES
+    from pitfall_lab.shadow.ops.dtype_refusals import check_operands
     from pitfall_lab.shadow.ops.out import run_into
-    from pitfall_lab.shadow.ops.types import check_operands
 
     return ENTRIES, check_operands, run_into
 

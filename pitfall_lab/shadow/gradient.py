@@ -125,7 +125,7 @@ def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
 
 def _sum(a: np.ndarray, b: np.ndarray, *, in_place: bool) -> np.ndarray:
     """``a + b``, where ``a`` lies or in new memory, laid out as any sum."""
-    from pitfall_lab.shadow.ops.kit import made_of
+    from pitfall_lab.shadow.ops.building import made_of
 
     if in_place:
         return np.asarray(laid_like(a + b, a))

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.observe import facts
-from pitfall_lab.observe.facts import Facts
+from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.recorder import Enough
+from pitfall_lab.observe.tensor_facts import Facts
 from pitfall_lab.shadow import DType, Node, Saved, ShadowTensor, ViewOf
 from pitfall_lab.shadow.storage import Counter
 from pitfall_lab.trace import Effect, T
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
-from pitfall_lab.verify.world import World
+from pitfall_lab.verify.shared_state import World
 
 NUMBERED_ALIKE = T(
     "the program builds graphs in several threads, and torch numbers their steps alike",
@@ -36,7 +36,7 @@ class Adoption:
         self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: Facts | None = None
     ) -> tuple[TensorRecord, list[Effect]]:
         """Take over a tensor, with its base, its history and the arrays that ``frame`` has on its memory. ``seen``: its facts."""
-        seen = seen or facts.read(real)
+        seen = seen or tensor_facts.read(real)
         effects: list[Effect] = []
         if seen.storage is None:
             record = self._records.enter(real, None, seen.kind, len(self._writer.events) - 1, None)
@@ -45,7 +45,7 @@ class Adoption:
             shadow, storage, effects = (*unseen, []) if unseen is not None else self.shadow_of(real, seen)
             record = self._records.enter(real, shadow, seen.kind, len(self._writer.events) - 1, storage)
         record.names = names or tuple(self._world.namespace.names(real, frame))
-        gradient = facts.grad_of(real) if record.shadow is not None else None
+        gradient = tensor_facts.grad_of(real) if record.shadow is not None else None
         if gradient is not None and gradient is not real:  # it came with one (``copy.deepcopy``)
             known = self._records.find(gradient)
             if known is None:
@@ -65,11 +65,11 @@ class Adoption:
         storage, effects = self._storage(real, seen)
         base, more = self._base(real)
         effects += more
-        node = None if seen.inference and seen.version is None else facts.node_of(real)
+        node = None if seen.inference and seen.version is None else tensor_facts.node_of(real)
         shadow = self._engine.adopt(
             storage.shadow, seen.shape, seen.stride or (), self._records.offset(seen, storage), seen.dtype, version=seen.version or 0,
             requires_grad=seen.requires_grad and node is None, grad_fn=None if node is None else self.mirror_node(node, effects),
-            output_nr=real.output_nr, base=base, creation="" if base is None else facts.creation_of(real), kind=seen.kind,
+            output_nr=real.output_nr, base=base, creation="" if base is None else tensor_facts.creation_of(real), kind=seen.kind,
         )  # fmt: skip
         if seen.inference:
             shadow.inference = self._engine.met_inference = True
@@ -90,12 +90,12 @@ class Adoption:
         for record, other in self._records.live(storage):
             shadow = record.shadow
             counter = None if isinstance(other, np.ndarray) or shadow is None or shadow.inference else shadow.counter
-            if counter is not None and facts.shares_counter(other, real):
+            if counter is not None and tensor_facts.shares_counter(other, real):
                 return counter
         return None
 
     def _base(self, real: Any) -> tuple[ShadowTensor | None, list[Effect]]:
-        base = facts.base_of(real)
+        base = tensor_facts.base_of(real)
         if base is None:
             return None, []
         known = self._records.find(base)
@@ -104,23 +104,23 @@ class Adoption:
         unseen = self._unseen(base)
         if unseen is not None:
             shadow, storage = unseen
-            self._records.enter(base, shadow, facts.read(base).kind, len(self._writer.events) - 1, storage)
+            self._records.enter(base, shadow, tensor_facts.read(base).kind, len(self._writer.events) - 1, storage)
             return shadow, []
         record, effects = self.adopt(base, None)
         return record.shadow, effects
 
     def _unseen(self, base: Any) -> tuple[ShadowTensor, StorageRecord] | None:
         """The shadow of a base that nobody has met: only views of it have been seen."""
-        storage = self._records.storage_of(facts.read(base))
+        storage = self._records.storage_of(tensor_facts.read(base))
         for record, tensor in self._records.live(storage) if storage is not None else ():
             shadow = None if record.shadow is None else record.shadow.base
-            if shadow is not None and self._records.shadow_label(shadow) is None and facts.base_of(tensor) is base:
+            if shadow is not None and self._records.shadow_label(shadow) is None and tensor_facts.base_of(tensor) is base:
                 return shadow, storage  # type: ignore[return-value]
         return None
 
     def take_base(self, real: Any, shadow: ShadowTensor, storage: StorageRecord) -> None:
         """A gradient that ``autograd.grad`` handed out may be a view, made inside, of a tensor that nobody has: that is to be seen."""
-        base = facts.base_of(real)
+        base = tensor_facts.base_of(real)
         if base is None:
             return
         known, unseen = self._records.find(base), self._unseen(base)
@@ -129,10 +129,10 @@ class Adoption:
         elif unseen is not None:
             made = unseen[0]
         else:
-            seen = facts.read(base)
+            seen = tensor_facts.read(base)
             offset = self._records.offset(seen, storage)
             made = self._engine.adopt(shadow.storage, seen.shape, seen.stride or (), offset, seen.dtype, counter=shadow.counter)
-        shadow.view = ViewOf(made, facts.creation_of(real), shadow.version)
+        shadow.view = ViewOf(made, tensor_facts.creation_of(real), shadow.version)
 
     def _storage(self, real: Any, seen: Facts) -> tuple[StorageRecord, list[Effect]]:
         known = self._records.storage_of(seen)
@@ -140,7 +140,7 @@ class Adoption:
             self._records.add_impl(known, seen, real)
             return known, self._grown(known, real, seen)
         size = seen.nbytes // max(seen.itemsize, 1)
-        flat = facts.flat_values(real, self._world.limit)
+        flat = tensor_facts.flat_values(real, self._world.limit)
         record = self._records.add_storage(self._engine.storage(size, seen.dtype, seen.device, flat), seen, real)
         return record, self._describe.storage(record, "observed")
 
@@ -152,7 +152,7 @@ class Adoption:
             return []
         model.about_to_change()
         known.nbytes, model.size = seen.nbytes, seen.nbytes // max(seen.itemsize, 1)
-        model.data = facts.flat_values(real, self._world.limit)
+        model.data = tensor_facts.flat_values(real, self._world.limit)
         return self._describe.storage(known, "observed")
 
     # ------------------------------------------------------------------ arrays
@@ -188,17 +188,17 @@ class Adoption:
         seen: set[Any] = set()
         while stack:
             item = stack.pop()
-            key = facts.node_key(item)
+            key = tensor_facts.node_key(item)
             if key in seen or key in self._records.nodes:
                 continue
             seen.add(key)
             order.append(item)
-            stack += [child for child, _ in facts.next_nodes(item) if child is not None]
+            stack += [child for child, _ in tensor_facts.next_nodes(item) if child is not None]
         made = []  # until all are linked, nothing else holds them
-        for item in sorted(order, key=lambda n: (facts.leaf_of(n) is None, facts.sequence_of(n))):
+        for item in sorted(order, key=lambda n: (tensor_facts.leaf_of(n) is None, tensor_facts.sequence_of(n))):
             made.append(self._mirror_one(item, effects))
-            self._records.nodes[facts.node_key(item)] = made[-1]
-        mirrored = self._records.nodes.get(facts.node_key(node))
+            self._records.nodes[tensor_facts.node_key(item)] = made[-1]
+        mirrored = self._records.nodes.get(tensor_facts.node_key(node))
         assert mirrored is not None
         return mirrored
 
@@ -207,14 +207,14 @@ class Adoption:
 
         Then nobody could say which of them a backward ran. It shows in a living tensor that the known node made, and that has another.
         """
-        known = self._records.nodes.get(facts.node_key(node))
+        known = self._records.nodes.get(tensor_facts.node_key(node))
         for record in list(self._records.by_id.values()) if known is not None else ():
             real = record() if record.shadow is not None and record.shadow.node is known else None
-            if real is not None and facts.node_of(real) is not node:
+            if real is not None and tensor_facts.node_of(real) is not node:
                 raise Enough(NUMBERED_ALIKE)
 
     def _mirror_one(self, item: Any, effects: list[Effect]) -> Node:
-        leaf = facts.leaf_of(item)
+        leaf = tensor_facts.leaf_of(item)
         if leaf is not None:
             record = self._records.find(leaf)
             if record is None:
@@ -222,29 +222,29 @@ class Adoption:
                 effects += more
             mirrored = self._engine.accumulate_grad(record.shadow) if record.shadow is not None else self._engine.node("AccumulateGrad")
         else:
-            behind = facts.next_nodes(item)
-            edges = [(None if child is None else self._records.nodes.get(facts.node_key(child)), index) for child, index in behind]
-            mirrored = self._engine.node(facts.node_name(item), edges, self._mirror_saved(item), lazy=facts.is_custom(item))
-            mirrored.outputs = [(shape, DType(dtype)) for shape, dtype in facts.outputs_of(item)]
+            behind = tensor_facts.next_nodes(item)
+            edges = [(None if child is None else self._records.nodes.get(tensor_facts.node_key(child)), index) for child, index in behind]
+            mirrored = self._engine.node(tensor_facts.node_name(item), edges, self._mirror_saved(item), lazy=tensor_facts.is_custom(item))
+            mirrored.outputs = [(shape, DType(dtype)) for shape, dtype in tensor_facts.outputs_of(item)]
         self._records.label_node(mirrored)
         effects += self._describe.node(mirrored, "observed")
         return mirrored
 
     def _mirror_saved(self, item: Any) -> list[Saved]:
-        if not facts.may_read_saved():
+        if not tensor_facts.may_read_saved():
             return []
         found = []
-        for slot, tensor in facts.saved_tensors(item):
+        for slot, tensor in tensor_facts.saved_tensors(item):
             record = self._records.find(tensor)
-            seen = facts.read(tensor)
+            seen = tensor_facts.read(tensor)
             storage = self._records.storage_of(seen)
             if record is not None and record.shadow is not None:
                 found.append(self._engine.saved(slot, record.shadow))
             elif storage is not None:
                 twin = self._twin(storage, seen)
                 if twin is not None:
-                    made_by = facts.node_of(tensor)
-                    own_output = made_by is not None and facts.node_key(made_by) == facts.node_key(item)
+                    made_by = tensor_facts.node_of(tensor)
+                    own_output = made_by is not None and tensor_facts.node_key(made_by) == tensor_facts.node_key(item)
                     found.append(self._engine.saved(slot, twin, is_output=own_output))
         return found
 

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from pitfall_lab.observe import facts, values
-from pitfall_lab.observe.facts import Facts
+from pitfall_lab.observe import argument_values, tensor_facts
 from pitfall_lab.observe.recorder import Call
+from pitfall_lab.observe.tensor_facts import Facts
 from pitfall_lab.shadow import Applied, Device, ShadowTensor
 from pitfall_lab.trace import By, Effect
 from pitfall_lab.verify.adoption import Adoption
-from pitfall_lab.verify.cells import cells, equal
+from pitfall_lab.verify.catching_up import Meeting
+from pitfall_lab.verify.compare_memory import Memory
 from pitfall_lab.verify.description import Description, quiet_grad_fn, read
-from pitfall_lab.verify.meeting import Meeting
-from pitfall_lab.verify.memory import Memory
+from pitfall_lab.verify.json_values import cells, equal
 from pitfall_lab.verify.pairing import Pairing
 from pitfall_lab.verify.records import StorageRecord, TensorRecord
-from pitfall_lab.verify.world import World
+from pitfall_lab.verify.shared_state import World
 
 
 class Comparison:
@@ -39,10 +39,10 @@ class Comparison:
     def compare(self, call: Call, step: int, applied: Applied, result: Any) -> tuple[list[str], bool, list[Effect]]:
         """Return the labels of the results, whether the engines agree, and the effects of the call."""
         before = len(self._writer.disagreements)
-        operands = [self._records.find(real) for real in values.tensors((call.args, call.kwargs))]
+        operands = [self._records.find(real) for real in argument_values.tensors((call.args, call.kwargs))]
         self._memory.remember(operands, applied.arrived, call.name)
         self._is_backward = bool(applied.ran or applied.passed)
-        reals = list(values.tensors(result))
+        reals = list(argument_values.tensors(result))
         shadows = list(_shadows(applied.result))
         if applied.ran:
             for real, shadow in zip(reals, shadows, strict=False):
@@ -54,7 +54,7 @@ class Comparison:
                 effects += self._check(step, record, real)
         if not reals:
             self._compare_plain(step, applied.result, result)
-        for array in values.arrays(result):
+        for array in argument_values.arrays(result):
             results += self._adoption.meet_array(array, call.frame, effects)
         effects += self._gradients(step, applied)
         return results, len(self._writer.disagreements) == before, effects
@@ -63,19 +63,19 @@ class Comparison:
         """The results and what the call may have changed, with the bases of both."""
         touched = {id(real): real for real in itertools.chain(reals, self._changed(call, applied))}
         for real in list(touched.values()):
-            base = facts.base_of(real)
+            base = tensor_facts.base_of(real)
             if base is not None and self._records.find(base) is not None:
                 touched.setdefault(id(base), base)
         return list(touched.values())
 
     def _changed(self, call: Call, applied: Applied) -> Iterator[Any]:
         """The arguments that this call may have changed. The others were compared just before it, so they need no second look."""
-        for real in values.tensors((call.args, call.kwargs)):
+        for real in argument_values.tensors((call.args, call.kwargs)):
             record = self._records.find(real)
             shadow = record.shadow if record is not None else None
             if shadow is not None and (
                 shadow.storage in applied.writes
-                or not facts.is_at_version(real, shadow._version)
+                or not tensor_facts.is_at_version(real, shadow._version)
                 or real.requires_grad != shadow.requires_grad
                 or call.name.endswith("_")
             ):
@@ -99,7 +99,7 @@ class Comparison:
         known = self._records.find(real)
         if known is not None and known.shadow is shadow:
             return known.label, []
-        seen = facts.read(real)
+        seen = tensor_facts.read(real)
         if seen.storage is None:
             return (known.label, []) if known is not None else self._adopt(real)
         other = self._records.shadow_label(shadow)
@@ -145,7 +145,7 @@ class Comparison:
         if record is None:
             return effects
         described = self._describe.storage(record.storage, "agreed") if record.storage is not None else []
-        return effects + described + self._describe.tensor(record, facts.read(real), "agreed")
+        return effects + described + self._describe.tensor(record, tensor_facts.read(real), "agreed")
 
     def _adopt(self, real: Any) -> tuple[str, list[Effect]]:
         record, effects = self._adoption.adopt(real, None)
@@ -218,10 +218,10 @@ class Comparison:
         """Whether both have the same graph behind the tensor; what is new of it is described in ``effects``."""
         if record.shadow is not None and record.shadow.sleeps:
             return True
-        node = None if seen.inference and seen.version is None else facts.node_of(real)  # what is detached from it later has a history
+        node = None if seen.inference and seen.version is None else tensor_facts.node_of(real)  # what it detaches later has a history
         own = quiet_grad_fn(record.shadow) if record.shadow is not None else None
         if (node is None) != (own is None):
-            self._writer.disagree(step, f"tensors.{record.label}.grad_fn", node and facts.node_name(node), own and own.name)
+            self._writer.disagree(step, f"tensors.{record.label}.grad_fn", node and tensor_facts.node_name(node), own and own.name)
             return False
         return node is None or self._pairing.pair(node, own, effects, step, record.label)
 
@@ -248,13 +248,13 @@ class Comparison:
 
         The same as the long way, but for the time it takes; None, with nothing done, where it has to be taken.
         """
-        observed, leaf, records = facts.grad_of(real), record.shadow, self._records
+        observed, leaf, records = tensor_facts.grad_of(real), record.shadow, self._records
         if (
             type(observed) is not torch.Tensor or modelled.mark or modelled.storage.mark or modelled.flag or modelled.node is not None
             or leaf is None or leaf.counter is None or modelled.view is not None or modelled.counter is None or modelled.counter.mark
             or records.find(observed) is not None or observed.requires_grad or observed.layout is not torch.strided
             or observed.shape != modelled.shape or observed.stride() != modelled.stride or observed.storage_offset() != modelled.offset
-            or facts.dtype_name(observed.dtype) != modelled.dtype or facts.device_name(observed.device) != modelled.device
+            or tensor_facts.dtype_name(observed.dtype) != modelled.dtype or tensor_facts.device_name(observed.device) != modelled.device
             or observed._is_view() or observed.is_conj() or observed.is_neg() or not self._writer.remembers(f"tensors.{record.label}")
             or real._version != leaf.counter.version or real.requires_grad is not leaf.flag or leaf.node is not None or records.shared
         ):  # fmt: skip
@@ -277,13 +277,13 @@ class Comparison:
         return self._describe.new_gradient(known, record, dtype, str(modelled.device[:]), counter.version)
 
     def _gradient(self, step: int, record: TensorRecord, real: Any, *, asked: bool) -> list[Effect]:
-        observed = facts.grad_of(real, asleep=record.shadow is not None and record.shadow.sleeps)
+        observed = tensor_facts.grad_of(real, asleep=record.shadow is not None and record.shadow.sleeps)
         modelled = record.shadow.grad if record.shadow is not None else None
         effects: list[Effect] = []
         if observed is not None:
             known, effects = self._meet_gradient(step, observed, modelled, asked=asked)
             if known is not None and known.shadow is None:
-                self._records.strange_gradients[record.mark] = facts.opacity(observed)
+                self._records.strange_gradients[record.mark] = tensor_facts.opacity(observed)
             unsure = asked or (modelled is not None and modelled.loose)
             if unsure and known is not None and record.shadow is not None:
                 self._engine.set_grad(record.shadow, known.shadow)
@@ -325,13 +325,13 @@ class Comparison:
 
     def _lies_alike(self, real: Any, shadow: ShadowTensor) -> bool:
         """Whether both lie on memory of the same name, or both on new memory."""
-        storage = self._records.storage_of(facts.read(real))
+        storage = self._records.storage_of(tensor_facts.read(real))
         return (storage.label if storage else None) == self._records.storage_label(shadow.storage)
 
     def _take_over(self, step: int, observed: Any, modelled: ShadowTensor) -> tuple[TensorRecord, list[Effect]]:
         """Take over a gradient that torch has copied (or has not), when its numbers are what the shadow says."""
         record, effects = self._adoption.adopt(observed, None)
-        theirs, mine = facts.window_values(observed, self._memory.limit), modelled.window()
+        theirs, mine = tensor_facts.window_values(observed, self._memory.limit), modelled.window()
         if theirs is not None and mine is not None and not self._memory.is_close_gradient(theirs, mine, modelled):
             self._writer.disagree(step, f"tensors.{record.label}.cells", cells(theirs), cells(mine))
         return record, effects
@@ -342,10 +342,10 @@ def _take_layout(real: Any, gradient: ShadowTensor) -> None:
     unknown = gradient.storage.data is None or gradient.loose
     if unknown and gradient.storage.mark and not gradient.numel and gradient.shape == tuple(real.shape):
         gradient.stride = real.stride()  # on memory that is known: of nothing, only the strides are open
-    if unknown and not gradient.storage.mark and gradient.shape == tuple(real.shape) and not facts.is_opaque(real):
+    if unknown and not gradient.storage.mark and gradient.shape == tuple(real.shape) and not tensor_facts.is_opaque(real):
         gradient.lay_out(real.stride(), real.storage_offset(), real.untyped_storage().nbytes() // real.element_size())
         if gradient.storage.data is not None and gradient.storage.size > gradient.numel:  # what else lies there is unknown too
-            own, around = gradient.values(), facts.flat_values(real, gradient.storage.size)
+            own, around = gradient.values(), tensor_facts.flat_values(real, gradient.storage.size)
             if around is not None and around.dtype == gradient.storage.data.dtype and around.size == gradient.storage.size:
                 gradient.storage.data[:] = around
                 gradient.window()[...] = own  # type: ignore[index]

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from pitfall_lab.observe import facts
-from pitfall_lab.observe.facts import Facts
+from pitfall_lab.observe import tensor_facts
+from pitfall_lab.observe.tensor_facts import Facts
 from pitfall_lab.shadow import Node, Saved, ShadowError, ShadowTensor
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.trace import By, Effect
-from pitfall_lab.verify.cells import cells
+from pitfall_lab.verify.json_values import cells
 from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
-from pitfall_lab.verify.world import World
+from pitfall_lab.verify.shared_state import World
 
 
 class Description:
@@ -174,7 +174,7 @@ def _names(record: TensorRecord) -> dict[str, Any]:
 
 def read(record: TensorRecord, real: Any) -> Facts:
     """What torch says of a known tensor; one that sleeps is let sleep."""
-    return facts.read(real, asleep=record.shadow is not None and record.shadow.sleeps)
+    return tensor_facts.read(real, asleep=record.shadow is not None and record.shadow.sleeps)
 
 
 def quiet_grad_fn(shadow: ShadowTensor, *, wakes: bool = False) -> Node | None:

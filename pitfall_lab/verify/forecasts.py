@@ -9,7 +9,7 @@ from pitfall_lab.shadow import Node, Saved, ShadowError
 from pitfall_lab.shadow.graph import Graph
 from pitfall_lab.trace import Event, Failure, Forecast
 from pitfall_lab.verify.description import Description
-from pitfall_lab.verify.world import World
+from pitfall_lab.verify.shared_state import World
 
 
 class Forecasts:

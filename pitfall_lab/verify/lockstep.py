@@ -13,36 +13,36 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import facts, private, regions, release, values
-from pitfall_lab.observe.elsewhere import Elsewhere
-from pitfall_lab.observe.lines import LineWatch
+from pitfall_lab.observe import argument_values, private, regions, release, tensor_facts
+from pitfall_lab.observe.line_watch import LineWatch
+from pitfall_lab.observe.other_threads import Elsewhere
 from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict, reason_of
-from pitfall_lab.observe.refused import origin_of, refused_call
+from pitfall_lab.observe.refused_call import origin_of, refused_call
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Applied, Engine, ShadowError
 from pitfall_lab.trace import By, Cause, Effect, Event, Failure, Forecast, Note, Span, T, Trace
-from pitfall_lab.verify import earlier
+from pitfall_lab.verify import earlier_graphs
 from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.backward_stops import Listening
+from pitfall_lab.verify.catching_up import Meeting
+from pitfall_lab.verify.compare_memory import Memory
+from pitfall_lab.verify.compare_versions import Versions
 from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description, quiet_grad_fn
-from pitfall_lab.verify.express import DEEP, Express
+from pitfall_lab.verify.fastpath.call_keys import MODE
+from pitfall_lab.verify.fastpath.lane import DEEP, Express
 from pitfall_lab.verify.forecasts import Forecasts
-from pitfall_lab.verify.kinds import MODE
-from pitfall_lab.verify.listening import Listening
-from pitfall_lab.verify.meeting import Meeting
-from pitfall_lab.verify.memory import Memory
 from pitfall_lab.verify.mirroring import Mirroring
-from pitfall_lab.verify.naming import Naming
-from pitfall_lab.verify.optimizers import Optimizers
+from pitfall_lab.verify.opaque_regions import Passing
+from pitfall_lab.verify.optimizer_records import Optimizers
 from pitfall_lab.verify.outcomes import Outcomes, is_as_predicted, is_same_error
 from pitfall_lab.verify.pairing import Pairing
-from pitfall_lab.verify.passing import Passing
 from pitfall_lab.verify.prediction import HOOKS, predict, undecided
 from pitfall_lab.verify.reach import Extent
-from pitfall_lab.verify.unseen import Unseen
-from pitfall_lab.verify.versions import Versions
-from pitfall_lab.verify.world import World
+from pitfall_lab.verify.result_names import Naming
+from pitfall_lab.verify.shared_state import World
+from pitfall_lab.verify.unseen_tensors import Unseen
 from pitfall_lab.verify.writer import EVENT_LIMIT, METADATA_LIMIT, TooLong
 
 DEEPCOPY = "torch.Tensor.__deepcopy__"
@@ -130,9 +130,9 @@ class Lockstep:
             lane.kinds.epoch += 1
         engine = self._engine
         engine.grad_enabled, engine.inference = call.grad, call.inference
-        engine.packs = facts.packs()
+        engine.packs = tensor_facts.packs()
         if call.name in BACKWARD:
-            engine.checks_nan = facts.checks_nan()
+            engine.checks_nan = tensor_facts.checks_nan()
         self._passing.leave(call.frame, (call.args, call.kwargs), parent=self._parents[-1] if self._parents else None)
         self._note_mode(call)
         self._unseen.before(call)
@@ -175,10 +175,10 @@ class Lockstep:
             call.args = call.args[:1]  # what has been copied already is no operand
             self.asked(call.args[0])
         elif call.name in INDEXING:
-            call.args = tuple(map(values.index_of, call.args))
+            call.args = tuple(map(argument_values.index_of, call.args))
         met = self.lane.kinds.met if self.lane is not None else {}
         effects = met.pop(MODE, [])
-        for real in values.tensors((call.args, call.kwargs)):
+        for real in argument_values.tensors((call.args, call.kwargs)):
             effects += met.pop(id(real)) if id(real) in met else self._gradient_in_hand(step, real) or self._meeting.meet(real, call.frame)
         met.clear()
         return effects
@@ -194,7 +194,7 @@ class Lockstep:
         record = self._records.find(real)
         if record is None or record.shadow is None or not record.shadow.sleeps:
             return
-        facts.node_of(real)
+        tensor_facts.node_of(real)
         self.asked(real)
         en = (
             "Alone, torch crashes here: this is a view whose base has got a history since, and nobody has asked for its grad_fn before "
@@ -256,12 +256,12 @@ class Lockstep:
 
     def composed(self, call: Call, result: Any) -> None:
         """A composite told in parts has returned: its result gets the name it is assigned to."""
-        labels = [record.label for real in values.tensors(result) if (record := self._records.find(real)) is not None]
+        labels = [record.label for real in argument_values.tensors(result) if (record := self._records.find(real)) is not None]
         self._pending += self._naming.name_results(call, labels, len(self._writer.events))
 
     def failed(self, call: Call, error: BaseException) -> None:
         """Torch (or the learner's hook) raised: was it what the shadow said?"""
-        step, effects = self._resume(call, failed=True, by_engine=facts.is_of_engine(error))
+        step, effects = self._resume(call, failed=True, by_engine=tensor_facts.is_of_engine(error))
         if self.lane is not None:
             self.lane.kinds.epoch += 1
         message = str(error)
@@ -284,11 +284,11 @@ class Lockstep:
         given = refused_call(call, self._world.sources, self.label)
         failure = replace(failure, origin=origin_of(error, self._world.sources), op=call.name, given=given)
         if call.name in BACKWARD:
-            failure, more = earlier.explained(self._records, call, failure)
+            failure, more = earlier_graphs.explained(self._records, call, failure)
             effects += more
         ran = self._ran(call) if right and call.name in BACKWARD else Applied()
-        for real in values.tensors((call.args, call.kwargs)):
-            base = None if right else facts.base_of(real)  # a write that the shadow has done, and torch has not, has gone into its history
+        for real in argument_values.tensors((call.args, call.kwargs)):
+            base = None if right else tensor_facts.base_of(real)  # a write that only the shadow has done is in its history
             effects += (self._meeting.catch_up(base) if base is not None else []) + self._meeting.catch_up(real)
         if call.name in BACKWARD:  # leaves that were reached before it failed have got theirs
             effects += self._mirroring.take_gradients()
@@ -368,7 +368,7 @@ class Lockstep:
             self._versions.at_the_end()
         optimizers = self._optimizers.made()
         return self._writer.finish(
-            self._world.sources.sources, failure, facts.environment(), self._extent.told(),
+            self._world.sources.sources, failure, tensor_facts.environment(), self._extent.told(),
             steps=self._optimizers.steps, optimizers=optimizers,
         )  # fmt: skip
 
@@ -437,7 +437,7 @@ class Lockstep:
     def _look_at_gradients(self, step: int) -> None:
         """Say once that a gradient has become NaN or infinite."""
         leaves = (record() for record in self._records.by_mark.values() if record.shadow is not None and record.shadow.flag)
-        if not facts.are_finite(grad for real in leaves if real is not None and (grad := facts.grad_of(real)) is not None):
+        if not tensor_facts.are_finite(grad for real in leaves if real is not None and (grad := tensor_facts.grad_of(real)) is not None):
             self._looks_at_gradients = False
             en = "A gradient became NaN or infinite here; only a recording with numbers tells where that came from."
             zh = "这里有梯度变成了 NaN 或无穷大；只有带数值的记录才能说明它从何而来。"

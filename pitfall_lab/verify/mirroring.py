@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pitfall_lab.observe import facts, values
+from pitfall_lab.observe import argument_values, tensor_facts
 from pitfall_lab.observe.recorder import BACKWARD, Call
 from pitfall_lab.shadow import Node
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.catching_up import Meeting
 from pitfall_lab.verify.description import Description, quiet_grad_fn, read
-from pitfall_lab.verify.meeting import Meeting
 from pitfall_lab.verify.records import TensorRecord
-from pitfall_lab.verify.world import World
+from pitfall_lab.verify.shared_state import World
 
 
 class Mirroring:
@@ -25,21 +25,21 @@ class Mirroring:
     def mirror(self, call: Call, result: Any) -> tuple[list[str], list[Effect]]:
         """Return the labels of the results and the effects of the call."""
         effects: list[Effect] = []
-        wakes = any(real.requires_grad for real in values.tensors(result))  # then torch has linked them to the histories of the operands
-        for real in values.tensors((call.args, call.kwargs)):
+        wakes = any(real.requires_grad for real in argument_values.tensors(result))  # torch has linked them to their operands' histories
+        for real in argument_values.tensors((call.args, call.kwargs)):
             self._note_write(call, real)
-            base = facts.base_of(real)
+            base = tensor_facts.base_of(real)
             if base is not None:
                 self._meet_base(real, base)
             effects += self._meeting.catch_up(real, wakes=wakes) + (self._meeting.catch_up(base) if base is not None else [])
         results = []
-        for real in values.tensors(result):
+        for real in argument_values.tensors(result):
             record = self._records.find(real)
             if record is None:
                 record, more = self._adoption.adopt(real, call.frame)
                 effects += more
             results.append(record.label)
-        for array in values.arrays(result):
+        for array in argument_values.arrays(result):
             results += self._adoption.meet_array(array, call.frame, effects)
         if call.name in BACKWARD:
             effects += self._mirror_backward(call)
@@ -52,7 +52,7 @@ class Mirroring:
         known = self._records.find(real)
         mine = None if known is None or known.shadow is None else known.shadow.base
         if known is not None and mine is not None and self._records.find(base) is None and self._records.shadow_label(mine) is None:
-            self._records.enter(base, mine, facts.read(base).kind, len(self._writer.events) - 1, known.storage)
+            self._records.enter(base, mine, tensor_facts.read(base).kind, len(self._writer.events) - 1, known.storage)
 
     def _note_write(self, call: Call, real: Any) -> None:
         """A version that went up tells of a write: the saved tensors that it made stale are the call's forecasts."""
@@ -91,13 +91,13 @@ class Mirroring:
 
     def _nodes(self, given: Any) -> list[Node]:
         """The nodes in which the backward of some tensors begins, or ends."""
-        shadows = [record.shadow for real in values.tensors(given) if (record := self._records.find(real)) is not None]
+        shadows = [record.shadow for real in argument_values.tensors(given) if (record := self._records.find(real)) is not None]
         known = [shadow for shadow in shadows if shadow is not None]
         found = [quiet_grad_fn(s, wakes=True) or (s.accumulator() if s.accumulator is not None else None) for s in known]
         return [node for node in found if node is not None]
 
     def _take_gradient(self, record: TensorRecord, real: Any) -> list[Effect]:
-        observed = facts.grad_of(real, asleep=record.shadow is not None and record.shadow.sleeps)
+        observed = tensor_facts.grad_of(real, asleep=record.shadow is not None and record.shadow.sleeps)
         effects: list[Effect] = []
         known = None
         if observed is not None:
@@ -107,7 +107,7 @@ class Mirroring:
             else:
                 effects = self._meeting.catch_up(observed)
             if known.shadow is None:
-                self._records.strange_gradients[record.mark] = facts.opacity(observed)
+                self._records.strange_gradients[record.mark] = tensor_facts.opacity(observed)
         if record.shadow is not None:
             self._engine.set_grad(record.shadow, known.shadow if known is not None else None)
         return effects + self._describe.tensor(record, read(record, real), "observed")

@@ -11,10 +11,10 @@ import numpy as np
 
 from pitfall_lab.shadow import Applied, Node, NodeRun, ShadowError
 from pitfall_lab.trace import CELL_LIMIT, Effect, Event, Failure, Harm, Span, StaleRead
-from pitfall_lab.verify.cells import cells, look
 from pitfall_lab.verify.description import Description
-from pitfall_lab.verify.rows import Ran
-from pitfall_lab.verify.world import World
+from pitfall_lab.verify.fastpath.event_rows import Ran
+from pitfall_lab.verify.json_values import cells, look
+from pitfall_lab.verify.shared_state import World
 
 _mark, _name = attrgetter("mark"), attrgetter("name")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
-from pitfall_lab.observe import facts
+from pitfall_lab.observe import tensor_facts
 from pitfall_lab.shadow import Node, Saved
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.description import Description
 from pitfall_lab.verify.records import twin_of
-from pitfall_lab.verify.world import World
+from pitfall_lab.verify.shared_state import World
 
 Pair = tuple[Any, Node]
 
@@ -34,17 +34,17 @@ class Pairing:
         work: list[tuple[Any, Node, Node | None]] = [(node, mine, None)]
         while work:
             theirs, own, user = work.pop()
-            key = facts.node_key(theirs)
+            key = tensor_facts.node_key(theirs)
             if twin_of(own) == key:
                 continue
             known = fresh[key][1] if key in fresh else self._records.nodes.get(key)
             if known is own or (known is not None and _is_unpacked_leaf(known, own, user)):
                 continue
-            children, edges = facts.next_nodes(theirs), own.next
+            children, edges = tensor_facts.next_nodes(theirs), own.next
             ends_alike = [child is None for child, _ in children] == [edge is None for edge, _ in edges]
             if known is not None and own.leaf is not None and known.leaf is own.leaf:
                 known = None  # a leaf of which ``.data`` has changed the type gets a second node that accumulates
-            if known is not None or facts.node_name(theirs) != own.name or not ends_alike:
+            if known is not None or tensor_facts.node_name(theirs) != own.name or not ends_alike:
                 self._differ(step, label, theirs, own)
                 return False
             fresh[key] = (theirs, own)
@@ -61,15 +61,15 @@ class Pairing:
 
     def _differ(self, step: int | None, label: str, theirs: Any, own: Node) -> None:
         if step is not None:
-            behind = [None if child is None else facts.node_name(child) for child, _ in facts.next_nodes(theirs)]
+            behind = [None if child is None else tensor_facts.node_name(child) for child, _ in tensor_facts.next_nodes(theirs)]
             expected = [None if edge is None else edge.name for edge in own.children]
-            self._writer.disagree(step, f"tensors.{label}.grad_fn", [facts.node_name(theirs), behind], [own.name, expected])
+            self._writer.disagree(step, f"tensors.{label}.grad_fn", [tensor_facts.node_name(theirs), behind], [own.name, expected])
 
     def _compare_saved(self, step: int | None, theirs: Any, own: Node) -> None:
         """Compare which tensors a new node saved, and at which version."""
-        if step is None or own.leaf is not None or own.mirrored or own.name == "CopySlices" or not facts.may_read_saved():
+        if step is None or own.leaf is not None or own.mirrored or own.name == "CopySlices" or not tensor_facts.may_read_saved():
             return
-        kept = dict(facts.saved_tensors(theirs))
+        kept = dict(tensor_facts.saved_tensors(theirs))
         observed = {slot: tensor._version for slot, tensor in kept.items() if not tensor.is_inference()}
         modelled = {saved.name: saved for saved in own.saved}
         for slot in observed.keys() | modelled.keys():
@@ -84,8 +84,8 @@ class Pairing:
 
     def _take_drawn(self, saved: Saved, real: Any) -> None:
         """Random numbers that an operation drew and kept (the mask of dropout) are torch's: they cannot be predicted, only observed."""
-        if saved.storage.data is None and saved.shape == tuple(real.shape) and saved.dtype == facts.dtype_name(real.dtype):
-            flat = facts.flat_values(real, self._limit)
+        if saved.storage.data is None and saved.shape == tuple(real.shape) and saved.dtype == tensor_facts.dtype_name(real.dtype):
+            flat = tensor_facts.flat_values(real, self._limit)
             if flat is not None and flat.size == saved.storage.size:
                 self._engine.fill(saved.storage, flat)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pitfall_lab.observe import facts, values
+from pitfall_lab.observe import argument_values, tensor_facts
 from pitfall_lab.observe.recorder import BACKWARD, GRAD, Call
 from pitfall_lab.shadow import Applied, Device, DType, ShadowError, ShadowTensor, Unmodelled
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.verify.records import TensorRecord
-from pitfall_lab.verify.world import World
+from pitfall_lab.verify.shared_state import World
 
 HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_accumulate_grad_hook"})
 
@@ -35,23 +35,25 @@ def predict(world: World, call: Call) -> str:
     def shadow(real: Any) -> ShadowTensor:
         record = world.records.find(real)
         if record is None or record.shadow is None:
-            raise values.Unconvertible(facts.opacity(real) or "a tensor whose memory cannot be looked at")
+            raise argument_values.Unconvertible(tensor_facts.opacity(real) or "a tensor whose memory cannot be looked at")
         if record.shadow.counter is None and not record.shadow.inference:
-            raise values.Unconvertible("a tensor of inference mode on memory that is not: some of torch takes it for one, some does not")
+            raise argument_values.Unconvertible(
+                "a tensor of inference mode on memory that is not: some of torch takes it for one, some does not"
+            )
         if devices and record.shadow.device != devices[0]:
-            raise values.Unconvertible(f"tensors on different devices ({devices[0][:]} and {record.shadow.device[:]})")
+            raise argument_values.Unconvertible(f"tensors on different devices ({devices[0][:]} and {record.shadow.device[:]})")
         devices.append(record.shadow.device)
         return record.shadow
 
     devices: list[Device] = []
     call_args = (call.args[0], None) if call.name in HOOKS and len(call.args) == 2 else call.args  # what a hook does is torch's to tell
-    world.engine.default_float = DType(facts.default_dtype())
+    world.engine.default_float = DType(tensor_facts.default_dtype())
     try:
-        args, kwargs = (values.convert(part, shadow, DType, Device) for part in (call_args, call.kwargs))
+        args, kwargs = (argument_values.convert(part, shadow, DType, Device) for part in (call_args, call.kwargs))
         if call.dispatching:
             return "a dispatch mode of the program's may handle operations itself"
         call.memory["applied"] = world.engine.call(call.name, args, kwargs)
-    except values.Unconvertible as unknown:
+    except argument_values.Unconvertible as unknown:
         return str(unknown)
     except Unmodelled as unknown:
         return unknown.reason
@@ -66,7 +68,7 @@ def undecided(world: World, call: Call, message: str) -> str:
     entry = ENTRIES.get(call.name)
     if entry is None or not entry.numbers or not re.search(entry.numbers, message):
         return ""
-    operands = [world.records.find(real) for real in values.tensors((call.args, call.kwargs))]
+    operands = [world.records.find(real) for real in argument_values.tensors((call.args, call.kwargs))]
     unknown = any(record is None or record.shadow is None or record.shadow.window() is None for record in operands)
     applied: Applied | None = call.memory.get("applied")
     unknown |= applied is not None and any(run.gradient is None for run in applied.ran)
@@ -87,19 +89,19 @@ def _strange_gradient(world: World, call: Call) -> str:
 def _strange(record: TensorRecord | None) -> str:
     """Why what is added to the gradient of a tensor cannot be followed, if that is so."""
     real = None if record is None else record()
-    gradient = None if real is None else facts.grad_of(real)
-    return "" if gradient is None else facts.opacity(gradient)
+    gradient = None if real is None else tensor_facts.grad_of(real)
+    return "" if gradient is None else tensor_facts.opacity(gradient)
 
 
 def _unsuitable(call: Call) -> str:
     """Why the program's settings make torch do something else than the shadow would, if they do."""
-    if facts.autocasting():
+    if tensor_facts.autocasting():
         return "autocast decides the types of operands"
-    if facts.deterministic() and call.name.rsplit(".", 1)[-1] in OTHERWISE_DETERMINISTIC:
+    if tensor_facts.deterministic() and call.name.rsplit(".", 1)[-1] in OTHERWISE_DETERMINISTIC:
         return "torch.use_deterministic_algorithms chose another algorithm"
-    own = next(filter(None, map(facts.own_class, values.tensors((call.args, call.kwargs)))), "")
+    own = next(filter(None, map(tensor_facts.own_class, argument_values.tensors((call.args, call.kwargs)))), "")
     if own and call.name not in BACKWARD:
         return f"a tensor of class {own}, which may handle operations itself"
-    if call.name in BACKWARD and facts.distributed():
+    if call.name in BACKWARD and tensor_facts.distributed():
         return "torch.distributed may change gradients on their way"
     return ""

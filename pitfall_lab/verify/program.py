@@ -20,9 +20,9 @@ import torch
 from pitfall_lab.observe import Recorder, release
 from pitfall_lab.observe.forks import ForkWatch
 from pitfall_lab.observe.looking import unseen
-from pitfall_lab.observe.optimizing import StepWatch
+from pitfall_lab.observe.optimizer_watch import StepWatch
 from pitfall_lab.observe.recorder import reason_of
-from pitfall_lab.observe.refused import uncaught
+from pitfall_lab.observe.refused_call import uncaught
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.observe.swapping import SwapWatch
 from pitfall_lab.trace import Failure, Note, Outcome, Part, Source, Span, Trace

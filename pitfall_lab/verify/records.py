@@ -14,14 +14,14 @@ from weakref import ref
 
 import numpy as np
 
-from pitfall_lab.observe import facts
-from pitfall_lab.observe.facts import Facts
+from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.private import byte_bounds, is_gone, let_go
 from pitfall_lab.observe.swapping import Watching
+from pitfall_lab.observe.tensor_facts import Facts
 from pitfall_lab.shadow import Counter, Node, ShadowTensor, Storage
 from pitfall_lab.shadow.graph import Graph, full_name
 from pitfall_lab.shadow.recipes import Window
-from pitfall_lab.verify.rows import Deaths, Rows
+from pitfall_lab.verify.fastpath.event_rows import Deaths, Rows
 
 LOOKS = 16
 """How many of the storages that lost their last tensor are asked after each call whether they are gone."""
@@ -401,7 +401,7 @@ class Records:
             if record.pointer is not None:
                 return
             record.pointer = 0
-            storage = facts.storage_behind(record.impls[0])
+            storage = tensor_facts.storage_behind(record.impls[0])
             if storage is not None and record.nbytes:
                 record.pointer = storage.data_ptr()
                 self._by_pointer[record.pointer] = record
@@ -409,7 +409,7 @@ class Records:
     def add_impl(self, record: StorageRecord, seen: Facts, real: Any) -> None:
         """Note one more StorageImpl on known memory."""
         if seen.storage is not None and not self.knows(seen.storage):
-            record.impls += (facts.weak_storage(real),)
+            record.impls += (tensor_facts.weak_storage(real),)
             self.by_impl[seen.storage] = record
 
     def bury(self) -> Deaths:  # noqa: C901 - runs after every call

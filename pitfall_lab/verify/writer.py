@@ -28,8 +28,8 @@ from pitfall_lab.trace import (
     Trace,
 )
 from pitfall_lab.trace.replay import advance
-from pitfall_lab.verify.cells import Look, told
-from pitfall_lab.verify.rows import BIRTHS, DEATHS, Ran, Rows
+from pitfall_lab.verify.fastpath.event_rows import BIRTHS, DEATHS, Ran, Rows
+from pitfall_lab.verify.json_values import Look, told
 
 EVENT_LIMIT = 20_000
 METADATA_LIMIT = 500_000

@@ -17,9 +17,9 @@ from pitfall_lab.trace import Language, T, Trace
 from pitfall_lab.trace.extent import headline, stop
 from pitfall_lab.trace.slice import failures, slice_of_failure, story
 from pitfall_lab.trace.text import excerpt
-from pitfall_lab.views.facts import Facts, gather
 from pitfall_lab.views.folds import folds
 from pitfall_lab.views.help import texts
+from pitfall_lab.views.label_history import Facts, gather
 from pitfall_lab.views.stories import fixes, stories
 
 __all__ = ["fragment", "names", "page", "scene", "text", "told"]
@@ -97,7 +97,7 @@ def fragment(trace: Trace, findings: Iterable[Any] = (), language: Language = "e
 
 def text(trace: Trace, language: Language = "en", facts: Facts | None = None) -> str:
     """The plain-text twin: source, steps as sentences, storages, counters, outcome."""
-    from pitfall_lab.views.twin import render
+    from pitfall_lab.views.plain_text import render
 
     return render(trace, language, facts)
 

@@ -8,8 +8,8 @@ from pitfall_lab.trace import Event, Language, T, Trace
 from pitfall_lab.trace.extent import stopped_at
 from pitfall_lab.trace.replay import advance
 from pitfall_lab.trace.text import cells_text, excerpt, sentences
-from pitfall_lab.views.facts import Facts, gather
-from pitfall_lab.views.ink import clean
+from pitfall_lab.views.encoding import clean
+from pitfall_lab.views.label_history import Facts, gather
 from pitfall_lab.views.memory import bytes_text
 from pitfall_lab.views.memory import project as memory
 

@@ -2,7 +2,7 @@
 
 Pictures are ``<img>`` with data URIs, because an untrusted notebook strips inline SVG and keeps these with their
 alternative text. The stepper is radio buttons and one stylesheet rule per step; without the stylesheet it is a list.
-Every text passes through :func:`pitfall_lab.views.ink.clean`.
+Every text passes through :func:`pitfall_lab.views.encoding.clean`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pitfall_lab.trace.slice import failures, slice_of_failure, story
 from pitfall_lab.trace.text import source_lines
 from pitfall_lab.views import broadcast, code, graph, in_two_languages, memory, storage, versions
 from pitfall_lab.views.broadcast import svg as broadcast_svg
-from pitfall_lab.views.facts import Facts, gather
+from pitfall_lab.views.encoding import clean
 from pitfall_lab.views.graph import svg as graph_svg
-from pitfall_lab.views.ink import clean
+from pitfall_lab.views.label_history import Facts, gather
 from pitfall_lab.views.memory import svg as memory_svg
+from pitfall_lab.views.plain_text import render as twin
 from pitfall_lab.views.storage import svg as storage_svg
-from pitfall_lab.views.twin import render as twin
 from pitfall_lab.views.versions import svg as versions_svg
 
 STEPS = 60

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab.trace import Language, Note
-from pitfall_lab.views.ink import DARK, LIGHT, RULES, STYLE, clean, clean_text
+from pitfall_lab.views.encoding import DARK, LIGHT, RULES, STYLE, clean, clean_text
 from pitfall_lab.views.stored import with_page
 
 # JupyterLab and VS Code say on the page which theme is on; elsewhere the system's setting decides. An untrusted notebook loses the

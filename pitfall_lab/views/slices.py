@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.label_history import Facts
 
 STEPS = 400
 NODES = 14

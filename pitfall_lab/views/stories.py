@@ -7,9 +7,9 @@ from typing import Any
 
 from pitfall_lab.trace import Event, Failure, T, Trace
 from pitfall_lab.trace.text import place, source_lines
-from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.finding_pictures import picture
 from pitfall_lab.views.graph.part import part
-from pitfall_lab.views.pictures import picture
+from pitfall_lab.views.label_history import Facts
 from pitfall_lab.views.slices import around
 
 ORDER = ("other", "saved", "changed", "wrong", "raised")

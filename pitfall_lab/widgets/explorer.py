@@ -8,23 +8,22 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anywidget
 import traitlets
 
+from pitfall_lab.resources import STATIC
 from pitfall_lab.rules import find
-from pitfall_lab.rules.changes import Change, changes
-from pitfall_lab.rules.source import apply
+from pitfall_lab.rules.kit.changes import Change, changes
+from pitfall_lab.rules.kit.source import apply
 from pitfall_lab.trace import LANGUAGES, Language, T, Trace
 from pitfall_lab.views.stored import with_page
 
 if TYPE_CHECKING:
-    from pitfall_lab.rules.finding import Finding
-    from pitfall_lab.views.facts import Facts
+    from pitfall_lab.rules.kit.finding import Finding
+    from pitfall_lab.views.label_history import Facts
 
-STATIC = Path(__file__).parent.parent / "static"
 UNSENT = frozenset({"code", "folds", "jumps", "story"})
 """Parts of a scene that the script finds in the trace by itself."""
 
@@ -211,7 +210,7 @@ def deflated(text: str) -> bytes:
 def _gathered(trace: Trace) -> Facts | None:
     """What the scene and the static page both begin with; ``None`` where a trace is not what it should be: each says so in its way."""
     try:
-        from pitfall_lab.views.facts import gather
+        from pitfall_lab.views.label_history import gather
 
         return gather(trace)
     except Exception:

@@ -109,7 +109,8 @@ def in_a_shell(rounds: int, cells: Iterable[str] = CELLS) -> int:
 
 def measured(shell: Any, shown: list[Any], before: tuple[str, ...], cell: str) -> dict[str, float]:
     """One look at a cell: the seconds of each part."""
-    from pitfall_lab import cells, rules, views
+    from pitfall_lab import rules, views
+    from pitfall_lab.notebook import cell_program
     from pitfall_lab.trace import Trace
     from pitfall_lab.verify import Session
     from pitfall_lab.widgets import explorer
@@ -129,7 +130,7 @@ def measured(shell: Any, shown: list[Any], before: tuple[str, ...], cell: str) -
     behind, explorer.Explorer._behind = explorer.Explorer._behind, staticmethod(later.append)  # type: ignore[method-assign, assignment]
     clock = Clock()
     parts: dict[str, tuple[tuple[Any, str], ...]] = {
-        "carrying": ((cells, "program"),),
+        "carrying": ((cell_program, "program"),),
         "reading the record": ((Session, "finish"),),
         "rules": ((rules, "find"), (explorer, "changes")),
         "scene": ((explorer, "_gathered"), (views, "scene")),

@@ -18,7 +18,7 @@ from torch import nn
 
 LOAD = (
     "import time\nfrom IPython.core.interactiveshell import InteractiveShell\nshell = InteractiveShell.instance()\n"
-    "began = time.process_time()\nimport pitfall_lab.magic\npitfall_lab.magic.load_ipython_extension(shell)\n"
+    "began = time.process_time()\nimport pitfall_lab.notebook.magic\npitfall_lab.magic.load_ipython_extension(shell)\n"
     "import sys\nprint(1000 * (time.process_time() - began), 'torch' in sys.modules, 'numpy' in sys.modules)"
 )
 
@@ -62,7 +62,7 @@ def cost(
 ) -> tuple[float, float, bool]:
     """Milliseconds of the panel's and of the cell's, per cell, and whether everything was looked at."""
     from pitfall_lab.observe.live.session import Live
-    from pitfall_lab.panel.beside import LONGEST, PAGE, PART, SECONDS
+    from pitfall_lab.panel.connection import LONGEST, PAGE, PART, SECONDS
 
     live, mine, its, cut = Live(), [], [], False
     for count in range(1, cells + 1):

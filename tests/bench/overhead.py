@@ -5,7 +5,7 @@ floor for every recorder of this kind), under torch's own anomaly mode, recorded
 both engines at work); and what TorchLens, where it is installed, adds to the forward alone, in times of what a metadata trace adds to
 both. What ``pitfall-lab check`` adds to programs of a few lines (more in tests/bench/checking.py). Then what it costs to read a metadata
 trace, the peak memory of the CNN, each way in a process of its own, and the cost of one operation in traces of 10 to 100,000 (torch 2.13
-ends the process when it frees a chain of some 50,000 nodes that Python has looked at: pitfall_lab.verify.express.DEEP).
+ends the process when it frees a chain of some 50,000 nodes that Python has looked at: pitfall_lab.verify.fastpath.lane.DEEP).
 ``--short`` measures the programs once, where they have a budget, but not the slow CNN, and allows twice as much, since the machine may be
 busy.
 """

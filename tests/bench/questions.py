@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pitfall_lab.widgets.question as widget
+import pitfall_lab.widgets.question_widget as widget
 from pitfall_lab.lessons.question import Question, pose
 from tests.frontend.stage import MOUNT, browser
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pitfall_lab.verify import Session
-from pitfall_lab.verify.plans import forget_plans
+from pitfall_lab.verify.fastpath.plans import forget_plans
 from tests.bench import overhead
 
 TEXT = Path(__file__).read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pitfall_lab.check import Subject, Unchecked, Workshop, recorded
 from pitfall_lab.rules import RULES, Finding, Rule, find
-from pitfall_lab.rules.marks import expected, plain
+from pitfall_lab.rules.kit.expected_marks import expected, plain
 
 TESTS = Path(__file__).resolve().parent.parent
 

@@ -1,7 +1,7 @@
 """``check`` names the lines (for clashes: the save, the change and the backward) of each program under ``programs/``, with a verified fix.
 
-The programs say themselves which lines these are: comments like ``# PL101 changed`` (:mod:`pitfall_lab.rules.marks`). Fixes are tried for
-every third program, since that takes tens of runs each; with ``PITFALL_ALL_VARIANTS=1`` for all.
+The programs say themselves which lines these are: comments like ``# PL101 changed`` (:mod:`pitfall_lab.rules.kit.expected_marks`).
+Fixes are tried for every third program, since that takes tens of runs each; with ``PITFALL_ALL_VARIANTS=1`` for all.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 
 from pitfall_lab.check import Subject, Workshop, tried
 from pitfall_lab.rules import Finding, find, rule
-from pitfall_lab.rules.marks import expected, met
-from pitfall_lab.rules.source import apply
+from pitfall_lab.rules.kit.expected_marks import expected, met
+from pitfall_lab.rules.kit.source import apply
 from pitfall_lab.trace import Trace
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))

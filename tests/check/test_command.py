@@ -17,7 +17,7 @@ import pytest
 import pitfall_lab
 from pitfall_lab.check import Subject, Unchecked, Workshop, check, check_file, examine
 from pitfall_lab.check.settings import Settings
-from pitfall_lab.check.text import Style, columns, report, shown, wants_colours
+from pitfall_lab.check.terminal import Style, columns, report, shown, wants_colours
 from pitfall_lab.cli import main
 from pitfall_lab.trace import Disagreement
 from pitfall_lab.trace.words import Language

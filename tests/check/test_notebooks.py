@@ -14,7 +14,7 @@ from pitfall_lab.check import Checked, Unchecked, Workshop, document, examine
 from pitfall_lab.check.examine import repaired
 from pitfall_lab.check.scripts import read
 from pitfall_lab.check.settings import Settings
-from pitfall_lab.check.text import Style, report
+from pitfall_lab.check.terminal import Style, report
 
 IMPORTS = "%matplotlib inline\nimport torch\n!pip list"
 SAVED = "\n\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)"

@@ -22,7 +22,7 @@ from pitfall_lab.check.examine import document
 from pitfall_lab.check.github import github
 from pitfall_lab.check.sarif import sarif
 from pitfall_lab.check.settings import Settings
-from pitfall_lab.check.text import Style, report
+from pitfall_lab.check.terminal import Style, report
 from pitfall_lab.check.trials import is_better
 from pitfall_lab.cli import main
 from pitfall_lab.rules import find

@@ -10,7 +10,7 @@ import pytest
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.check.examine import check_file, examine
 from pitfall_lab.check.settings import Settings
-from pitfall_lab.check.text import report
+from pitfall_lab.check.terminal import report
 from pitfall_lab.rules import find
 
 HELPERS = """\

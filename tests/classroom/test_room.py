@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from pitfall_lab import practice
 from pitfall_lab.classroom import judge
 from pitfall_lab.classroom.folders import is_overfull, removed
 from pitfall_lab.classroom.judge import Limits, Outcome, Room, judged
@@ -28,7 +27,8 @@ from pitfall_lab.classroom.submissions import exercise_of
 from pitfall_lab.lessons.attempt import Observation, Request
 from pitfall_lab.lessons.exercise import Exercise
 from pitfall_lab.lessons.exercises import exercises
-from pitfall_lab.practice import Practice
+from pitfall_lab.notebook import practice
+from pitfall_lab.notebook.practice import Practice
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = Limits(timeout=30, memory=512)

@@ -12,7 +12,7 @@ from jupyterlab import commands
 from jupyterlab_server.settings_utils import get_settings
 
 import pitfall_lab
-from pitfall_lab.lab import NOTIFICATION, provide_defaults
+from pitfall_lab.commands.lab import NOTIFICATION, provide_defaults
 
 QUIET = {"fetchNews": "false", "checkForUpdates": False}
 

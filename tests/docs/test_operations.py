@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from pitfall_lab import operations
 from pitfall_lab.cli import main
+from pitfall_lab.reference import operations
 from pitfall_lab.shadow.ops import ENTRIES
-from pitfall_lab.verify import catalogue
-from pitfall_lab.verify.saving import MODIFIED, Condition, Failed, demonstration, study
+from pitfall_lab.verify.experiments import catalogue
+from pitfall_lab.verify.experiments.saved_tensors import MODIFIED, Condition, Failed, demonstration, study
 
 ALWAYS = Condition()
 TOPICS = sorted({operation.topic for operation in catalogue.modelled()})
@@ -34,7 +34,7 @@ def one_thread() -> Iterator[None]:
 def test_the_page_is_what_would_be_written_now() -> None:
     text = operations.PAGE.read_text(encoding="utf-8")
     # Calls of operations without samples are taken from the page: finding them anew takes a minute. All else is done again.
-    assert operations.page(operations.written_calls(text)) == text, "run `python -m pitfall_lab.operations`"
+    assert operations.page(operations.written_calls(text)) == text, "run `python -m pitfall_lab.reference.operations`"
 
 
 def test_every_public_function_of_torch_is_on_the_page() -> None:

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from pitfall_lab import pages
 from pitfall_lab.check import Workshop
+from pitfall_lab.reference import pages
 from pitfall_lab.rules import CATALOGUE, FAMILIES, RULES, Rule, find
 from pitfall_lab.trace import LANGUAGES, Language
 from pitfall_lab.verify import trace_program
 from tests.workers import Remembering
 
 ROOT = Path(pages.__file__).parent.parent
-REMEDY = "run `python -m pitfall_lab.pages`"
+REMEDY = "run `python -m pitfall_lab.reference.pages`"
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ import torch
 
 from pitfall_lab.trace import Event, Trace
 from pitfall_lab.verify import trace_program
-from pitfall_lab.verify.cells import cells, equal
+from pitfall_lab.verify.json_values import cells, equal
 
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 ERROR = re.compile(r"^[A-Z]\w+(?:Error|Exception|Warning|StopIteration) \[.*$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Stand-alone: the same text on torch and on ``pitfall_lab.shadow.torch``, with everything that can be seen compared after each statement.
+"""Stand-alone: the same text on torch and on ``pitfall_lab.shadow.facade``, with everything that can be seen compared after each statement.
 
 The shadow runs each statement first. Where it has no model the statement is left out on both sides, if nothing has changed by then.
 After a comparison that came out equal up to rounding, the shadow goes on with torch's numbers: a difference in the last place must
@@ -27,12 +27,12 @@ import torch
 
 from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import Node, ShadowError, ShadowTensor
-from pitfall_lab.shadow import torch as shadow_torch
+from pitfall_lab.shadow import facade as shadow_torch
 from pitfall_lab.shadow.errors import Unmodelled
-from pitfall_lab.shadow.facade import engine
+from pitfall_lab.shadow.facade.tensors import engine
 from pitfall_lab.shadow.rounding import Rounding
-from pitfall_lab.verify.cells import equal, near
-from pitfall_lab.verify.memory import PRECISE, PRODUCTS
+from pitfall_lab.verify.compare_memory import PRECISE, PRODUCTS
+from pitfall_lab.verify.json_values import equal, near
 from tests.fuzz.lockstep import ADDRESS, Result
 from tests.shadow.twins import saved_names, short, state
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from pitfall_lab import book
 from pitfall_lab.cli import main
+from pitfall_lab.commands import book
 
 v4 = nbformat.v4
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Page
 import pitfall_lab
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.claims import VERDICTS, ClaimBox, ledger
-from pitfall_lab.widgets import claim as widget
+from pitfall_lab.widgets import claim_widget as widget
 from tests.frontend.stage import MOUNT, Stage, browser
 
 MODULE = Path(widget.__file__).with_name("claim.js").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pitfall_lab import claims as command
 from pitfall_lab.cli import main
+from pitfall_lab.commands import claims as command
 from pitfall_lab.lessons.chapters import CHAPTERS
 from pitfall_lab.lessons.claims import ledger
 

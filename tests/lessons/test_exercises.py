@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from pitfall_lab import practice
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.attempt import Observation, Opaque, Problem, Request, observe
 from pitfall_lab.lessons.exercise import (
@@ -35,6 +34,7 @@ from pitfall_lab.lessons.exercise import (
     updated_once,
 )
 from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.notebook import practice
 from pitfall_lab.trace import T
 from tests.lessons.cheats import CHEATS, UNUSUAL, made_of
 
@@ -319,12 +319,12 @@ def test_runs_that_differ_in_what_is_asked_of_them_are_one_run() -> None:
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    from pitfall_lab import magic, trying
+    from pitfall_lab.notebook import fix_runs, magic
 
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trying.Bench, "warm", lambda self: None)
+    monkeypatch.setattr(fix_runs.Bench, "warm", lambda self: None)
     shell.run_line_magic("load_ext", "pitfall_lab")
     yield shell
     magic.unload_ipython_extension(shell)

@@ -10,14 +10,14 @@ import pytest
 
 from pitfall_lab import shadow
 from pitfall_lab.lessons import progress, worlds
-from pitfall_lab.lessons.facts import Fact, facts, real_facts
-from pitfall_lab.lessons.live import execute
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.mistakes import Slip, slips
+from pitfall_lab.lessons.program_facts import Fact, facts, real_facts
 from pitfall_lab.lessons.question import Outcome, Question, pose
+from pitfall_lab.lessons.run_here import execute
 from pitfall_lab.lessons.unexplained import programs, unexplained
 from pitfall_lab.trace import T
-from pitfall_lab.widgets.question import content, page, question, text
+from pitfall_lab.widgets.question_widget import content, page, question, text
 
 BACKUP = """
 import torch

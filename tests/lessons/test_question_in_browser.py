@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page
 
-import pitfall_lab.widgets.question as widget
+import pitfall_lab.widgets.question_widget as widget
 from pitfall_lab.lessons.question import pose
 from tests.frontend.stage import MOUNT, Stage, browser
 

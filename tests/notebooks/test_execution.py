@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from pitfall_lab import book as pages
+from pitfall_lab.commands import book as pages
 from tests.notebooks.books import ANNOUNCED, NAMES, code, read, run, said, shown_claims, tags
 
 

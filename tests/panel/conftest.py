@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pitfall_lab.panel.beside import Beside
+from pitfall_lab.panel.connection import Beside
 from tests.panel.notebook import Notebook
 
 

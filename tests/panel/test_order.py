@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pitfall_lab.panel.order import flow
-from pitfall_lab.panel.ran import Cell
+from pitfall_lab.panel.cells_run import Cell
+from pitfall_lab.panel.stale_names import flow
 
 
 @pytest.mark.parametrize(

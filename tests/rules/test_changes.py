@@ -8,8 +8,8 @@ import pytest
 
 from pitfall_lab import trace as trace_of
 from pitfall_lab.rules import find
-from pitfall_lab.rules.changes import changes
-from pitfall_lab.rules.source import apply
+from pitfall_lab.rules.kit.changes import changes
+from pitfall_lab.rules.kit.source import apply
 from pitfall_lab.trace import Source, Trace
 
 PROGRAMS = {

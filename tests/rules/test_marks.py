@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pitfall_lab.rules.marks import expected, plain
+from pitfall_lab.rules.kit.expected_marks import expected, plain
 
 
 @pytest.mark.parametrize(

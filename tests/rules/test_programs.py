@@ -10,8 +10,8 @@ import pytest
 
 from pitfall_lab.check import Subject, Workshop, tried
 from pitfall_lab.rules import RULES, Finding, Rule, Trap, find
-from pitfall_lab.rules.marks import expected, met, plain
-from pitfall_lab.rules.source import apply
+from pitfall_lab.rules.kit.expected_marks import expected, met, plain
+from pitfall_lab.rules.kit.source import apply
 
 EACH = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
 TRAPS = pytest.mark.parametrize(("rule", "trap"), [(r, t) for r in RULES for t in r.traps], ids=lambda x: getattr(x, "code", None) or x.new)

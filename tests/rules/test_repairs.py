@@ -6,11 +6,11 @@ import ast
 
 import pytest
 
-from pitfall_lab.rules.order import moves, second_forwards
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import Program, apply, merge, split_lines
-from pitfall_lab.rules.syntax import root
-from pitfall_lab.rules.writing import copies_before, flags, new_value
+from pitfall_lab.rules.kit.reordering import moves, second_forwards
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program, apply, merge, split_lines
+from pitfall_lab.rules.kit.syntax import root
+from pitfall_lab.rules.kit.writing_repairs import copies_before, flags, new_value
 from pitfall_lab.trace import Event, Span
 
 NEW_VALUES = {

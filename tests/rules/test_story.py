@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pitfall_lab.check import Subject, Workshop
-from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.kit.story import Story
 
 TRAINING = """\
 import torch

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pitfall_lab.observe.release import RUNNING
-from pitfall_lab.shadow import torch as shadow_torch
+from pitfall_lab.shadow import facade as shadow_torch
 from pitfall_lab.verify import trace_program
 from tests.shadow.fact_list import LIST, SURPRISES
 from tests.shadow.facts import FACTS, ONLY_IN_LOCKSTEP

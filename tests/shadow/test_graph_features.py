@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pitfall_lab.shadow.facade import Function
+from pitfall_lab.shadow.facade.tensors import Function
 from pitfall_lab.shadow.ops.double import AS_WRITTEN, FORMULAS
 from tests.shadow.twins import describe, same_numbers, short, world
 

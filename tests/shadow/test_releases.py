@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pitfall_lab.observe import release
+from pitfall_lab.shadow import facade as shadow_torch
 from pitfall_lab.shadow import releases
-from pitfall_lab.shadow import torch as shadow_torch
 from pitfall_lab.shadow.releases import Difference
 from tests.shadow.twins import attempt, compare_results, compare_worlds, describe, is_tensor, numbers, world
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from pitfall_lab.observe.release import RUNNING
-from pitfall_lab.shadow import torch as shadow_torch
-from pitfall_lab.shadow.facade import Function
+from pitfall_lab.shadow import facade as shadow_torch
+from pitfall_lab.shadow.facade.tensors import Function
 from pitfall_lab.shadow.releases import LINEAR_IS_NO_VIEW
 
 LINES = Path(__file__).with_name("saved_table.md").read_text("utf-8").splitlines()

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from pitfall_lab.observe.release import RUNNING
-from pitfall_lab.shadow import torch as shadow_torch
+from pitfall_lab.shadow import facade as shadow_torch
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.operands import MORE, OPERANDS, WAVES
 from tests.shadow.twins import attempt, compare_results, compare_worlds, flatten, is_tensor

@@ -13,8 +13,8 @@ import torch
 
 from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import ShadowError
-from pitfall_lab.shadow import torch as shadow_torch
-from pitfall_lab.shadow.facade import Function
+from pitfall_lab.shadow import facade as shadow_torch
+from pitfall_lab.shadow.facade.tensors import Function
 from pitfall_lab.shadow.ops.operands import MORE, OPERANDS, WAVES
 
 

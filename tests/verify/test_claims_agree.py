@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from pitfall_lab.lessons.claims import Claim, ledger
-from pitfall_lab.lessons.live import execute, undisturbed
+from pitfall_lab.lessons.run_here import execute, undisturbed
 from pitfall_lab.trace import Trace
 from pitfall_lab.verify import trace_program
 

@@ -21,7 +21,7 @@ import torch
 from pitfall_lab.rules import find
 from pitfall_lab.trace import Event, Trace
 from pitfall_lab.verify import Session, trace_program
-from pitfall_lab.verify.plans import forget_plans
+from pitfall_lab.verify.fastpath.plans import forget_plans
 from tests.corpus import PROGRAMS
 
 #: They end the recording or the process in ways of their own, or take long.
@@ -31,7 +31,7 @@ APART = {"lazily_huge", "meta_huge", "threads", "system_exit", "state_left_behin
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that calls the same a second time gets its own function at once: programs with loops of a hundred rounds take long."""
-    monkeypatch.setattr("pitfall_lab.verify.express.OFTEN", 1)
+    monkeypatch.setattr("pitfall_lab.verify.fastpath.lane.OFTEN", 1)
 
 
 def recorded(source: str, *, lane: bool, values: bool = False) -> tuple[Trace, int]:
@@ -342,7 +342,7 @@ def test_calls_that_write_without_being_counted_take_the_express_lane() -> None:
 def test_nodes_of_a_deep_graph_are_counted_and_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch frees a chain of nodes recursively once they have Python objects: 50,000 of them end the process."""
     source = "import torch\nh = torch.ones(2, requires_grad=True)\nfor _ in range(20):\n    h = (h * 2).exp()\nh.sum().backward()\n"
-    monkeypatch.setattr("pitfall_lab.verify.express.DEEP", 10)
+    monkeypatch.setattr("pitfall_lab.verify.fastpath.lane.DEEP", 10)
     fast, rows = recorded(source, lane=True)
     slow, _ = recorded(source, lane=False)
     assert rows > 30

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from pitfall_lab import magic, trying
-from pitfall_lab.hint import KNOWN, changed, hint
+from pitfall_lab.notebook import fix_runs, magic
+from pitfall_lab.notebook.hint import KNOWN, changed, hint
 from pitfall_lab.rules import RULES
 from pitfall_lab.rules.refusals import FAMILIES
 
@@ -123,7 +123,7 @@ def test_it_says_what_the_cell_would_find_changed(cell, names):
 def shell(monkeypatch):
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
-    monkeypatch.setattr(trying.Bench, "warm", lambda self: None)
+    monkeypatch.setattr(fix_runs.Bench, "warm", lambda self: None)
     shell.run_cell("import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)")
     yield shell
     if getattr(shell, "_pitfall_lab", None) is not None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pitfall_lab.trace import Failure, Trace, replay
 from pitfall_lab.verify import trace_callable, trace_program
-from pitfall_lab.verify.cells import cells, equal, plain
+from pitfall_lab.verify.json_values import cells, equal, plain
 
 SIGMOID = """\
 import torch

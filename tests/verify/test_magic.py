@@ -9,7 +9,8 @@ import zlib
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from pitfall_lab import magic, trying, views
+from pitfall_lab import views
+from pitfall_lab.notebook import fix_runs, magic
 from pitfall_lab.widgets.explorer import Explorer
 
 FAILS = "h = x.sigmoid()\nh.mul_(2)\nh.sum().backward()"
@@ -21,8 +22,8 @@ def shell(monkeypatch):
     shell = InteractiveShell.instance()
     shown: list[object] = []
     monkeypatch.setattr("IPython.display.display", lambda *objects, **_: shown.extend(objects))
-    monkeypatch.setattr(trying.Bench, "warm", lambda self: None)
-    monkeypatch.setattr(trying.Bench, "close", lambda self: None)  # one process is enough for all tests
+    monkeypatch.setattr(fix_runs.Bench, "warm", lambda self: None)
+    monkeypatch.setattr(fix_runs.Bench, "close", lambda self: None)  # one process is enough for all tests
     shell.shown = shown
     shell.run_line_magic("load_ext", "pitfall_lab")
     shell.run_cell("import torch\nx = torch.ones(3, requires_grad=True)")
@@ -177,7 +178,7 @@ def test_a_stop_ends_the_run_that_is_going_on(shell, monkeypatch):
     shell.run_cell(f"%%pitfall\n{FAILS}", cell_id="seven")
     explorer = explorers(shell)[0]
     threading.Timer(0.5, lambda: explorer._hear(explorer, {"stop": True}, [])).start()
-    with pytest.raises(trying.Stopped):
+    with pytest.raises(fix_runs.Stopped):
         explorer._lab.rerun("while True: pass")
     monkeypatch.undo()
     explorer._trying()

@@ -20,16 +20,16 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pitfall_lab.observe import facts
+from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.recorder import Call, Verdict
 from pitfall_lab.observe.release import numbers
 from pitfall_lab.rules import RULES
-from pitfall_lab.rules.marks import expected
+from pitfall_lab.rules.kit.expected_marks import expected
 from pitfall_lab.shadow import Engine, ShadowError
 from pitfall_lab.trace import Trace
 from pitfall_lab.verify import lockstep, prediction, program, trace_program
-from pitfall_lab.verify.plans import forget_plans
-from pitfall_lab.verify.witness import witness
+from pitfall_lab.verify.experiments.witness import witness
+from pitfall_lab.verify.fastpath.plans import forget_plans
 from tests.corpus import PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,9 +176,9 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             predicted.append(call.name)
         return reason
 
-    for name, value in vars(facts).items():
-        if isinstance(value, FunctionType) and value.__module__ == facts.__name__ and name not in SETTINGS:
-            monkeypatch.setattr(facts, name, forbid(name, value))
+    for name, value in vars(tensor_facts).items():
+        if isinstance(value, FunctionType) and value.__module__ == tensor_facts.__name__ and name not in SETTINGS:
+            monkeypatch.setattr(tensor_facts, name, forbid(name, value))
     monkeypatch.setattr(torch.Tensor, "_version", property(version), raising=False)
     monkeypatch.setattr(lockstep, "predict", predict)
     return predicted

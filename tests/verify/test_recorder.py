@@ -15,10 +15,10 @@ import torch
 from torch.nn import functional
 
 import pitfall_lab
-from pitfall_lab.observe import Recorder, Verdict, facts, private
-from pitfall_lab.observe.names import is_quiet, name_of
+from pitfall_lab.observe import Recorder, Verdict, private, tensor_facts
 from pitfall_lab.observe.recorder import clean_traceback, is_composite, private_copy
 from pitfall_lab.observe.spans import SourceMap
+from pitfall_lab.observe.torch_names import is_quiet, name_of
 from pitfall_lab.verify import Session, trace_program
 
 
@@ -224,7 +224,7 @@ def test_what_matters_is_not_quiet(name):
 
 def test_canary_saved_tensors_are_read_from_the_node():
     x = torch.ones(2, requires_grad=True)
-    assert [slot for slot, _ in facts.saved_tensors(x.exp().grad_fn)] == ["result"]
+    assert [slot for slot, _ in tensor_facts.saved_tensors(x.exp().grad_fn)] == ["result"]
 
 
 def test_canary_reading_a_stale_saved_tensor_runs_torchs_own_check():
@@ -233,20 +233,20 @@ def test_canary_reading_a_stale_saved_tensor_runs_torchs_own_check():
     node = h.grad_fn
     h.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        facts.saved_versions(node)
+        tensor_facts.saved_versions(node)
 
 
 def test_canary_sequence_numbers_tell_nodes_apart_and_leaves_name_their_accumulator():
     x = torch.ones(2, requires_grad=True)
     a, b = x * 2, x * 3
-    assert facts.node_key(a.grad_fn) != facts.node_key(b.grad_fn)
-    [(accumulate, _), _] = facts.next_nodes(a.grad_fn)
-    assert facts.node_key(accumulate) == ("leaf", id(x))
+    assert tensor_facts.node_key(a.grad_fn) != tensor_facts.node_key(b.grad_fn)
+    [(accumulate, _), _] = tensor_facts.next_nodes(a.grad_fn)
+    assert tensor_facts.node_key(accumulate) == ("leaf", id(x))
 
 
 def test_canary_a_weak_storage_reference_keeps_no_memory_alive():
     t = torch.ones(1000)
-    ref = facts.weak_storage(t)
+    ref = tensor_facts.weak_storage(t)
     assert ref == torch.ones(0).set_(t).untyped_storage()._cdata
     assert not private.is_gone(ref)
     del t
@@ -255,9 +255,9 @@ def test_canary_a_weak_storage_reference_keeps_no_memory_alive():
 
 
 def test_canary_default_saved_tensor_hooks_can_be_asked_for():
-    assert facts.may_read_saved()
+    assert tensor_facts.may_read_saved()
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
-        assert not facts.may_read_saved()
+        assert not tensor_facts.may_read_saved()
 
 
 def test_canary_function_modes_can_be_popped_and_pushed():

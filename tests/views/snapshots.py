@@ -23,7 +23,7 @@ import pitfall_lab
 from pitfall_lab import views
 from pitfall_lab.trace import Trace
 from pitfall_lab.views import graph
-from pitfall_lab.views.facts import gather
+from pitfall_lab.views.label_history import gather
 from tests import corpus
 from tests.frontend.sample import sample
 from tests.frontend.test_hostile import INJECTIONS, poisoned

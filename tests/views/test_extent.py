@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from pitfall_lab import views
+from pitfall_lab.notebook.what_if import what_if
 from pitfall_lab.trace import Agreement, Note, Reach, Span, Trace
 from pitfall_lab.trace.extent import headline, nothing_found, seen, stop, stopped_at
 from pitfall_lab.verify import trace_program
 from pitfall_lab.views import compare
-from pitfall_lab.whatif import what_if
 
 PROGRAM = "import torch\nx = torch.ones(2, requires_grad=True)\nfor _ in range(9):\n    y = (x * 2).sum()\ny.backward()\n"
 SHORT = trace_program(PROGRAM, limit=5)

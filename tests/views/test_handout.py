@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from pitfall_lab import handout, show_broadcast, show_memory, show_storage, views
-from pitfall_lab.views import paper
-from pitfall_lab.views.facts import gather
+from pitfall_lab.views import print_style
+from pitfall_lab.views.label_history import gather
 from tests.frontend.sample import sample
 from tests.frontend.test_hostile import INJECTIONS, poisoned
 from tests.views import build
@@ -56,7 +56,7 @@ def luminance(colour: str) -> float:
 
 def test_storages_differ_without_colour():
     palette = [f"S{n}" for n in range(1, 7)]
-    looks = [paper.looks(label, palette) for label in [*palette, "S7"]]
+    looks = [print_style.looks(label, palette) for label in [*palette, "S7"]]
     for a, b in itertools.combinations(looks, 2):
         assert a["hatch"] != b["hatch"] or abs(luminance(a["facecolor"]) - luminance(b["facecolor"])) > 0.2
 

@@ -12,10 +12,10 @@ import torch
 
 import pitfall_lab
 from pitfall_lab import show_broadcast, show_storage
-from pitfall_lab.live import _of_shape
+from pitfall_lab.notebook.live_pictures import _of_shape
 from pitfall_lab.observe.edit import Bench, Refused
 from pitfall_lab.trace import Effect, Event, Trace
-from pitfall_lab.views import now
+from pitfall_lab.views import moment
 from pitfall_lab.widgets import Look
 from tests.frontend.stage import state_of
 from tests.views.test_modules import BLOCK, HEAD, RUN
@@ -224,7 +224,7 @@ def met(shapes):
     """What Python says of the same shapes."""
     names = [f"o{i}" for i, _ in enumerate(shapes)]
     effects = tuple(Effect(f"tensors.s{i}", _of_shape(name, own)) for i, (name, own) in enumerate(zip(names, shapes, strict=True)))
-    (case,) = now.broadcast_scene(Trace((), (Event(0, "write", "now", effects=effects),)), names)["cases"]
+    (case,) = moment.broadcast_scene(Trace((), (Event(0, "write", "now", effects=effects),)), names)["cases"]
     return [case["shape"], case["clash"], case["crossed"], [[one["dims"], one["summed"]] for one in case["operands"]]]
 
 

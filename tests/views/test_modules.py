@@ -11,8 +11,8 @@ from torch.overrides import TorchFunctionMode
 import pitfall_lab
 from pitfall_lab import views
 from pitfall_lab.trace import Trace
-from pitfall_lab.views.facts import gather
 from pitfall_lab.views.graph.modules import modules
+from pitfall_lab.views.label_history import gather
 
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
 BLOCK = """

@@ -19,7 +19,7 @@ from pitfall_lab import show_broadcast, show_graph, show_memory, show_storage, s
 from pitfall_lab.observe.snapshot import graph, snapshot
 from pitfall_lab.trace.replay import replay
 from pitfall_lab.views import memory, storage
-from pitfall_lab.views.facts import gather
+from pitfall_lab.views.label_history import gather
 
 BASE = torch.arange(24.0).reshape(2, 3, 4)
 STRIDED = {

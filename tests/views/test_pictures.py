@@ -11,8 +11,8 @@ import pytest
 
 from pitfall_lab import rules, views
 from pitfall_lab.verify import trace_program
-from pitfall_lab.views.facts import gather
-from pitfall_lab.views.naming import names
+from pitfall_lab.views.display_names import names
+from pitfall_lab.views.label_history import gather
 from tests.views import build
 
 SAVED = """import torch

@@ -7,8 +7,8 @@ import pytest
 from pitfall_lab import handout, views
 from pitfall_lab.trace import Trace
 from pitfall_lab.views import broadcast, code, graph, storage, versions
-from pitfall_lab.views.facts import gather
 from pitfall_lab.views.folds import folds
+from pitfall_lab.views.label_history import gather
 from pitfall_lab.views.stories import stories
 from tests.views import build
 

@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from pitfall_lab.lessons import boxes
-from pitfall_lab.lessons.live import execute
+from pitfall_lab.lessons.run_here import execute
 from pitfall_lab.trace import LANGUAGES, Language, T
 
 RECORDED_WITH = "torch 2.13.0"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pitfall_lab.observe import facts
+from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Path, Thing
 from pitfall_lab.observe.live.graphs import is_freed, walk
-from pitfall_lab.observe.live.naming import Names
 from pitfall_lab.observe.live.saved import Moved
+from pitfall_lab.observe.live.saved_names import Names
 
 
 class Root(NamedTuple):
@@ -67,7 +67,7 @@ def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, budget: 
 
 def _is_leaf(moved: Moved) -> bool:
     """Whether it is a leaf that collects a gradient, or a view of one (a weight, turned)."""
-    tensor = facts.base_of(moved.kept.tensor)
+    tensor = tensor_facts.base_of(moved.kept.tensor)
     tensor = moved.kept.tensor if tensor is None else tensor
     return bool(tensor.requires_grad and tensor.grad_fn is None)
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from pitfall_lab.observe.live.budget import Budget
-from pitfall_lab.observe.live.kinds import Kind, Kinds, inside, tables
+from pitfall_lab.observe.live.object_kinds import Kind, Kinds, inside, tables
 
 ELEMENTS = 256
 """So many elements of one list or dict are looked at."""

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pitfall_lab.observe import facts, private
+from pitfall_lab.observe import private, tensor_facts
 from pitfall_lab.observe.live.budget import Budget
-from pitfall_lab.observe.live.kinds import is_own
+from pitfall_lab.observe.live.object_kinds import is_own
 
 RAW = "_raw_saved_"
 _SLOTS: dict[type, tuple[str, ...]] = {}
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
 
     def saved_at(self) -> int | None:
         """The version that torch would take; ``None`` where it cannot be found."""
-        return facts.saved_version(self.tensor, self.unpack)
+        return tensor_facts.saved_version(self.tensor, self.unpack)
 
 
 def walk(roots: Iterable[Any], budget: Budget) -> list[Any]:
@@ -82,7 +82,7 @@ def kept(node: Any) -> Iterator[Kept]:
             if tensor is None or not is_own(tensor) or tensor.is_inference():
                 continue
             if key is None:
-                key = facts.node_key(node)
+                key = tensor_facts.node_key(node)
             yield Kept(node, key, name, index if many else None, saved, tensor, tensor._version)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pitfall_lab.observe.facts import base_of
+from pitfall_lab.observe.tensor_facts import base_of
 
 
 class History(NamedTuple):

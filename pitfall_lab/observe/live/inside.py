@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pitfall_lab.observe import facts
+from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.live.found import Found, Path, Thing, is_shown, parts
-from pitfall_lab.observe.live.kinds import Kinds, inside, is_own, tables
-from pitfall_lab.observe.live.rows import Row, Table
+from pitfall_lab.observe.live.namespace_rows import Row, Table
+from pitfall_lab.observe.live.object_kinds import Kinds, inside, is_own, tables
 
 MOST = 500
 NUMBERS = 1 << 20
@@ -80,7 +80,7 @@ def _detail(tensor: torch.Tensor, optimizer: str | None, at: str, updates: Updat
 
 
 def _numbers(tensor: torch.Tensor) -> np.ndarray | None:
-    numbers = facts.window_values(tensor, NUMBERS) if tensor.layout is torch.strided else None
+    numbers = tensor_facts.window_values(tensor, NUMBERS) if tensor.layout is torch.strided else None
     return numbers if numbers is not None and numbers.dtype.kind in "fiu" else None
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pitfall_lab.observe import facts
+from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Path, find
 from pitfall_lab.observe.live.graphs import kept, walk
 from pitfall_lab.observe.live.history import history
 from pitfall_lab.observe.live.inside import resolve
-from pitfall_lab.observe.live.kinds import is_own
+from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.tied import tied
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.trace import T
@@ -48,9 +48,13 @@ def _nodes(namespace: Mapping[str, Any], tensor: Any, budget: Budget) -> list[st
                 continue
             seen.add(node)
             if any(slot.tensor is tensor or _same(slot.tensor, tensor) for slot in kept(node)):
-                said.append(f"{facts.node_name(node)} (behind {thing.text})")
+                said.append(f"{tensor_facts.node_name(node)} (behind {thing.text})")
     return said
 
 
 def _same(one: Any, other: Any) -> bool:
-    return not facts.is_opaque(one) and not facts.is_opaque(other) and one.untyped_storage()._cdata == other.untyped_storage()._cdata
+    return (
+        not tensor_facts.is_opaque(one)
+        and not tensor_facts.is_opaque(other)
+        and one.untyped_storage()._cdata == other.untyped_storage()._cdata
+    )

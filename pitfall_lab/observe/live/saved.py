@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pitfall_lab.observe import facts
+from pitfall_lab.observe import tensor_facts
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.graphs import Kept, Key, is_read_in_backward, kept
 from pitfall_lab.observe.live.sums import Sums
@@ -70,7 +70,7 @@ class Memory:
             made = name = None
             for slot in kept(node):
                 if name is None:
-                    name, made = facts.node_name(node), cells.of(slot.key[0])
+                    name, made = tensor_facts.node_name(node), cells.of(slot.key[0])
                 at = slot.key, slot.slot, slot.index
                 seen = self._seen.get(at)
                 if seen is None:
@@ -124,7 +124,7 @@ class Cells:
         """The cell that made the node of this number; ``None`` where that is not known."""
         if type(number) is not int:
             return None
-        at = bisect_right(self._began, (number, facts.LAST, 0)) - 1
+        at = bisect_right(self._began, (number, tensor_facts.LAST, 0)) - 1
         if at >= 0:
             first, end, cell = self._began[at]
             if first <= number < end:

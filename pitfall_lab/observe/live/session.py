@@ -11,15 +11,15 @@ from pitfall_lab.observe.live.broken import Broken, Root, broken
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, find
 from pitfall_lab.observe.live.graphs import walk
-from pitfall_lab.observe.live.growing import Growing, growing
+from pitfall_lab.observe.live.growing_graphs import Growing, growing
 from pitfall_lab.observe.live.history import history
 from pitfall_lab.observe.live.inside import Updates, children, resolve
-from pitfall_lab.observe.live.kinds import is_own
-from pitfall_lab.observe.live.left_out import LeftOut, Owners
-from pitfall_lab.observe.live.naming import Names
-from pitfall_lab.observe.live.rows import Row, Table, row_id, rows
+from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
+from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
-from pitfall_lab.observe.live.used import Used, used
+from pitfall_lab.observe.live.saved_names import Names
+from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
+from pitfall_lab.observe.live.used_graphs import Used, used
 from pitfall_lab.observe.looking import unseen
 
 FINDING, GRAPHS, ROWS = 0.25, 0.45, 0.3

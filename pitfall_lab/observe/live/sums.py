@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pitfall_lab.observe.facts import is_opaque
-from pitfall_lab.observe.live.kinds import Kinds, is_own
+from pitfall_lab.observe.live.object_kinds import Kinds, is_own
 from pitfall_lab.observe.looking import unseen
+from pitfall_lab.observe.tensor_facts import is_opaque
 
 WHOLE = 1 << 16
 BLOCKS, BLOCK = 16, 512

@@ -8,8 +8,8 @@ from typing import Any
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Path, Thing, find
 from pitfall_lab.observe.live.inside import resolve
-from pitfall_lab.observe.live.kinds import is_own
-from pitfall_lab.observe.live.rows import Table, row_id
+from pitfall_lab.observe.live.namespace_rows import Table, row_id
+from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.looking import unseen
 
 MOST = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from pitfall_lab.panel.ran import Ran
+from pitfall_lab.panel.cells_run import Ran
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pitfall_lab.panel.ran import Ran
+from pitfall_lab.panel.cells_run import Ran
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
 
 if TYPE_CHECKING:
-    from pitfall_lab.observe.live.left_out import LeftOut
+    from pitfall_lab.observe.live.unheld_parameters import LeftOut
 
 
 def left_out(left: LeftOut, ran: Ran) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from pitfall_lab.panel.cells_run import Ran
 from pitfall_lab.panel.protocol import text
-from pitfall_lab.panel.ran import Ran
 from pitfall_lab.trace import T
 
 Level = Literal["error", "silent", "note"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pitfall_lab.panel.order import OutOfOrder
-from pitfall_lab.panel.ran import Ran
+from pitfall_lab.panel.cells_run import Ran
+from pitfall_lab.panel.stale_names import OutOfOrder
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from pitfall_lab.panel.ran import Ran
+from pitfall_lab.panel.cells_run import Ran
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
 
 if TYPE_CHECKING:
-    from pitfall_lab.observe.live.used import Used
+    from pitfall_lab.observe.live.used_graphs import Used
 
 
 def used(found: Used, ran: Ran) -> dict[str, Any] | None:

@@ -10,20 +10,20 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from pitfall_lab.rules.finding import Finding
-from pitfall_lab.rules.refusals import gradients, positions, programs, shapes, types
+from pitfall_lab.rules.kit.finding import Finding
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.refusals import dtypes_and_devices, gradients, positions, programs, shapes
+from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.explained import explained, quoted
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.rules.refusals.general import GENERAL, OWN, own
-from pitfall_lab.rules.refusals.refused import Refused
-from pitfall_lab.rules.story import Story
 from pitfall_lab.trace import Failure, Span
 
 __all__ = ["FAMILIES", "Case", "Family", "Refused", "as_note", "is_caught", "refusals"]
 
 FAMILIES: tuple[Family, ...] = tuple(
     sorted(
-        (*shapes.FAMILIES, *positions.FAMILIES, *types.FAMILIES, *gradients.FAMILIES, *programs.FAMILIES, GENERAL, OWN),
+        (*shapes.FAMILIES, *positions.FAMILIES, *dtypes_and_devices.FAMILIES, *gradients.FAMILIES, *programs.FAMILIES, GENERAL, OWN),
         key=lambda f: f.code,
     )
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pitfall_lab.rules.finding import Fact, Finding, Fix, Related, Severity
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Severity
+from pitfall_lab.rules.refusals.arguments import TENSORS, Refused, first_sentence, shape_text
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.rules.refusals.offending import offending
-from pitfall_lab.rules.refusals.refused import TENSORS, Refused, first_sentence, shape_text
 from pitfall_lab.rules.refusals.rewriting import rewritings
 from pitfall_lab.trace import LANGUAGES, Given, Language, T
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from pitfall_lab.rules.finding import Severity
+from pitfall_lab.rules.kit.finding import Severity
 from pitfall_lab.trace import T
 
 

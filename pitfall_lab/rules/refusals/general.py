@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.finding import Finding, Related
+from pitfall_lab.rules.kit.finding import Finding, Related
+from pitfall_lab.rules.refusals.arguments import TENSORS, Refused, first_sentence, shape_text
 from pitfall_lab.rules.refusals.family import Family
-from pitfall_lab.rules.refusals.refused import TENSORS, Refused, first_sentence, shape_text
 from pitfall_lab.trace import T
 
 MOST_SHOWN = 6

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from pitfall_lab.rules.refusals.refused import TENSORS, Refused
+from pitfall_lab.rules.refusals.arguments import TENSORS, Refused
 from pitfall_lab.trace import Given
 
 SCALARS = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-from pitfall_lab.rules.finding import Fix
-from pitfall_lab.rules.refusals.refused import Refused
-from pitfall_lab.rules.repairs import unique
-from pitfall_lab.rules.source import Program
-from pitfall_lab.rules.syntax import operand
+from pitfall_lab.rules.kit.finding import Fix
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.trace import Given, T
 
 GRADIENTS = "!gradients"

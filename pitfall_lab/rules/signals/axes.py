@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.signals.values import argument, whole
-from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event
 
 ELEMENTWISE = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pitfall_lab.rules.story import Record, Story
-from pitfall_lab.rules.wording import flat
+from pitfall_lab.rules.kit.story import Record, Story
+from pitfall_lab.rules.kit.wording import flat
 
 Index = tuple[int, ...]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from pitfall_lab.rules.signals.values import argument
-from pitfall_lab.rules.story import Story
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event
 
 DROPOUTS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"}

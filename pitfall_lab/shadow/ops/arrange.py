@@ -16,7 +16,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Written
-from pitfall_lab.shadow.ops.kit import (
+from pitfall_lab.shadow.ops.building import (
     Keep,
     Rule,
     arrays,

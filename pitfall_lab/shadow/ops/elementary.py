@@ -19,7 +19,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import zeros_like
 from pitfall_lab.shadow.graph import Written
-from pitfall_lab.shadow.ops.kit import (
+from pitfall_lab.shadow.ops.building import (
     NUMBERS,
     Keep,
     Operand,

@@ -18,7 +18,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops import matmul
-from pitfall_lab.shadow.ops.kit import (
+from pitfall_lab.shadow.ops.building import (
     Keep,
     Rule,
     arrays,

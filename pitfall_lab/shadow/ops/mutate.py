@@ -15,7 +15,7 @@ from pitfall_lab.shadow.dtypes import BOOL, FLOAT64, INT64, DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import converted, without_imaginary, zeros_like
-from pitfall_lab.shadow.ops.kit import (
+from pitfall_lab.shadow.ops.building import (
     NUMBERS,
     Rule,
     as_shape,

@@ -10,7 +10,7 @@ from typing import Any
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.ops.kit import overlaps_itself
+from pitfall_lab.shadow.ops.building import overlaps_itself
 from pitfall_lab.shadow.ops.registry import ENTRIES, Op
 from pitfall_lab.shadow.storage import ShadowTensor
 

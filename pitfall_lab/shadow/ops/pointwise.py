@@ -22,7 +22,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import zeros_like
 from pitfall_lab.shadow.graph import NO_DERIVATIVE, Refusal, Written
-from pitfall_lab.shadow.ops.kit import (
+from pitfall_lab.shadow.ops.building import (  # fmt: skip
     NUMBERS,
     Keep,
     Operand,
@@ -43,7 +43,7 @@ from pitfall_lab.shadow.ops.kit import (
     refusing,
     sign_of,
     tensor_only,
-)  # fmt: skip
+)
 from pitfall_lab.shadow.ops.registry import ENTRIES, add, op
 from pitfall_lab.shadow.releases import CLAMP_STOPS_AT_ITS_BOUNDS
 from pitfall_lab.shadow.storage import ShadowTensor

@@ -17,7 +17,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import dense_array, in_memory_order, laid_like, unsqueezed
 from pitfall_lab.shadow.graph import Saved, Written
-from pitfall_lab.shadow.ops.kit import (
+from pitfall_lab.shadow.ops.building import (
     Keep,
     Rule,
     arrays,
@@ -589,7 +589,7 @@ def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTe
 
 @op(".repeat", samples=("c.repeat(2)", "a.repeat(2, 1)", "a.repeat(1, 1)"))
 def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.kit import as_shape
+    from pitfall_lab.shadow.ops.building import as_shape
 
     tensor_only(self)
     times = as_shape(sizes)
@@ -610,7 +610,7 @@ def repeat(e: Engine, self: Any, *sizes: Any) -> ShadowTensor:
 
 @op("flip", samples=("a.flip(0)", "torch.flip(a, (0, 1))"))
 def flip(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.kit import as_shape
+    from pitfall_lab.shadow.ops.building import as_shape
 
     tensor_only(input)
     axes = tuple(wrap_dim(d, input.ndim) for d in as_shape(dims))

@@ -29,9 +29,9 @@ class Op:
     samples: tuple[str, ...] = ()
     source: str = ""
     refuses: Mapping[int, str] = field(default_factory=dict)
-    """Categories of operand types that torch's kernel of this name lacks (see :mod:`pitfall_lab.shadow.ops.types`)."""
+    """Categories of operand types that torch's kernel of this name lacks (see :mod:`pitfall_lab.shadow.ops.dtype_refusals`)."""
     numbers: str = ""
-    """What torch says where it refuses numbers, as a regular expression (see :mod:`pitfall_lab.shadow.ops.numbers`)."""
+    """What torch says where it refuses numbers, as a regular expression (see :mod:`pitfall_lab.shadow.ops.value_refusals`)."""
 
 
 def add(

@@ -1,11 +1,10 @@
 """Writing at places given by index tensors, and reading back sorted: index_put, index_add, scatter, take, sort, topk."""
 
 # mypy: disable-error-code="no-any-return"
-# ruff: noqa: A002, ARG001, ARG005, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+# ruff: noqa: A002, ARG001, ARG005, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +15,8 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved, Written
-from pitfall_lab.shadow.ops import indexing, views
-from pitfall_lab.shadow.ops.kit import (
+from pitfall_lab.shadow.ops import indexing
+from pitfall_lab.shadow.ops.building import (
     Keep,
     Rule,
     arrays,
@@ -456,12 +455,9 @@ def roll(e: Engine, input: Any, shifts: Any, dims: Any = None) -> ShadowTensor:
 
 @op("tile", samples=("a.tile(2)", "c.tile(2, 1)"))
 def tile(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
-    from pitfall_lab.shadow.ops.kit import as_shape
+    from pitfall_lab.shadow.ops.building import as_shape
     from pitfall_lab.shadow.ops.reduce import repeat
 
     tensor_only(input)
     times = as_shape(dims)
     return repeat(e, input, *(1,) * (input.ndim - len(times)), *times)
-
-
-__all__ = ["math", "views"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pitfall_lab.trace import Event, Trace
-from pitfall_lab.views.facts import Facts, at, gather
+from pitfall_lab.views.label_history import Facts, at, gather
 
 ELEMENTWISE = frozenset(
     [

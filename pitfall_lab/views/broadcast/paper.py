@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pitfall_lab.trace.text import cell_text, shape_text
-from pitfall_lab.views import paper
-from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import cut
+from pitfall_lab.views import print_style
+from pitfall_lab.views.encoding import cut
+from pitfall_lab.views.label_history import Facts
 
 DRAWN, SMALL, LEFT, BOX = 3, 5, 5.2, 1.1
 WIDE, TALL = 0.84, 0.5
@@ -25,16 +25,18 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> Figure:
     more = len(scene["cases"]) + scene["left_out"] - len(cases)
     tall = [2.1 + 0.8 * len(c["operands"]) + (_rows(c) * (TALL + 0.06) + 0.6 if _drawable(c) else 0) for c in cases]
     height = max(1.2, 0.3 + sum(tall) + (0.6 if more else 0))
-    figure, sheet = paper.sheet(height)
+    figure, sheet = print_style.sheet(height)
     y = 0.3
     for case, rise in zip(cases, tall, strict=True):
         _case(sheet, case, facts, y, zh=zh)
         y += rise
     if not cases:
-        paper.write(sheet, 0.3, 0.6, "没有形状不同的操作数" if zh else "no operation had operands of different shapes", size=paper.TEXT)
+        print_style.write(
+            sheet, 0.3, 0.6, "没有形状不同的操作数" if zh else "no operation had operands of different shapes", size=print_style.TEXT
+        )
     if more:
         left = f"另有 {more} 次广播未画出" if zh else f"{more} more broadcasts are not drawn"
-        paper.write(sheet, 0.3, height - 0.3, left, color=paper.DIM)
+        print_style.write(sheet, 0.3, height - 0.3, left, color=print_style.DIM)
     return figure
 
 
@@ -49,41 +51,43 @@ def _drawable(case: dict[str, Any]) -> bool:
 
 def _case(sheet: Axes, case: dict[str, Any], facts: Facts, y: float, *, zh: bool) -> None:
     shape = case["result"]["shape"]
-    paper.write(sheet, 0.3, y + 0.3, cut((f"L{case['line']}  " if case["line"] else "") + case["code"], 60), size=paper.TEXT, weight="bold")
+    print_style.write(
+        sheet, 0.3, y + 0.3, cut((f"L{case['line']}  " if case["line"] else "") + case["code"], 60), size=print_style.TEXT, weight="bold"
+    )
     row = y + 0.7
     for operand in case["operands"]:
         _sizes(sheet, operand, facts, row, zh=zh)
         row += 0.8
-    sheet.plot([0.3, LEFT + len(shape) * BOX], [row + 0.04] * 2, color=paper.DIM, lw=0.6)
+    sheet.plot([0.3, LEFT + len(shape) * BOX], [row + 0.04] * 2, color=print_style.DIM, lw=0.6)
     said = ("sizes do not meet", "大小对不上") if case["clash"] else ("result", "结果")
     said = ("before it is reduced", "归约前") if case["result"]["reduced"] and not case["clash"] else said
-    paper.write(sheet, 0.3, row + 0.48, said[zh], weight="bold", color=paper.RED if case["clash"] else paper.INK)
+    print_style.write(sheet, 0.3, row + 0.48, said[zh], weight="bold", color=print_style.RED if case["clash"] else print_style.INK)
     for d, size in enumerate(shape):
         clash = d in case["clash"]
-        look = {"edgecolor": paper.RED, "linewidth": 2.0, "gid": "clash"} if clash else {}
-        paper.cell(sheet, (LEFT + d * BOX, row + 0.16), (BOX - 0.15, 0.6), "✕" if clash else size, **look)
+        look = {"edgecolor": print_style.RED, "linewidth": 2.0, "gid": "clash"} if clash else {}
+        print_style.cell(sheet, (LEFT + d * BOX, row + 0.16), (BOX - 0.15, 0.6), "✕" if clash else size, **look)
     if case["crossed"] and not case["clash"]:
         product_of = f"{shape[-2]} × {shape[-1]} = {shape[-2] * shape[-1]}"
         told = f"每个元素与每个元素相遇：{product_of} 个数" if zh else f"every element meets every element: {product_of} numbers"
-        paper.write(sheet, LEFT + len(shape) * BOX + 0.2, row + 0.48, told)
+        print_style.write(sheet, LEFT + len(shape) * BOX + 0.2, row + 0.48, told)
     if _drawable(case):
         _tables(sheet, case, row + 1.1)
 
 
 def _sizes(sheet: Axes, operand: dict[str, Any], facts: Facts, y: float, *, zh: bool) -> None:
     if operand["storage"]:
-        paper.swatch(sheet, 0.3, y + 0.05, operand["storage"], facts.palette)
+        print_style.swatch(sheet, 0.3, y + 0.05, operand["storage"], facts.palette)
     name, shape = facts.name(operand["label"]), shape_text(operand["shape"])
-    paper.write(sheet, 1.0 if operand["storage"] else 0.3, y + 0.3, cut(shape if name == shape else f"{name} {shape}", 26))
+    print_style.write(sheet, 1.0 if operand["storage"] else 0.3, y + 0.3, cut(shape if name == shape else f"{name} {shape}", 26))
     for d, dim in enumerate(operand["dims"]):
         clash = dim["kind"] == "clash"
-        look = {"edgecolor": paper.RED, "linewidth": 2.0} if clash else {}
+        look = {"edgecolor": print_style.RED, "linewidth": 2.0} if clash else {}
         ghost = dim["kind"] in ("one", "missing")
-        paper.cell(sheet, (LEFT + d * BOX, y), (BOX - 0.15, 0.6), "" if dim["size"] is None else dim["size"], ghost=ghost, **look)
+        print_style.cell(sheet, (LEFT + d * BOX, y), (BOX - 0.15, 0.6), "" if dim["size"] is None else dim["size"], ghost=ghost, **look)
     stretched = ", ".join(str(d) for d, dim in enumerate(operand["dims"]) if dim["kind"] in ("one", "missing"))
     if stretched:
         told = f"第 {stretched} 维步长 0；反向时在此求和" if zh else f"stride 0 in dim {stretched}; backward sums it"
-        paper.write(sheet, LEFT + len(operand["dims"]) * BOX + 0.2, y + 0.3, told, color=paper.DIM)
+        print_style.write(sheet, LEFT + len(operand["dims"]) * BOX + 0.2, y + 0.3, told, color=print_style.DIM)
 
 
 def _tables(sheet: Axes, case: dict[str, Any], y: float) -> None:
@@ -93,20 +97,20 @@ def _tables(sheet: Axes, case: dict[str, Any], y: float) -> None:
     middle, x = y + rows * (TALL + 0.06) / 2, 0.3
     for number, operand in enumerate(case["operands"]):
         if number:
-            paper.write(sheet, x - 0.3, middle, "∘", ha="center", size=paper.TEXT)
+            print_style.write(sheet, x - 0.3, middle, "∘", ha="center", size=print_style.TEXT)
         own = ([1, 1, *operand["shape"]])[-2:]
         for r, c in product(range(rows), range(columns)):
             index = min(r, own[0] - 1) * own[1] + min(c, own[1] - 1)
             value = operand["cells"][index] if operand["cells"] and index < len(operand["cells"]) else None
             ghost = r >= own[0] or c >= own[1]
             look = {} if ghost else {"facecolor": "#EFEFEF"}
-            paper.cell(sheet, (x + c * WIDE, y + r * (TALL + 0.06)), (WIDE - 0.06, TALL), _short(value), ghost=ghost, **look)
+            print_style.cell(sheet, (x + c * WIDE, y + r * (TALL + 0.06)), (WIDE - 0.06, TALL), _short(value), ghost=ghost, **look)
         x += columns * WIDE + 0.6
-    paper.write(sheet, x - 0.3, middle, "→", ha="center", size=paper.TEXT)
+    print_style.write(sheet, x - 0.3, middle, "→", ha="center", size=print_style.TEXT)
     cells = case["result"]["cells"]
     for r, c in product(range(rows), range(columns)):
         value = cells[r * full[1] + c] if cells and r * full[1] + c < len(cells) else None
-        paper.cell(sheet, (x + c * WIDE, y + r * (TALL + 0.06)), (WIDE - 0.06, TALL), _short(value), gid="result")
+        print_style.cell(sheet, (x + c * WIDE, y + r * (TALL + 0.06)), (WIDE - 0.06, TALL), _short(value), gid="result")
 
 
 def _short(value: Any) -> str:

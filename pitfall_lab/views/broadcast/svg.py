@@ -7,8 +7,8 @@ from itertools import product
 from typing import Any
 
 from pitfall_lab.trace.text import cell_text, shape_text
-from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import Canvas, cut, hue, width_of
+from pitfall_lab.views.encoding import Canvas, cut, hue, width_of
+from pitfall_lab.views.label_history import Facts
 
 BOX, DRAWN, LEFT = 44, 4, 190
 SMALL = 6

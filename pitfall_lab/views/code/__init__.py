@@ -6,7 +6,7 @@ from typing import Any
 
 from pitfall_lab.trace import Span, Trace
 from pitfall_lab.trace.slice import failures
-from pitfall_lab.views.facts import Facts, gather
+from pitfall_lab.views.label_history import Facts, gather
 
 
 def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:

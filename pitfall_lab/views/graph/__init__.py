@@ -6,13 +6,13 @@ from typing import Any
 
 from pitfall_lab.trace import Trace
 from pitfall_lab.trace.text import cells_text, shape_text
-from pitfall_lab.views.facts import Facts, gather
+from pitfall_lab.views.encoding import cut, width_of
 from pitfall_lab.views.folds import folds
 from pitfall_lab.views.graph.ladder import ladder
 from pitfall_lab.views.graph.layout import lay_out
 from pitfall_lab.views.graph.nested import Nested, Pairs
 from pitfall_lab.views.graph.ways import bezier, label_place, spread
-from pitfall_lab.views.ink import cut, width_of
+from pitfall_lab.views.label_history import Facts, gather
 
 FULL = 14
 """Up to so many nodes a card also has room for values."""

@@ -8,8 +8,8 @@ from typing import Any
 import graphviz
 
 from pitfall_lab import processes
-from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import GREY, clean, hue, letter
+from pitfall_lab.views.encoding import GREY, clean, hue, letter
+from pitfall_lab.views.label_history import Facts
 
 
 def digraph(scene: dict[str, Any], facts: Facts) -> graphviz.Digraph:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-from pitfall_lab.views.facts import Facts
 from pitfall_lab.views.folds import folds
+from pitfall_lab.views.label_history import Facts
 
 LANES = 24
 

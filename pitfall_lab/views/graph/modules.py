@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pitfall_lab.trace import Event, Span
-from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.label_history import Facts
 
 Path = tuple[str, ...]
 """The way to a module from its model, as names of attributes; a later call of a module has its number behind its name: "ln ·2"."""

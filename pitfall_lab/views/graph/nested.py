@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pitfall_lab.views.facts import Facts
+from pitfall_lab.views.encoding import width_of
 from pitfall_lab.views.graph.modules import Path, modules
-from pitfall_lab.views.ink import width_of
+from pitfall_lab.views.label_history import Facts
 
 PICTURES = 48
 """So many modules can be opened; of the others the box stays closed."""

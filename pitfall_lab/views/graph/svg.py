@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pitfall_lab.views.facts import Facts, at
+from pitfall_lab.views.encoding import Canvas, cut, hue
 from pitfall_lab.views.graph.ways import back
-from pitfall_lab.views.ink import Canvas, cut, hue
+from pitfall_lab.views.label_history import Facts, at
 
 ROWS = 40
 

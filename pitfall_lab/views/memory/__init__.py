@@ -6,7 +6,7 @@ from typing import Any
 
 from pitfall_lab.trace import T, Trace
 from pitfall_lab.trace.text import shape_text
-from pitfall_lab.views.facts import Facts, at, gather
+from pitfall_lab.views.label_history import Facts, at, gather
 
 BANDS = 60
 """So many storages have a band of their own, the largest and longest-lived; the bytes of the others are one band."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pitfall_lab.views.ink import Canvas, cut, width_of
+from pitfall_lab.views.encoding import Canvas, cut, width_of
 from pitfall_lab.views.memory import bytes_text
 
 LEFT, TOP, WIDTH, HEIGHT, GAP = 76.0, 40.0, 620.0, 180.0, 26.0

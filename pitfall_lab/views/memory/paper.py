@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pitfall_lab.views import paper
-from pitfall_lab.views.facts import Facts
+from pitfall_lab.views import print_style
+from pitfall_lab.views.label_history import Facts
 from pitfall_lab.views.memory import bytes_text, keepers, names
 
 LISTED, ROW, PLOT = 8, 0.62, 6.0
@@ -20,20 +20,22 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> Figure:
     """The bands over the steps and, below, a table of what was alive at the peak."""
     zh, peak = language == "zh", scene["peak"]
     if not peak or not peak["bytes"]:
-        figure, sheet = paper.sheet(1.2)
-        paper.write(sheet, 0.3, 0.6, "没有占用内存的存储" if zh else "no storage with any bytes", size=paper.TEXT)
+        figure, sheet = print_style.sheet(1.2)
+        print_style.write(sheet, 0.3, 0.6, "没有占用内存的存储" if zh else "no storage with any bytes", size=print_style.TEXT)
         return figure
     alive = [b for b in scene["bands"] if b["born"] <= peak["step"] and (b["died"] is None or b["died"] > peak["step"])]
     alive.sort(key=lambda b: (-b["nbytes"], b["born"]))
     more = max(0, len(alive) - LISTED)
     height = PLOT + 2.6 + ROW * (min(len(alive), LISTED) + bool(more or scene["others"]))
-    figure, sheet = paper.sheet(height)
-    axes = figure.add_axes((1.9 / paper.WIDTH, 1 - (PLOT + 0.8) / height, (paper.WIDTH - 2.2) / paper.WIDTH, PLOT / height))
+    figure, sheet = print_style.sheet(height)
+    axes = figure.add_axes(
+        (1.9 / print_style.WIDTH, 1 - (PLOT + 0.8) / height, (print_style.WIDTH - 2.2) / print_style.WIDTH, PLOT / height)
+    )
     _plot(axes, scene, facts, zh=zh)
     _table(sheet, alive, facts, PLOT + 2.3, peak["step"], zh=zh)
     if more or scene["others"]:
         left = more + scene["others"]
-        paper.write(sheet, 0.3, height - 0.35, f"另有 {left} 个存储" if zh else f"{left} more storages", color=paper.DIM)
+        print_style.write(sheet, 0.3, height - 0.35, f"另有 {left} 个存储" if zh else f"{left} more storages", color=print_style.DIM)
     return figure
 
 
@@ -44,33 +46,35 @@ def _plot(axes: Axes, scene: dict[str, Any], facts: Facts, *, zh: bool) -> None:
         spans = _spans(band["base"], end)
         x = [side for s, _, e in spans for side in (s, e)]
         low = [float(base) for _, base, _ in spans for _ in range(2)]  # more bytes than fit a machine's integer: a file may say anything
-        look = paper.looks(band["id"], facts.palette)
+        look = print_style.looks(band["id"], facts.palette)
         axes.fill_between(x, low, [b + band["nbytes"] for b in low], gid=f"band-{band['id']}", **look)
         s, base, e = max(spans, key=lambda span: span[2] - span[0])
         tall = band["nbytes"] / peak["bytes"] * PLOT / 1.1
-        if tall >= 0.34 and (e - s) / steps * (paper.WIDTH - 2.2) >= 0.42:
-            paper.badge(axes, (s + e) / 2, base + band["nbytes"] / 2, band["id"], facts.palette)
+        if tall >= 0.34 and (e - s) / steps * (print_style.WIDTH - 2.2) >= 0.42:
+            print_style.badge(axes, (s + e) / 2, base + band["nbytes"] / 2, band["id"], facts.palette)
     spans = _spans(scene["total"], steps)
     x, y = [side for s, _, e in spans for side in (s, e)], [float(b) for _, b, _ in spans for _ in range(2)]
-    axes.plot(x, y, color=paper.INK, lw=1.4, gid="total")
-    axes.axvline(peak["step"], color=paper.INK, lw=0.9, ls=(0, (2, 2)), gid="peak")
+    axes.plot(x, y, color=print_style.INK, lw=1.4, gid="total")
+    axes.axvline(peak["step"], color=print_style.INK, lw=0.9, ls=(0, (2, 2)), gid="peak")
     line = facts.line(peak["step"])
     where = (f"第 {line} 行" if zh else f"line {line}") if line else f"{'步骤' if zh else 'step'} {peak['step'] + 1}"
     right = peak["step"] > 0.7 * steps
     at = {"xytext": (-4 if right else 4, 0), "textcoords": "offset points", "ha": "right" if right else "left", "va": "center"}
-    text = paper.clean_text(f"{'峰值' if zh else 'peak'} {bytes_text(peak['bytes'])}, {where}")
+    text = print_style.clean_text(f"{'峰值' if zh else 'peak'} {bytes_text(peak['bytes'])}, {where}")
     place = peak["step"], peak["bytes"] * 1.055
-    axes.annotate(text, place, fontsize=paper.TEXT, weight="bold", family=paper.families(), color=paper.INK, parse_math=False, **at)
+    axes.annotate(
+        text, place, fontsize=print_style.TEXT, weight="bold", family=print_style.families(), color=print_style.INK, parse_math=False, **at
+    )
     axes.set(xlim=(0, steps), ylim=(0, peak["bytes"] * 1.1))
     ticks = list(range(0, steps, max(1, -(-steps // TICKS))))
     lines = [facts.line(i) for i in ticks]
     known = all(lines)
     axes.set_xticks(ticks, [str(n if known else i + 1) for i, n in zip(ticks, lines, strict=True)])
     label = ("行号" if zh else "line of the program") if known else ("步骤" if zh else "step")
-    axes.set_xlabel(label, fontsize=paper.SMALL, family=paper.families())
+    axes.set_xlabel(label, fontsize=print_style.SMALL, family=print_style.families())
     counts = range(0, peak["bytes"] + 1, 2 ** max(0, ceil(log2(peak["bytes"] / 4))))
     axes.set_yticks(counts, [bytes_text(count) for count in counts])
-    axes.tick_params(labelsize=paper.SMALL)
+    axes.tick_params(labelsize=print_style.SMALL)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -81,13 +85,13 @@ def _spans(points: list[list[int]], end: int) -> list[tuple[int, int, int]]:
 
 
 def _table(sheet: Axes, alive: list[dict[str, Any]], facts: Facts, y: float, step: int, *, zh: bool) -> None:
-    paper.write(sheet, 0.3, y, "峰值时存活" if zh else "alive at the peak", size=paper.TEXT, weight="bold")
+    print_style.write(sheet, 0.3, y, "峰值时存活" if zh else "alive at the peak", size=print_style.TEXT, weight="bold")
     for band in alive[:LISTED]:
         y += ROW
-        paper.swatch(sheet, 0.3, y - 0.25, band["id"], facts.palette)
-        paper.write(sheet, 2.7, y, bytes_text(band["nbytes"]), ha="right")
-        paper.write(sheet, 3.0, y, paper.fit(names(facts, band["id"]), 4.4))
+        print_style.swatch(sheet, 0.3, y - 0.25, band["id"], facts.palette)
+        print_style.write(sheet, 2.7, y, bytes_text(band["nbytes"]), ha="right")
+        print_style.write(sheet, 3.0, y, print_style.fit(names(facts, band["id"]), 4.4))
         held = list(dict.fromkeys(k.say("zh" if zh else "en") for k in keepers(facts, band["id"], step)))
         if held:
             text = ("由其保持：" if zh else "kept by ") + ", ".join(held[:3]) + (f" +{len(held) - 3}" if len(held) > 3 else "")
-            paper.write(sheet, 7.6, y, paper.fit(text, paper.WIDTH - 7.9), color=paper.DIM)
+            print_style.write(sheet, 7.6, y, print_style.fit(text, print_style.WIDTH - 7.9), color=print_style.DIM)

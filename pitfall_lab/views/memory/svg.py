@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import Canvas, cut, hue, ink_on, letter
+from pitfall_lab.views.encoding import Canvas, cut, hue, ink_on, letter
+from pitfall_lab.views.label_history import Facts
 from pitfall_lab.views.memory import bytes_text, keepers, names
 
 LEFT, TOP, WIDTH, HEIGHT = 76.0, 34.0, 560.0, 200.0

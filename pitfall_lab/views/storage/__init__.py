@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from pitfall_lab.trace import Trace
-from pitfall_lab.views.facts import Facts, at, gather
+from pitfall_lab.views.label_history import Facts, at, gather
 
 MAIN = 12
 """So many storages are drawn at first; the rest stand behind "show all"."""

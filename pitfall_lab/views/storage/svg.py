@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pitfall_lab.trace.text import cell_text, shape_text
-from pitfall_lab.views.facts import Facts, at
-from pitfall_lab.views.ink import Canvas, cut, hue, width_of
+from pitfall_lab.views.encoding import Canvas, cut, hue, width_of
+from pitfall_lab.views.label_history import Facts, at
 
 CELL, GAP, LEFT, DIGITS = 56, 20, 16, 7
 DRAWN, BRUSHES = 6, 8

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from pitfall_lab.trace import Trace
-from pitfall_lab.views.facts import Facts, at, gather
-from pitfall_lab.views.ink import cut, width_of
+from pitfall_lab.views.encoding import cut, width_of
+from pitfall_lab.views.label_history import Facts, at, gather
 
 MAIN = 12
 SENT = 500

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import Canvas, cut, hue, width_of
+from pitfall_lab.views.encoding import Canvas, cut, hue, width_of
+from pitfall_lab.views.label_history import Facts
 
 ROW = 46.0
 

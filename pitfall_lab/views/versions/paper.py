@@ -7,9 +7,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pitfall_lab.views import paper
-from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import cut
+from pitfall_lab.views import print_style
+from pitfall_lab.views.encoding import cut
+from pitfall_lab.views.label_history import Facts
 from pitfall_lab.views.versions import pin_text
 
 DRAWN, COLUMNS, PINS = 6, 11, 8
@@ -28,18 +28,18 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> Figure:
     tall = [ROW + LEVEL * (1 + max((p["level"] for p in t["pins"][:PINS]), default=0)) for t in tracks]
     notes = _left_out(len(scene["tracks"]) + scene["left_out"] - len(tracks), left_steps, zh=zh)
     height = 1.0 + sum(tall) + 0.6 * len(notes) + (0.6 if not tracks else 0)
-    figure, sheet = paper.sheet(height)
+    figure, sheet = print_style.sheet(height)
     for step, x in place.items():
         line = facts.line(step)
-        paper.write(sheet, x, 0.45, f"L{line}" if line else str(step + 1), ha="center", color=paper.DIM)
+        print_style.write(sheet, x, 0.45, f"L{line}" if line else str(step + 1), ha="center", color=print_style.DIM)
     y = 0.7
     for track, rise in zip(tracks, tall, strict=True):
         y += rise
         _track(sheet, track, facts, place, y - 0.85)
     if not tracks:
-        paper.write(sheet, 0.3, 0.9, "没有版本变化" if zh else "no counter moved and nothing was saved", size=paper.TEXT)
+        print_style.write(sheet, 0.3, 0.9, "没有版本变化" if zh else "no counter moved and nothing was saved", size=print_style.TEXT)
     for number, note in enumerate(notes):
-        paper.write(sheet, 0.3, height - 0.3 - 0.6 * (len(notes) - 1 - number), note, color=paper.DIM)
+        print_style.write(sheet, 0.3, height - 0.3 - 0.6 * (len(notes) - 1 - number), note, color=print_style.DIM)
     return figure
 
 
@@ -58,43 +58,45 @@ def _marks(track: dict[str, Any]) -> set[int]:
 
 
 def _track(sheet: Axes, track: dict[str, Any], facts: Facts, place: dict[int, float], axis: float) -> None:
-    colour = paper.looks(track["storage"], facts.palette)["facecolor"]
+    colour = print_style.looks(track["storage"], facts.palette)["facecolor"]
     if track["shared"]:
-        paper.cell(sheet, (0.22, axis - 0.33), (0.66, 0.66))
-    paper.swatch(sheet, 0.3, axis - 0.25, track["storage"], facts.palette)
+        print_style.cell(sheet, (0.22, axis - 0.33), (0.66, 0.66))
+    print_style.swatch(sheet, 0.3, axis - 0.25, track["storage"], facts.palette)
     names = ", ".join(str(facts.tensor(t).get("name") or t) for t in track["tensors"][:2])
-    paper.write(sheet, 1.05, axis - 0.2, track["counter"], size=paper.TEXT, weight="bold")
-    paper.write(sheet, 1.05, axis + 0.22, cut(names, 14), color=paper.DIM)
+    print_style.write(sheet, 1.05, axis - 0.2, track["counter"], size=print_style.TEXT, weight="bold")
+    print_style.write(sheet, 1.05, axis + 0.22, cut(names, 14), color=print_style.DIM)
     right = max(place.values(), default=LEFT) + 0.6
     start = _x(place, track["born"])
-    sheet.plot([start, right], [axis, axis], color=paper.INK, lw=4, solid_capstyle="butt", zorder=1)
+    sheet.plot([start, right], [axis, axis], color=print_style.INK, lw=4, solid_capstyle="butt", zorder=1)
     sheet.plot([start, right], [axis, axis], color=colour, lw=2.4, solid_capstyle="butt", zorder=1, gid=f"track-{track['counter']}")
     for pin in track["pins"][:PINS]:
         _pin(sheet, pin, place, axis)
     for bump in track["bumps"]:
         if bump["step"] in place:
             x = place[bump["step"]]
-            sheet.plot([x, x], [axis - 0.28, axis + 0.28], color=paper.INK, lw=2.4, zorder=4, gid=f"bump-{track['counter']}-{bump['to']}")
-            paper.write(sheet, x, axis + 0.5, f"v{bump['to']}", ha="center", weight="bold")
+            sheet.plot(
+                [x, x], [axis - 0.28, axis + 0.28], color=print_style.INK, lw=2.4, zorder=4, gid=f"bump-{track['counter']}-{bump['to']}"
+            )
+            print_style.write(sheet, x, axis + 0.5, f"v{bump['to']}", ha="center", weight="bold")
     for step in track["silent"]:
         if step in place:
-            paper.cell(sheet, (place[step] - 0.18, axis - 0.18), (0.36, 0.36), zorder=4)
+            print_style.cell(sheet, (place[step] - 0.18, axis - 0.18), (0.36, 0.36), zorder=4)
 
 
 def _pin(sheet: Axes, pin: dict[str, Any], place: dict[int, float], axis: float) -> None:
     x = _x(place, pin["step"])
     broke = pin["stale"] if pin["broken"] is not None else pin["changed"]
     if broke is not None:  # thick and hatched across: to be seen without its red
-        sheet.plot([x, _x(place, broke)], [axis, axis], color=paper.RED, lw=6, solid_capstyle="butt", zorder=2, gid="stale")
+        sheet.plot([x, _x(place, broke)], [axis, axis], color=print_style.RED, lw=6, solid_capstyle="butt", zorder=2, gid="stale")
         sheet.plot([x, _x(place, broke)], [axis, axis], color="white", lw=2, ls=(0, (0.6, 0.6)), zorder=3)
     foot = axis - 0.5 - LEVEL * pin["level"]
-    sheet.plot([x, x], [axis - 0.3, foot + 0.1], color=paper.DIM, lw=0.6)
-    sheet.plot([x], [axis - 0.24], marker="v", color="white", markeredgecolor=paper.INK, markersize=6, zorder=5)
+    sheet.plot([x, x], [axis - 0.3, foot + 0.1], color=print_style.DIM, lw=0.6)
+    sheet.plot([x], [axis - 0.24], marker="v", color="white", markeredgecolor=print_style.INK, markersize=6, zorder=5)
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-    paper.write(sheet, x, foot - 0.05, pin_text(pin), ha="center", bbox=box, zorder=5 + 1 / (1 + pin["level"]))
+    print_style.write(sheet, x, foot - 0.05, pin_text(pin), ha="center", bbox=box, zorder=5 + 1 / (1 + pin["level"]))
     for key, mark in (("broken", "✕"), ("wrong", "≠")):
         if pin[key] is not None:
-            paper.write(sheet, _x(place, pin[key]), axis - 0.4, mark, size=12, ha="center", weight="bold", color=paper.RED)
+            print_style.write(sheet, _x(place, pin[key]), axis - 0.4, mark, size=12, ha="center", weight="bold", color=print_style.RED)
 
 
 def _x(place: dict[int, float], step: int) -> float:

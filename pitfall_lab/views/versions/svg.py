@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pitfall_lab.views.facts import Facts
-from pitfall_lab.views.ink import Canvas, cut, hue
+from pitfall_lab.views.encoding import Canvas, cut, hue
+from pitfall_lab.views.label_history import Facts
 from pitfall_lab.views.versions import COLUMN, pin_text
 
 LEFT, ROW, LABEL = 150, 52, 14

@@ -1,0 +1,214 @@
+"""What can be said of a program's tensors behind each statement, in any world: shared memory, the ways of gradients, what backward needs.
+
+The same questions are put to the real torch and to the engine under a belief: the reasons of a question are the answers. A fact is a
+sentence about this very program (``after line 4, best and w share memory``); in torch's world it holds or does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pitfall_lab import shadow
+from pitfall_lab.lessons import worlds
+from pitfall_lab.lessons.run_here import execute
+from pitfall_lab.lessons.worlds import say
+from pitfall_lab.trace import T
+
+About = tuple[str, ...]
+"""What is asked: the kind of the question, then the names that it is about."""
+State = dict[About, str]
+MOST_LETTERS = 48
+_REFUSALS = {"modified by an inplace operation": "overwritten", "second time": "freed"}
+_SAID: dict[str, dict[str, T]] = {
+    "memory": {
+        "shared": T(en="{0} and {1} share memory", zh="{0} 与 {1} 共享内存"),
+        "separate": T(en="{0} and {1} do not share memory", zh="{0} 与 {1} 不共享内存"),
+    },
+    "path": {
+        "open": T(en="gradients flow from {0} back to {1}", zh="梯度能从 {0} 流回 {1}"),
+        "cut": T(en="no gradient flows from {0} back to {1}", zh="没有梯度从 {0} 流回 {1}"),
+    },
+    "needs": {
+        "whole": T(en="backward from {0} finds everything it needs", zh="从 {0} 开始的 backward 能找到它需要的一切"),
+        "overwritten": T(en="something that backward from {0} needs is overwritten", zh="从 {0} 开始的 backward 所需的某个值已被覆盖"),
+        "freed": T(en="what backward from {0} needs is freed", zh="从 {0} 开始的 backward 所需的内容已被释放"),
+    },
+    "sum": {
+        "None": T(en="{0}.grad is None", zh="{0}.grad 是 None"),
+        "zeros": T(en="{0}.grad is a tensor of zeros", zh="{0}.grad 是全零的张量"),
+        "1": T(en="{0}.grad is the gradient of one backward", zh="{0}.grad 是一次 backward 的梯度"),
+        "": T(en="{0}.grad is the sum of {value} gradients", zh="{0}.grad 是 {value} 次梯度之和"),
+    },
+    "held": {
+        "in": T(en="{0} is a parameter of {1}", zh="{0} 是 {1} 的参数"),
+        "out": T(en="{0} is not a parameter of {1}", zh="{0} 不是 {1} 的参数"),
+    },
+    "role": {
+        "leaf": T(en="{0} is a leaf that requires grad", zh="{0} 是需要梯度的叶子张量"),
+        "view": T(en="{0} is a view of a leaf that requires grad", zh="{0} 是需要梯度的叶子张量的视图"),
+        "result": T(en="{0} is a result in the graph", zh="{0} 是计算图中的一个结果"),
+        "constant": T(en="{0} does not require grad", zh="{0} 不需要梯度"),
+    },
+    "version": {"": T(en="the version of {0} is {value}", zh="{0} 的版本是 {value}")},
+    "shape": {"": T(en="{0} has the shape {value}", zh="{0} 的形状是 {value}")},
+    "elements": {"": T(en="the number of elements in {0} is {value}", zh="{0} 的元素个数是 {value}")},
+    "type": {"": T(en="the elements of {0} are {value}", zh="{0} 的元素类型是 {value}")},
+    "value": {"": T(en="{0} is {value}", zh="{0} 是 {value}")},
+}
+KINDS = tuple(_SAID)
+"""The kinds of facts: the first say most about why, the last only what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What holds behind ``line``: the answer ``value`` to a question ``about`` names."""
+
+    line: int
+    about: About
+    value: str
+
+    @property
+    def text(self) -> T:
+        """Return the fact as a sentence."""
+        forms = _SAID[self.about[0]]
+        form = forms.get(self.value) or forms[""]
+        en, zh = (text.format(*self.about[1:], value=self.value) for text in (form.en, form.zh))
+        return T(en=f"after line {self.line}, {en}", zh=f"第 {self.line} 行之后，{zh}")
+
+
+@dataclass(slots=True)
+class _Look:
+    """Looks at a world behind each statement. ``arrived`` are the gradients that reached each leaf, in their order."""
+
+    states: list[tuple[int, State]] = field(default_factory=list)
+    arrived: dict[str, list[list[float]]] = field(default_factory=dict)
+    probing: bool = False
+
+    def __call__(self, line: int, names: dict[str, Any], printed: str) -> None:
+        """Note what can be said now."""
+        known = {name: value for name, value in names.items() if not name.startswith("__")}
+        shown = {name: value for name, value in known.items() if _is_number(value) or _address(value) is not None}
+        self.probing = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            modules = {name: value for name, value in names.items() if hasattr(value, "parameters") and not isinstance(value, type)}
+            self.states.append((line, dict((*self._facts(shown, names.get("torch")), *_held(shown, modules)))))
+        self.probing = False
+
+    def _facts(self, shown: dict[str, Any], torch: Any) -> Iterator[tuple[About, str]]:
+        numbers = {name: value for name, value in shown.items() if _is_number(value)}
+        arrays = {name: value for name, value in shown.items() if name not in numbers}
+        tensors = {name: value for name, value in shown.items() if hasattr(value, "requires_grad")}
+        for (a, x), (b, y) in itertools.combinations(arrays.items(), 2):
+            if x is not y:
+                yield ("memory", a, b), "shared" if _address(x) == _address(y) else "separate"
+        for name, value in shown.items():
+            yield ("value", name), say(value)
+            if name in numbers or (name in tensors and not value.requires_grad):
+                yield from ((("path", name, other), "cut") for other, one in tensors.items() if one.requires_grad)
+        for name, value in arrays.items():
+            yield ("shape", name), say(tuple(value.shape))
+            yield ("type", name), str(value.dtype).removeprefix("torch.")
+        for name, value in tensors.items():
+            yield ("version", name), str(value._version)  # noqa: SLF001 - the name that torch gives it
+            yield ("elements", name), str(value.numel())
+            with contextlib.suppress(RuntimeError):  # of a view that may not be asked for its graph any more
+                yield ("role", name), _role(value)
+                if value.requires_grad and value.is_leaf:
+                    yield from self._sum(name, value)
+                elif value.grad_fn is not None:
+                    yield from _graph(name, value, tensors, torch)
+
+    def _sum(self, name: str, leaf: Any) -> Iterator[tuple[About, str]]:
+        """Say of how many gradients a leaf's ``.grad`` is the sum: those that arrived last add up to it."""
+        if name not in self.arrived:
+            came = self.arrived.setdefault(name, [])
+            leaf.register_hook(lambda gradient: None if self.probing else came.append(_flat(gradient)))
+        if leaf.grad is None:
+            yield ("sum", name), "None"
+            return
+        total, held = [0.0] * leaf.grad.numel(), _flat(leaf.grad)
+        if held == total:
+            yield ("sum", name), "zeros"
+            return
+        for count, gradient in enumerate(reversed(self.arrived[name]), 1):
+            total = [a + b for a, b in zip(total, gradient, strict=True)]
+            if all(abs(a - b) <= 1e-4 * max(1.0, abs(a)) for a, b in zip(total, held, strict=True)):
+                yield ("sum", name), str(count)
+                return
+
+
+def _held(shown: dict[str, Any], modules: dict[str, Any]) -> Iterator[tuple[About, str]]:
+    """Say which tensors are parameters of which modules."""
+    for (name, module), (other, one) in itertools.product(modules.items(), shown.items()):
+        if hasattr(one, "requires_grad"):
+            yield ("held", other, name), "in" if any(one is parameter for parameter in module.parameters()) else "out"
+
+
+def _graph(name: str, value: Any, tensors: dict[str, Any], torch: Any) -> Iterator[tuple[About, str]]:
+    """Say whether backward from a result would work now, and which tensors it would reach."""
+    others = {other: one for other, one in tensors.items() if one is not value and one.requires_grad and _has_history(one)}
+    if torch is None or not others:
+        return
+    try:
+        reached = torch.autograd.grad(value.sum(), list(others.values()), retain_graph=True, allow_unused=True)
+    except RuntimeError as refused:
+        found = [said for part, said in _REFUSALS.items() if part in str(refused)]
+        yield from ((("needs", name), said) for said in found)
+        return
+    yield ("needs", name), "whole"
+    yield from ((("path", name, other), "cut" if gradient is None else "open") for other, gradient in zip(others, reached, strict=True))
+
+
+def _has_history(value: Any) -> bool:
+    """Whether a tensor may be asked for its graph: a view that was made under no_grad may not, once it is written."""
+    try:
+        return value.grad_fn is not None or value.is_leaf
+    except RuntimeError:
+        return False
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float
+
+
+def _address(value: Any) -> int | None:
+    """Return where the memory of a tensor or an array begins; of a view that of its base."""
+    if isinstance(value, type):
+        return None
+    if hasattr(value, "untyped_storage"):
+        return int(value.untyped_storage().data_ptr())
+    if not hasattr(value, "__array_interface__"):
+        return None
+    while getattr(value, "base", None) is not None and hasattr(value.base, "__array_interface__"):
+        value = value.base
+    return int(value.__array_interface__["data"][0])
+
+
+def _role(value: Any) -> str:
+    base = value._base  # noqa: SLF001 - the name that torch gives it
+    if base is not None and base.is_leaf and base.requires_grad and value.requires_grad:
+        return "view"
+    return "constant" if not value.requires_grad else "leaf" if value.is_leaf else "result"
+
+
+def _flat(gradient: Any) -> list[float]:
+    return [float(n) for n in gradient.detach().flatten().tolist()]
+
+
+def real_facts(program: str) -> list[tuple[int, State]]:
+    """Return what holds behind each statement on the real torch, with the statement's last line."""
+    look = _Look()
+    execute(program, worlds.NAME, look)
+    return look.states
+
+
+def facts(program: str, policy: shadow.Policy) -> list[tuple[int, State]]:
+    """Return what holds behind each statement in a world; nothing when the engine has no model of something in it."""
+    look = _Look()
+    return look.states if worlds.run(program, policy, look) is not None else []

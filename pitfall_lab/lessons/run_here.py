@@ -1,0 +1,124 @@
+"""Run a small program here and now, on the real torch, and say what came of it.
+
+The program is trusted (it is part of the lesson) and runs inside this process, so it sees the torch that the
+learner uses. It gets a fresh ``__main__``-like namespace, and torch's random stream and modes are put back
+afterwards: showing a claim must not change the numbers that the learner's next cell draws.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import linecache
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.shadow.facade.running import After, step
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a program did: its names, its printed text, and the exception that ended it (``None`` when it finished)."""
+
+    namespace: dict[str, Any] = field(repr=False)
+    printed: str
+    error: Exception | None
+    line: int | None
+    """Line of the program that was running when the exception left it, from 1."""
+
+
+def execute(source: str, name: str = "<lesson>", after: After | None = None) -> Ran:
+    r"""Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer.
+
+    ``after`` is told, behind each statement of the program's own level: its last line, the names, what has been printed.
+
+    >>> execute("print(6 * 7)").printed
+    '42\n'
+    >>> type(execute("x = 1\n1 / 0").error).__name__
+    'ZeroDivisionError'
+    """
+    # Tracebacks (torch's anomaly mode prints one) show source lines only for files that linecache knows.
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+    printed = io.StringIO()
+    error: Exception | None = None
+    with undisturbed(source), contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            step(ast.parse(source, name), name, namespace, after and (lambda line: after(line, namespace, printed.getvalue())))
+        except Exception as caught:
+            error = caught
+    return Ran(namespace, printed.getvalue(), error, failing_line(error, name))
+
+
+def failing_line(error: BaseException | None, name: str) -> int | None:
+    """Return the innermost line of the program ``name`` in the traceback of ``error``."""
+    if isinstance(error, SyntaxError):
+        return error.lineno
+    found, frame = None, error.__traceback__ if error else None
+    while frame:
+        if frame.tb_frame.f_code.co_filename == name:
+            found = frame.tb_lineno
+        frame = frame.tb_next
+    return found
+
+
+@contextlib.contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Drop what compiled libraries write straight to the process's error stream: torch's profiler reports its stages there."""
+    sys.stderr.flush()
+    try:
+        kept = os.dup(2)
+    except OSError:  # a process without an error stream has nothing to keep quiet
+        yield
+        return
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+# Settings of the whole process: how to read and write each (names below ``torch``), and the name or value a lesson starts from.
+_SETTINGS: tuple[tuple[str, str, object], ...] = (
+    ("get_rng_state", "set_rng_state", None),
+    ("get_num_threads", "set_num_threads", None),
+    ("is_grad_enabled", "set_grad_enabled", True),
+    ("is_anomaly_enabled", "set_anomaly_enabled", False),
+    ("get_default_dtype", "set_default_dtype", "float32"),
+    ("get_deterministic_debug_mode", "set_deterministic_debug_mode", 0),
+    # torch says many of its warnings once in a process: what a lesson shows must not depend on what ran before it.
+    ("is_warn_always_enabled", "set_warn_always", True),
+)
+
+
+@contextlib.contextmanager
+def undisturbed(source: str) -> Iterator[None]:
+    """Run a lesson as in a process of its own, whatever the learner has set, and put the learner's settings back afterwards.
+
+    torch is looked up, not imported: this layer does not depend on it, only the programs it runs do. When a program is
+    the first to import it, its import is done before, so that there is a state to note.
+    """
+    if "torch" in source and "torch" not in sys.modules:
+        with contextlib.suppress(ImportError):
+            exec("import torch", {})  # noqa: S102 - a constant; see above
+    torch = sys.modules.get("torch")
+    noted = [(getattr(torch, write), getattr(torch, read)(), fresh) for read, write, fresh in _SETTINGS] if torch else []
+    try:
+        for write, _, fresh in noted:
+            if fresh is not None:
+                write(getattr(torch, fresh) if isinstance(fresh, str) else fresh)
+        with _quiet_libraries():
+            yield
+    finally:
+        for write, value, _ in noted:
+            write(value)

@@ -1,0 +1,146 @@
+"""A cell with the earlier cells' definitions that it uses, as one program: so it is looked at, repaired and run again.
+
+A class in one cell and the loop in another are two texts to Python and one program to its author. Joined, they are to the rules what they
+would be in one file; each place still says which cell it stands in, and which line of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pitfall_lab.check.workshop import THIS
+from pitfall_lab.notebook.taken_names import taken
+from pitfall_lab.trace import Part
+
+MOST_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A function or class of an earlier cell: the file that Python calls the cell by, and the lines of the definition."""
+
+    filename: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A cell as it can be run elsewhere.
+
+    ``text`` are the definitions and the cell; ``parts`` say which lines are which cell's, ``places`` where the lines of Python's files
+    are in it: ``(file, first line there, last line, first line here)``. ``imports`` is run before it, ``values`` is what the cell uses
+    besides (:mod:`pitfall_lab.observe.carry`), bound before the cell's own first line; ``left`` are names that could not be carried.
+    """
+
+    text: str
+    parts: tuple[Part, ...] = ()
+    places: tuple[tuple[str, int, int, int], ...] = ()
+    imports: str = ""
+    values: bytes = b""
+    left: tuple[str, ...] = ()
+
+
+def program(cell: str, namespace: Mapping[str, Any], name_of: Callable[[str], Part | None], cell_id: str = "") -> Program:
+    """Join ``cell`` with what it uses of earlier cells. ``name_of`` says which cell a file of Python's is, ``None`` for other files."""
+    from pitfall_lab.check import prelude
+    from pitfall_lab.observe.carry import Carried, pack
+
+    known = {name: value for name, value in namespace.items() if not name.startswith("_")}
+    found: list[Definition] = []
+    carried = Carried()
+    for _ in range(MOST_ROUNDS):
+        text, parts, places = _joined(found, cell, name_of, cell_id)
+        names = taken(text) & known.keys()
+        imports = prelude("\n".join(names), known)
+        carried = pack({name: known[name] for name in names - taken_by(imports)})
+        wanted = [definition(each, name_of) for each in (*(known[name] for name in names), *carried.classes)]
+        new = dict.fromkeys(one for one in wanted if one is not None and one not in found)
+        if not new:
+            break
+        found = sorted([*found, *new], key=lambda one: (_number(name_of(one.filename)), one.first))
+    return Program(text, parts, places, imports, carried.data, carried.left)
+
+
+def taken_by(imports: str) -> set[str]:
+    """The names that import statements bind."""
+    found = [node for node in _statements(imports) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return {alias.asname or alias.name for node in found for alias in node.names}
+
+
+def definition(value: Any, name_of: Callable[[str], Part | None]) -> Definition | None:
+    """Where a function or class of an earlier cell is defined, at the cell's top level; ``None`` for everything else."""
+    if not isinstance(value, (type, types.FunctionType)) or getattr(value, "__module__", None) != "__main__":
+        return None
+    for code in _codes(value):
+        if name_of(code.co_filename) is None:
+            continue
+        for statement in _statements("".join(linecache.getlines(code.co_filename))):
+            first, last = _lines(statement)
+            if first <= code.co_firstlineno <= last and getattr(statement, "name", None) == value.__name__:
+                return Definition(code.co_filename, first, last)
+    return None
+
+
+def _codes(value: Any) -> Iterator[types.CodeType]:
+    if isinstance(value, types.FunctionType):
+        inner = inspect.unwrap(value)
+        yield from (each.__code__ for each in (value, inner) if isinstance(each, types.FunctionType))
+        return
+    for each in list(vars(value).values()):
+        function = getattr(each, "__func__", None) or getattr(each, "fget", None) or each
+        if isinstance(function, types.FunctionType):
+            yield inspect.unwrap(function).__code__
+
+
+def _statements(text: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+
+
+def _lines(statement: ast.stmt) -> tuple[int, int]:
+    decorators: Iterable[ast.expr] = getattr(statement, "decorator_list", ())
+    return min([statement.lineno, *(each.lineno for each in decorators)]), statement.end_lineno or statement.lineno
+
+
+def _text(one: Definition) -> str:
+    return "".join(linecache.getlines(one.filename)[one.first - 1 : one.last])
+
+
+def _number(part: Part | None) -> int:
+    digits = "".join(c for c in part.name if c.isdigit()) if part is not None else ""
+    return int(digits or 0)
+
+
+def _joined(
+    ordered: list[Definition], cell: str, name_of: Callable[[str], Part | None], cell_id: str
+) -> tuple[str, tuple[Part, ...], tuple[tuple[str, int, int, int], ...]]:
+    """The definitions under a line that names their cell, and the cell under one of its own."""
+    lines: list[str] = []
+    parts: list[Part] = []
+    places: list[tuple[str, int, int, int]] = []
+    for one in ordered:
+        part = name_of(one.filename)
+        assert part is not None
+        lines.append(heading(part.name))
+        parts.append(Part(part.name, len(lines) + 1, one.first, part.cell))
+        places.append((one.filename, one.first, one.last, len(lines) + 1))
+        lines += _text(one).rstrip("\n").split("\n")
+    if not ordered:
+        return cell, (Part("", 1, 1, cell_id),), ()
+    lines.append(THIS)
+    parts.append(Part("", len(lines) + 1, 1, cell_id))
+    return "\n".join(lines) + "\n" + cell, tuple(parts), tuple(places)
+
+
+def heading(name: str) -> str:
+    """The line above a part."""
+    return f"# ── {name} ──"

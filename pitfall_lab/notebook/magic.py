@@ -1,0 +1,267 @@
+"""``%load_ext pitfall_lab`` and ``%%pitfall``: run a cell as it is, watched, and show the Explorer under it.
+
+(``%%exercise`` and ``%%check`` come with the extension too: see :mod:`pitfall_lab.notebook.practice` and :mod:`pitfall_lab.notebook.program_cells`.)
+
+The cell is not run *by* the magic. The magic line is taken off the text, IPython runs the rest like any other cell (errors,
+display, ``await``, history and all), and the recording is switched on before it and off after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pitfall_lab.notebook.fix_runs import Lab, bench
+from pitfall_lab.notebook.practice import Practice
+from pitfall_lab.notebook.program_cells import Programs
+from pitfall_lab.panel import Offer
+from pitfall_lab.trace import Language, Part, T, Trace
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from pitfall_lab.notebook.cell_program import Program
+    from pitfall_lab.verify import Session
+
+MAGIC = "%%pitfall"
+HINT = "application/vnd.pitfall-lab.hint+json"
+"""A hint as the JupyterLab extension draws it; elsewhere its plain text stands."""
+#: Where a shell keeps the one watcher that it has.
+_PLACE = "_pitfall_lab"
+_FAILED = T(
+    en="pitfall_lab could not show this cell: {reason}. The cell itself ran as it would have without it.",
+    zh="pitfall_lab 无法展示此单元格:{reason}。单元格本身的运行不受影响。",
+)
+_UNREADABLE = T(
+    en="pitfall_lab did not watch this cell: {reason}. Usage: %%pitfall [--language en|zh]",
+    zh="pitfall_lab 没有观察此单元格:{reason}。用法:%%pitfall [--language en|zh]",
+)
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Switch ``%%pitfall`` on in this kernel; calling it again changes nothing."""
+    if getattr(shell, _PLACE, None) is None:
+        watcher = Watcher(shell)
+        setattr(shell, _PLACE, watcher)
+        watcher.install()
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Switch ``%%pitfall`` off again."""
+    watcher = getattr(shell, _PLACE, None)
+    if watcher is not None:
+        watcher.remove()
+        setattr(shell, _PLACE, None)
+
+
+class _Usage(Exception):
+    """The words after ``%%pitfall`` are not understood."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _Usage(message)
+
+
+def options(line: str) -> argparse.Namespace:
+    """Parse what stands after ``%%pitfall``.
+
+    >>> options("--language zh").language
+    'zh'
+    """
+    parser = _Parser(prog=MAGIC, add_help=False)
+    parser.add_argument("--language", "-l", choices=("en", "zh"), default="en")
+    try:
+        return parser.parse_args(shlex.split(line))
+    except ValueError as error:
+        raise _Usage(str(error)) from error
+
+
+def without_magic(lines: list[str]) -> list[str]:
+    """IPython input transformer: take the magic line off a cell that begins with it."""
+    return lines[1:] if lines and _is_magic(lines[0]) else lines
+
+
+def _is_magic(line: str) -> bool:
+    return line.rstrip() == MAGIC or line.startswith((MAGIC + " ", MAGIC + "\t"))
+
+
+class Watcher:
+    """Watches the cells of one kernel that ask for it."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._session: Session | None = None
+        self._cell: tuple[Program, Language] | None = None
+        self._last: Lab | None = None
+        #: The notebook's ids of the cells that have run, by number.
+        self._ids: dict[int, str] = {}
+        #: The language of the last cell that was watched: hints speak it too.
+        self._language: Language = "en"
+        self._bench = bench()
+        self._practice = Practice(shell)
+        self._programs = Programs(shell)
+        self._panel = Offer(shell)
+        #: A page loads the extension into every notebook, with a silent message: that must cost nothing until it is used.
+        self._wanted = not (getattr(shell, "parent_header", None) or {}).get("content", {}).get("silent", False)
+        self._warmed = False
+
+    def install(self) -> None:
+        """Hook into the kernel: one text transformer, two events, and three magics."""
+        self._shell.input_transformers_cleanup.insert(0, without_magic)
+        self._shell.events.register("pre_run_cell", self.before)
+        self._shell.events.register("post_run_cell", self.after)
+        self._shell.register_magic_function(self._as_magic, "cell", "pitfall")
+        self._shell.register_magic_function(self._practice.magic, "cell", "exercise")
+        self._shell.register_magic_function(self._programs.magic, "cell", "check")
+        self._panel.install()
+
+    def remove(self) -> None:
+        """Take all hooks away again."""
+        with contextlib.suppress(ValueError):
+            self._shell.input_transformers_cleanup.remove(without_magic)
+        self._shell.events.unregister("pre_run_cell", self.before)
+        self._shell.events.unregister("post_run_cell", self.after)
+        for name in ("pitfall", "exercise", "check"):
+            self._shell.magics_manager.magics["cell"].pop(name, None)
+        self._panel.remove()
+        self._bench.close()
+
+    def _as_magic(self, line: str, cell: str) -> None:
+        """Run this cell watched, and show below it what it did to storages, versions and the graph."""
+        self._shell.run_cell(f"{MAGIC} {line}\n{cell}")
+
+    def before(self, info: Any) -> None:
+        """Switch the recording on when the cell asks for it."""
+        raw = info.raw_cell or ""
+        first, _, _ = raw.partition("\n")
+        if self._session is not None or not _is_magic(first):
+            return
+        self._wanted = True
+        try:
+            wanted = options(first[len(MAGIC):])
+        except _Usage as problem:
+            self._say(_UNREADABLE, str(problem), "en")
+            return
+        try:
+            self._begin(raw, wanted.language, getattr(info, "cell_id", None) or "")
+        except Exception as error:  # the learner's cell runs whatever happens to us
+            self._session = None
+            self._say(_FAILED, f"{type(error).__name__}: {error}", wanted.language)
+
+    def _begin(self, raw: str, language: Language, cell: str) -> None:
+        from pitfall_lab.notebook import cell_program
+        from pitfall_lab.verify import Session
+
+        text = self._shell.transform_cell(raw)
+        compiler = self._shell.compile
+        # IPython counts up before or after this event, depending on its version; the name is right when the cell has run.
+        count = self._shell.execution_count
+        names = tuple(compiler.get_code_name(raw, text, number) for number in (count, count - 1))
+        self._language = language
+        program = cell_program.program(text, self._shell.user_ns, self._part, cell)
+        self._cell = (program, language)
+        session = Session(names, "cell", program.text, parts=program.parts, places=program.places)
+        session.__enter__()
+        self._session = session
+        self._shell.set_custom_exc((BaseException,), self._show_error)
+
+    def _part(self, filename: str) -> Part | None:
+        """The cell that Python runs from this file."""
+        named = self._shell.compile.format_code_name(filename)
+        digits = "".join(c for c in named[1] if c.isdigit()) if named is not None else ""
+        return Part(f"In [{digits}]", 1, 1, self._ids.get(int(digits), "")) if digits else None
+
+    def _name(self, filename: str) -> str | None:
+        part = self._part(filename)
+        return part.name if part is not None else None
+
+    @staticmethod
+    def _show_error(
+        shell: Any, kind: type[BaseException], error: BaseException, traceback: TracebackType, tb_offset: int | None = None
+    ) -> None:
+        """Show the learner's error without our frames in it."""
+        from pitfall_lab.observe.recorder import clean_traceback
+
+        cleaned = clean_traceback(traceback)
+        error.__traceback__ = cleaned
+        shell.showtraceback((kind, error, cleaned), tb_offset=tb_offset)
+
+    def after(self, result: Any) -> None:
+        """Switch the recording off and show what it saw."""
+        session, self._session = self._session, None
+        self._warm()
+        if result.execution_count and (cell := getattr(result.info, "cell_id", None)):
+            self._ids[result.execution_count] = cell
+        if session is None or self._cell is None:
+            self._hint(result)
+            return
+        program, language = self._cell
+        self._shell.set_custom_exc((), None)
+        try:
+            session.__exit__(None, None, None)
+            session.sources.rename(f"In [{result.execution_count}]" if result.execution_count else "cell")
+            session.sources.rename_others(self._name)
+            error = getattr(result, "error_in_exec", None)
+            unread = result.error_before_exec
+            recorded = session.finish(error) if unread is None else session.unparsable(program.text, unread)
+            self._show(recorded, program, language, bool(getattr(result.info, "cell_id", None)))
+            if isinstance(error, NameError):  # the Explorer shows what happened; this is about cells that did not run
+                self._hint(result)
+        except Exception as error:  # as above
+            self._say(_FAILED, f"{type(error).__name__}: {error}", language)
+
+    def _warm(self) -> None:
+        """Prepare the process that tries fixes where torch is used, and the extension was loaded by a cell or used."""
+        if self._wanted and not self._warmed and "torch" in sys.modules:
+            self._warmed = True
+            self._bench.warm()
+
+    def _hint(self, result: Any) -> None:
+        """Say below the traceback of a cell that was not watched what torch's error means, and how to see where it came from."""
+        error = getattr(result, "error_in_exec", None)
+        if error is None or getattr(result.info, "silent", False):
+            return
+        with contextlib.suppress(Exception):  # the learner's traceback stands, whatever happens to us
+            from pitfall_lab.notebook.hint import Hint, hint
+
+            cell = self._shell.transform_cell(result.info.raw_cell or "")
+            elsewhere = self._practice.elsewhere(error)
+            found = Hint(elsewhere) if elsewhere is not None else hint(error, cell)
+            if found is not None:
+                beside, cell_id = found.beside or found.text, getattr(result.info, "cell_id", None) or ""
+                text = {"en": beside.en, "zh": beside.zh}
+                under = {"version": 1, "text": text, "rule": found.rule, "cell": cell_id}
+                self._shell.display_pub.publish({"text/plain": found.text.say(self._language), HINT: under})
+
+    def _show(self, recorded: Trace, program: Program, language: Language, watched: bool) -> None:
+        """Draw at once what was seen; the fixes are tried when it is there.
+
+        A page that runs a notebook names its cells. Where nobody does (nbconvert, a test), what is shown is final: it waits for the fixes.
+        """
+        from IPython.display import display
+
+        from pitfall_lab.check import Subject
+        from pitfall_lab.rules import find
+        from pitfall_lab.widgets.explorer import Explorer
+
+        if self._last is not None:  # a new look is at what is now
+            self._last.stop()
+        subject = Subject(program.text, recorded.sources[0].name, prelude=program.imports, carried=self._bench.keep(program.values))
+        lab = self._last = Lab(self._bench, subject, recorded, program.left)
+        found = find(recorded)
+        explorer = Explorer(recorded, findings=[finding.with_fixes(()) for finding in found], language=language, lab=lab)
+        hopes = any(finding.fixes for finding in found)
+        if hopes and not watched:
+            explorer.try_fixes(behind=False)
+        display(explorer)
+        if hopes and watched:
+            explorer.try_fixes()
+
+    @staticmethod
+    def _say(sentence: T, reason: str, language: Language) -> None:
+        print(sentence.say(language).format(reason=reason.splitlines()[0][:200] if reason else "?"))

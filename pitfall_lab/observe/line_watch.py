@@ -1,0 +1,86 @@
+"""Watching lines: NumPy writes and ``from_numpy`` pass no torch function, so the line that made them is found by looking after each.
+
+Only switched on once NumPy and torch share memory, only in the learner's own files, and not at all where something else
+(a debugger, a coverage tool) already traces. ``missed`` then says why lines passed that were not looked at.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from pitfall_lab.observe.frame_variables import variables
+from pitfall_lab.observe.looking import unseen
+from pitfall_lab.observe.spans import STAND_IN, SourceMap
+from pitfall_lab.trace import Span, T
+
+TRACED = T(
+    en="something else traces the program's lines (a debugger, a coverage tool, or the program itself)",
+    zh="另有工具在跟踪程序的行（调试器、覆盖率工具或程序自己）",
+)
+
+
+class LineWatch:
+    """Calls ``tell(frame, span)`` when a line of the learner's has finished."""
+
+    def __init__(self, sources: SourceMap, tell: Callable[[FrameType, Span | None], None]) -> None:
+        self._sources = sources
+        self._tell = tell
+        self._on = False
+        self._last: dict[int, int] = {}
+        self.missed: T | None = None
+
+    def start(self, frame: FrameType | None) -> None:
+        """Watch ``frame``, the frames around it and those entered from now on."""
+        if self._on:
+            return
+        if sys.gettrace() is not None:
+            self.missed = TRACED
+            return
+        self._on = True
+        walk = frame
+        while walk is not None:
+            if self._is_ours(walk):
+                walk.f_trace = self._line
+                self._last[id(walk)] = walk.f_lineno
+            walk = walk.f_back
+        sys.settrace(self._enter)
+
+    def stop(self) -> None:
+        """Stop watching."""
+        if self._on:
+            self._on = False
+            if sys.gettrace() == self._enter:
+                sys.settrace(None)
+            else:
+                self.missed = TRACED
+            self._last.clear()
+
+    def _is_ours(self, frame: FrameType) -> bool:
+        # Generated code (the methods of a dataclass, our own ones too) has no lines to tell of; the line that calls it has.
+        name = frame.f_code.co_filename
+        return frame.f_code.co_name != STAND_IN and self._sources.is_user(name) and self._sources.has_text(name)
+
+    def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
+        return self._line if self._on and self._is_ours(frame) else None
+
+    def _line(self, frame: FrameType, event: str, _arg: Any) -> Any:
+        if not self._on:
+            frame.f_trace = None
+            return None
+        before = self._last.get(id(frame))
+        if event == "line":
+            self._last[id(frame)] = frame.f_lineno
+            variables(frame).keys()  # before Python 3.13 a dictionary, in which a name that the last line deleted would live on
+        elif event == "return":
+            self._last.pop(id(frame), None)
+        if before is not None and event in ("line", "return"):
+            try:
+                with unseen():
+                    self._tell(frame, self._sources.line_span(frame.f_code.co_filename, before))
+            except Exception as error:  # it would surface in the learner's program
+                self.stop()
+                self.missed = T(en=f"pitfall_lab failed ({type(error).__name__})", zh=f"pitfall_lab 内部出错（{type(error).__name__}）")
+        return self._line

@@ -1,0 +1,127 @@
+"""Parameters that a loss reaches and no optimizer holds: of a module that was made again, of layers added later, or behind trained ones.
+
+That an optimizer does not hold a module says nothing by itself: a target network, an average of weights and a frozen part are as they
+should be. So only what a loss leads to, or what has a gradient already, is spoken of, and only in one of three cases. The optimizer holds
+what the same name stood for before; or it holds other parameters of the module, and these came later than it did; or they come after
+parameters that it holds, so that a gradient passes through them to be used in front of them and never in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe import tensor_facts
+from pitfall_lab.observe.live.broken import Root
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path, Thing, parts
+from pitfall_lab.observe.live.graphs import walk
+from pitfall_lab.observe.live.inside import held_by
+from pitfall_lab.observe.live.object_kinds import Kinds, inside, is_own, tables
+
+_TURNS = {"TBackward0", "TransposeBackward0", "ViewBackward0", "ExpandBackward0", "UnsqueezeBackward0"}
+
+
+class LeftOut(NamedTuple):
+    """Parameters that no optimizer holds. ``why`` is ``replaced``, ``later`` or ``behind``; ``made`` and ``taken`` are cells."""
+
+    why: str
+    name: str
+    path: Path
+    others: int
+    module: str
+    optimizer: str
+    optimizer_path: Path
+    made: int
+    taken: int
+
+
+class Owners:
+    """Remembers, from cell to cell, when parameters and optimizers came, by their identities. An optimizer keeps its own alive."""
+
+    def __init__(self) -> None:
+        self._came: dict[int, int] = {}
+        self._took: dict[tuple[str, int], int] = {}
+        self._was: dict[str, frozenset[int]] = {}
+        self._former: dict[str, frozenset[int]] = {}
+
+    def compare(self, found: Found, roots: Sequence[Root], now: int, budget: Budget) -> list[LeftOut]:
+        """What is left out now; nothing where not everything could be looked at."""
+        if budget.spent or found.more or found.hidden:
+            return []
+        trained = [*found.parameters, *_unregistered(found)]
+        self._remember(found, trained, now)
+        holders = {id(each): optimizer for optimizer in found.optimizers for each in held_by(optimizer.value)}
+        loose = [t for t in trained if id(t.value) not in holders and is_own(t.value) and t.value.requires_grad]
+        if not holders or not loose:
+            return []
+        losses = walk([root.node for root in roots if root.thing.value.numel() == 1], budget)
+        leads = {id(node.variable): node for node in losses if node.name() == tensor_facts.ACCUMULATE}
+        loose = [t for t in loose if id(t.value) in leads or t.value.grad is not None]
+        made: dict[tuple[str, str], list[LeftOut]] = {}
+        for thing in loose:
+            one = self._of(thing, holders, losses, leads, budget)
+            if one is not None:
+                made.setdefault((one.why, one.optimizer), []).append(one)
+        return [group[0]._replace(others=len(group) - 1) for group in made.values()] if not budget.spent else []
+
+    def _remember(self, found: Found, trained: Iterable[Thing], now: int) -> None:
+        self._came = {id(thing.value): self._came.get(id(thing.value), now) for thing in trained}
+        self._took = {(t.text, id(t.value)): self._took.get((t.text, id(t.value)), now) for t in found.optimizers}
+        owned: dict[str, set[int]] = {}
+        for thing in trained:
+            owned.setdefault(thing.path[0], set()).add(id(thing.value))
+        for name, ids in owned.items():
+            was = self._was.get(name, frozenset())
+            if was - ids:
+                self._former[name] = self._former.get(name, frozenset()) | (was - ids)
+            self._was[name] = frozenset(ids)
+
+    def _of(
+        self, thing: Thing, holders: dict[int, Thing], losses: Sequence[Any], leads: dict[int, Any], budget: Budget
+    ) -> LeftOut | None:
+        name, came = thing.path[0], self._came[id(thing.value)]
+        former = next((o for at, o in holders.items() if at in self._former.get(name, ())), None)
+        of_module = next((holders[at] for at in self._was[name] if at in holders), None)
+        if former is not None:
+            return self._left("replaced", thing, former, came)
+        if of_module is not None and came > self._took[of_module.text, id(of_module.value)]:
+            return self._left("later", thing, of_module, came)
+        node = leads.get(id(thing.value))
+        before = _held_in_front(node, losses, holders, budget) if node is not None else None
+        return self._left("behind", thing, before, came) if before is not None else None
+
+    def _left(self, why: str, thing: Thing, optimizer: Thing, came: int) -> LeftOut:
+        took = self._took[optimizer.text, id(optimizer.value)]
+        return LeftOut(why, thing.text, thing.path, 0, thing.path[0], optimizer.text, optimizer.path, came, took)
+
+
+def _held_in_front(leaf: Any, nodes: Sequence[Any], holders: dict[int, Thing], budget: Budget) -> Thing | None:
+    """The optimizer that holds a parameter in front of the operation that uses this leaf."""
+    own = {leaf}
+    for node in reversed(nodes):  # nearest to the loss first, so that turns of the weight are met before what uses them
+        following = {each for each, _ in node.next_functions}
+        if following & own and node.name() in _TURNS:
+            own.add(node)
+    for node in nodes:
+        if node not in own and own & {each for each, _ in node.next_functions}:
+            behind = (each for each in walk([node], budget) if each.name() == tensor_facts.ACCUMULATE)
+            holder = next((holders[id(each.variable)] for each in behind if id(each.variable) in holders), None)
+            if holder is not None:
+                return holder
+    return None
+
+
+def _unregistered(found: Found) -> list[Thing]:
+    """Parameters of modules that a module keeps in a plain list or dict: its own ``parameters()`` does not have them."""
+    kinds, known = Kinds(), {id(thing.value) for thing in found.parameters}
+    loose: dict[int, Thing] = {}
+    for module in found.modules:
+        for name, value in list(inside(module.value, "module").items()):
+            if not any(type(value) is each for each in (list, tuple, dict)) or name in ("_parameters", "_buffers", "_modules"):
+                continue
+            for part in parts(Thing((*module.path, name), f"{module.text}.{name}", "group", value), kinds):
+                for key, each in tables(part.value)[0].items() if part.kind == "module" else ():
+                    if id(each) not in known and kinds.of(each) == "tensor":
+                        loose[id(each)] = Thing((*part.path, key), f"{part.text}.{key}", "tensor", each)
+    return list(loose.values())

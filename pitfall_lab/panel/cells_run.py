@@ -1,0 +1,95 @@
+"""The cells that have run in this kernel: their numbers, the notebook's ids for them, and their texts."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from pitfall_lab.panel.written_names import written_into
+
+MOST = 1000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a cell."""
+
+    count: int
+    id: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """What Python reads in it; nothing where that is no Python."""
+        try:
+            return ast.parse(self.text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ast.Module([], [])
+
+    @cached_property
+    def bound(self) -> frozenset[str]:
+        """The names that the cell's own lines bind."""
+        return frozenset(_bound(self.tree.body))
+
+    def line(self, name: str = "") -> int | None:
+        """The one line that did what the cell did: its only statement, or the only one that writes into ``name``; else ``None``."""
+        statements = [each for each in simple(self.tree.body) if not isinstance(each, (ast.Import, ast.ImportFrom))]
+        if len(statements) != 1:
+            statements = [each for each in statements if name and name in written_into(each)]
+        return statements[0].lineno if len(statements) == 1 else None
+
+
+def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that hold no others, in the order of the text, without those of functions and classes."""
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        blocks = [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(statement, name, None), list)]
+        blocks += [handler.body for handler in getattr(statement, "handlers", ())]
+        if not blocks:
+            yield statement
+        for block in blocks:
+            yield from simple(block)
+
+
+def _bound(body: list[ast.stmt]) -> Iterator[str]:
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield statement.name
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
+            elif isinstance(node, ast.alias):
+                yield node.asname or node.name.partition(".")[0]
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                yield node.name
+
+
+class Ran:
+    """The last runs, by number."""
+
+    def __init__(self) -> None:
+        self._cells: dict[int, Cell] = {}
+
+    def add(self, count: int, cell: str, text: str) -> Cell:
+        """Note a run."""
+        made = self._cells[count] = Cell(count, cell, text)
+        if len(self._cells) > MOST:
+            del self._cells[next(iter(self._cells))]
+        return made
+
+    def get(self, count: int | None) -> Cell | None:
+        """The run of this number, if it is known."""
+        return self._cells.get(count) if count is not None else None
+
+    @property
+    def last(self) -> Cell | None:
+        """The last run."""
+        return self._cells[next(reversed(self._cells))] if self._cells else None
+
+    def since(self, count: int) -> Iterator[Cell]:
+        """The runs from this number on."""
+        return (cell for number, cell in list(self._cells.items()) if number >= count)

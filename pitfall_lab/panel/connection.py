@@ -1,0 +1,249 @@
+"""The panel's connection in one kernel: it hears of the notebook's cells, answers the front end, and never disturbs either.
+
+Questions may come on another thread than the one that runs the cells (a kernel's subshell). While a cell runs, live objects are not looked
+at: the answer is what was there after the last cell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pitfall_lab.panel import protocol
+from pitfall_lab.panel.cells_run import Ran
+from pitfall_lab.panel.protocol import Past, Picture, Refused, Rows, Unfold, Watch, message, refused, text
+from pitfall_lab.panel.stale_names import Order, OutOfOrder
+from pitfall_lab.trace import Language, T
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from pitfall_lab.observe.live.session import Live, Look
+
+PAGE = 500
+CELLS, BYTES = 50, 2_000_000
+"""So many cells can be gone back to, and so many bytes are kept for it."""
+SECONDS, PART, LONGEST = 0.02, 0.01, 0.2
+"""Processor time after a cell: this much, or this part of the time that the cell took, but no more than the last."""
+ASKED_SECONDS = 0.5
+_RUNNING = T("A cell is running: this can be looked at when it has ended.", "有单元格正在运行：结束之后才能查看。")
+_GONE = T("This is no longer there.", "它已经不存在了。")
+_NOT_KEPT = T("What was there after that cell has not been kept.", "那个单元格之后的状态没有保留。")
+_CUT = T(
+    "Not everything was looked at: the time for it was up. Nothing is said of the rest.",
+    "没有全部查看：为此预留的时间已用完。对其余部分不作任何说明。",
+)
+_FAILED = T(
+    "pitfall_lab could not look at this ({reason}). The notebook is not affected.", "pitfall_lab 无法查看（{reason}）。笔记本不受影响。"
+)
+
+
+class Beside:
+    """The kernel's side of the live panel."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._comms: dict[Any, Watch] = {}
+        self._languages: dict[Any, Language] = {}
+        self._ran, self._order = Ran(), Order()
+        self._stale: list[OutOfOrder] = []
+        self._live: Live | None = None
+        self._lock = threading.RLock()
+        #: A page may open the connection while a cell runs, on another thread.
+        self._running = _is_running()
+        self._had_torch, self._began = True, time.perf_counter()
+        self._rows: dict[str, Any] | None = None
+        self._past: dict[int, tuple[dict[str, Any], str]] = {}
+
+    def install(self) -> None:
+        """Hear of the cells."""
+        self._shell.events.register("pre_run_cell", self.before)
+        self._shell.events.register("post_run_cell", self.after)
+
+    def remove(self) -> None:
+        """Close the connections and hear of nothing any more."""
+        self._shell.events.unregister("pre_run_cell", self.before)
+        self._shell.events.unregister("post_run_cell", self.after)
+        for comm in list(self._comms):
+            with contextlib.suppress(Exception):
+                comm.close()
+        self._comms.clear()
+        self._languages.clear()
+
+    # ------------------------------------------------------------------ the connection
+
+    def opened(self, comm: Any, opening: Mapping[str, Any]) -> None:
+        """A front end has opened the connection."""
+        try:
+            language = protocol.opening((opening.get("content") or {}).get("data"))
+        except Refused as problem:
+            comm.send(refused(problem.text))
+            comm.close()
+            return
+        self._comms[comm], self._languages[comm] = Watch(visible=False, stale=True), language
+        comm.on_msg(lambda asked: self.asked(comm, asked))
+        comm.on_close(lambda _: self._closed(comm))
+        comm.send(message("warnings", cell=self._cells_now(), warnings=[]))  # a page that has heard something knows that it is heard
+
+    def _closed(self, comm: Any) -> None:
+        self._comms.pop(comm, None)
+        self._languages.pop(comm, None)
+
+    def asked(self, comm: Any, asked: Mapping[str, Any]) -> None:
+        """A front end has asked something; whatever it was, there is an answer and no error."""
+        try:
+            answer = self._answer(comm, protocol.read((asked.get("content") or {}).get("data")))
+        except Refused as problem:
+            answer = refused(problem.text)
+        except Exception as error:
+            answer = refused(T(_FAILED.en.format(reason=type(error).__name__), _FAILED.zh.format(reason=type(error).__name__)))
+        if answer is not None:
+            with contextlib.suppress(Exception):
+                comm.send(answer)
+
+    def _answer(self, comm: Any, ask: protocol.Ask) -> dict[str, Any] | None:
+        if isinstance(ask, Watch):
+            self._comms[comm] = ask
+            return None
+        if isinstance(ask, Past):
+            kept = self._past.get(ask.cell)
+            return {**json.loads(kept[1]), "past": True, "cells": self._cells()} if kept is not None else refused(_NOT_KEPT)
+        if self._running:
+            return {**self._rows, "cells": self._cells()} if isinstance(ask, Rows) and self._rows is not None else refused(_RUNNING)
+        with self._lock:
+            if isinstance(ask, Rows):
+                return self._look(ASKED_SECONDS, rows=(ask.first, PAGE), stale=False)[0]
+            return self._unfolded(ask) if isinstance(ask, Unfold) else self._pictured(ask, self._languages.get(comm, "en"))
+
+    def _unfolded(self, ask: Unfold) -> dict[str, Any]:
+        from pitfall_lab.observe.live.budget import Budget
+
+        live = self._watching()
+        made = live.unfold(self._shell.user_ns, _path(ask.id), Budget(ASKED_SECONDS)) if live is not None else None
+        return message("children", id=ask.id, rows=made) if made is not None else refused(_GONE)
+
+    def _pictured(self, ask: Picture, language: Language) -> dict[str, Any]:
+        from pitfall_lab.panel.row_pictures import picture
+
+        found = picture(self._shell.user_ns, _path(ask.id), ask.view, language) if self._watching() is not None else None
+        return message("picture", id=ask.id, view=ask.view, svg=found[0], text=text(found[1])) if found is not None else refused(_GONE)
+
+    # ------------------------------------------------------------------ the cells
+
+    def before(self, info: Any) -> None:
+        """A cell begins."""
+        with self._lock:
+            self._running = True
+            self._had_torch = "torch" in sys.modules
+            with contextlib.suppress(Exception):
+                live = self._watching() if self._comms else None
+                if live is not None:
+                    live.begin()
+        self._began = time.perf_counter()
+
+    def after(self, result: Any) -> None:
+        """A cell has ended: tell the front ends what there is to tell."""
+        took = time.perf_counter() - self._began
+        with self._lock:
+            self._running = False
+            with contextlib.suppress(Exception):  # the notebook goes on, whatever happens to us
+                self._after(result, took)
+
+    def _after(self, result: Any, took: float) -> None:
+        if not result.execution_count:
+            return
+        raw = getattr(result.info, "raw_cell", "") or ""
+        cell = self._ran.add(result.execution_count, getattr(result.info, "cell_id", None) or "", self._shell.transform_cell(raw))
+        self._stale = self._order.ran(cell, self._shell.user_ns, succeeded=bool(result.success))
+        visible = any(watch.visible for watch in self._comms.values())
+        live = self._watching() if self._comms else None
+        if live is None:
+            return
+        live.ended(cell.count, cell.bound, torch_is_new=not self._had_torch)
+        stale = any(watch.stale for watch in self._comms.values())
+        if not visible and not stale:
+            return
+        rows, warnings = self._look(min(max(SECONDS, took * PART), LONGEST), rows=(0, PAGE) if visible else None, stale=stale)
+        self._keep(rows)
+        for comm, watch in list(self._comms.items()):
+            if watch.stale and warnings is not None:
+                comm.send(warnings)
+            if watch.visible and rows is not None:
+                comm.send(rows)
+
+    def _watching(self) -> Live | None:
+        """What looks at live objects, once the notebook has imported torch."""
+        if self._live is None and "torch" in sys.modules:
+            from pitfall_lab.observe.live.session import Live
+
+            self._live = Live()
+        return self._live
+
+    def _look(self, seconds: float, *, rows: tuple[int, int] | None, stale: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """The rows and the warnings of now."""
+        began = time.thread_time()
+        live = self._watching()
+        cell = self._cells_now()
+        if live is None:
+            return (self._message([], 0, 0, None, 0.0) if rows is not None else None), None
+        look = live.look(self._shell.user_ns, seconds, rows)
+        warnings = message("warnings", cell=cell, warnings=self._warnings(look)) if stale else None
+        if rows is None or look.rows is None:
+            return None, warnings
+        note = _CUT if look.cut else None
+        return self._message(look.rows, look.more, rows[0], note, time.thread_time() - began), warnings
+
+    def _warnings(self, look: Look) -> list[dict[str, Any]]:
+        from pitfall_lab.panel.warnings.changed import changed
+        from pitfall_lab.panel.warnings.growing import growing
+        from pitfall_lab.panel.warnings.left_out import left_out
+        from pitfall_lab.panel.warnings.out_of_order import out_of_order
+        from pitfall_lab.panel.warnings.used import used
+
+        said = [*(changed(each, self._ran) for each in look.broken), *(left_out(each, self._ran) for each in look.left_out)]
+        said += [growing(each, self._ran) for each in look.growing]
+        said += [used(each, self._ran) for each in look.used]
+        told = {each["row"] for each in said if each is not None} | {each.optimizer for each in look.left_out}
+        said += [out_of_order(each, self._ran) for each in self._stale if each.name not in told]
+        return [each for each in said if each is not None]
+
+    def _message(self, rows: list[Any], more: int, first: int, note: T | None, seconds: float) -> dict[str, Any]:
+        self._rows = message(
+            "rows", cell=self._cells_now(), past=False, ms=round(seconds * 1000, 2), **{"from": first}, rows=rows, more=more,
+            cells=self._cells(), note=text(note) if note is not None else None,
+        )  # fmt: skip
+        return self._rows
+
+    def _cells_now(self) -> dict[str, Any]:
+        last = self._ran.last
+        return {"count": last.count, "id": last.id} if last is not None else {"count": 0, "id": ""}
+
+    def _cells(self) -> list[dict[str, Any]]:
+        return [cell for cell, _ in self._past.values()]
+
+    def _keep(self, rows: dict[str, Any] | None) -> None:
+        """Keep the rows of this cell: they can be gone back to."""
+        if rows is None:
+            return
+        self._past[rows["cell"]["count"]] = rows["cell"], json.dumps(rows)
+        while len(self._past) > CELLS or sum(len(kept) for _, kept in self._past.values()) > BYTES:
+            del self._past[next(iter(self._past))]
+        rows["cells"] = self._cells()
+
+
+def _is_running() -> bool:
+    """Whether the main thread is in a cell at this moment."""
+    main = threading.main_thread()
+    frame = sys._current_frames().get(main.ident or 0) if threading.current_thread() is not main else None  # noqa: SLF001 - Python's own way
+    while frame is not None and frame.f_code.co_name != "run_code":
+        frame = frame.f_back
+    return frame is not None
+
+
+def _path(row: str) -> tuple[str, ...]:
+    return tuple(row.split("\x1f"))

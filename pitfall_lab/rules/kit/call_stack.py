@@ -1,0 +1,175 @@
+"""From an event to the calls that led to it: a trace names the functions around an event, the text says where they are called."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from pitfall_lab.rules.kit.finding import Finding, Related
+from pitfall_lab.rules.kit.source import Function, Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.rules.kit.wording import at_line
+from pitfall_lab.trace import Event, Span, T
+
+COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+
+
+def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
+    """The statements being executed at ``event``, innermost first: its own, then the calls that led there, as far as the text tells."""
+    if event is None:
+        return
+    program, scope = story.program, _functions(event)
+    statement = program.statement_at(event.span)
+    if event.span is not None and event.span.source != 0:
+        scope = scope[: _own(story, event)]
+        statement = program.statement(entry(story, event))
+    while statement is not None:
+        yield statement
+        function = program.function(statement)
+        if function is None:
+            return
+        if scope and scope[-1].rsplit(".", 1)[-1] == function.name:
+            scope.pop()
+        owner = program.parents.get(function)
+        name = f"{owner.name}.{function.name}" if isinstance(owner, ast.ClassDef) else function.name
+        statement = program.statement(_call_site(story, name, tuple(scope), event, function))
+
+
+def entry(story: Story, event: Event) -> ast.AST | None:
+    """The program's own expression that led to an event in another file: a call, or the import that ran the file; ``None`` when unknown."""
+    program, own, scope = story.program, _own(story, event), tuple(_functions(event))
+    caller = scope[:own]
+    for name in scope[own:]:
+        if (site := _call_site(story, name, caller, event)) is not None:
+            return site
+    if scope[own:]:
+        return _between(story, caller, event)
+    module = Path(story.trace.sources[event.span.source].name).stem if event.span is not None else ""
+    imports = (n for n in program.nodes if isinstance(n, ast.Import | ast.ImportFrom))
+    return next((n for n in imports if module in {getattr(n, "module", None), *(alias.name for alias in n.names)}), None)
+
+
+def _own(story: Story, event: Event) -> int:
+    """How many of the functions around ``event``, from outside, are written in the program itself."""
+    written = {n.name for n in story.program.nodes if isinstance(n, Function)}
+    scope = _functions(event)
+    return next((i for i, name in enumerate(scope) if name.rsplit(".", 1)[-1] not in written), len(scope))
+
+
+def _functions(event: Event) -> list[str]:
+    """The functions around ``event``. A comprehension has a frame of its own (up to Python 3.11) and is a part of the one it stands in."""
+    return [name for name in event.scope if not name.endswith(COMPREHENSIONS)]
+
+
+def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
+    """The only call that stands between what ``caller`` did just before and just after ``event`` and is none of torch's."""
+    program = story.program
+    low, high = _neighbours(story, caller, event)
+    own = {e.span for e in story.calls() if e.span is not None and e.span.source == 0}
+    calls = (n for n in program.nodes if isinstance(n, ast.Call) and low <= n.lineno <= high and program.place(n) not in own)
+    inside = caller[-1].rsplit(".", 1)[-1] if caller else None
+    found = [n for n in calls if (f.name if (f := program.function(n)) else None) == inside]
+    outer = [n for n in found if not any(n is not other and n in ast.walk(other) for other in found)]
+    return outer[0] if len(outer) == 1 else None
+
+
+def at_home(story: Story, finding: Finding) -> Finding:
+    """The finding with every place in the checked program: a line of another file is told at the call that led there.
+
+    Reports, editors and ``# pitfall: ignore`` know one file; the sentences go on naming the line in the other.
+    """
+    span = _home(story, finding.span, finding.step)
+    related = tuple(_related_at_home(story, each) for each in finding.related)
+    return finding if span == finding.span and related == finding.related else replace(finding, span=span, related=related)
+
+
+def _related_at_home(story: Story, related: Related) -> Related:
+    if related.span is None or related.span.source == 0:
+        return related
+    there = at_line(story, related.span)
+    text = T(en=f"{related.message.en} ({there.en})", zh=f"{related.message.zh}（{there.zh}）")
+    return replace(related, span=_home(story, related.span, related.step), message=text)
+
+
+def _home(story: Story, span: Span | None, step: int | None) -> Span | None:
+    if span is None or span.source == 0:
+        return span
+    event = story.line_event(step)
+    node = entry(story, event) if event is not None and event.span == span else None
+    return story.program.place(node) if node is not None else None
+
+
+def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Event, function: Function | None = None) -> ast.Call | None:
+    """The call in ``caller`` (at the top level when empty) of the function with this qualified name on the way to ``event``."""
+    program = story.program
+    inside = caller[-1].rsplit(".", 1)[-1] if caller else None
+    owner, _, name = qualified.rpartition(".")
+    owner = owner.rsplit(".", 1)[-1]
+    names = {name}
+    if name in ("forward", "__call__"):  # called through an object: by the names that objects of its class were given
+        names = _objects(program, owner) if owner else set()
+    elif name == "__init__":
+        name = owner
+    calls = [n for n in program.nodes if isinstance(n, ast.Call) and (called(n) == name or program.segment(n.func) in names)]
+    sites = []
+    for call in sorted(calls, key=lambda n: (n.lineno, n.col_offset)):
+        around = program.function(call)
+        if (around.name if around else None) == inside and (around is None or around is not function):
+            sites.append(call)
+    return _which(story, sites, caller, event) if sites else None
+
+
+def _objects(program: Program, owner: str) -> set[str]:
+    """The names of objects of class ``owner``, or of containers built around one: ``net`` in ``net = nn.Sequential(Block(), …)``."""
+    found = set()
+    for node in program.nodes:
+        for target, value in _pairs(node) if isinstance(node, ast.Assign) else ():
+            if any(isinstance(n, ast.Call) and called(n) == owner for n in ast.walk(value)):
+                found.add(program.segment(target))
+    return found
+
+
+def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """What is assigned to what: ``g, d = Generator(), Discriminator()`` is two assignments."""
+    pairs: list[tuple[ast.expr, ast.expr]] = []
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == len(node.value.elts):
+            pairs += zip(target.elts, node.value.elts, strict=True)
+        else:
+            pairs.append((target, node.value))
+    return pairs
+
+
+def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: Event) -> ast.Call:
+    """Of several calls of one function, the one that led to ``event``.
+
+    Every round of a loop passes all of them once, in their order; if that leads outside the lines that the caller was
+    executing just before and after, the calls between those lines are counted instead.
+    """
+    low, high = _neighbours(story, caller, event)
+    passes = [e.step for e in story.events[: event.step + 1] if e.span == event.span and e.op == event.op]
+    site = sites[(max(len(passes), 1) - 1) % len(sites)]
+    if low <= site.lineno <= high or high < low:  # the end of a loop is followed by its beginning
+        return site
+    near = [other for other in sites if low <= other.lineno <= high] or sites
+    since = sum(step > _before(story, caller, event) for step in passes)
+    return near[min(max(since, 1), len(near)) - 1]
+
+
+def _before(story: Story, caller: tuple[str, ...], event: Event) -> int:
+    """The step of what ``caller`` itself did last before ``event``, -1 when that is nothing."""
+    return next((e.step for e in reversed(story.events[: event.step]) if _in(caller, e)), -1)
+
+
+def _neighbours(story: Story, caller: tuple[str, ...], event: Event) -> tuple[int, int]:
+    """The lines that ``caller`` itself was executing just before and just after ``event``."""
+    before = story.span(_before(story, caller, event)) if _before(story, caller, event) >= 0 else None
+    after = next((e.span for e in story.events[event.step + 1 :] if _in(caller, e) and e.kind == "call"), None)
+    return before.line if before else 0, after.line if after else 1 << 30
+
+
+def _in(caller: tuple[str, ...], event: Event) -> bool:
+    return event.scope == caller and event.span is not None and event.span.source == 0

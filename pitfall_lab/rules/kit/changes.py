@@ -1,0 +1,176 @@
+"""What a learner may want to try: the fixes of the findings, and a few plain changes of the lines that matter.
+
+These are experiments, not repairs: each gives a program that parses, and running it shows what it changes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Edit, Finding
+from pitfall_lab.rules.kit.source import Program, apply
+from pitfall_lab.rules.kit.syntax import called, is_name, torch_name, written_root
+from pitfall_lab.rules.kit.writing_repairs import copies_before, new_value
+from pitfall_lab.trace import T, Trace
+from pitfall_lab.trace.slice import failures
+from pitfall_lab.trace.text import place
+
+Place = Callable[[int], T]
+
+MOST = 10
+GENERIC = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a program: ``id`` names it in messages, ``title`` says what it does, ``verified`` that it is a fix that was tried."""
+
+    id: str
+    title: T
+    edits: tuple[Edit, ...]
+    verified: bool = False
+
+    def __repr__(self) -> str:
+        return f"{self.id}: {self.title.en}"
+
+
+def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...]:
+    """What can be tried with the traced program, fixes first; each gives another program that parses, none twice."""
+    if not trace.sources:
+        return ()
+    program = Program(trace.sources[0].text)
+    if program.tree is None:
+        return ()
+
+    def at(line: int) -> T:
+        return place(trace, line)
+
+    fixes = [fix for finding in findings for fix in finding.fixes]
+    offered = [fix for fix in fixes if fix.verified] or fixes
+    found = [Change(f"fix-{number}", fix.title, fix.edits, fix.verified) for number, fix in enumerate(offered, 1)]
+    plain = list(_unique(program, [*found, *_generic(program, _lines(trace, findings), _made(trace), at)]))
+    kept = [change for change in plain if change in found] + [change for change in plain if change not in found][:GENERIC]
+    return tuple(kept[:MOST])
+
+
+def _unique(program: Program, offered: Sequence[Change]) -> Iterator[Change]:
+    seen = {program.text}
+    for change in offered:
+        text = apply(program.text, change.edits)
+        if text not in seen and change.edits and Program(text).tree is not None:
+            seen.add(text)
+            yield change
+
+
+def _lines(trace: Trace, findings: Sequence[Finding]) -> list[int]:
+    """The lines worth a change: those of failures, harms and findings, then every line that wrote or ran backward; in that order."""
+    steps = [s for f in failures(trace) for s in (*f.changed_at, f.saved_at, f.step)]
+    steps += [s for harm in trace.harms for cause in harm.causes for s in (*cause.changed_at, cause.saved_at)]
+    lines = [line for s in steps if s is not None and 0 <= s < len(trace.events) and (line := _line(trace, s))]
+    lines += [f.span.line for f in findings if f.span and f.span.source == 0]
+    lines += [r.span.line for f in findings for r in f.related if r.span and r.span.source == 0]
+    for event in trace.events:
+        if event.span and event.span.source == 0 and (event.writes or event.name == "backward"):
+            lines.append(event.span.line)
+    return list(dict.fromkeys(lines))
+
+
+def _line(trace: Trace, step: int) -> int | None:
+    span = trace.events[step].span
+    return span.line if span and span.source == 0 else None
+
+
+def _made(trace: Trace) -> set[tuple[int, str]]:
+    """``(line, name)`` of every tensor that has a history and got its name from that line."""
+    names: dict[str, set[str]] = {}
+    differentiable: set[str] = set()
+    for event in trace.events:
+        for effect in event.effects:
+            group, _, rest = effect.path.partition(".")
+            label, _, key = rest.partition(".")
+            if group == "tensors" and isinstance(effect.value, dict):
+                names.setdefault(label, set()).update(map(str, effect.value.get("names") or ()))
+                if effect.value.get("grad_fn"):
+                    differentiable.add(label)
+            elif group == "tensors" and key in ("name", "grad_fn") and effect.value:
+                names.setdefault(label, set()).update([str(effect.value)] if key == "name" else [])
+                differentiable |= {label} if key == "grad_fn" else set()
+    made = [(event.span.line, label) for event in trace.events if event.span and event.span.source == 0 for label in event.results]
+    return {(line, name) for line, label in made if label in differentiable for name in names.get(label, ())}
+
+
+def _generic(program: Program, lines: list[int], made: set[tuple[int, str]], at: Place) -> Iterator[Change]:
+    for line in lines:
+        statement = program.statement_on(line)
+        if statement is None:
+            continue
+        yield from _of_write(program, statement, line, at)
+        yield from _of_backward(program, statement, line, at)
+        yield from _of_value(program, statement, line, made, at)
+
+
+def _of_write(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
+    """Of a line that writes: a new tensor, a copy, no_grad around it, the next line first."""
+    if written_root(statement) is None:
+        return
+    fix = new_value(program, statement, statement)
+    if fix is not None:
+        yield Change(f"new-{line}", fix.title, fix.edits)
+    for copy in copies_before(program, statement)[-1:]:
+        if copy is not None:
+            yield Change(f"clone-{line}", copy.title, copy.edits)
+    torch = torch_name(program)
+    if torch and program.stands_alone(statement):
+        place = program.place(statement)
+        indent = program.indent(statement)
+        body = "".join(f"    {text.rstrip()}\n" for text in program.lines[place.line - 1 : place.end_line])
+        title = T(f"Write on {at(line).en} under `no_grad`", f"在 `no_grad` 下执行{at(line).zh}的写入")
+        yield Change(f"no_grad-{line}", title, (Edit(place.line, place.end_line, f"{indent}with {torch}.no_grad():\n{body}"),))
+    block = program.block(statement)
+    here = block.index(statement)
+    if here + 1 < len(block) and program.stands_alone(statement) and program.stands_alone(block[here + 1]):
+        yield _swap(program, statement, block[here + 1], line, at)
+
+
+def _swap(program: Program, first: ast.stmt, second: ast.stmt, line: int, at: Place) -> Change:
+    one, two = program.place(first), program.place(second)
+    upper = "".join(program.lines[one.line - 1 : one.end_line])
+    between = "".join(program.lines[one.end_line : two.line - 1])
+    lower = "".join(program.lines[two.line - 1 : two.end_line])
+    title = T(f"Swap {at(line).en} and {at(two.line).en}", f"交换{at(line).zh}与{at(two.line).zh}")
+    lower = lower if lower.endswith("\n") else lower + "\n"
+    return Change(f"swap-{line}", title, (Edit(one.line, two.end_line, lower + between + upper),))
+
+
+def _of_backward(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
+    """Of a line that runs backward: the gradients cleared before it, or not cleared where they are."""
+    if not any(isinstance(n, ast.Call) and called(n) == "backward" for n in ast.walk(statement)):
+        return
+    for node in program.nodes:
+        if isinstance(node, ast.Call) and called(node) == "zero_grad" and (clearing := program.statement(node)) is not None:
+            where = program.place(clearing).line
+            title = T(f"Leave {at(where).en} out: `{program.segment(node)}`", f"去掉{at(where).zh}：`{program.segment(node)}`")
+            yield Change(f"drop-{where}", title, program.delete(clearing))
+            return
+    for node in program.nodes:
+        if isinstance(node, ast.Call) and called(node) == "step" and isinstance(node.func, ast.Attribute) and is_name(node.func.value):
+            name = program.segment(node.func.value)
+            title = T(f"Clear the gradients before {at(line).en}", f"在{at(line).zh}之前清空梯度")
+            yield Change(f"zero_grad-{line}", title, program.insert_before(statement, f"{name}.zero_grad()"))
+            return
+
+
+def _of_value(program: Program, statement: ast.stmt, line: int, made: set[tuple[int, str]], at: Place) -> Iterator[Change]:
+    """Of a line that gives a name a value: that value detached from the graph."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
+        return
+    name = statement.targets[0].id
+    if (line, name) not in made:
+        return
+    text = program.segment(statement.value)
+    if not isinstance(statement.value, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)):
+        text = f"({text})"
+    title = T(f"Detach `{name}` on {at(line).en}", f"在{at(line).zh} detach `{name}`")
+    yield Change(f"detach-{line}", title, program.replace((statement.value, f"{text}.detach()")))

@@ -1,0 +1,78 @@
+"""Gradient checkpointing, as a trace shows it: calls of the forward pass that run a second time inside a backward."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.rules.kit.training import cells
+from pitfall_lab.rules.kit.wording import differ, flat
+from pitfall_lab.trace import Event, Span
+
+MOST_RUNS = 64  # of one call in a loop of blocks or rounds: one of them is the one that is run again
+Key = tuple[str, Span | None, tuple[str, ...]]
+
+
+def checkpoints(story: Story) -> list[ast.Call]:
+    """The program's calls of ``checkpoint``."""
+    return [node for node in story.program.nodes if isinstance(node, ast.Call) and called(node) in ("checkpoint", "checkpoint_sequential")]
+
+
+def is_recomputed(story: Story, step: int, backward: int) -> bool:
+    """Was the call at ``step`` run again inside the backward at ``backward``, from the same place of the program?
+
+    What runs inside a layer of torch's own (``checkpoint(nn.Sequential(…), x)``) has the place of the call of ``checkpoint``.
+    """
+    first = story.event(step)
+    if first is None:
+        return False
+    return story.program.at(first.span) in checkpoints(story) or any(_key(event) == _key(first) for event in _inside(story, backward))
+
+
+def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
+    """The calls that a backward ran again and that gave other numbers than they had before, with the last earlier run, in order."""
+    for event in _inside(story, backward.step):
+        earlier = _before(_runs(story)[_key(event)], backward.step)
+        now = numbers_of(story, event) if earlier else {}
+        if now and all((then := numbers_of(story, each)) and differ(now, then) for each in reversed(earlier)):
+            yield event, earlier[-1]
+
+
+def _before(runs: list[Event], step: int) -> list[Event]:
+    end = bisect_left(runs, step, key=lambda event: event.step)
+    return runs[max(0, end - MOST_RUNS) : end]
+
+
+@lru_cache(maxsize=1)
+def _runs(story: Story) -> dict[Key, list[Event]]:
+    """The calls that the program made outside of any backward, by what and where they are."""
+    found = defaultdict[Key, list[Event]](list)
+    for event in story.calls():
+        if event.parent is None:
+            found[_key(event)].append(event)
+    return found
+
+
+def numbers_of(story: Story, event: Event) -> dict[int, Any]:
+    """The numbers of a call's first result, as far as the trace shows them; none where no gradient goes through it (a counter, a mask)."""
+    tensor = (story.tensor(event.results[0], event.step) or {}) if event.results else {}
+    return dict(flat(cells(story, tensor.get("storage"), event.step))) if tensor.get("requires_grad") else {}
+
+
+def _inside(story: Story, backward: int) -> Iterator[Event]:
+    """The calls of the program's own functions that a backward ran."""
+    for event in story.events[backward + 1 :]:
+        if event.parent is None:
+            return
+        if event.kind == "call" and event.parent == backward:
+            yield event
+
+
+def _key(event: Event) -> Key:
+    return event.op, event.span, event.scope

@@ -1,0 +1,167 @@
+"""Writes that reached a copy which nobody reads: the tensor that was meant keeps its old values."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fix
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import METHOD_OPERATORS, called, root
+from pitfall_lab.trace import Event, T
+
+VIEWING = {
+    "__getitem__",
+    "view",
+    "reshape",
+    "flatten",
+    "ravel",
+    "t",
+    "transpose",
+    "permute",
+    "squeeze",
+    "unsqueeze",
+    "select",
+    "narrow",
+    "detach",
+    "data",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LostWrite:
+    """``write`` changed the copy that ``copy`` made of ``source``'s numbers, and nothing read the copy afterwards."""
+
+    story: Story
+    copy: Event
+    source: str
+    write: Event
+    statement: ast.stmt
+    last: ast.stmt
+    name: str | None
+    """The copy's name, where it has one: then the copy and the writes are statements of their own, the last one ``last``."""
+
+
+def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
+    """The writes into copies that calls of ``makers`` made, where neither torch nor the program's text reads the copy afterwards."""
+    if story.trace.outcome.kind != "finished" or story.program.tree is None:
+        return
+    for event in story.calls(*makers):
+        if event.error is None and len(event.results) == 1 and event.operands and (source := event.operands[0].label):
+            found = _lost(story, event, source)
+            if found is not None:
+                yield found
+
+
+def _lost(story: Story, copy: Event, source: str) -> LostWrite | None:
+    """The first write into the copy, when all that ever happens to it are writes in statements that throw their result away."""
+    record = story.tensor(copy.results[0]) or {}
+    storage = record.get("storage")
+    if storage is None or storage == (story.tensor(source, copy.step) or {}).get("storage") or record.get("kind") != "tensor":
+        return None
+    writes: list[Event] = []
+    for label, _ in story.tensors_on(storage):
+        for use in story.uses(label):
+            if storage in use.writes and use.operands[0].label == label and all(o.label != label for o in use.operands[1:]):
+                writes.append(use)
+            elif use.name not in VIEWING or any((story.tensor(r) or {}).get("storage") != storage for r in use.results):
+                return None
+    writes.sort(key=lambda event: event.step)
+    statements = [story.program.statement_at(story.span(event.step)) for event in writes]
+    first, last = (statements[0], statements[-1]) if statements else (None, None)
+    names = {n for label, _ in story.tensors_on(storage) for _, given in story.history("tensors", label, "names") for n in given or ()}
+    name = next(iter(names)) if len(names) == 1 and next(iter(names)).isidentifier() else None
+    if first is None or last is None or len(names) > 1 or (names and name is None) or not _read_later(story, source, writes[-1].step):
+        return None
+    if not all(s is not None and _is_write(s) for s in statements) or not _unread(
+        story.program, name, [s for s in statements if s is not None]
+    ):
+        return None
+    here = story.program.statement_at(story.span(copy.step))
+    if (name is None and here is not first) or (name is not None and not (isinstance(here, ast.Assign) and here is not first)):
+        return None
+    return LostWrite(story, copy, source, writes[0], first, last, name)
+
+
+def _is_write(statement: ast.stmt) -> bool:
+    """A statement that is nothing but a write: ``h.add_(1)``, ``h[0] = 1``, ``h += 1``."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Call) and called(statement.value).endswith("_")
+    return isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript))
+
+
+def _unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bool:
+    """Is the name of the copy used for nothing but these writes? Printing a tensor leaves no trace, so the text is asked."""
+    if name is None:
+        return True
+    writing = {id(n) for s in statements for n in ast.walk(s)}
+    return not any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) and id(n) not in writing for n in program.nodes)
+
+
+def _read_later(story: Story, source: str, after: int) -> bool:
+    """Does the program still need the tensor that keeps its old values: as a leaf, by a later call, or by its name?"""
+    storage = (story.tensor(source) or {}).get("storage")
+    labels = [label for label, _ in story.tensors_on(storage)]
+    if any(event.step > after for label in labels for event in story.uses(label)):
+        return True
+    line = span.line if (span := story.span(after)) else 0
+    names = {n for label in labels if (n := story.name(label, after))}
+    return any(
+        isinstance(n, (ast.Name, ast.Attribute)) and n.lineno > line and story.program.segment(n) in names for n in story.program.nodes
+    )
+
+
+def whole_expression(lost: LostWrite) -> ast.expr | None:
+    """What made the copy, in the text: ``x[mask]`` in ``x[mask].zero_()``."""
+    node = lost.story.program.at(lost.story.span(lost.copy.step))
+    if lost.name is not None:
+        statement = lost.story.program.statement(node)
+        return statement.value if isinstance(statement, ast.Assign) else None
+    if isinstance(node, ast.Expr):
+        node = node.value
+    # one line makes the copy and writes it: the span is that of the whole chain of calls, or of a part of it
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node).endswith("_"):
+        node = node.func.value
+    return node if isinstance(node, ast.expr) else None
+
+
+def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
+    """``x[mask] = 0`` for ``x[mask].zero_()``, ``x[rows] += 1`` for ``x[rows].add_(1)``: writing through the subscript reaches ``x``."""
+    program, statement = lost.story.program, lost.statement
+    text = program.segment(target)
+    if (
+        not isinstance(statement, ast.Expr)
+        or not isinstance(statement.value, ast.Call)
+        or not isinstance(statement.value.func, ast.Attribute)
+    ):
+        return None
+    call, name = statement.value, called(statement.value)
+    if not isinstance(call.func, ast.Attribute) or program.segment(call.func.value) != text:
+        return None
+    given = program.segment(call.args[0]) if len(call.args) == 1 and not call.keywords else None
+    if name == "zero_":
+        new = f"{text} = 0"
+    elif name in ("fill_", "copy_") and given:
+        new = f"{text} = {given}"
+    elif name in METHOD_OPERATORS and given:
+        new = f"{text} {METHOD_OPERATORS[name]}= {given}"
+    else:
+        new = f"{text} = {program.segment(call)}"
+    source = program.segment(root(target))
+    title = T(en=f"Write into `{source}` itself: `{new}`", zh=f"直接写入 `{source}`：`{new}`")
+    return Fix(title, program.replace((statement, new)), meaning="later")
+
+
+def written_back(lost: LostWrite, target: str) -> Fix | None:
+    """Put the changed copy back after the last write: ``x[mask] = rows``."""
+    program = lost.story.program
+    if lost.name is None or program.block(lost.statement) is not program.block(lost.last):
+        return None
+    new = f"{target} = {lost.name}" if target.endswith("]") else f"{target}.copy_({lost.name}.reshape({target}.shape))"
+    return Fix(
+        T(en=f"Put the changed copy back: `{new}`", zh=f"把修改后的副本写回去：`{new}`"),
+        program.insert_after(lost.last, new),
+        meaning="later",
+    )

@@ -1,0 +1,105 @@
+"""The program's own ``torch.autograd.Function`` classes: their text, and where a trace shows them applied and gone back through."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import root
+from pitfall_lab.trace import Event
+
+
+class Kept(NamedTuple):
+    """``target = value``, alone in its statement or one of several."""
+
+    statement: ast.Assign
+    target: ast.expr
+    value: ast.expr
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """One class: its ``forward`` and ``backward``, and the method that keeps things for the way back: forward or ``setup_context``."""
+
+    name: str
+    forward: ast.FunctionDef
+    backward: ast.FunctionDef
+    keeper: ast.FunctionDef
+
+    @property
+    def ctx(self) -> str:
+        """What the first parameter of the keeping method is called."""
+        return self.keeper.args.args[0].arg
+
+    @property
+    def inputs(self) -> list[str]:
+        """The parameters of forward that are no ``ctx``."""
+        return [argument.arg for argument in self.forward.args.args[int(self.keeper is self.forward) :]]
+
+    def kept(self) -> dict[str, Kept]:
+        """``ctx.x = x``, by attribute, where what a name stands for is kept, or a view of it."""
+        found = {}
+        for statement, target, value in _assigned(self.keeper):
+            if isinstance(root(value), ast.Name) and (name := _attribute(target, self.ctx)):
+                found[name] = Kept(statement, target, value)
+        return found
+
+    def names(self) -> dict[str, str]:
+        """The names of backward that stand for an attribute of its first parameter: ``x = ctx.x``."""
+        ctx = self.backward.args.args[0].arg
+        pairs = ((target, _attribute(value, ctx)) for _, target, value in _assigned(self.backward))
+        return {target.id: name for target, name in pairs if isinstance(target, ast.Name) and name}
+
+    def read(self, attribute: str) -> list[ast.Attribute]:
+        """Where backward reads an attribute of its own first parameter."""
+        ctx = self.backward.args.args[0].arg
+        attributes = [node for node in ast.walk(self.backward) if isinstance(node, ast.Attribute) and node.attr == attribute]
+        return [node for node in attributes if isinstance(node.value, ast.Name) and node.value.id == ctx]
+
+
+def _assigned(function: ast.FunctionDef) -> Iterator[tuple[ast.Assign, ast.expr, ast.expr]]:
+    """Each assignment with its target and its value; ``a, b = c, d`` is two."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+            if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
+                pairs = zip(target.elts, value.elts, strict=False) if len(target.elts) == len(value.elts) else ()
+                yield from ((node, one, other) for one, other in pairs)
+            else:
+                yield node, target, value
+
+
+def _attribute(node: ast.expr, name: str) -> str:
+    """``x`` of ``ctx.x``; empty for everything else."""
+    return node.attr if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name else ""
+
+
+def customs(program: Program) -> Iterator[Custom]:
+    """The classes with a ``forward(ctx, …)`` and a ``backward(ctx, …)`` of their own that are made from ``Function``."""
+    for node in program.nodes:
+        if isinstance(node, ast.ClassDef) and any(_last(base) == "Function" for base in node.bases):
+            methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef) and each.args.args}
+            if "forward" in methods and "backward" in methods:
+                yield Custom(node.name, methods["forward"], methods["backward"], methods.get("setup_context", methods["forward"]))
+
+
+def inside(custom: Custom, event: Event, method: str) -> bool:
+    """Was the call made by a method of the class?"""
+    return bool(event.scope) and event.scope[-1].endswith(f"{custom.name}.{method}")
+
+
+def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
+    """The calls in forward whose results were returned, each with the node that torch gave them."""
+    for event in story.calls():
+        for result in event.results if inside(custom, event, "forward") else ():
+            for _, node in story.history("tensors", result, "grad_fn"):
+                if (story.record("nodes", node) or {}).get("name") == f"{custom.name}Backward":
+                    yield event, node
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

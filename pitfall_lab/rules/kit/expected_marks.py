@@ -1,0 +1,63 @@
+"""What a program expects of the rules, said in its own comments: ``# PL101 changed`` on the finding's line, ``# saved`` on a related one.
+
+Such a comment holds nothing but codes and roles and ends its line. Rules mark their bad programs so, tests theirs; no line number
+has to be kept up to date beside a program.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+from pitfall_lab.rules.kit.finding import Finding, Role
+from pitfall_lab.rules.kit.source import split_lines
+
+_WORD = "(?:PL[0-9]{3}|" + "|".join(get_args(Role)) + ")"
+_MARK = re.compile(rf"[ \t]*#[ \t]*({_WORD}(?:[ \t]+{_WORD})*)[ \t]*(?=\r?\n?$)")
+
+
+def expected(text: str) -> tuple[list[tuple[str, int]], set[tuple[str, int]]]:
+    """The findings that ``text`` expects, as (code, line), and the lines that they must name, as (role, line).
+
+    >>> expected("h.mul_(10)  # PL101 changed")
+    ([('PL101', 1)], {('changed', 1)})
+    """
+    findings, roles = [], set()
+    for number, line in enumerate(split_lines(text), start=1):
+        for word in _words(line):
+            if word.startswith("PL"):
+                findings.append((word, number))
+            else:
+                roles.add((word, number))
+    return findings, roles
+
+
+def plain(text: str) -> str:
+    """Return ``text`` without its marks; lines keep their numbers.
+
+    >>> plain("h.mul_(10)  # PL101 changed")
+    'h.mul_(10)'
+    """
+    return "".join(_MARK.sub("", line) for line in split_lines(text))
+
+
+def met(findings: list[Finding], text: str) -> str:
+    """Say in a few words how ``findings`` differ from what ``text`` expects; empty when they do not.
+
+    Every code must be found on its line and no other finding may be there (notes of severity ``info`` that are not asked for may). Each
+    marked role must be on exactly the marked lines; roles that are not marked are free.
+    """
+    wanted, roles = expected(text)
+    asked = {code for code, _ in wanted}
+    here = [(f.rule, f.span.line if f.span else 0) for f in findings if f.severity != "info" or f.rule in asked]
+    if sorted(here) != sorted(wanted):
+        return f"expected {sorted(wanted)}, found {sorted(here)}"
+    named = {(r.role, r.span.line if r.span else 0) for f in findings for r in f.related}
+    marked = {role for role, _ in roles}
+    got = {(role, line) for role, line in named if role in marked}
+    return "" if got == roles else f"expected lines {sorted(roles)}, found {sorted(got)}"
+
+
+def _words(line: str) -> list[str]:
+    found = _MARK.search(line)
+    return found[1].split() if found else []

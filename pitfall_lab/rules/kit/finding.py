@@ -1,0 +1,290 @@
+"""What a rule says: findings, their related lines, and fixes as edits of the source.
+
+Everything here is frozen and speaks both languages; nothing here has run anything. A fix says ``verified`` only after
+:mod:`pitfall_lab.check` applied it and ran the result on torch and on the shadow engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pitfall_lab.trace import By, Language, Span, T
+
+if TYPE_CHECKING:
+    from pitfall_lab.rules.kit.story import Story
+
+Severity = Literal["error", "warning", "info"]
+"""Torch raised or will raise here · a wrong or lost result without an error · legal, worth knowing."""
+
+Role = Literal[
+    "saved",
+    "changed",
+    "backward",
+    "alias",
+    "leaf",
+    "operand",
+    "forward",
+    "made",
+    "used",
+    "cut",
+    "freed",
+    "kept",
+    "copied",
+    "cleared",
+    "step",
+    "read",
+]
+"""Which part a line plays. Saved for backward · memory written · backward ran · another way into the same memory · where a leaf was
+made · what was compared · a call on the way to the saving line · where a tensor was made · used · where the graph was cut off ·
+where a graph was freed · kept alive · copied · gradients cleared · an optimizer's step · a value or gradient read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A line that belongs to the story: ``role`` says which part it plays, ``step`` where in the trace it happened."""
+
+    role: Role
+    span: Span | None
+    step: int | None
+    message: T
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the whole lines ``line`` to ``end_line`` (from 1, both included) by ``text``; ``""`` deletes them.
+
+    ``text`` ends with a newline unless it is empty. An insertion repeats the line it is put before or after, so that
+    every edit replaces something and cannot be misread.
+    """
+
+    line: int
+    end_line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One way to repair a program. Edits do not overlap and come last line first: applied one after the other they fit.
+
+    ``meaning`` says what it may change besides removing the finding.
+
+    - ``same``: every value that was right stays the same, and gradients become the meant ones;
+    - ``recompute``: what follows the failing backward is computed again from the values of that moment;
+    - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what follows is computed with them;
+    - ``term``: the backward of the finding starts from the same value, a part of which had no way back and now has one;
+    - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same;
+    - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same;
+    - ``finite``: a gradient was NaN or infinite; what was finite up to that backward stays the same.
+
+    Where the program stopped before it had computed what was meant, ``reference`` may say how to get there in a way that is right but
+    not good (``retain_graph=True``): the fix must then end with the same leaves and gradients as that program does.
+    """
+
+    title: T
+    edits: tuple[Edit, ...]
+    verified: bool = False
+    meaning: Literal["same", "recompute", "connect", "term", "shape", "later", "finite"] = "same"
+    reference: tuple[Edit, ...] = ()
+
+    def as_verified(self) -> Fix:
+        """Return the same fix, marked as applied, re-run and compared."""
+        return replace(self, verified=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One fact a finding rests on, and who holds it (torch, the shadow engine, or both)."""
+
+    name: str
+    value: Any
+    by: By = "observed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One pitfall at one place: a primary span, the lines around it, the facts behind it, and ways out."""
+
+    rule: str
+    name: str
+    severity: Severity
+    span: Span | None
+    step: int | None
+    predicted: bool
+    message: T
+    explanation: T
+    related: tuple[Related, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What makes two findings the same one: the rule and the lines it names (a loop repeats steps, not lines)."""
+        places = tuple((r.role, _place(r.span)) for r in self.related if r.role in ("saved", "operand"))
+        return (self.rule, _place(self.span), places)
+
+    def fact(self, name: str) -> Any:
+        """Return the value of a fact, ``None`` when there is none of that name."""
+        return next((fact.value for fact in self.facts if fact.name == name), None)
+
+    def line(self, role: Role) -> Related | None:
+        """Return the first related line of a role, ``None`` when there is none."""
+        return next((related for related in self.related if related.role == role), None)
+
+    def with_fixes(self, fixes: tuple[Fix, ...]) -> Finding:
+        """Return the finding with other fixes."""
+        return replace(self, fixes=fixes)
+
+    def to_dict(self, language: Language = "en") -> dict[str, Any]:
+        """Return the finding as ``pitfall-lab check --json`` prints it: lines *and columns* count from 1 there.
+
+        ``end_column`` is the column after the last character. Places are ``null`` when the trace does not know them.
+        """
+        return {
+            "rule": self.rule,
+            "name": self.name,
+            "severity": self.severity,
+            **_position(self.span),
+            "predicted": self.predicted,
+            "message": self.message.say(language),
+            "related": [
+                {
+                    "role": r.role,
+                    "line": r.span.line if r.span else None,
+                    "column": r.span.column + 1 if r.span else None,
+                    "message": r.message.say(language),
+                }
+                for r in self.related
+            ],
+            "fixes": [
+                {
+                    "title": fix.title.say(language),
+                    "edits": [{"line": e.line, "end_line": e.end_line, "text": e.text} for e in fix.edits],
+                    "verified": fix.verified,
+                }
+                for fix in self.fixes
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """A repair that learners try and that only hides the mistake: ``old`` in the rule's bad program becomes ``new``.
+
+    Never offered as a fix; explained on the rule's page. A test applies it and shows that it does not help: the program still draws a
+    finding, raises, or computes something other than the good program does.
+    """
+
+    old: str
+    new: str
+    why: T
+
+
+def _nothing(_: Story) -> Iterable[Finding]:
+    return ()
+
+
+def _as_it_is(_: Story, __: Finding) -> Finding | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One pitfall: how it is called, how it is found in a trace, and all that its page says.
+
+    To add one, write ``pitfall_lab/rules/<name_with_underscores>.py`` with a function ``find`` and a ``RULE`` like this. Being in the
+    folder is enough: the command, the pages, the table of recall and the tests pick it up;
+    ``python -m pitfall_lab.reference.pages`` writes its page.
+
+    - ``code``: ``PL`` and three digits, never given twice. 1 saved tensors, 2 leaves and views, 3 the counter bypassed, 4 broadcasting and
+      shape, 5 the graph, 6 gradients and training order, 7 sharing, 8 numbers and dtype, 9 losses, modes and randomness.
+    - ``name``: the *bad thing* in kebab case, ``saved-tensor-overwritten``; the file has the same name with underscores.
+    - ``severity``: what its findings are when they do not say otherwise.
+    - ``title``: the bad thing in one line, without a full stop.
+    - ``what``: what happens, in a beginner's words. Its first sentence uses no word of torch's that it does not explain.
+    - ``why``: why torch works like this; here torch's words come in, each explained at its first use.
+    - ``bad``, ``good``: two short, complete programs. The first draws exactly this one finding, with a fix that holds; the second is
+      the first one repaired. They print what a learner should compare, and fix their seed when they draw numbers. In ``bad`` comments
+      say which lines the finding must name: ``# PL101 changed`` on the finding's own line, ``# saved`` where a related line has that
+      role (:mod:`.marks`).
+    - ``find``: reads a :class:`~pitfall_lab.rules.kit.story.Story` and yields findings. It never reads an error message, and finds nothing
+      where it does not know.
+    - ``refines``, ``refine``: codes of more general rules, and what this rule says *instead* of one of their findings
+      (:meth:`instead`); ``None`` where it has nothing better to say. So one mistake stays one finding, under the name that tells most.
+    - ``traps``: repairs that only hide the mistake, at least one where learners meet one.
+    - ``docs``: pages of torch's documentation.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    title: T
+    what: T
+    why: T
+    bad: str
+    good: str
+    find: Callable[[Story], Iterable[Finding]] = _nothing
+    refines: tuple[str, ...] = ()
+    refine: Callable[[Story, Finding], Finding | None] = _as_it_is
+    traps: tuple[Trap, ...] = ()
+    docs: tuple[str, ...] = ()
+
+    def finding(
+        self,
+        span: Span | None,
+        step: int | None,
+        message: T,
+        explanation: T,
+        *,
+        related: Iterable[Related] = (),
+        fixes: Iterable[Fix] = (),
+        facts: Iterable[Fact] = (),
+        predicted: bool = False,
+        severity: Severity | None = None,
+    ) -> Finding:
+        """Return a finding of this rule: one sentence for a beginner, then how it came about."""
+        return Finding(
+            self.code,
+            self.name,
+            severity or self.severity,
+            span,
+            step,
+            predicted,
+            message,
+            explanation,
+            tuple(related),
+            tuple(fixes),
+            tuple(facts),
+        )
+
+    def instead(
+        self,
+        general: Finding,
+        message: T,
+        explanation: T,
+        *,
+        related: Iterable[Related] | None = None,
+        fixes: Iterable[Fix] | None = None,
+    ) -> Finding:
+        """Return what this rule says instead of another rule's finding: the same place, lines, facts and fixes unless others are given."""
+        return replace(
+            general,
+            rule=self.code,
+            name=self.name,
+            severity=self.severity,
+            message=message,
+            explanation=explanation,
+            related=general.related if related is None else tuple(related),
+            fixes=general.fixes if fixes is None else tuple(fixes),
+        )
+
+
+def _place(span: Span | None) -> tuple[int, int, int] | None:
+    return (span.source, span.line, span.column) if span else None
+
+
+def _position(span: Span | None) -> dict[str, int | None]:
+    if span is None:
+        return {"line": None, "column": None, "end_line": None, "end_column": None}
+    return {"line": span.line, "column": span.column + 1, "end_line": span.end_line, "end_column": span.end_column + 1}

@@ -1,0 +1,54 @@
+"""What a backward was asked for and nobody used: ``retain_graph=True``, ``create_graph=True``."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called, is_true
+from pitfall_lab.trace import Event, Span, T
+
+
+class Asked(NamedTuple):
+    """The backwards that one line was asked for with ``flag``, and the call in the text."""
+
+    backwards: list[Event]
+    call: ast.Call
+    flag: ast.keyword
+
+
+def asked(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator[Asked]:
+    """The lines that say ``name=True`` where none of their backwards was used so; a value that is computed may have its reasons."""
+    if story.trace.outcome.kind != "finished" or story.program.tree is None:
+        return
+    found: dict[Span | None, list[Event]] = defaultdict(list)
+    for backward in story.backwards():
+        if any(o.name == name and o.text == "True" for o in backward.operands):
+            found[story.span(backward.step)].append(backward)
+    for span, backwards in found.items():
+        call = story.program.at(span)
+        if isinstance(call, ast.Call) and called(call) in ("backward", "grad"):
+            flag = next((k for k in call.keywords if k.arg == name and is_true(k.value)), None)
+            if flag is not None and not any(map(is_used, backwards)):
+                yield Asked(backwards, call, flag)
+
+
+def finding(rule: Rule, story: Story, asked: Asked, message: T, explanation: T, kept: T, title: T) -> Finding:  # noqa: PLR0917 - its texts
+    """The finding about one line: ``kept`` says what is kept there, ``title`` how to leave the flag out."""
+    program, step = story.program, asked.backwards[0].step
+    call, rest = asked.call, [each for each in (*asked.call.args, *asked.call.keywords) if each is not asked.flag]
+    new = f"{program.segment(call.func)}({', '.join(program.segment(each) for each in rest)})"
+    return rule.finding(
+        program.place(call),
+        step,
+        message,
+        explanation,
+        related=[story.related("kept", step, kept)],
+        fixes=unique(program.text, [Fix(title, program.replace((call, new)))]),
+        facts=[Fact("backwards", len(asked.backwards), story.by(step))],
+    )

@@ -1,0 +1,185 @@
+"""Writes into tensors of which several elements are one place in memory: repeated by ``expand``, or in overlapping windows."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pitfall_lab.rules.kit.story import Record, Story
+from pitfall_lab.rules.kit.wording import flat
+from pitfall_lab.trace import Event
+
+MOST_PLACES = 4096
+VIEWING = {"__getitem__", "select", "narrow", "view", "view_as", "t", "transpose", "permute", "squeeze", "unsqueeze", "diagonal", "unbind",
+           "split", "chunk", "__iter__", "detach", "data", "T"}  # fmt: skip
+EVEN = {"zero_", "fill_"}
+"""Writes that put the same number everywhere: it does not matter how often."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWrite:
+    """``event`` wrote ``written`` elements of the tensor ``label``, and ``changed`` of its elements changed."""
+
+    event: Event
+    label: str
+    written: int
+    changed: int
+
+
+@lru_cache(maxsize=1)
+def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
+    """The writes that reached more elements of a tensor than they were given, or some of them more than once; one for each place."""
+    told, writes = set(), []
+    for event in story.calls():
+        if not event.writes or event.error is not None or not event.operands or event.operands[0].label is None or event.span in told:
+            continue
+        label = _repeating(story, event.operands[0].label, event.step)
+        found = _shared(story, event, label) if label is not None else None
+        if found is not None and _read_later(story, found):
+            told.add(event.span)
+            writes.append(found)
+    return tuple(writes)
+
+
+def repeats(record: Record) -> bool:
+    """Do several elements of the tensor lie at one place? Not decided for large ones."""
+    shape, stride = record.get("shape") or (), record.get("stride") or ()
+    if any(n > 1 and step == 0 for n, step in zip(shape, stride, strict=False)):
+        return True
+    if _steps_over(shape, stride):
+        return False
+    at = places(record)
+    return at is not None and len(set(at)) < len(at)
+
+
+def is_repeated(record: Record) -> bool:
+    """Is one element repeated along a whole axis, as ``expand`` does it?"""
+    return any(n > 1 and step == 0 for n, step in zip(record.get("shape") or (), record.get("stride") or (), strict=False))
+
+
+def _steps_over(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Does a step along each axis pass over all that lies along the shorter ones? Then no place is met twice."""
+    reach = 0
+    for step, length in sorted(zip(stride, shape, strict=False)):
+        if length > 1 and step <= reach:
+            return False
+        reach += step * max(length - 1, 0)
+    return True
+
+
+def places(record: Record) -> list[int] | None:
+    """Where the elements of a tensor lie, in elements from the beginning of its memory; ``None`` for large ones."""
+    shape, stride = record.get("shape") or [], record.get("stride") or []
+    if math.prod(shape) > MOST_PLACES:
+        return None
+    start = record.get("offset") or 0
+    return [start + sum(i * step for i, step in zip(index, stride, strict=True)) for index in itertools.product(*map(range, shape))]
+
+
+def part(record: Record, text: str) -> Record | None:
+    """The tensor that an index of numbers and slices selects; ``None`` for every other index."""
+    try:
+        index = ast.parse(f"_[{text}]" if not text.startswith("(") else f"_[{text[1:-1]}]", mode="eval").body
+    except SyntaxError:
+        return None
+    if not isinstance(index, ast.Subscript):
+        return None
+    given = index.slice.elts if isinstance(index.slice, ast.Tuple) else [index.slice]
+    shape, stride, offset = list(record.get("shape") or ()), list(record.get("stride") or ()), record.get("offset") or 0
+    kept: list[tuple[int, int]] = []
+    for axis, item in enumerate(given):
+        if axis >= len(shape):
+            return None
+        bounds = _bounds(item)
+        if bounds is None:
+            return None
+        if isinstance(bounds, int):
+            offset += (bounds % shape[axis]) * stride[axis]
+        else:
+            chosen = range(*bounds.indices(shape[axis]))
+            offset += chosen.start * stride[axis]
+            kept.append((len(chosen), stride[axis] * chosen.step))
+    kept += zip(shape[len(given) :], stride[len(given) :], strict=True)
+    return {"shape": [n for n, _ in kept], "stride": [step for _, step in kept], "offset": offset}
+
+
+def _bounds(item: ast.expr) -> int | slice | None:
+    try:
+        if isinstance(item, ast.Slice):
+            return slice(*(None if end is None else int(ast.literal_eval(end)) for end in (item.lower, item.upper, item.step)))
+        value = ast.literal_eval(item)
+    except (ValueError, TypeError):
+        return None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _repeating(story: Story, label: str, step: int) -> str | None:
+    """The tensor itself, or the nearest of those it is a part of, in which elements share a place."""
+    here: str | None = label
+    for _ in range(6):
+        record = story.tensor(here, step)
+        if here is None or record is None:
+            return None
+        if repeats(record):
+            return here
+        maker = story.event(record.get("born"))
+        if maker is None or maker.name not in VIEWING or not maker.operands:
+            return None
+        here = maker.operands[0].label
+    return None
+
+
+def _shared(story: Story, event: Event, label: str) -> SharedWrite | None:
+    whole, target = story.tensor(label, event.step) or {}, event.operands[0].label
+    if (story.tensor(target, event.step) or {}).get("storage") != whole.get("storage"):
+        return None
+    written = story.tensor(target, event.step) or {}
+    if event.name == "__setitem__":
+        chosen = event.operands[1] if len(event.operands) > 1 else None
+        if chosen is None or chosen.label is not None:
+            return _masked(story, event, label, chosen.label if chosen else None)
+        selected = part(written, chosen.text)
+        if selected is None:
+            return None
+        written = selected
+    elif event.name in ("masked_fill_", "masked_scatter_") and target == label:
+        return _masked(story, event, label, event.operands[1].label)
+    everywhere, here = places(whole), places(written)
+    if everywhere is None or here is None or not here:
+        return None
+    counted, given = Counter(everywhere), Counter(here)
+    changed = sum(counted[place] for place in given)
+    even = event.name in EVEN or (event.name == "__setitem__" and event.operands[-1].label is None)
+    twice = not even and max(given.values()) > 1
+    return SharedWrite(event, label, len(here), changed) if changed > len(here) or twice else None
+
+
+def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedWrite | None:
+    """A write through a mask of the same shape: is an element left out that lies where a chosen one does?"""
+    whole, chosen = story.tensor(label, event.step) or {}, story.tensor(mask, event.step) or {}
+    cells = dict(flat((story.record("storages", chosen.get("storage"), event.step) or {}).get("cells")))
+    everywhere, at = places(whole), places(chosen)
+    if chosen.get("dtype") != "bool" or chosen.get("shape") != whole.get("shape") or everywhere is None or at is None:
+        return None
+    if any(place not in cells for place in at):
+        return None
+    hit = [place for place, source in zip(everywhere, at, strict=True) if cells[source]]
+    changed = sum(place in set(hit) for place in everywhere)
+    return SharedWrite(event, label, len(hit), changed) if changed > len(hit) else None
+
+
+def _read_later(story: Story, found: SharedWrite) -> bool:
+    """Does the program look at the memory again: in a call, or by the name of a tensor on it?"""
+    step, span = found.event.step, story.span(found.event.step)
+    around = [label for label, _ in story.tensors_on((story.tensor(found.label, step) or {}).get("storage"))]
+    if any(use.step > step for label in around for use in story.uses(label)):
+        return True
+    names = {story.name(label, step) for label in around} - {None}
+    return span is not None and any(
+        isinstance(n, ast.Name | ast.Attribute) and n.lineno > span.line and story.program.segment(n) in names for n in story.program.nodes
+    )

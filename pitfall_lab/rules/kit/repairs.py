@@ -1,0 +1,51 @@
+"""Candidate repairs, built from the syntax tree, smallest first.
+
+Nothing here decides whether a candidate is right: that is found out by running it (:mod:`pitfall_lab.check`), so a maker may
+propose what only sometimes helps.
+
+Repairs that silence torch without repairing the program (``.data``, ``retain_graph=True``, ``detach()``, switching every
+``inplace`` off) have no maker, and so are never offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pitfall_lab.rules.kit.finding import Fix
+from pitfall_lab.rules.kit.reordering import is_leaf_memory, order_repairs
+from pitfall_lab.rules.kit.saving_repairs import alias_repairs, saving_repairs
+from pitfall_lab.rules.kit.source import Program, apply
+from pitfall_lab.rules.kit.story import Clash, Story
+from pitfall_lab.rules.kit.writing_repairs import changing_repairs
+
+
+def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
+    """Candidate fixes for ``clash``, smallest first, each text once."""
+    sources = story.trace.sources
+    if not sources:
+        return ()
+    program = story.program
+    if program.tree is None:
+        return ()
+    candidates: list[Fix | None] = []
+    for step in clash.changed_at[:3]:
+        candidates += changing_repairs(program, story, step)
+    # an update of parameters is meant: first see whether it came at the wrong moment
+    copies = (alias_repairs, saving_repairs)
+    for maker in (order_repairs, *copies) if is_leaf_memory(story, clash.storage) else (*copies, order_repairs):
+        candidates += maker(program, story, clash)
+    return unique(program.text, candidates)
+
+
+def unique(text: str, candidates: Iterable[Fix | None]) -> tuple[Fix, ...]:
+    """The candidates that change ``text`` into another program that parses, each result once."""
+    seen = {text}
+    kept = []
+    for fix in candidates:
+        if fix is None or not fix.edits:
+            continue
+        result = apply(text, fix.edits)
+        if result not in seen and Program(result).tree is not None:
+            seen.add(result)
+            kept.append(fix)
+    return tuple(kept)

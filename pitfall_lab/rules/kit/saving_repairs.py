@@ -1,0 +1,121 @@
+"""Repairs of the line that saves, and of the line where a second way into the same memory is made: copies."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from pitfall_lab.rules.kit.finding import Fix
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Clash, Story
+from pitfall_lab.rules.kit.syntax import called, is_name, operand, root, written_root
+from pitfall_lab.trace import Span, T
+
+
+def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
+    """Copy where the second name for the memory is made: ``h.detach()`` → ``h.detach().clone()``, ``h.numpy()`` → ``h.numpy().copy()``."""
+    found: list[Fix | None] = []
+    for step in clash.changed_at[:3]:
+        event = story.event(step)
+        label = event.operands[0].label if event and event.operands else None
+        tensor = story.tensor(label, step)
+        if tensor and tensor.get("born") not in (None, step):
+            birth = program.at(story.span(tensor["born"]))
+            inside = program.statement(birth) is program.statement_at(story.span(step))
+            if isinstance(birth, ast.expr) and tensor["born"] != clash.saved_at and not inside:
+                is_array = tensor.get("kind") == "array"
+                copied = appended(program, birth, ".copy()" if is_array else ".clone()")
+                # An array is taken for a copy: what torch computed from the memory after the write was wrong as well.
+                found.insert(0, replace(copied, meaning="later")) if is_array else found.append(copied)
+            found += _clone_base(program, birth)
+        if event is not None and (event.kind == "write" or (tensor or {}).get("kind") == "array"):
+            found += _numpy_bridges(program, story.span(step))
+            found += _array_copy(program, story.span(step))
+    return found
+
+
+def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
+    """``row = weights[0]`` → a line before it: ``weights = weights.clone()``; the view then looks at the copy."""
+    statement = program.statement(birth)
+    if not isinstance(birth, ast.expr) or statement is None or hasattr(statement, "body"):
+        return []
+    name = root(birth)
+    if name is birth or not is_name(name):
+        return []
+    text = program.segment(name)
+    return [
+        Fix(
+            T(en=f"Go on with a copy of `{text}` from here", zh=f"从这里起改用 `{text}` 的副本"),
+            program.insert_before(statement, f"{text} = {text}.clone()"),
+        )
+    ]
+
+
+def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
+    """Copies at the places where tensors and arrays come to share memory, the ones near names of the changed line first."""
+    bridges = []
+    for node in program.nodes:
+        if isinstance(node, ast.Call) and (called(node) in {"numpy", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}):
+            to_tensor = called(node) in {"from_numpy", "as_tensor", "frombuffer", "from_dlpack"}
+            bridges.append((node, ".clone()" if to_tensor else ".copy()"))
+    here = program.statement_at(span)
+    bridges = [
+        bridge for bridge in bridges if program.statement(bridge[0]) is not here
+    ]  # a copy of what is written at once is written in vain
+    near = _names_at(program, span)
+
+    def distance(item: tuple[ast.Call, str]) -> tuple[bool, int]:
+        statement = program.statement(item[0])
+        names = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)} if statement else set()
+        return (not names & near, item[0].lineno)
+
+    return [appended(program, node, text) for node, text in sorted(bridges, key=distance)[:3]]
+
+
+def _array_copy(program: Program, span: Span | None) -> list[Fix | None]:
+    """``a[0] = 1`` on an array: ``a = a.copy()`` before it."""
+    statement = program.statement_at(span)
+    name = written_root(statement) if statement is not None else None
+    if statement is None or name is None:
+        return []
+    text = program.segment(name)
+    return [
+        Fix(
+            T(en=f"Write into a copy of the array `{text}`", zh=f"写入数组 `{text}` 的副本"),
+            program.insert_before(statement, f"{text} = {text}.copy()"),
+        )
+    ]
+
+
+def _names_at(program: Program, span: Span | None) -> set[str]:
+    statement = program.statement_at(span)
+    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)} if statement is not None else set()
+
+
+def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
+    """Keep what backward needs apart: ``sigmoid(x)`` → ``sigmoid(x).clone()``, ``h ** 2`` → ``h.clone() ** 2``."""
+    node = program.at(story.span(clash.saved_at))
+    event = story.line_event(clash.saved_at)
+    if event is None or not isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Attribute)):
+        return []
+    shared = {label for label, _ in story.tensors_on(clash.storage)}
+    if any(label in shared for label in event.results):
+        return [appended(program, node, ".clone()")]
+    names = {name for label in shared for name in (story.tensor(label) or {}).get("names", ()) if name}
+    names |= {name for label in shared if (name := story.name(label, clash.saved_at))}
+    inputs = [n for n in ast.walk(node) if isinstance(n, ast.expr) and is_name(n) and program.segment(n) in names]
+    if not inputs or (isinstance(node, ast.Call) and node.func in inputs):
+        return []
+    first = program.segment(inputs[0])
+    title = T(en=f"Let backward keep its own copy of `{first}`", zh=f"让反向传播保留自己的 `{first}` 副本")
+    return [Fix(title, program.replace(*((n, program.segment(n) + ".clone()") for n in inputs)))]
+
+
+def appended(program: Program, node: ast.expr, text: str) -> Fix:
+    """Put ``.clone()`` or ``.copy()`` after an expression."""
+    shown = " ".join(program.segment(node).split())
+    shown = shown if len(shown) <= 40 else shown[:39] + "…"
+    return Fix(
+        T(en=f"Copy here, so that `{shown}` has memory of its own", zh=f"在这里复制，让 `{shown}` 拥有自己的内存"),
+        program.replace((node, operand(program, node) + text)),
+    )

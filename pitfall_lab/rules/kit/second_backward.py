@@ -1,0 +1,126 @@
+"""Backwards through a graph that is gone: which backward used it up, and which lines built it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.trace import Event, Failure
+
+Loop = ast.For | ast.AsyncFor | ast.While
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """One backward that torch refused because an earlier one (``freed``) had used up a part of its graph (``node``)."""
+
+    story: Story
+    step: int
+    failure: Failure
+    backward: Event
+    freed: Event
+
+    @property
+    def root(self) -> str | None:
+        """The tensor that the refused backward started from."""
+        return root(self.backward)
+
+    @property
+    def born(self) -> int | None:
+        """The step that made the part of the graph that is gone."""
+        record = self.story.record("nodes", self.failure.node)
+        return record.get("born") if record else None
+
+    @property
+    def statement(self) -> ast.stmt | None:
+        """The statement of the refused backward."""
+        return self.story.program.statement_at(self.story.span(self.backward.step))
+
+    def loop(self) -> Loop | None:
+        """The innermost loop of which one round ran the one backward and a later round the other; None when there is none."""
+        around = [loops_around(self.story, event) for event in (self.backward, self.freed)]
+        return next((loop for loop in around[0] if loop in around[1] and not self._in_one_round(loop)), None)
+
+    def _in_one_round(self, loop: Loop) -> bool:
+        """Did both backwards run without the loop's body having begun anew in between? Then it only went forward in its statements."""
+        if self.freed.span == self.backward.span:
+            return False
+        program, last = self.story.program, -1
+        for event in self.story.events[self.freed.step : self.backward.step + 1]:
+            at = _place_in(program, loop, event) if event.kind == "call" and event.parent is None else None
+            if at is not None and at < last:
+                return False
+            last = last if at is None else at
+        return True
+
+    def shared(self) -> str | None:
+        """The tensor whose graph both backwards walk: of those that both reach, the one nearest to where the second began."""
+        ways = [list(self.story.behind(self._begins(each))) for each in (self.freed, self.backward)]
+        walked = set(ways[0])
+        for node in ways[1]:
+            record = self.story.record("nodes", node) or {}
+            if node in walked and record.get("output") is not None and record.get("name") != "AccumulateGrad":
+                return str(record["output"])
+        return None
+
+    def _begins(self, backward: Event) -> str | None:
+        tensor = self.story.tensor(root(backward), backward.step) or {}
+        node = tensor.get("grad_fn")
+        return str(node) if node is not None else None
+
+    def built_in(self, loop: Loop) -> bool:
+        """Was the part of the graph that is gone built inside ``loop``?"""
+        return loop in loops_around(self.story, self.story.line_event(self.born))
+
+    def builders(self) -> list[ast.stmt]:
+        """The statements, in the order of the text, that built the graph behind the refused backward, as far as they stand in it."""
+        tensor = self.story.tensor(self.root, self.backward.step) or {}
+        steps = {(self.story.record("nodes", node) or {}).get("born") for node in self.story.behind(tensor.get("grad_fn"))}
+        found: dict[ast.stmt, None] = {}
+        for step in sorted(step for step in steps if step is not None):
+            for statement in list(call_chain(self.story, self.story.line_event(step)))[-1:]:
+                found[statement] = None
+        return sorted(found, key=lambda statement: statement.lineno)
+
+
+def reuses(story: Story) -> Iterator[Reuse]:
+    """Every backward that torch refused because its graph was gone, with the one that had used it."""
+    for step, failure in story.failures("backward-twice"):
+        backward = story.outer_call(step)
+        gone = [at for at, freed in story.history("nodes", failure.node, "freed") if freed and at < step]
+        freed = story.outer_call(max(gone, default=None))
+        if backward is not None and freed is not None and freed.step != backward.step and story.program.tree is not None:
+            yield Reuse(story, step, failure, backward, freed)
+
+
+def _place_in(program: Program, loop: Loop, event: Event) -> int | None:
+    """Which statement of the loop's body an event belongs to, None if it is not written in there."""
+    node: ast.AST | None = program.at(event.span)
+    while node is not None:
+        if program.parents.get(node) is loop:
+            return loop.body.index(node) if node in loop.body else None
+        node = program.parents.get(node)
+    return None
+
+
+def root(backward: Event) -> str | None:
+    """The tensor that a backward starts from."""
+    return backward.operands[0].label if backward.operands else None
+
+
+def loops_around(story: Story, event: Event | None) -> list[Loop]:
+    """The loops that were being run at ``event``, innermost first, those of the callers included."""
+    program = story.program
+    return [around for statement in call_chain(story, event) for around in program.ancestors(statement) if isinstance(around, Loop)]
+
+
+def indented(program: Program, statement: ast.stmt, indent: str) -> str:
+    """The text of a whole statement, moved to another indentation, with its line end."""
+    place, old = program.place(statement), program.indent(statement)
+    lines = program.lines[place.line - 1 : place.end_line]
+    text = "".join(indent + line.removeprefix(old) if line.strip() else line for line in lines)
+    return text if text.endswith(("\n", "\r")) else text + "\n"

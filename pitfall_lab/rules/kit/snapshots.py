@@ -1,0 +1,186 @@
+"""Values that were kept for later and changed meanwhile: what was kept is another way into memory that the program goes on writing."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pitfall_lab.rules.kit.finding import Fix
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.saving_repairs import appended
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called, is_name, written_root
+from pitfall_lab.trace import Event
+
+COMPARING = ("sub", "eq", "ne", "allclose", "isclose", "equal", "mse_loss", "l1_loss", "dist", "__eq__", "__ne__", "subtract")
+MIXING = ("add_", "sub_", "lerp_")
+"""Writes that move a tensor towards another one, or away from it."""
+COMPARED_ARRAYS = {"allclose", "array_equal", "isclose", "array_equiv"}
+PAIR = 2
+COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``made`` gave ``label``, an alias of ``storage``; it was ``changed`` and then, at ``used``, taken for what it had been.
+
+    - ``compared``: with the very memory that it is an alias of: the difference is nothing;
+    - ``mixed``: the alias was moved towards that memory, as an average is: it stays what it was made from;
+    - ``collected``: again and again by one line, always from the same memory: all entries are the same;
+    - ``altered``: the alias was written, and both it and the tensor it was made from are still read.
+    """
+
+    how: Literal["compared", "mixed", "collected", "altered"]
+    made: Event
+    label: str
+    storage: str
+    changed: int
+    used: int
+
+
+class Aliases:
+    """The aliases that calls of some names made, in one story."""
+
+    def __init__(self, story: Story, *makers: str) -> None:
+        self.story = story
+        self.made: list[tuple[Event, str, str]] = []
+        for event in story.calls(*makers):
+            if event.name in ("grad", "data") and not event.op.endswith("__get__"):
+                continue
+            label = event.results[0] if event.results and event.error is None else None
+            storage = (story.tensor(label, event.step) or {}).get("storage")
+            if label is not None and storage is not None and story.program.tree is not None:
+                self.made.append((event, label, storage))
+
+    def kept(self) -> Iterator[Kept]:
+        """The aliases that were taken for copies, one for each place, those that are certain first."""
+        told = set()
+        for found in (*self.compared(), *self.collected(), *self.altered()):
+            place = self.story.span(found.made.step)
+            if place not in told:
+                told.add(place)
+                yield found
+
+    def _written(self, storage: str, after: int, until: int) -> int | None:
+        return next(iter(self.story.writes(storage, after, until)), None)
+
+    def compared(self) -> Iterator[Kept]:
+        """Aliases that were subtracted from, or compared with, what they are an alias of."""
+        story = self.story
+        by_label = defaultdict(list)
+        for made in self.made:
+            by_label[made[1]].append(made)
+        for event in story.calls(*COMPARING, *MIXING) if self.made else ():
+            labels = [o.label for o in event.operands if o.label is not None][:2]
+            records = [story.tensor(label, event.step) or {} for label in labels]
+            if len(labels) < 2 or any(records[0].get(k) != records[1].get(k) for k in ("storage", "offset", "shape", "stride")):
+                continue
+            here = story.program.statement_at(story.span(event.step))
+            mixes = event.name in MIXING
+            for each in labels[:1] if mixes and labels[0] != labels[1] else () if mixes else dict.fromkeys(labels):
+                found = (self._stale(*made, event, here) for made in by_label[each])
+                yield from [replace(kept, how="mixed") if mixes else kept for kept in found if kept is not None][:1]
+        yield from self._compared_arrays()
+
+    def _stale(self, made: Event, label: str, storage: str, event: Event, here: ast.stmt | None) -> Kept | None:
+        elsewhere = made.step < event.step and self.story.program.statement_at(self.story.span(made.step)) is not here
+        changed = self._written(storage, made.step, event.step) if elsewhere else None
+        return None if changed is None else Kept("compared", made, label, storage, changed, event.step)
+
+    def _compared_arrays(self) -> Iterator[Kept]:
+        """The same for arrays: what NumPy does leaves no event, so the text says what is compared."""
+        program = self.story.program
+        arrays = [m for m in self.made if (self.story.tensor(m[1]) or {}).get("kind") == "array" and self.story.name(m[1])]
+        for node in program.nodes if arrays else ():
+            sides: list[ast.expr] = []
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+                sides = [node.left, node.right]
+            elif isinstance(node, ast.Compare) and len(node.comparators) == 1:
+                sides = [node.left, node.comparators[0]]
+            elif isinstance(node, ast.Call) and called(node) in COMPARED_ARRAYS:
+                sides = node.args[:2]
+            if len(sides) < PAIR:
+                continue
+            for kept, other in (sides, sides[::-1]):
+                text = program.segment(kept)
+                inside = {(self.story.tensor(r) or {}).get("storage") for e in self.story.within(other) for r in e.results[:1]}
+                steps = [e.step for e in self.story.within(other)]
+                for made, label, storage in arrays:
+                    if self.story.name(label) == text and storage in inside and steps[-1] > made.step:
+                        changed = self._written(storage, made.step, steps[-1])
+                        if changed is not None:
+                            yield Kept("compared", made, label, storage, changed, steps[-1])
+
+    def collected(self) -> Iterator[Kept]:
+        """Aliases that one line put into a list in several rounds, all of one memory, which was written in between."""
+        story, places = self.story, defaultdict(list)
+        for made in self.made:
+            places[made[0].span, made[2]].append(made)
+        for (span, storage), rounds in places.items():
+            if len(rounds) > 1 and is_collected(story.program, story.program.at(span)):
+                first, last = rounds[0], rounds[-1]
+                died = [step for step, alive in story.history("tensors", first[1], "alive") if not alive]
+                changed = self._written(storage, first[0].step, last[0].step)
+                if changed is not None and (not died or died[0] > last[0].step):
+                    yield Kept("collected", first[0], first[1], storage, changed, last[0].step)
+
+    def altered(self) -> Iterator[Kept]:
+        """Aliases with a name of their own that were written, when both they and the tensor behind them are read afterwards."""
+        story, program = self.story, self.story.program
+        for made, label, storage in self.made:
+            statement = program.statement_at(story.span(made.step))
+            if not isinstance(statement, ast.Assign) or not is_name(statement.targets[0]):
+                continue
+            if statement.value is not program.at(story.span(made.step)):
+                continue
+            name = program.segment(statement.targets[0])
+            for step in story.writes(storage, made.step, len(story.events)):
+                written = program.statement_at(story.span(step))
+                target = written_root(written) if written is not None else None
+                if target is None or program.segment(target) != name or not self._read(label, name, step):
+                    continue
+                others = [other for other, record in story.tensors_on(storage) if other != label and record.get("kind") != "array"]
+                uses = (use for other in others for use in story.uses(other))
+                if used := [use.step for use in uses if use.step > step and use.name not in ("detach", "data", "numpy")]:
+                    yield Kept("altered", made, label, storage, step, min(used))
+                    break
+
+    def _read(self, label: str, name: str, step: int) -> bool:
+        """Is the alias read after ``step``, by a call or, by its name, further down?"""
+        if any(use.step > step and use.operands[0].label == label and not use.writes for use in self.story.uses(label)):
+            return True
+        line = span.end_line if (span := self.story.span(step)) else 0
+        program = self.story.program
+        return any(
+            isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Load) and n.lineno > line and program.segment(n) == name
+            for n in program.nodes
+        )
+
+
+def is_collected(program: Program, node: ast.AST | None) -> bool:
+    """Is ``node`` itself put into a list or a dictionary: an argument of ``append``, a value behind a key, an entry of a comprehension?"""
+    while node is not None:
+        parent = program.parents.get(node)
+        if isinstance(parent, ast.Call):
+            return node in parent.args and called(parent) in COLLECTING
+        if isinstance(parent, ast.Assign):
+            return isinstance(parent.targets[0], ast.Subscript)
+        if not isinstance(parent, ast.List | ast.Tuple | ast.Dict | ast.ListComp | ast.DictComp):
+            return False
+        node = parent
+    return False
+
+
+def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:
+    """Copy where the alias is made: ``w.detach()`` → ``w.detach().clone()``, ``h.numpy()`` → ``h.numpy().copy()``."""
+    program = story.program
+    node = program.at(story.span(kept.made.step))
+    if not isinstance(node, ast.expr):
+        return ()
+    array = (story.tensor(kept.label) or {}).get("kind") == "array"
+    fix = appended(program, node, ".copy()" if array else ".clone()")
+    return unique(program.text, [Fix(fix.title, fix.edits, meaning="later")])

@@ -1,0 +1,210 @@
+"""A program's text and its syntax tree, and edits between them.
+
+Edits replace whole lines (see :class:`~pitfall_lab.rules.kit.finding.Edit`), but keep everything on those lines that was
+not meant to change: comments, neighbouring statements, indentation.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+from pitfall_lab.rules.kit.finding import Edit
+from pitfall_lab.trace import Span
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Program:
+    """One source text with positions in code points. ``tree`` is ``None`` when the text is not Python (a cell magic, say)."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = split_lines(text)
+        self.tree = _parse(text)
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self._marked: dict[Span, ast.AST | None] = {}
+        for node in ast.walk(self.tree) if self.tree else ():
+            for child in ast.iter_child_nodes(node):
+                self.parents[child] = node
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes that have a place in the text."""
+        return [node for node in self.parents if hasattr(node, "lineno")]
+
+    def place(self, node: ast.AST) -> Span:
+        """The node's place; ``ast`` counts UTF-8 bytes, a span counts code points."""
+        line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]
+        start, end = self._column(line, node.col_offset), self._column(end_line, node.end_col_offset)  # type: ignore[attr-defined]
+        return Span(line, start, end_line, end, (self._utf16(line, start), self._utf16(end_line, end)))
+
+    def _column(self, line: int, offset: int) -> int:
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
+
+    def _utf16(self, line: int, column: int) -> int:
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return column if text.isascii() else len(text[:column].encode("utf-16-le", "surrogatepass")) // 2
+
+    def statement_on(self, line: int) -> ast.stmt | None:
+        """The first simple statement that begins on ``line``."""
+        found = [n for n in self.nodes if isinstance(n, ast.stmt) and not hasattr(n, "body") and n.lineno == line]
+        return min(found, key=lambda n: n.col_offset) if found else None
+
+    def segment(self, node: ast.AST) -> str:
+        """The node's own text."""
+        place = self.place(node)
+        if place.line == place.end_line:
+            return self.lines[place.line - 1][place.column : place.end_column]
+        middle = self.lines[place.line : place.end_line - 1]
+        return "".join([self.lines[place.line - 1][place.column :], *middle, self.lines[place.end_line - 1][: place.end_column]])
+
+    def at(self, span: Span | None) -> ast.AST | None:
+        """The node that ``span`` marks: the largest one with exactly this place, else the smallest one around it."""
+        if span is None or span.source != 0:
+            return None
+        if span not in self._marked:
+            self._marked[span] = self._search(span)
+        return self._marked[span]
+
+    def _search(self, span: Span) -> ast.AST | None:
+        wanted = (span.line, span.column, span.end_line, span.end_column)
+        around: list[tuple[int, int, ast.AST]] = []
+        for node in self.nodes:
+            place = self.place(node)
+            here = (place.line, place.column, place.end_line, place.end_column)
+            if here == wanted:
+                # an expression statement has the place of its expression: the expression is meant
+                return node.value if isinstance(node, ast.Expr) else node
+            if here[:2] <= wanted[:2] and here[2:] >= wanted[2:]:
+                around.append((place.end_line - place.line, place.end_column - place.column, node))
+        return min(around, key=lambda item: item[:2])[2] if around else None
+
+    def statement(self, node: ast.AST | None) -> ast.stmt | None:
+        """The statement that ``node`` is in (or is)."""
+        while node is not None and not isinstance(node, ast.stmt):
+            node = self.parents.get(node)
+        return node
+
+    def statement_at(self, span: Span | None) -> ast.stmt | None:
+        """The smallest statement around ``span``."""
+        return self.statement(self.at(span))
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around ``node``, innermost first."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def function(self, node: ast.AST) -> Function | None:
+        """The function that ``node`` is in, ``None`` at the top level."""
+        return next((a for a in self.ancestors(node) if isinstance(a, Function)), None)
+
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that ``statement`` stands in."""
+        parent = self.parents.get(statement)
+        for field in ("body", "orelse", "finalbody", "handlers"):
+            block = getattr(parent, field, None)
+            if isinstance(block, list) and statement in block:
+                return block
+        return [statement]
+
+    def indent(self, statement: ast.stmt) -> str:
+        """The white space before ``statement``."""
+        line = self.lines[self.place(statement).line - 1]
+        return line[: len(line) - len(line.lstrip())]
+
+    def replace(self, *changes: tuple[ast.AST, str]) -> tuple[Edit, ...]:
+        """Edits that put each text where its node is. Nodes must not overlap."""
+        return self.splice(*((self.place(node), text) for node, text in changes))
+
+    def splice(self, *changes: tuple[Span, str]) -> tuple[Edit, ...]:
+        """Edits that put each text in place of its span; changes that touch the same lines become one edit."""
+        groups: list[list[tuple[Span, str]]] = []
+        for change in sorted(changes, key=lambda item: (item[0].line, item[0].column)):
+            if groups and change[0].line <= max(span.end_line for span, _ in groups[-1]):
+                groups[-1].append(change)
+            else:
+                groups.append([change])
+        return tuple(self._splice_group(group) for group in reversed(groups))
+
+    def _splice_group(self, group: list[tuple[Span, str]]) -> Edit:
+        first, last = group[0][0].line, max(span.end_line for span, _ in group)
+        starts, total = {}, 0
+        for number in range(first, last + 1):
+            starts[number] = total
+            total += len(self._line(number))
+        text = "".join(self._line(number) for number in range(first, last + 1))
+        for span, new in reversed(group):
+            text = text[: starts[span.line] + span.column] + new + text[starts[span.end_line] + span.end_column :]
+        return Edit(first, last, text)
+
+    def _line(self, number: int) -> str:
+        line = self.lines[number - 1]
+        return line if line.endswith(("\n", "\r")) else line + "\n"
+
+    def stands_alone(self, statement: ast.stmt) -> bool:
+        """Is ``statement`` the only one on its lines?"""
+        place = self.place(statement)
+        before = self.lines[place.line - 1][: place.column]
+        after = self.lines[place.end_line - 1][place.end_column :].strip()
+        return not before.strip() and (not after or after.startswith("#"))
+
+    def insert_before(self, statement: ast.stmt, *new: str) -> tuple[Edit, ...]:
+        """Put statements before ``statement``, on lines of their own where the layout allows it."""
+        place = self.place(statement)
+        here = Span(place.line, place.column, place.line, place.column)
+        if not self.lines[place.line - 1][: place.column].strip():
+            glue = "\n" + self.indent(statement)
+            return self.splice((here, glue.join(new) + glue))
+        return self.splice((here, "; ".join(new) + "; "))
+
+    def insert_after(self, statement: ast.stmt, *new: str) -> tuple[Edit, ...]:
+        """Put statements after ``statement``, on lines of their own."""
+        last = self.place(statement).end_line
+        indent = self.indent(statement)
+        return (Edit(last, last, self._line(last) + "".join(f"{indent}{line}\n" for line in new)),)
+
+    def delete(self, statement: ast.stmt) -> tuple[Edit, ...]:
+        """Take ``statement`` out; a block that would be empty gets ``pass``."""
+        place = self.place(statement)
+        if len(self.block(statement)) == 1 or not self.stands_alone(statement):
+            return self.splice((place, "pass"))
+        return (Edit(place.line, place.end_line, ""),)
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of ``text`` as Python counts them (``str.splitlines`` also breaks at form feeds and more)."""
+    return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
+
+
+def apply(text: str, edits: tuple[Edit, ...]) -> str:
+    r"""Return ``text`` with ``edits`` made.
+
+    >>> apply("a\nb\nc\n", (Edit(3, 3, ""), Edit(1, 1, "A\n")))
+    'A\nb\n'
+    """
+    lines = split_lines(text)
+    for edit in sorted(edits, key=lambda edit: edit.line, reverse=True):
+        lines[edit.line - 1 : edit.end_line] = [edit.text] if edit.text else []
+    return "".join(lines)
+
+
+def merge(*groups: tuple[Edit, ...]) -> tuple[Edit, ...] | None:
+    """All edits together, last line first; ``None`` when two of them touch the same lines."""
+    edits = sorted((edit for group in groups for edit in group), key=lambda edit: edit.line, reverse=True)
+    for later, earlier in itertools.pairwise(edits):
+        if earlier.end_line >= later.line:
+            return None
+    return tuple(edits)
+
+
+def _parse(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None

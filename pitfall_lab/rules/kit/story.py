@@ -1,0 +1,322 @@
+"""A trace, arranged for questions that rules ask: what was ``t3`` called at step 7, who wrote ``S2``, which line was that.
+
+Built in one pass; afterwards each question folds only the effects of one tensor, node or counter.
+"""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pitfall_lab.rules.kit.finding import Related, Role
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.syntax import called, flat_targets
+from pitfall_lab.trace import Effect, Event, Failure, Span, T, Trace
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """What has to be repaired: memory that was saved at one step, changed at others, and needed by a backward."""
+
+    storage: str | None
+    saved_at: int | None
+    changed_at: tuple[int, ...]
+    backward: int | None
+
+
+class Story:
+    """Look-ups in one trace, by label and step.
+
+    ``cells`` are the first lines of a notebook's code cells, where the program is one: its lines are then named by cell (:meth:`place`).
+    """
+
+    def __init__(self, trace: Trace, cells: tuple[int, ...] = ()) -> None:
+        self.trace = trace
+        self.cells = cells
+        self.events = trace.events
+        self._effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
+        self._folded: dict[str, tuple[int, Record | None]] = {}
+        self.asked = False
+        """Whether somebody has asked for numbers that the trace does not know."""
+        for event in trace.events:
+            step = event.step
+            for effect in event.effects:
+                path = effect.path
+                end = path.find(".", path.find(".") + 1)
+                self._effects[path if end < 0 else path[:end]].append((step, effect))
+
+    @cached_property
+    def program(self) -> Program:
+        """The text and the syntax tree of the program itself (source 0)."""
+        return Program(self.trace.sources[0].text if self.trace.sources else "")
+
+    def event(self, step: int | None) -> Event | None:
+        """The event at ``step``, or ``None`` when there is none."""
+        return self.events[step] if step is not None and 0 <= step < len(self.events) else None
+
+    def line_event(self, step: int | None) -> Event | None:
+        """The event at ``step``, or the nearest call around it that has a place in the source."""
+        event = self.event(step)
+        while event is not None and event.span is None and event.parent is not None:
+            event = self.event(event.parent)
+        return event
+
+    def span(self, step: int | None) -> Span | None:
+        """The source of the event at ``step``, or of the call it is a part of."""
+        event = self.line_event(step)
+        if event is None or event.span is None or event.kind != "write" or event.span.source != 0:
+            return event.span if event else None
+        # a write that nobody announced is known by its line; its statement is what can be edited
+        statement = self.program.statement_on(event.span.line)
+        return self.program.place(statement) if statement is not None and self.program.stands_alone(statement) else event.span
+
+    def place(self, line: int) -> tuple[int | None, int]:
+        """A line of the program as its author finds it: the number of the code cell (of a file: none) and the line in it."""
+        number = sum(first <= line for first in self.cells)
+        return (number, line - self.cells[number - 1] + 1) if number else (None, line)
+
+    def outer_call(self, step: int | None) -> Event | None:
+        """The outermost call that the event at ``step`` is a part of (``opt.step()`` for one parameter's update)."""
+        event = self.event(step)
+        while event is not None and event.parent is not None:
+            event = self.event(event.parent)
+        return event
+
+    def record(self, kind: str, label: str | None, step: int | None = None) -> Record | None:
+        """What is known about ``kind``.``label`` (``"tensors"``, ``"t3"``) after ``step``; ``None`` when it did not exist yet."""
+        key = f"{kind}.{label}"
+        effects: Sequence[tuple[Any, ...]] = self._effects.get(key, ())
+        until = len(effects) if step is None else bisect_left(effects, (step + 1,))
+        index, value = self._folded.get(key, (0, None))
+        if until < index:
+            index, value = 0, None
+        for _, effect in effects[index:until]:
+            fields = effect.path.split(".")[2:]
+            if not fields:
+                value = dict(effect.value) if isinstance(effect.value, dict) else None
+            elif value is not None:
+                value = {**value, fields[0]: effect.value}
+        self._folded[key] = (until, value)  # questions mostly go forward in time: the next one goes on from here
+        self.asked = self.asked or (kind == "storages" and value is not None and value.get("cells") is None)
+        return value
+
+    def tensor(self, label: str | None, step: int | None = None) -> Record | None:
+        """The tensor ``label`` after ``step``."""
+        return self.record("tensors", label, step)
+
+    def shape(self, label: str | None, step: int | None = None) -> tuple[int, ...] | None:
+        """The shape of a tensor, ``None`` when it is not known."""
+        tensor = self.tensor(label, step) or self.tensor(label)
+        shape = tensor.get("shape") if tensor else None
+        return tuple(shape) if shape is not None else None
+
+    def name(self, label: str | None, step: int | None = None) -> str | None:
+        """What the learner calls the tensor: its name at ``step``, else any name it ever had."""
+        for at in (step, None):
+            tensor = self.tensor(label, at)
+            if tensor and tensor.get("name"):
+                return str(tensor["name"])
+        return self._unpacked(label)
+
+    def _unpacked(self, label: str | None) -> str | None:
+        """The name that one of several results is given at once: ``self.h`` for the second one of ``out, self.h = rnn(x, self.h)``."""
+        event = self.event((self.tensor(label) or {}).get("born"))
+        if event is None or label not in event.results or len(event.results) == 1 or self.program.tree is None:
+            return None
+        statement = self.program.statement_at(event.span)
+        if not isinstance(statement, ast.Assign) or self.program.place(statement.value) != event.span:
+            return None
+        names = list(flat_targets(statement.targets[0]))
+        node = names[event.results.index(label)] if len(names) == len(event.results) else None
+        return self.program.segment(node) if isinstance(node, ast.Name | ast.Attribute) and self.program.segment(node) != "_" else None
+
+    def history(self, kind: str, label: str | None, field: str) -> list[tuple[int, Any]]:
+        """The values that ``kind``.``label``.``field`` took, each with its step: ``history("tensors", "t3", "grad")``."""
+        values: list[tuple[int, Any]] = []
+        for at, effect in self._effects.get(f"{kind}.{label}", ()):
+            fields = effect.path.split(".")[2:]
+            if fields == [field]:
+                values.append((at, effect.value))
+            elif not fields and isinstance(effect.value, dict) and field in effect.value:
+                values.append((at, effect.value[field]))
+        self.asked = self.asked or (field == "cells" and any(value is None for _, value in values))
+        return values
+
+    @cached_property
+    def tensors(self) -> dict[str, Record]:
+        """All tensors and arrays as they were last known, by label, in birth order."""
+        labels = [key.split(".", 1)[1] for key in self._effects if key.startswith("tensors.")]
+        labels.sort(key=lambda label: int(label[1:]) if label[1:].isdigit() else 0)
+        return {label: record for label in labels if (record := self.tensor(label)) is not None}
+
+    @cached_property
+    def nodes(self) -> dict[str, Record]:
+        """All nodes of the graph as they were last known, by label."""
+        labels = [key.split(".", 1)[1] for key in self._effects if key.startswith("nodes.")]
+        return {label: record for label in labels if (record := self.record("nodes", label)) is not None}
+
+    @cached_property
+    def _by_storage(self) -> dict[str | None, list[tuple[str, Record]]]:
+        found: dict[str | None, list[tuple[str, Record]]] = defaultdict(list)
+        for label, record in self.tensors.items():
+            found[record.get("storage")].append((label, record))
+        return found
+
+    def tensors_on(self, storage: str | None) -> list[tuple[str, Record]]:
+        """All tensors and arrays that ever looked at ``storage``, in birth order."""
+        return self._by_storage.get(storage, [])
+
+    @cached_property
+    def leaves(self) -> dict[str, Record]:
+        """The leaves that require a gradient, parameters among them."""
+        return {label: record for label, record in self.tensors.items() if record.get("is_leaf") and record.get("requires_grad")}
+
+    def storage_name(self, storage: str | None, step: int | None) -> str | None:
+        """A name for the memory: of the oldest tensor on it that has one."""
+        for label, _ in self.tensors_on(storage):
+            if name := self.name(label, step):
+                return name
+        return None
+
+    def bumps(self, counter: str | None, after: int, until: int) -> list[int]:
+        """The steps after ``after`` and up to ``until`` at which ``counter`` changed."""
+        return [step for step, effect in self._effects.get(f"counters.{counter}", ()) if after < step <= until]
+
+    def writes(self, storage: str, after: int, until: int) -> tuple[int, ...]:
+        """The steps between two others at which the memory is known to have changed, counted by a version or not."""
+        changed = {step for step, effect in self._effects.get(f"storages.{storage}", ()) if effect.path.endswith(".cells")}
+        changed |= self._writers.get(storage, set())
+        return tuple(sorted(step for step in changed if after < step < until))
+
+    def calls(self, *names: str) -> Iterator[Event]:
+        """The calls, in order, without the nodes that ran in backward; with ``names``, those with one of these short names.
+
+        ``story.calls("detach", "numpy")``. A name is exact: ``"add_"`` is not ``"add"``. One call of torch is often several events (an
+        optimizer's step is one ``add_`` for each parameter): :meth:`said` tells what the program calls them.
+        """
+        if not names:
+            return (event for event in self.events if event.kind == "call")
+        steps = sorted(step for name in names for step in self._by_name.get(name, ()))
+        return (self.events[step] for step in steps)
+
+    @cached_property
+    def _writers(self) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = defaultdict(set)
+        for event in self.events:
+            for storage in event.writes:
+                found[storage].add(event.step)
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        for event in self.calls():
+            found[event.name].append(event.step)
+        return found
+
+    @cached_property
+    def _by_operand(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        for event in self.calls():
+            for label in dict.fromkeys(operand.label for operand in event.operands if operand.label is not None):
+                found[label].append(event.step)
+        return found
+
+    def uses(self, label: str | None) -> list[Event]:
+        """The calls that a tensor was given to, in order."""
+        return [self.events[step] for step in self._by_operand.get(label or "", ())]
+
+    @cached_property
+    def _by_span(self) -> dict[Span, list[int]]:
+        found: dict[Span, list[int]] = defaultdict(list)
+        for event in self.calls():
+            if event.span is not None and event.span.source == 0:
+                found[event.span].append(event.step)
+        return found
+
+    def within(self, node: ast.AST) -> list[Event]:
+        """The calls that the text of ``node`` makes itself, in order; not those inside the functions that it calls."""
+        place = self.program.place(node)
+        first, last = (place.line, place.column), (place.end_line, place.end_column)
+        spans = (s for s in self._by_span if first <= (s.line, s.column) and (s.end_line, s.end_column) <= last)
+        return [self.events[step] for step in sorted(step for span in spans for step in self._by_span[span])]
+
+    def said(self, step: int | None) -> str:
+        """The name of the call that the program makes at ``step``: ``step`` for each ``add_`` of ``opt.step()``; empty when it is none."""
+        node = self.program.at(self.span(step))
+        return called(node) if isinstance(node, ast.Call) else ""
+
+    def runs(self, *names: str) -> list[list[Event]]:
+        """What the program's calls of these names did, in order: for ``runs("step")`` the events of each ``opt.step()`` that wrote."""
+        found: list[list[Event]] = []
+        last: tuple[Span | None, int] | None = None
+        for event in self.calls():
+            if event.parent is None and self.said(event.step) in names:
+                if last is not None and last[0] == event.span and last[1] == event.step - 1:
+                    found[-1].append(event)
+                else:
+                    found.append([event])
+                last = (event.span, event.step)
+        return found
+
+    def backwards(self) -> list[Event]:
+        """The calls that ran backward (``backward``, ``torch.autograd.grad``), each once, in order."""
+        names = ("backward", "grad")
+        ran = (e for e in self.calls(*names) if e.op in ("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"))
+        return [e for e in ran if (parent := self.event(e.parent)) is None or parent.name not in names]
+
+    def nodes_run(self, backward: Event) -> list[Event]:
+        """The graph nodes that ran in a backward, in order."""
+        found = []
+        for event in self.events[backward.step + 1 :]:
+            outer = self.outer_call(event.step)
+            if outer is None or outer.step != backward.step:
+                break
+            if event.kind == "node":
+                found.append(event)
+        return found
+
+    def behind(self, node: str | None) -> Iterator[str]:
+        """``node`` and all nodes that a backward from it would pass, nearest first."""
+        pending: deque[str | None] = deque([node])
+        seen: set[str] = set()
+        while pending:
+            here = pending.popleft()
+            if here is None or here in seen:
+                continue
+            seen.add(here)
+            yield here
+            pending += (self.record("nodes", here) or {}).get("next", ())
+
+    def failures(self, *kinds: str) -> list[tuple[int, Failure]]:
+        """The errors that torch raised, of these kinds, each once with its step: of a call, of a node inside it, or the program's end."""
+        found: list[tuple[int, Failure]] = [(event.step, event.error) for event in self.events if event.error is not None]
+        if (ended := self.trace.outcome.failure) is not None:
+            found.append((ended.step if ended.step is not None else len(self.events) - 1, ended))
+        once: dict[tuple[object, ...], tuple[int, Failure]] = {}
+        for step, failure in found:
+            if failure.kind in kinds:
+                once.setdefault((failure.kind, failure.tensor, failure.node, failure.span or self.span(step)), (step, failure))
+        return list(once.values())
+
+    def predicted(self, failure: Failure, step: int) -> bool:
+        """Did the shadow engine name this failure before torch raised it?"""
+        event = self.event(step)
+        foretold = any(f.failure.kind == failure.kind and f.step <= step and f.came_true is not None for f in self.trace.forecasts)
+        return foretold or (event is not None and event.by == "agreed")
+
+    def related(self, role: Role, step: int | None, text: T) -> Related:
+        """The line at ``step`` as a part of the story."""
+        return Related(role, self.span(step), step, text)
+
+    def by(self, step: int | None) -> Any:
+        """Who holds the facts of the event at ``step``."""
+        event = self.event(step)
+        return event.by if event else "observed"

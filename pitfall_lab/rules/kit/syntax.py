@@ -1,0 +1,264 @@
+"""What torch's and NumPy's ways of writing look like in a syntax tree: which calls write, what they write, which names are read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from pitfall_lab.rules.kit.source import Program
+
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+}
+METHOD_OPERATORS = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/", "pow_": "**"}
+# in-place methods whose name without the underscore is not the same operation on a new tensor
+NO_TWIN = {
+    "copy_",
+    "set_",
+    "resize_",
+    "resize_as_",
+    "uniform_",
+    "normal_",
+    "random_",
+    "bernoulli_",
+    "exponential_",
+    "geometric_",
+    "cauchy_",
+    "log_normal_",
+    "fill_diagonal_",
+    "requires_grad_",
+    "detach_",
+    "zero_",
+    "fill_",
+    "apply_",
+    "map_",
+    "share_memory_",
+}
+# where torch's modules and functions take their inplace flag when it is given by position: nn.ReLU(True), F.relu(h, True)
+FLAG_POSITIONS = {
+    **dict.fromkeys(("ReLU", "ReLU6", "SiLU", "Mish", "Hardswish", "Hardsigmoid", "SELU"), 0),
+    **dict.fromkeys(("ELU", "CELU", "LeakyReLU", "Dropout", "relu", "relu6", "silu", "mish", "hardswish", "hardsigmoid", "selu"), 1),
+    **dict.fromkeys(("Hardtanh", "Threshold", "elu", "celu", "leaky_relu"), 2),
+    **dict.fromkeys(("dropout", "hardtanh", "threshold"), 3),
+}
+# attributes and methods that look at the same memory
+VIEW_ATTRIBUTES = {"data", "T", "mT", "H", "mH", "real", "imag"}
+VIEW_METHODS = {
+    "view",
+    "view_as",
+    "reshape",
+    "flatten",
+    "ravel",
+    "t",
+    "transpose",
+    "permute",
+    "movedim",
+    "swapaxes",
+    "squeeze",
+    "unsqueeze",
+    "expand",
+    "expand_as",
+    "narrow",
+    "select",
+    "diagonal",
+    "unflatten",
+    "detach",
+    "as_strided",
+    "unfold",
+    "contiguous",
+    "numpy",
+    "cpu",
+    "swapdims",
+    "moveaxis",
+    "diagonal_scatter",
+}
+BYPASSES = {"data", "detach", "numpy", "cpu"}
+
+
+def writes(call: ast.Call) -> bool:
+    """Is it an in-place call: ``h.add_``, ``out=h``, ``inplace=True``?"""
+    name = called(call)
+    in_place = name.endswith("_") and not name.endswith("__")
+    position = FLAG_POSITIONS.get(name)
+    in_place = in_place or (position is not None and name.islower() and len(call.args) > position and is_true(call.args[position]))
+    return in_place or any(k.arg == "out" or (k.arg == "inplace" and is_true(k.value)) for k in call.keywords)
+
+
+def called(call: ast.Call) -> str:
+    """The last word of what is called: ``relu_`` for ``torch.relu_(h)``."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def receiver(call: ast.Call) -> ast.expr | None:
+    """The tensor that ``call`` writes: what a method is called on, a function's first argument, or its ``out``."""
+    for keyword in call.keywords:
+        if keyword.arg == "out":
+            return keyword.value
+    function = call.func
+    if (
+        isinstance(function, ast.Attribute)
+        and not (isinstance(function.value, ast.Name) and function.value.id in MODULES)
+        and not _is_module_path(function.value)
+    ):
+        return function.value
+    return call.args[0] if call.args else None
+
+
+MODULES = {"torch", "F", "nn", "th", "functional", "init", "np", "numpy"}
+
+
+def _is_module_path(node: ast.expr) -> bool:
+    """``torch.nn.functional`` and the like."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+        if isinstance(node, ast.Name) and node.id in MODULES - {"F"}:
+            return True
+    return False
+
+
+def keeps_shape(node: ast.expr) -> bool:
+    """Does ``node`` name a whole tensor: only in-place calls, ``.data`` and ``.detach()`` between it and its name?"""
+    while not is_name(node):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name = node.func.attr
+            if name in VIEW_METHODS - BYPASSES or not (name.endswith("_") or name in BYPASSES):
+                return False
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr in BYPASSES:
+            node = node.value
+        else:
+            return False
+    return True
+
+
+def is_bypass(node: ast.expr) -> bool:
+    """Is it ``h.data``, ``h.detach()`` or the like of a plain name?"""
+    if isinstance(node, ast.Call):
+        node = node.func
+    return isinstance(node, ast.Attribute) and node.attr in BYPASSES and is_name(node.value)
+
+
+def is_true(node: ast.AST) -> bool:
+    """Is it the word ``True``?"""
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def written_root(statement: ast.stmt) -> ast.expr | None:
+    """The name behind what ``statement`` writes: ``h`` in ``h[0] = 1``, ``h.view(-1).add_(1)``, ``F.relu_(h)``."""
+    written: ast.AST | None = None
+    if isinstance(statement, ast.AugAssign):
+        written = statement.target
+    elif isinstance(statement, ast.Assign):
+        subscripts = [t for t in statement.targets if isinstance(t, ast.Subscript)]
+        written = subscripts[0] if subscripts else None
+    if written is None and not hasattr(statement, "body"):
+        calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and writes(n)]
+        written = receiver(calls[0]) if calls else None
+    name = root(written) if written is not None else None
+    return name if name is not None and is_name(name) and not _is_constant_name(name) else None
+
+
+def _is_constant_name(name: ast.expr) -> bool:
+    return isinstance(name, ast.Name) and name.id in MODULES
+
+
+def root(node: ast.AST) -> ast.expr:
+    """The name or attribute that an expression of views and in-place calls starts from: ``h`` for ``h.view(-1)[0]``.
+
+    >>> ast.unparse(root(ast.parse("self.h.view(-1)[0].add_(1)", mode="eval").body))
+    'self.h'
+    """
+    while True:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and (node.func.attr in VIEW_METHODS or node.func.attr.endswith("_"))
+        ):
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr in VIEW_ATTRIBUTES:
+            node = node.value
+        else:
+            return node  # type: ignore[return-value]
+
+
+def is_name(node: ast.AST) -> bool:
+    """A plain name or a dotted one (``self.h``)."""
+    while isinstance(node, ast.Attribute):
+        if node.attr in VIEW_ATTRIBUTES:
+            return False
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def reads(program: Program, node: ast.AST) -> set[str]:
+    """Names that ``node`` reads: dotted ones with each of their beginnings (``self.h`` reads ``self`` too), ``losses["g"]`` as one."""
+    found: set[str] = set()
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        if is_entry(item):
+            found |= {program.segment(item)} if isinstance(item.ctx, ast.Load) else set()
+            continue
+        if isinstance(item, (ast.Name, ast.Attribute)) and is_name(item) and isinstance(item.ctx, ast.Load):
+            found.add(program.segment(item))
+        pending.extend(ast.iter_child_nodes(item))
+    return found
+
+
+def assigned(program: Program, statement: ast.stmt) -> set[str]:
+    """Names and entries that ``statement`` gives a value; definitions and imports give none that a second run would need."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return set()
+    targets = (n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) or is_entry(n))
+    return {program.segment(n) for n in targets if isinstance(n.ctx, ast.Store)}
+
+
+def is_entry(node: ast.AST) -> TypeGuard[ast.Subscript]:
+    """One entry of a dictionary or list, named by a constant: ``losses["g"]``."""
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and is_name(node.value)
+
+
+def operand(program: Program, node: ast.expr) -> str:
+    """The text of ``node``, in parentheses unless it binds as tightly as a name."""
+    text = program.segment(node)
+    atom = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.List, ast.Tuple, ast.ListComp))
+    number = isinstance(node, ast.Constant) and not text.startswith("-")
+    return text if atom or number or _in_own_parentheses(text) else f"({text})"
+
+
+def _in_own_parentheses(text: str) -> bool:
+    return text.startswith("(") and text.endswith(")") and text.count("(") == 1
+
+
+def torch_name(program: Program) -> str | None:
+    """What the program calls ``torch``; ``None`` when it does not import it by a name."""
+    for node in program.nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == "torch" or (alias.name.startswith("torch.") and alias.asname is None):
+                    return alias.asname or "torch"
+    return None
+
+
+def flat_targets(node: ast.expr) -> Iterator[ast.expr]:
+    """The single targets of an assignment: three of ``out, (h, c) = …``."""
+    if isinstance(node, ast.Tuple | ast.List):
+        for each in node.elts:
+            yield from flat_targets(each)
+    else:
+        yield node

@@ -1,0 +1,175 @@
+"""Pieces of sentences that several rules need: names, lines and numbers, said so that a beginner can follow."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from typing import Any
+
+from pitfall_lab.rules.kit.finding import Finding, Role
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.trace import Span, T
+from pitfall_lab.trace.text import place
+
+
+def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
+    """What to call a tensor in a sentence: its name, else that of its whole memory, else the expression that made it, else its shape."""
+    storage = storage or (story.tensor(tensor) or {}).get("storage")
+    name = story.name(tensor, step) if _is_whole(story, tensor, storage) else None
+    name = name or next(
+        (n for label, _ in story.tensors_on(storage) if _is_whole(story, label, storage) and (n := story.name(label, step))), None
+    )
+    if name:
+        return _code(name)
+    maker = story.line_event(saved_at)
+    if (
+        maker is not None
+        and any((story.tensor(label) or {}).get("storage") == storage for label in maker.results)
+        and (code := snippet(story, maker.span))
+    ):
+        return T(en=f"the result of `{code}`", zh=f"`{code}` 的结果")
+    if name := story.name(tensor, step) or story.storage_name(storage, step):
+        return _code(name)
+    shape = story.shape(tensor, step)
+    if shape is not None:
+        text = "×".join(str(n) for n in shape) or "0-d"
+        return T(en=f"a tensor of shape {text}", zh=f"一个形状为 {text} 的张量")
+    return T(en="a tensor", zh="一个张量")
+
+
+def expression(story: Story, tensor: str | None, step: int) -> T:
+    """A tensor by its own name or by the expression that made it, not by the name of its memory, which may have another shape."""
+    record = story.tensor(tensor, step) or {}
+    text = story.name(tensor, step) or snippet(story, story.span(record.get("born")))
+    return _code(text) if text else called(story, tensor, None, step)
+
+
+def _code(name: str) -> T:
+    """A name as the learner would write it: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
+    text = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)
+    return T(en=f"`{text}`", zh=f"`{text}`")
+
+
+def _is_whole(story: Story, label: str | None, storage: str | None) -> bool:
+    """Does the tensor cover its memory? A name of a part would mislead."""
+    record, memory = story.tensor(label) or {}, story.record("storages", storage) or {}
+    count = 1
+    for length in record.get("shape") or ():
+        count *= length
+    return storage is None or memory.get("size") in (None, count)
+
+
+def gradient_of(name: T) -> T:
+    """``w.grad`` in backticks for a name in backticks; a longer description keeps its words."""
+    if name.en.startswith("`") and name.en.endswith("`"):
+        return T(en=f"`{name.en[1:-1]}.grad`", zh=f"`{name.zh[1:-1]}.grad`")
+    return T(en=f"the gradient of {name.en}", zh=f"{name.zh} 的梯度")
+
+
+def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
+    """The source under ``span``, but the whole statement where only its target is marked: ``h[0] = 1`` and not ``h[0]``."""
+    node = story.program.at(span) if story.program.tree is not None else None
+    statement = story.program.statement(node)
+    if statement is None or not isinstance(node, (ast.Subscript, ast.Attribute)):
+        return snippet(story, span, limit)
+    text = " ".join(story.program.segment(statement).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def at_line(story: Story, span: Span | None) -> T:
+    """``line 6``, with the cell or the file where it is not the program itself."""
+    if span is None:
+        return T(en="a line that could not be located", zh="某一行（无法定位）")
+    cell, line = story.place(span.line) if span.source == 0 else (None, span.line)
+    if cell is not None:
+        return T(en=f"line {line} of cell {cell}", zh=f"第 {cell} 个代码单元格第 {line} 行")
+    return place(story.trace, span.line, span.source)
+
+
+def line_of(story: Story, finding: Finding, role: Role) -> T:
+    """The line that plays a role in a finding, as words."""
+    related = finding.line(role)
+    return at_line(story, related.span if related else None)
+
+
+def snippet(story: Story, span: Span | None, limit: int = 48) -> str:
+    """The source under ``span`` on one line, shortened; empty when it is not known."""
+    if span is None or span.source >= len(story.trace.sources):
+        return ""
+    lines = story.trace.sources[span.source].text.split("\n")[span.line - 1 : span.end_line]
+    if not lines:
+        return ""
+    lines[-1] = lines[-1][: span.end_column]
+    lines[0] = lines[0][span.column :]
+    text = " ".join(" ".join(lines).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def capital(text: str) -> str:
+    """The text with a capital first letter (``str.capitalize`` would lower the rest)."""
+    return text[:1].upper() + text[1:]
+
+
+def numbers(cells: Any, only: list[int] | None = None, limit: int = 4) -> str:
+    """Cells as a short list: ``[7.31, 1.19, 9.53]``; with ``only``, just those positions.
+
+    >>> numbers([0.123456, 2.0, "nan"])
+    '[0.1235, 2, nan]'
+    """
+    pairs = flat(cells)
+    if only is not None:
+        pairs = [pair for pair in pairs if pair[0] in only]
+    shown = ", ".join(number(value) for _, value in pairs[:limit])
+    complete = len(pairs) <= limit and only is None and not isinstance(cells, dict)
+    return f"[{shown}]" if complete else f"[{shown}, …]"
+
+
+def number(value: Any) -> str:
+    """One cell, four significant digits."""
+    return f"{value:.4g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
+def flat(cells: Any) -> list[tuple[int, Any]]:
+    """Cells as ``(index, value)`` pairs, nested or abbreviated as they may be."""
+    if cells is None:
+        return []
+    if isinstance(cells, dict):
+        return [(int(index), value) for index, value in cells.get("shown", [])]
+    if not isinstance(cells, (list, tuple)):
+        return [(0, cells)]
+    values: list[Any] = []
+    pending = list(reversed(cells))
+    while pending:
+        item = pending.pop()
+        if isinstance(item, (list, tuple)):
+            pending.extend(reversed(item))
+        else:
+            values.append(item)
+    return list(enumerate(values))
+
+
+def differ(one: dict[int, Any], other: dict[int, Any]) -> list[int]:
+    """The positions at which two gradients differ, measured by their own size: a small gradient can be wrong too."""
+    shared = [index for index in one if index in other]
+    sizes = [abs(v) for cells in (one, other) for v in cells.values() if isinstance(v, (int, float)) and math.isfinite(v)]
+    scale = max(sizes, default=0.0)
+    return [i for i in shared if not _near(one[i], other[i], 1e-4 * scale + 1e-7)]
+
+
+def _near(a: Any, b: Any, tolerance: float) -> bool:
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return abs(a - b) <= tolerance
+    return bool(a == b)
+
+
+def difference(one: Any, other: Any) -> list[int]:
+    """The positions at which two sets of cells differ by more than rounding."""
+    theirs = dict(flat(other))
+    return [index for index, value in flat(one) if index in theirs and not _close(value, theirs[index])]
+
+
+def _close(a: Any, b: Any) -> bool:
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return abs(a - b) <= 1e-5 * max(1.0, abs(a), abs(b)) or (math.isnan(a) and math.isnan(b))
+    return bool(a == b)

@@ -1,0 +1,246 @@
+"""Repairs of the line that writes: a new tensor instead, no ``inplace`` flag, or a write into a copy."""
+
+from __future__ import annotations
+
+import ast
+
+from pitfall_lab.rules.kit.finding import Edit, Fix
+from pitfall_lab.rules.kit.source import Program, merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import (
+    FLAG_POSITIONS,
+    METHOD_OPERATORS,
+    NO_TWIN,
+    OPERATORS,
+    called,
+    is_bypass,
+    is_name,
+    is_true,
+    keeps_shape,
+    operand,
+    receiver,
+    root,
+    torch_name,
+    writes,
+    written_root,
+)
+from pitfall_lab.trace import Event, Span, T
+
+
+def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | None]:
+    """Repairs of the statement that wrote: make a new tensor instead, or write into a copy."""
+    node = program.at(story.span(step))
+    statement = program.statement(node)
+    if node is None or statement is None:
+        return []
+    found: list[Fix | None] = [new_value(program, node, statement), returned(program, node, statement)]
+    found += flags(program, node, story.event(step))
+    found += copies_before(program, statement)
+    return found
+
+
+def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
+    """``h += x`` → ``h = h + x``, ``h.mul_(10)`` → ``h = h * 10``, ``f(h.relu_())`` → ``f(h.relu())``."""
+    if isinstance(statement, ast.AugAssign):
+        return _augmented(program, statement)
+    call = _written_call(node, statement)
+    if call is None:
+        return None
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        return _statement_call(program, statement, call)
+    changes = _plain_names(program, call)
+    return _out_of_place(program.splice(*changes), program.segment(receiver(call) or call)) if changes else None
+
+
+def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
+    """``def hook(m, i, output): output.mul_(0.5)`` → ``return output.mul(0.5)``: what a hook returns takes the place of the output."""
+    function, call = program.function(statement), _written_call(node, statement)
+    written = written_root(statement)
+    if function is None or function.body[-1] is not statement or any(isinstance(n, ast.Return) for n in ast.walk(function)):
+        return None
+    if not isinstance(written, ast.Name) or written.id not in {a.arg for a in function.args.args}:
+        return None
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        value = f"{written.id} {OPERATORS[type(statement.op)]} {operand(program, statement.value)}"
+        edits = program.replace((statement, f"return {value}"))
+    elif isinstance(statement, ast.Expr) and statement.value is call and (changes := _plain_names(program, call)):
+        start = program.place(statement)
+        edits = program.splice(*changes, (Span(start.line, start.column, start.line, start.column), "return "))
+    else:
+        return None
+    return Fix(T(en=f"Return a new tensor instead of overwriting `{written.id}`", zh=f"返回新张量，而不是覆盖 `{written.id}`"), edits)
+
+
+def _augmented(program: Program, statement: ast.AugAssign) -> Fix | None:
+    target, value = statement.target, statement.value
+    name = root(target) if isinstance(target, ast.Attribute) and target.attr == "data" else target
+    if not is_name(name) or isinstance(target, ast.Subscript):
+        return None
+    written = program.segment(name)
+    text = f"{written} = {written} {OPERATORS[type(statement.op)]} {operand(program, value)}"
+    return _out_of_place(program.replace((statement, text)), written)
+
+
+def _statement_call(program: Program, statement: ast.Expr, call: ast.Call) -> Fix | None:
+    """A call whose result nobody keeps: it was made for its side effect, so the new tensor must take the name."""
+    target = receiver(call)
+    if target is None:
+        return None
+    name = root(target)
+    if not is_name(name):
+        return None
+    written = program.segment(name)
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if target is not name and not keeps_shape(target):
+        return None
+    torch = torch_name(program)
+    if method in METHOD_OPERATORS and len(call.args) == 1 and not call.keywords and (target is name or is_bypass(target)):
+        text = f"{written} = {written} {METHOD_OPERATORS[method]} {operand(program, call.args[0])}"
+    elif method == "zero_" and torch:
+        text = f"{written} = {torch}.zeros_like({written})"
+    elif method == "fill_" and torch and len(call.args) == 1:
+        text = f"{written} = {torch}.full_like({written}, {program.segment(call.args[0])})"
+    else:
+        changes = _plain_names(program, call)
+        if not changes:
+            return None
+        start = program.place(statement)
+        changes.append((Span(start.line, start.column, start.line, start.column), f"{written} = "))
+        return _out_of_place(program.splice(*changes), written)
+    return _out_of_place(program.replace((statement, text)), written)
+
+
+def _out_of_place(edits: tuple[Edit, ...], name: str) -> Fix | None:
+    if not edits:
+        return None
+    return Fix(T(en=f"Make a new tensor instead of overwriting `{name}`", zh=f"生成新张量，而不是覆盖 `{name}`"), edits)
+
+
+def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
+    """Changes that make every in-place call in the chain of ``call`` an ordinary one (``add_`` → ``add``, no ``inplace``, no ``out``)."""
+    changes: list[tuple[Span, str]] = []
+    node: ast.AST | None = call
+    while node is not None:
+        if isinstance(node, ast.Call):
+            name = called(node)
+            if name.endswith("_") and not name.endswith("__"):
+                if name in NO_TWIN:
+                    return []
+                end = program.place(node.func)
+                changes.append((Span(end.end_line, end.end_column - 1, end.end_line, end.end_column), ""))
+            changes += [(span, "") for span in _flag_spans(program, node)]
+            changes += [(_argument_span(program, node, keyword), "") for keyword in node.keywords if keyword.arg == "out"]
+            node = node.func
+        elif isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        else:
+            node = None
+    return changes
+
+
+def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
+    """The in-place call at ``node``, or, when ``node`` is a larger expression, the only one inside it."""
+    if isinstance(node, ast.Call) and writes(node):
+        return node
+    # nn.ReLU(inplace=True) writes nothing: it builds what will
+    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and writes(n) and not called(n)[:1].isupper()]
+    calls = [] if hasattr(statement, "body") else calls
+    outer = [c for c in calls if not any(c is not o and c in ast.walk(o.func) for o in calls)]
+    return outer[0] if len(outer) == 1 else None
+
+
+def flags(program: Program, node: ast.AST, event: Event | None) -> list[Fix | None]:
+    """Take one ``inplace=True`` away where it was given: in this call, or where the module was built."""
+    own = [n for n in ast.walk(node) if isinstance(n, ast.Call) and _flag_spans(program, n)]
+    if own:
+        return [_without_flag(program, call) for call in own]
+    if event is None:
+        return []
+    wanted = event.name.rstrip("_").replace("_", "").lower()
+    built = [n for n in program.nodes if isinstance(n, ast.Call) and _flag_spans(program, n)]
+    built.sort(key=lambda n: (called(n).lower() != wanted, n.lineno))
+    return [_without_flag(program, call) for call in built[:6]]
+
+
+def _without_flag(program: Program, call: ast.Call) -> Fix:
+    name = called(call)
+    edits = program.splice(*((span, "") for span in _flag_spans(program, call)))
+    return Fix(
+        T(en=f"Let this `{name}` return a new tensor: drop `inplace=True`", zh=f"让这个 `{name}` 返回新张量：去掉 `inplace=True`"), edits
+    )
+
+
+def _flag_spans(program: Program, call: ast.Call) -> list[Span]:
+    """Where ``call`` is told to work in place: ``inplace=True``, or ``True`` at the place of that parameter."""
+    spans = [_argument_span(program, call, k) for k in call.keywords if k.arg == "inplace" and is_true(k.value)]
+    position = FLAG_POSITIONS.get(called(call))
+    if not spans and position is not None and len(call.args) > position and is_true(call.args[position]):
+        spans = [_argument_span(program, call, call.args[position])]
+    return spans
+
+
+def _argument_span(program: Program, call: ast.Call, argument: ast.AST) -> Span:
+    """The place of an argument together with the comma that separates it."""
+    own = program.place(argument)
+    arguments = sorted([program.place(a) for a in [*call.args, *call.keywords]], key=lambda s: (s.line, s.column))
+    number = arguments.index(own)
+    if number > 0:
+        before = arguments[number - 1]
+        return Span(before.end_line, before.end_column, own.end_line, own.end_column)
+    if len(arguments) > 1:
+        after = arguments[1]
+        return Span(own.line, own.column, after.line, after.column)
+    return own
+
+
+def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
+    """``h = h.clone()`` before the write: once before the loop around it if that is enough, else right before."""
+    name = written_root(statement)
+    if name is None:
+        return []
+    text = program.segment(name)
+    bypassed = _without_data(program, statement, name)
+    places = [
+        statement,
+        *(
+            a
+            for a in program.ancestors(statement)
+            if isinstance(a, (ast.For, ast.While)) and program.function(a) is program.function(statement)
+        ),
+    ]
+    fixes = []
+    for place in reversed(places):
+        assert isinstance(place, ast.stmt)
+        edits = (
+            merge(program.insert_before(place, f"{text} = {text}.clone()"), bypassed)
+            if place is not statement
+            else (_copy_and_unwrap(program, statement, text, name))
+        )
+        if edits:
+            when = T(en="", zh="") if place is statement else T(en=", made once before the loop", zh="，在循环之前复制一次")
+            fixes.append(Fix(T(en=f"Write into a copy of `{text}`{when.en}", zh=f"写入 `{text}` 的副本{when.zh}"), edits))
+    return list(fixes)
+
+
+def _copy_and_unwrap(program: Program, statement: ast.stmt, text: str, name: ast.expr) -> tuple[Edit, ...] | None:
+    changes = _data_changes(program, statement, name)
+    place = program.place(statement)
+    here = Span(place.line, place.column, place.line, place.column)
+    glue = "\n" + program.indent(statement) if not program.lines[place.line - 1][: place.column].strip() else "; "
+    return program.splice((here, f"{text} = {text}.clone(){glue}"), *changes)
+
+
+def _without_data(program: Program, statement: ast.stmt, name: ast.expr) -> tuple[Edit, ...]:
+    return program.splice(*_data_changes(program, statement, name))
+
+
+def _data_changes(program: Program, statement: ast.stmt, name: ast.expr) -> list[tuple[Span, str]]:
+    """Take ``.data`` out of the written expression: a copy may be written openly."""
+    changes = []
+    if any(isinstance(node, ast.Attribute) and node.attr == "numpy" for node in ast.walk(statement)):
+        return []  # NumPy only accepts what does not require grad
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Attribute) and node.attr == "data" and node.value is name:
+            own, inner = program.place(node), program.place(name)
+            changes.append((Span(inner.end_line, inner.end_column, own.end_line, own.end_column), ""))
+    return changes

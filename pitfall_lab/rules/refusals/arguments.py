@@ -1,0 +1,146 @@
+"""A call that torch refused, arranged for sentences: its arguments by name, place and kind, and what the program writes for them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, snippet
+from pitfall_lab.trace import Failure, Given, Language, Span, T
+
+TENSORS = ("Tensor", "Parameter", "ndarray")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """One failure of a story. ``step`` is where it happened, ``span`` the program's own expression."""
+
+    story: Story
+    failure: Failure
+    step: int
+
+    @cached_property
+    def span(self) -> Span | None:
+        """The line that made the call."""
+        return self.failure.span or (self.story.span(self.step) if self.failure.step is not None else None)
+
+    @cached_property
+    def given(self) -> tuple[Given, ...]:
+        """The arguments; without an object's own ``self``, which the reader did not pass."""
+        return tuple(g for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
+
+    @cached_property
+    def tensors(self) -> tuple[Given, ...]:
+        """The arguments that are tensors or arrays."""
+        return tuple(g for g in self.given if g.kind in TENSORS)
+
+    @property
+    def message(self) -> str:
+        """Torch's words."""
+        return self.failure.message
+
+    def argument(self, names: tuple[str, ...]) -> Given | None:
+        """The first argument that has one of these names; ``#2`` is the second tensor, ``@2`` the second argument."""
+        for name in names:
+            if name[:1] in ("#", "@"):
+                among = self.tensors if name[0] == "#" else self.given
+                if int(name[1:]) <= len(among):
+                    return among[int(name[1:]) - 1]
+            found = next((g for g in self.given if g.name == name and (g.kind != "NoneType" or g.part_of)), None)
+            if found is not None:
+                return found
+        return None
+
+    @cached_property
+    def written(self) -> str:
+        """The program's own expression that was refused."""
+        return snippet(self.story, self.span, 400)
+
+    @property
+    def called(self) -> str:
+        """The function as a program writes it: ``F.linear``, ``torch.gather``, ``view``."""
+        op = self.failure.op.removesuffix(".__get__").removesuffix(".__set__")
+        short = op.replace("torch.nn.functional.", "F.").replace("torch._C._nn.", "F.").replace("torch._C.", "torch.")
+        return short.removeprefix("torch.Tensor.") or "torch"
+
+    def words(self, language: Language) -> dict[str, Any]:
+        """What a sentence may speak of: ``Line``, ``call`` and the arguments by name."""
+        line = at_line(self.story, self.span)
+        words: dict[str, Any] = {g.name: self.word(g, language) for g in reversed(self.given) if g.name.isidentifier()}
+        for place, given in enumerate(self.tensors[:3], start=1):
+            words[("first", "second", "third")[place - 1]] = self.word(given, language)
+        return {**words, "Line": capital(line.say(language)), "line": line.say(language), "call": f"`{self.called}`"}
+
+    def word(self, given: Given, language: Language) -> Word:
+        """One argument as part of a sentence."""
+        return Word(given, self.name(given).say(language), language)
+
+    def name(self, given: Given) -> T:
+        """What to call an argument: as the line writes it, else by the expression that made it, else by its parameter."""
+        if given.text:
+            return _code(given.text)
+        if given.label is not None:
+            return expression(self.story, given.label, self.step)
+        if given.value and given.kind not in TENSORS:
+            return _code(given.value)
+        return T(en=f"the argument `{given.name}`", zh=f"参数 `{given.name}`") if given.name else T(en="the argument", zh="这个参数")
+
+
+class Word:
+    """An argument in a format string: ``{x}`` is its name, ``{x.shape}`` 2×3, ``{x.size[-1]}`` 3, ``{x.type}`` float32."""
+
+    def __init__(self, given: Given, name: str, language: Language) -> None:
+        self._name, self._given = name, given
+        if given.shape is not None:
+            self.shape, self.size = shape_text(given.shape, language), _Sizes(given.shape)
+        self.type, self.value, self.param = given.dtype, given.value, given.name
+        self.ndim, self.device, self.kind = len(given.shape or ()), given.device, given.kind
+        self.low, self.high = (number(n) for n in (given.low, given.high))
+        self.numel = _count(given.shape or ())
+
+    def __str__(self) -> str:
+        return self._name
+
+
+class _Sizes:
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+
+    def __getitem__(self, at: int | str) -> int:
+        return self._shape[int(at)]
+
+
+def shape_text(shape: tuple[int, ...] | None, language: Language = "en") -> str:
+    """``2×3``; a single number has no dimensions."""
+    if shape is None:
+        return "?"
+    return (
+        "×".join(map(str, shape))
+        if len(shape) > 1
+        else f"({shape[0]},)"
+        if shape
+        else {"en": "() (one number)", "zh": "()（单个数）"}[language]
+    )
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for length in shape:
+        count *= length
+    return count
+
+
+def _code(text: str) -> T:
+    shown = text if len(text) <= 48 else text[:47] + "…"
+    return T(en=f"`{shown}`", zh=f"`{shown}`")
+
+
+def first_sentence(message: str) -> str:
+    """The first line of torch's words, without what only its makers need."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    text = lines[0] if lines else ""
+    text = re.sub(r"\s*\(?(Could this error message be improved|Exception raised from|Triggered internally|TorchDynamo).*", "", text)
+    return text if len(text) <= 240 else text[:239] + "…"

@@ -1,0 +1,66 @@
+"""What the program's text calls an operand, in the scope of the line that made the call."""
+
+from __future__ import annotations
+
+import ast
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.trace import Event
+
+
+def written_as(story: Story, event: Event, label: str | None) -> ast.expr | None:
+    """The expression that gave ``label`` to ``event``: ``x`` of ``x + y``, ``F.relu(x)``, ``x.add_(1)``, ``layer(x)``; else ``None``."""
+    node = story.program.at(story.span(event.step))
+    places = [number for number, operand in enumerate(event.operands) if operand.label == label]
+    if node is None or not places:
+        return None
+    given = _given(node)
+    if event.name.startswith("__r") or (isinstance(node, ast.BinOp) and len(places) < len(event.operands) and _is_reflected(event, node)):
+        given = given[::-1]
+    return given[places[0]] if places[0] < len(given) else None
+
+
+def _given(node: ast.AST) -> list[ast.expr]:
+    """The expressions that are operands of what stands at ``node``, in torch's order."""
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.Compare) and len(node.comparators) == 1:
+        return [node.left, node.comparators[0]]
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand]
+    if isinstance(node, ast.Subscript):
+        return [node.value]
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return [node.targets[0].value]
+    if not isinstance(node, ast.Call):
+        return []
+    joined = node.args[0] if len(node.args) >= 1 and isinstance(node.args[0], ast.List | ast.Tuple) else None
+    arguments = [*(joined.elts if joined is not None else node.args), *(k.value for k in node.keywords)]
+    function = node.func
+    is_method = isinstance(function, ast.Attribute) and not _is_module(function.value)
+    return [function.value, *arguments] if is_method and isinstance(function, ast.Attribute) and _of_tensor(function) else arguments
+
+
+def _is_module(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in ("torch", "F", "nn", "functional", "np")
+
+
+def _of_tensor(function: ast.Attribute) -> bool:
+    """Is it a method of tensors, and not a layer kept as an attribute?"""
+    return function.attr in TENSOR_METHODS or function.attr.endswith("_")
+
+
+def _is_reflected(event: Event, node: ast.BinOp) -> bool:
+    return isinstance(node.left, ast.Constant) and event.operands[0].label is not None
+
+
+TENSOR_METHODS = {
+    "abs", "add", "sub", "mul", "div", "pow", "square", "sqrt", "exp", "log", "sum", "mean", "matmul", "mm", "bmm", "relu", "sigmoid",
+    "tanh", "softmax", "log_softmax", "argmax", "max", "min", "norm", "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose",
+    "permute", "t", "clone", "detach", "float", "to", "eq", "ne", "gt", "lt", "item", "numpy", "clamp", "gather", "expand", "repeat",
+    "allclose", "equal", "dot", "std", "var", "cpu", "long", "double", "tolist", "backward", "contiguous", "index_select", "cumsum", "prod",
+}  # fmt: skip

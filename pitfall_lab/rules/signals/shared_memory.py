@@ -1,0 +1,43 @@
+"""Which tensors are one piece of memory, what they are called, and who reads it after it was changed."""
+
+from __future__ import annotations
+
+from pitfall_lab.rules.kit.overlaps import places
+from pitfall_lab.rules.kit.story import Record, Story
+
+OVERWRITING = {
+    "copy_", "zero_", "fill_", "__setitem__", "normal_", "uniform_", "random_", "bernoulli_", "trunc_normal_", "index_fill_", "index_copy_",
+    "masked_fill_", "scatter_", "index_put_", "fill_diagonal_", "requires_grad_", "set_", "resize_",
+}  # fmt: skip
+"""Writes that put numbers there whatever stood there before: buffers are filled so."""
+
+
+def same_piece(one: Record | None, other: Record | None) -> bool:
+    """Are two tensors exactly the same elements of one memory?"""
+    if one is None or other is None or one.get("storage") is None:
+        return False
+    return all(one.get(key) == other.get(key) for key in ("storage", "offset", "shape", "stride"))
+
+
+def share_elements(one: Record, other: Record) -> bool:
+    """Have two tensors an element in common? Of large ones on one memory that is taken to be so."""
+    if one.get("storage") is None or one.get("storage") != other.get("storage"):
+        return False
+    here, there = places(one), places(other)
+    return here is None or there is None or not set(here).isdisjoint(there)
+
+
+def changed_numbers(story: Story, storage: str, step: int) -> bool:
+    """Did the write at ``step`` change what the trace shows of the memory? Unknown numbers count as changed."""
+    before, after = ((story.record("storages", storage, at) or {}).get("cells") for at in (step - 1, step))
+    return before is None or after is None or before != after
+
+
+def names_of(story: Story, storage: str | None, step: int) -> set[str]:
+    """What the program called tensors on a memory up to ``step``, wherever it did."""
+    return {
+        str(name)
+        for label, _ in story.tensors_on(storage)
+        for at, names in story.history("tensors", label, "names") if at <= step
+        for name in names or ()
+    }  # fmt: skip

@@ -1,0 +1,60 @@
+"""Which call a tensor's numbers come from, past views and other calls that leave the numbers as they are."""
+
+from __future__ import annotations
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import flat
+from pitfall_lab.trace import Event
+
+SAME_NUMBERS = {
+    "view", "view_as", "reshape", "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT", "movedim", "swapaxes",
+    "contiguous", "clone", "detach", "data", "to", "float", "double", "cpu", "__getitem__", "expand", "expand_as", "select", "narrow",
+    "unflatten", "identity", "requires_grad_", "alias", "clamp", "clip", "clamp_min", "chunk", "split", "unbind", "stack", "cat",
+}  # fmt: skip
+"""Calls whose result holds numbers of their (first) operand: as many, fewer, in another order, or kept inside bounds."""
+LIMIT = 100
+
+
+def origin(story: Story, label: str | None, step: int) -> Event | None:
+    """The call that computed the numbers which ``label`` held at ``step``; ``None`` when there is none, or they were written since."""
+    for _ in range(LIMIT):
+        record = story.tensor(label, step) or {}
+        event = story.event(record.get("born"))
+        if event is None or event.kind != "call" or label not in event.results:
+            return None
+        if story.writes(str(record.get("storage")), event.step, step):
+            return None
+        if event.name not in SAME_NUMBERS:
+            return event
+        given = [operand.label for operand in event.operands if operand.label is not None]
+        if not given or given[0] == label:
+            return None
+        label, step = given[0], event.step
+    return None
+
+
+def argument(event: Event, name: str, position: int | None = None) -> str | None:
+    """The text of a call's plain argument, by its name or else by its place among all arguments; ``None`` when it was not given."""
+    for operand in event.operands:
+        if operand.name == name:
+            return operand.text if operand.label is None else None
+    if position is not None and position < len(event.operands):
+        operand = event.operands[position]
+        return operand.text if not operand.name and operand.label is None else None
+    return None
+
+
+def whole(text: str | None) -> int | None:
+    """The number that an argument's text is; ``None`` when it is none.
+
+    >>> whole("-1"), whole("None"), whole(None)
+    (-1, None, None)
+    """
+    return int(text) if text is not None and text.lstrip("-").isdigit() else None
+
+
+def values(story: Story, label: str | None, step: int) -> list[float]:
+    """The numbers that a tensor is known to hold at ``step``: those of its whole memory, as far as the trace shows them."""
+    record = story.tensor(label, step) or {}
+    held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
+    return [float(value) for _, value in flat(held) if isinstance(value, int | float) and not isinstance(value, bool)]

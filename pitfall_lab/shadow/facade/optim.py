@@ -1,0 +1,453 @@
+"""``torch.optim`` for the facade, in the in-place operations that torch's for-loop versions use.
+
+``foreach=True`` makes the same changes (of :class:`ASGD` and :class:`Rprop`: nearly), with one call for all parameters;
+``fused=True`` makes them without counting them.
+Source in torch: the ``_single_tensor_*`` functions in ``torch/optim``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.facade.tensors import Tensor, call, enable_grad, engine, set_grad_enabled, speaking, takes_zero_grad
+
+State = dict[str, Any]
+Group = dict[str, Any]
+
+
+class Optimizer:
+    """Parameters in groups, one dictionary of state for each parameter, and ``step``.
+
+    Subclasses give their ``options`` with torch's defaults, say what ``begin`` puts into a state, and ``update`` one parameter.
+    """
+
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, params: Iterable[Any], lr: float | None = None, **given: Any) -> None:
+        known = {**self.options, "maximize": False, "foreach": None, "differentiable": False}
+        for name in given:
+            if name not in known:
+                raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument {name!r}")
+        if given.get("fused") and given.get("differentiable"):
+            raise RuntimeError("`fused` does not support `differentiable`")
+        if given.get("fused") and given.get("foreach"):
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+        self.defaults = {**known, **given} | ({} if lr is None else {"lr": lr})
+        self.param_groups: list[Group] = []
+        self.state: dict[Tensor, State] = {}
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Optimize more parameters, with options of their own."""
+        params = param_group["params"]
+        params = [params] if isinstance(params, Tensor) else list(params)
+        for p in params:
+            if not (p.is_leaf or p.retains_grad):
+                raise ValueError("can't optimize a non-leaf Tensor")
+        if any(p is q for p in params for group in self.param_groups for q in group["params"]):
+            raise ValueError("some parameters appear in more than one parameter group")
+        self.param_groups.append({**self.defaults, **param_group, "params": params})
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop (or zero in place) all gradients."""
+        for p in (p for group in self.param_groups for p in group["params"]):
+            if not takes_zero_grad(p):
+                continue
+            p.stepped = False
+            if set_to_none and not engine().policy.zero_grad_leaves_zeros:
+                p.grad = None
+            else:
+                gradient = call("torch.Tensor.grad.__get__", p)
+                gradient = gradient.requires_grad_(False) if gradient.grad_fn is None else gradient.detach_()
+                gradient.zero_()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient, in place; ``closure`` computes the loss anew first."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            given = [p for p in group["params"] if p.shadow.gradient is not None]
+            self.check(given, group)
+            known = {p: set(self.state.get(p, ())) for p in given}
+            with set_grad_enabled(group["differentiable"]):
+                try:
+                    for p in given:
+                        self._advance(p, group)
+                        p.stepped = True
+                except Exception as error:
+                    if (group.get("foreach") or group.get("fused")) and len(given) > 1 and hasattr(error, "shadow"):
+                        with speaking():
+                            raise Unmodelled("a step of all parameters together that fails on its way") from error
+                    self.give_up(known)
+                    raise
+        if engine().policy.step_clears_grads:
+            self.zero_grad()
+        return loss
+
+    def check(self, params: list[Tensor], group: Group) -> None:
+        """Refuse a step before it begins."""
+
+    def give_up(self, known: dict[Tensor, set[str]]) -> None:
+        """After a step that failed: forget what torch keeps at the end only; ``known`` is what there was before."""
+
+    def _advance(self, p: Tensor, group: Group) -> None:
+        state = self.state.get(p)
+        if state is None:
+            state = self.state[p] = {}
+            self.begin(p, state, group)
+        if group.get("fused"):
+            self.fused(p, p.grad, state, group)
+            return
+        gradient: Any = p.grad
+        if group["maximize"]:
+            gradient = -gradient
+        if "step" in state:
+            call("torch.Tensor.add_", state["step"], 1)
+        if group.get("weight_decay") and self.decays(group):
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+        elif group.get("weight_decay"):
+            gradient = gradient.add(p, alpha=group["weight_decay"])
+        self.update(p, gradient, state, group)
+
+    @staticmethod
+    def decays(group: Group) -> bool:
+        """Whether weight decay acts on the parameter itself (AdamW) rather than on its gradient."""
+        return bool(group.get("decoupled_weight_decay"))
+
+    def begin(self, p: Tensor, state: State, group: Group) -> None:
+        """Fill the state of a parameter that is updated for the first time."""
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """Update one parameter; subclasses say how."""
+        raise AttributeError(f"{type(self).__name__} has no update")
+
+    def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """Update one parameter in one kernel that no counter notices."""
+        raise AttributeError(f"{type(self).__name__} has no fused form")
+
+    # -- saving
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state by number of parameter, and the groups with numbers for parameters: all by reference."""
+        order = [p for group in self.param_groups for p in group["params"]]
+        number = {id(p): k for k, p in enumerate(order)}
+        groups = [{**group, "params": [number[id(p)] for p in group["params"]]} for group in self.param_groups]
+        return {"state": {number[id(p)]: state for p, state in self.state.items()}, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a saved state: copies of its tensors."""
+        order = [p for group in self.param_groups for p in group["params"]]
+        if [len(g["params"]) for g in state_dict["param_groups"]] != [len(g["params"]) for g in self.param_groups]:
+            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+        self.state = {
+            order[k]: {key: call("torch.Tensor.clone", v) if isinstance(v, Tensor) else v for key, v in state.items()}
+            for k, state in state_dict["state"].items()
+        }
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            group.update({key: value for key, value in saved.items() if key != "params"})
+
+
+def _like(p: Tensor) -> Tensor:
+    return call("torch.zeros_like", p)  # type: ignore[no-any-return]
+
+
+def _step() -> Tensor:
+    return call("torch.tensor", 0.0)  # type: ignore[no-any-return]
+
+
+def _number(tensor: Tensor) -> float:
+    return float(call("torch.Tensor.item", tensor))
+
+
+class SGD(Optimizer):
+    """``p -= lr * grad``, with momentum and weight decay."""
+
+    options: ClassVar[dict[str, Any]] = {
+        "lr": 1e-3, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False, "fused": None,
+    }  # fmt: skip
+
+    def check(self, params: list[Tensor], group: Group) -> None:
+        """A fused step takes all momentum buffers, or none."""
+        missing = ["momentum_buffer" not in self.state.get(p, {}) for p in params]
+        if group.get("fused") and group["momentum"] and any(missing) and not all(missing):
+            if len({str(p.dtype) for p in params}) > 1:
+                with speaking():
+                    raise Unmodelled("parameters of several types, for which torch takes one step each")
+            raise TypeError(f"expected Tensor as element {missing.index(True)} in argument 2, but got NoneType")
+
+    def give_up(self, known: dict[Tensor, set[str]]) -> None:
+        """The buffers are kept when all parameters are done."""
+        for p, keys in known.items():
+            if "momentum_buffer" not in keys:
+                self.state.get(p, {}).pop("momentum_buffer", None)
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """One step of gradient descent."""
+        momentum = group["momentum"]
+        if momentum:
+            buffer = state.get("momentum_buffer")
+            if buffer is None:
+                state["momentum_buffer"] = buffer = gradient.detach().clone()
+            else:
+                buffer.mul_(momentum).add_(gradient, alpha=1 - group["dampening"])
+            gradient = gradient.add(buffer, alpha=momentum) if group["nesterov"] else buffer
+        p.add_(gradient, alpha=-group["lr"])
+
+    def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """The same without counting."""
+        first = group["momentum"] and "momentum_buffer" not in state
+        if first:
+            state["momentum_buffer"] = call("torch.empty_like", gradient)
+        given = {k: group[k] for k in ("weight_decay", "momentum", "lr", "dampening", "nesterov", "maximize")}
+        buffers = [state["momentum_buffer"]] if group["momentum"] else []
+        call("torch._fused_sgd_", [p], [gradient], buffers, is_first_step=bool(first), **given)
+
+
+class Adam(Optimizer):
+    """Means of the gradient and of its square, corrected for their start at zero."""
+
+    options: ClassVar[dict[str, Any]] = {
+        "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "fused": None,
+        "decoupled_weight_decay": False,
+    }  # fmt: skip
+
+    def begin(self, p: Tensor, state: State, group: Group) -> None:
+        """A count of steps and two means."""
+        state.update(step=_step(), exp_avg=_like(p), exp_avg_sq=_like(p))
+        if group.get("amsgrad"):
+            state["max_exp_avg_sq"] = _like(p)
+
+    @staticmethod
+    def means(gradient: Any, state: State, group: Group) -> None:
+        """Move both means."""
+        first, second = group["betas"]
+        state["exp_avg"].lerp_(gradient, 1 - first)
+        state["exp_avg_sq"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """One step of Adam."""
+        self.means(gradient, state, group)
+        (first, second), count, square = group["betas"], _number(state["step"]), state["exp_avg_sq"]
+        if group["amsgrad"]:
+            square = call("torch.maximum", state["max_exp_avg_sq"], square, out=state["max_exp_avg_sq"])
+        root = (square.sqrt() / (1 - second**count) ** 0.5).add_(group["eps"])
+        p.addcdiv_(state["exp_avg"], root, value=-group["lr"] / (1 - first**count))
+
+    def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """The same; only the count of steps is counted."""
+        call("torch.Tensor.add_", state["step"], 1)
+        given = {k: group[k] for k in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
+        first, second = group["betas"]
+        largest = [state["max_exp_avg_sq"]] if group["amsgrad"] else []
+        name = "torch._fused_adamw_" if self.decays(group) else "torch._fused_adam_"
+        lists = [p], [gradient], [state["exp_avg"]], [state["exp_avg_sq"]], largest, [state["step"]]
+        call(name, *lists, beta1=first, beta2=second, **given)
+
+
+class AdamW(Adam):
+    """Adam whose weight decay acts on the parameters: two changes for each step."""
+
+    options: ClassVar[dict[str, Any]] = {**Adam.options, "weight_decay": 1e-2, "decoupled_weight_decay": True}
+
+
+class NAdam(Adam):
+    """Adam with Nesterov's momentum: two changes for each step."""
+
+    options: ClassVar[dict[str, Any]] = {
+        "lr": 2e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "momentum_decay": 4e-3, "decoupled_weight_decay": False,
+    }  # fmt: skip
+
+    def begin(self, p: Tensor, state: State, group: Group) -> None:
+        """Also the product of all momenta so far."""
+        state.update(step=_step(), mu_product=call("torch.ones", ()), exp_avg=_like(p), exp_avg_sq=_like(p))
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """One step of NAdam."""
+        (first, second), count, decay = group["betas"], _number(state["step"]), group["momentum_decay"]
+        mu = first * (1 - 0.5 * 0.96 ** (count * decay))
+        following = first * (1 - 0.5 * 0.96 ** ((count + 1) * decay))
+        call("torch.Tensor.mul_", state["mu_product"], mu)
+        self.means(gradient, state, group)
+        root = state["exp_avg_sq"].div(1 - second**count).sqrt().add_(group["eps"])
+        product = _number(state["mu_product"])
+        p.addcdiv_(gradient, root, value=-group["lr"] * (1 - mu) / (1 - product))
+        p.addcdiv_(state["exp_avg"], root, value=-group["lr"] * following / (1 - product * following))
+
+
+class RAdam(Adam):
+    """Adam that waits until its mean of squares can be trusted."""
+
+    options: ClassVar[dict[str, Any]] = {
+        "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "decoupled_weight_decay": False,
+    }  # fmt: skip
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """One step of RAdam."""
+        self.means(gradient, state, group)
+        (first, second), count = group["betas"], _number(state["step"])
+        corrected = state["exp_avg"] / (1 - first**count)
+        limit = 2 / (1 - second) - 1
+        rho = limit - 2 * count * second**count / (1 - second**count)
+        move = corrected * group["lr"]
+        if rho > 5:
+            rectified = ((rho - 4) * (rho - 2) * limit / ((limit - 4) * (limit - 2) * rho)) ** 0.5
+            move = move * ((1 - second**count) ** 0.5 / state["exp_avg_sq"].sqrt().add_(group["eps"])) * rectified
+        p.add_(move, alpha=-1.0)
+
+
+class RMSprop(Optimizer):
+    """The gradient divided by the root of the mean of its square."""
+
+    options: ClassVar[dict[str, Any]] = {
+        "lr": 1e-2, "alpha": 0.99, "eps": 1e-8, "weight_decay": 0.0, "momentum": 0.0, "centered": False,
+    }  # fmt: skip
+
+    def begin(self, p: Tensor, state: State, group: Group) -> None:
+        """Means, and a buffer for momentum."""
+        state.update(step=_step(), square_avg=_like(p))
+        if group["momentum"]:
+            state["momentum_buffer"] = _like(p)
+        if group["centered"]:
+            state["grad_avg"] = _like(p)
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """One step of RMSprop."""
+        alpha, square = group["alpha"], state["square_avg"]
+        square.mul_(alpha).addcmul_(gradient, gradient, value=1 - alpha)
+        if group["centered"]:
+            mean = state["grad_avg"]
+            mean.lerp_(gradient, 1 - alpha)
+            root = square.addcmul(mean, mean, value=-1).sqrt_()
+        else:
+            root = square.sqrt()
+        root = root.add_(group["eps"])
+        if group["momentum"]:
+            state["momentum_buffer"].mul_(group["momentum"]).addcdiv_(gradient, root)
+            p.add_(state["momentum_buffer"], alpha=-group["lr"])
+        else:
+            p.addcdiv_(gradient, root, value=-group["lr"])
+
+
+class Adagrad(Optimizer):
+    """The gradient divided by the root of the sum of its squares."""
+
+    options: ClassVar[dict[str, Any]] = {
+        "lr": 1e-2, "lr_decay": 0.0, "weight_decay": 0.0, "initial_accumulator_value": 0.0, "eps": 1e-10, "fused": None,
+    }  # fmt: skip
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Adagrad makes its state at once, also for parameters that never get a gradient."""
+        super().add_param_group(param_group)
+        for p in self.param_groups[-1]["params"]:
+            start = self.param_groups[-1]["initial_accumulator_value"]
+            self.state[p] = {"step": _step(), "sum": call("torch.full_like", p, start)}
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """One step of Adagrad."""
+        rate = group["lr"] / (1 + (_number(state["step"]) - 1) * group["lr_decay"])
+        state["sum"].addcmul_(gradient, gradient, value=1)
+        p.addcdiv_(gradient, state["sum"].sqrt().add_(group["eps"]), value=-rate)
+
+    def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """The same without counting."""
+        call("torch.Tensor.add_", state["step"], 1)
+        given = {k: group[k] for k in ("lr", "lr_decay", "weight_decay", "eps", "maximize")}
+        call("torch._fused_adagrad_", [p], [gradient], [state["sum"]], [state["step"]], **given)
+
+
+class Adadelta(Optimizer):
+    """Steps as large as the last ones, whatever the learning rate."""
+
+    options: ClassVar[dict[str, Any]] = {"lr": 1.0, "rho": 0.9, "eps": 1e-6, "weight_decay": 0.0}
+
+    def begin(self, p: Tensor, state: State, group: Group) -> None:
+        """Means of squares of gradients and of steps."""
+        state.update(step=_step(), square_avg=_like(p), acc_delta=_like(p))
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """One step of Adadelta."""
+        rho, eps = group["rho"], group["eps"]
+        state["square_avg"].mul_(rho).addcmul_(gradient, gradient, value=1 - rho)
+        move = state["acc_delta"].add(eps).sqrt_()
+        move.div_(state["square_avg"].add(eps).sqrt_()).mul_(gradient)
+        state["acc_delta"].mul_(rho).addcmul_(move, move, value=1 - rho)
+        p.add_(move, alpha=-group["lr"])
+
+
+class Adamax(Optimizer):
+    """Adam with the largest gradient in place of the mean of squares."""
+
+    options: ClassVar[dict[str, Any]] = {"lr": 2e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
+
+    def begin(self, p: Tensor, state: State, group: Group) -> None:
+        """A mean and a maximum."""
+        state.update(step=_step(), exp_avg=_like(p), exp_inf=_like(p))
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """One step of Adamax."""
+        first, second = group["betas"]
+        state["exp_avg"].lerp_(gradient, 1 - first)
+        call("torch.maximum", state["exp_inf"].mul_(second), gradient.abs().add_(group["eps"]), out=state["exp_inf"])
+        p.addcdiv_(state["exp_avg"], state["exp_inf"], value=-group["lr"] / (1 - first ** _number(state["step"])))
+
+
+class ASGD(Optimizer):
+    """Gradient descent that also keeps the mean of the parameters (``state["ax"]``)."""
+
+    options: ClassVar[dict[str, Any]] = {"lr": 1e-2, "lambd": 1e-4, "alpha": 0.75, "t0": 1e6, "weight_decay": 0.0}
+
+    def begin(self, p: Tensor, state: State, group: Group) -> None:
+        """The present rate, the weight of the mean, and the mean."""
+        state.update(step=_step(), eta=call("torch.tensor", group["lr"]), mu=call("torch.ones", ()), ax=_like(p))
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """One step of averaged gradient descent: two changes of the parameter, one in the foreach form."""
+        rate, count = _number(state["eta"]), _number(state["step"])
+        if group["foreach"]:
+            p.add_(gradient.add(p, alpha=group["lambd"]), alpha=-rate)
+        else:
+            p.mul_(1 - group["lambd"] * rate)
+            p.add_(gradient, alpha=-rate)
+        if _number(state["mu"]) != 1:
+            state["ax"].add_(p.sub(state["ax"]).mul_(state["mu"]))
+        else:
+            state["ax"].copy_(p)
+        lr = group["lr"]
+        state["eta"].copy_(call("torch.tensor", lr / (1 + group["lambd"] * lr * count) ** group["alpha"]))
+        state["mu"].copy_(call("torch.tensor", 1 / max(1, count - group["t0"])))
+
+
+class Rprop(Optimizer):
+    """Only the signs of the gradients count."""
+
+    options: ClassVar[dict[str, Any]] = {"lr": 1e-2, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50)}
+
+    def begin(self, p: Tensor, state: State, group: Group) -> None:
+        """The last gradient and the size of each element's step."""
+        state.update(step=_step(), prev=_like(p), step_size=call("torch.full_like", p, group["lr"]))
+
+    def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
+        """One step of Rprop."""
+        less, more = group["etas"]
+        sign = gradient.mul(state["prev"]).sign()
+        sign[sign.gt(0)] = more
+        sign[sign.lt(0)] = less
+        sign[sign.eq(0)] = 1
+        state["step_size"].mul_(sign).clamp_(*group["step_sizes"])
+        # the foreach form works in the memory of the last gradient, which is therefore changed twice
+        gradient = state["prev"].copy_(gradient) if group["foreach"] else gradient.clone()
+        gradient[sign.eq(less)] = 0
+        p.addcmul_(gradient.sign(), state["step_size"], value=-1)
+        if not group["foreach"]:
+            state["prev"].copy_(gradient)
+
+
+__all__ = ["ASGD", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop"]

@@ -1,0 +1,795 @@
+"""What every entry is made of: broadcasting, result layout, and the three ways an operation enters history.
+
+:func:`pure` makes a new tensor, :func:`in_place` writes an old one, :func:`view` opens a new window. They alone touch the
+graph; entries only say what is computed, what is saved and how gradients flow.
+"""
+
+# mypy: disable-error-code="no-any-return"
+# ruff: noqa: ARG001, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+from pitfall_lab.shadow import errors
+from pitfall_lab.shadow.dtypes import BOOL, DType, can_cast, default_float, from_numpy, of_number, result_type
+from pitfall_lab.shadow.engine import Engine
+from pitfall_lab.shadow.errors import Unmodelled, runtime
+from pitfall_lab.shadow.gradient import element_strides
+from pitfall_lab.shadow.graph import Edge, Node, Saved, Vjp
+from pitfall_lab.shadow.ops.memory_format import channels_last_strides, follows
+from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, ViewOf, contiguous_strides, is_contiguous, is_dense
+from pitfall_lab.shadow.view_gradients import positions
+
+OVERLAP_LIMIT = 4096
+Operand = ShadowTensor | bool | int | float | complex
+NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """One saved tensor: ``name``, which operand (or ``"result"``), the edges one of which must be needed for it, whether it is random."""
+
+    name: str
+    what: int | str
+    when: int | tuple[int, ...] | None = None
+    drawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Forward and backward of an operation on arrays; ``node`` is torch's name, ``keeps`` in the order torch unpacks them."""
+
+    node: str
+    forward: Callable[..., Any]
+    keeps: tuple[Keep, ...] = ()
+    vjp: Vjp | None = None
+    edges: int | None = None
+    """How many operands get an edge; None: all."""
+    refused: str = ""
+    """Torch's words for a number given with the operands that its kernel does not take; it has looked at the operands by then."""
+
+
+def refusing(rule: Rule, text: str) -> Rule:
+    """The rule, or one that refuses."""
+    return replace(rule, refused=text) if text else rule
+
+
+def of_finite(rule: Rule) -> Rule:
+    """The rule, but no numbers where infinities or NaN go in: in which order a kernel meets them (0 * inf, inf - inf) is no rule."""
+
+    def forward(*given: Any) -> Any:
+        return rule.forward(*given) if all(map(is_finite, given)) else None
+
+    assert rule.vjp is not None
+    return replace(rule, forward=forward, vjp=finite_vjp(rule.vjp))
+
+
+def finite_vjp(vjp: Vjp) -> Vjp:
+    """The same for a backward formula alone."""
+
+    def careful(g: Any, s: Any) -> Sequence[Any]:
+        if not all(map(is_finite, (g, *vars(s).values()))):
+            raise Unmodelled("infinities or NaN on their way through a kernel that adds them up in an order of its own")
+        return vjp(g, s)
+
+    return careful
+
+
+def is_finite(x: Any) -> bool:
+    """Whether this is no array with infinities or NaN in it."""
+    return not isinstance(x, np.ndarray) or x.dtype.kind not in "fc" or bool(np.isfinite(x).all())
+
+
+# -- shapes
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The common shape; torch's text when there is none.
+
+    >>> broadcast((2, 1), (3,))
+    (2, 3)
+    """
+    result = shapes[0]
+    for shape in shapes[1:]:
+        if shape == result:
+            continue
+        ndim = max(len(result), len(shape))
+        a, b = (1,) * (ndim - len(result)) + result, (1,) * (ndim - len(shape)) + shape
+        for dim in reversed(range(ndim)):
+            if a[dim] != b[dim] and a[dim] != 1 and b[dim] != 1:
+                raise runtime(
+                    f"The size of tensor a ({a[dim]}) must match the size of tensor b ({b[dim]}) at non-singleton dimension {dim}", "shape"
+                )
+        result = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+    return result
+
+
+def layout(shape: Shape, operands: Sequence[ShadowTensor | Lying], *, alone: bool = True, cast: DType | None = None) -> Shape:
+    """The strides TensorIterator gives a new result: the order of dimensions follows the operands' strides.
+
+    A plain number beside them (not ``alone``) counts as an operand of another shape; operands of another type than the one that all
+    are ``cast`` to are seen as their copies lie.
+
+    Source: ``aten/src/ATen/TensorIterator.cpp``, ``compute_types``, ``reorder_dimensions`` and ``compute_fast_setup_type``.
+    """
+    lying = [(t.shape, t.stride if cast is None or isinstance(t, Lying) or t.dtype == cast else preserved(t)) for t in operands]
+    if alone and all(own == shape for own, _ in lying):
+        if all(is_contiguous(*x) for x in lying):
+            return contiguous_strides(shape)
+        if len(shape) == 4 and all(follows(*x, "channels_last") for x in lying):
+            return channels_last_strides(shape)
+        first = lying[0][1]
+        if all(stride == first and is_dense(own, stride) for own, stride in lying):
+            return first
+    if len(shape) < 2:
+        return contiguous_strides(shape)
+    strides = [_aligned(*x, shape) for x in lying]
+    if 1 not in shape and 0 not in shape and all(is_contiguous(shape, s) for s in strides):
+        return contiguous_strides(shape)
+    return _permuted(shape, _reordered(shape, strides))
+
+
+def _aligned(own: Shape, stride: Shape, shape: Shape) -> Shape:
+    missing = len(shape) - len(own)
+    return (0,) * missing + tuple(0 if n == 1 and m != 1 else s for n, s, m in zip(own, stride, shape[missing:], strict=True))
+
+
+def _reordered(shape: Shape, strides: Sequence[Shape]) -> list[int]:
+    """Dimensions from the fastest moving to the slowest (an insertion sort that leaves ambiguous pairs alone)."""
+
+    def order(dim0: int, dim1: int) -> int:
+        for s in strides:
+            if s[dim0] == 0 or s[dim1] == 0:
+                continue
+            if s[dim0] != s[dim1]:
+                return -1 if s[dim0] < s[dim1] else 1
+            if shape[dim0] > shape[dim1]:
+                return 1
+        return 0
+
+    perm = list(reversed(range(len(shape))))
+    for i in range(1, len(perm)):
+        later = i
+        for earlier in reversed(range(i)):
+            verdict = order(perm[earlier], perm[later])
+            if verdict > 0:
+                perm[earlier], perm[later] = perm[later], perm[earlier]
+                later = earlier
+            elif verdict < 0:
+                break
+    return perm
+
+
+def _permuted(shape: Shape, perm: Sequence[int]) -> Shape:
+    strides, step = [0] * len(shape), 1
+    for dim in perm:
+        strides[dim] = step
+        step *= shape[dim]
+    return tuple(strides) if list(perm) != list(reversed(range(len(shape)))) else contiguous_strides(shape)
+
+
+def preserved(tensor: ShadowTensor | Lying) -> Shape:
+    """The strides of ``empty_like``: the tensor's own when they are dense, else the same order without gaps."""
+    if is_dense(tensor.shape, tensor.stride):
+        return tensor.stride
+    return layout(tensor.shape, (tensor,))
+
+
+class Lying(NamedTuple):
+    """How an array lies in memory; strides in elements."""
+
+    shape: Shape
+    stride: Shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+
+def made_of(*operands: np.ndarray) -> np.ndarray:
+    """Fresh memory for the result of an operation on these arrays, laid out as TensorIterator does it; of one, as ``empty_like``."""
+    lying = [Lying(x.shape, element_strides(x)) for x in operands]
+    shape = np.broadcast_shapes(*(x.shape for x in operands))
+    stride = preserved(lying[0]) if len(lying) == 1 else layout(shape, lying)
+    item = operands[-1].itemsize
+    return np.ndarray(shape, operands[-1].dtype, strides=tuple([s * item for s in stride]))
+
+
+def wrap_dim(dim: int, ndim: int) -> int:
+    """A dimension counted from the front; torch's IndexError when it is out of range."""
+    room = max(ndim, 1)
+    if not -room <= dim < room:
+        text = f"Dimension out of range (expected to be in range of [{-room}, {room - 1}], but got {dim})"
+        raise errors.ShadowError("IndexError", text, "shape")
+    return dim % room
+
+
+def as_shape(sizes: Sequence[Any]) -> Shape:
+    """``f(2, 3)`` and ``f((2, 3))`` mean the same."""
+    if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
+        sizes = sizes[0]
+    if not all(isinstance(n, int | np.integer) for n in sizes):
+        raise Unmodelled(f"sizes {sizes!r}")
+    return tuple(int(n) for n in sizes)
+
+
+# -- tensors and numbers
+
+
+C_NAMES = {
+    "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float16": "c10::Half",
+    "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double", "complex64": "c10::complex<float>",
+}  # fmt: skip
+LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "complex64": 3.4028234663852886e38}
+
+
+def overflows(value: Any, dtype: DType) -> bool:
+    """Whether a type has no room for a plain number (``c10/util/TypeCast.h``)."""
+    if isinstance(value, complex):
+        return (dtype.category < 3 and value.imag != 0) or overflows(value.real, dtype)
+    if dtype.category > 1:
+        return bool(np.isfinite(value) and abs(value) > LARGEST.get(dtype[:], np.inf))
+    limits = np.iinfo(dtype.numpy)
+    # A negative whole number wraps around in an unsigned type, a negative float does not.
+    lowest = -limits.max if limits.min == 0 and isinstance(value, int) else limits.min
+    return not lowest <= value <= limits.max
+
+
+def check_word(value: Any) -> None:
+    """Decline a whole number that no machine word holds: Python's conversion fails, in words of its own."""
+    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        raise Unmodelled("a whole number that no machine word holds")
+
+
+def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
+    """What torch says when a type has no room for a number, else nothing; ``wide``: the kernel computes half precision in float32."""
+    if wide and dtype[:] in {"float16", "bfloat16"}:
+        dtype = DType("float32")
+    plain = [x for x in values if isinstance(x, (bool, int, float, complex))]
+    for x in plain:
+        check_word(x)
+    if dtype[:] not in C_NAMES or not any(overflows(x, dtype) for x in plain):
+        return ""
+    return f"value cannot be converted to type {C_NAMES[dtype[:]]} without overflow"
+
+
+def tensor_only(*values: Any) -> None:
+    """Decline anything but dense CPU tensors."""
+    for value in values:
+        if not isinstance(value, ShadowTensor):
+            raise Unmodelled(f"expected a tensor, got {type(value).__name__}")
+
+
+def computed_in(dtype: DType) -> Any:
+    """NumPy's type for computing: half precision is computed in float32 and rounded once, as torch's kernels do."""
+    return np.float32 if dtype == "float16" else dtype.numpy
+
+
+def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = None) -> list[Any] | None:
+    """The operands' numbers, cast to ``dtype``; None when one is not modelled. An operand left out (None) stays None."""
+    found: list[Any] = []
+    for x in operands:
+        if x is None:
+            found.append(None)
+        elif isinstance(x, ShadowTensor):
+            seen = x.window()
+            if seen is None:
+                return None
+            kind = computed_in(x.dtype if dtype is None else dtype)
+            found.append(seen if seen.dtype == kind else seen.astype(x.dtype.numpy if dtype is None else dtype.numpy).astype(kind))
+        else:
+            found.append(np.asarray(x).astype(computed_in(dtype)) if dtype is not None else np.asarray(x))
+    return found
+
+
+def promoted(*operands: Operand) -> DType:
+    """The result type of a pointwise operation."""
+    first, last = operands[0], operands[-1]
+    if len(operands) == 2 and isinstance(first, ShadowTensor) and isinstance(last, ShadowTensor) and first.dtype == last.dtype:
+        return first.dtype
+    found = result_type((x.dtype, x.ndim, x.number) if isinstance(x, ShadowTensor) else (of_number(x), 0, True) for x in operands)
+    if found == "complex32":
+        raise Unmodelled("complex numbers of half precision, for which torch has compiled few kernels")
+    return found
+
+
+def as_float(dtype: DType) -> DType:
+    """Integers become the default float where a function has no integer result."""
+    return default_float() if dtype.category < 2 else dtype
+
+
+def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride: Shape | None = None) -> ShadowTensor:
+    """A fresh tensor with its own memory and counter; ``values`` may be None (unknown) and are cast and broadcast."""
+    stride = contiguous_strides(shape) if stride is None else stride
+    size = math.prod(shape)
+    storage = Storage(size, dtype)
+    tensor = ShadowTensor(e.graph, storage, shape, stride, 0, dtype, None if e.inference else Counter())
+    if e.inference:
+        tensor.inference = e.met_inference = True
+    if values is not None and size <= e.value_limit and dtype.numpy is not None:
+        storage.data = np.empty(size, dtype.numpy)
+        if size:
+            target = tensor.window()
+            assert target is not None
+            target[...] = values
+    return tensor
+
+
+def private(e: Engine, array: Any, dtype: DType) -> ShadowTensor:
+    """A tensor that only a node sees: a wrapped number, a mask drawn inside, a clone made before a write. None: unknown numbers."""
+    if array is None:
+        return ShadowTensor(e.graph, Storage(1, dtype), (), (), 0, dtype, Counter())
+    values = np.array(array)  # a copy: it may be the operand's own window
+    storage = Storage(values.size, dtype, data=values.reshape(-1))
+    return ShadowTensor(e.graph, storage, values.shape, contiguous_strides(values.shape), 0, from_numpy(values.dtype), Counter())
+
+
+def drawn(
+    e: Engine, shape: Shape, dtype: DType, draw: Callable[[np.random.Generator], np.ndarray], stride: Shape | None = None
+) -> ShadowTensor:
+    """Random numbers drawn inside an operation, for its node alone: NumPy's when stand-alone, torch's in lockstep (unknown until then)."""
+    return new(e, shape, dtype, None if e.random is None else draw(e.random), stride)
+
+
+def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
+    """A private clone, laid out alike."""
+    copy = new(e, tensor.shape, tensor.dtype, tensor.window(), preserved(tensor))
+    if records(e, tensor):  # torch's clone is an operation like any other
+        copy.node = e.graph.new_node("CloneBackward0", (e.graph.edge(tensor),), lambda g, _: (g,))
+        copy.node.outputs.append((copy.shape, copy.dtype))
+    return copy
+
+
+# -- history
+
+
+def records(e: Engine, *operands: Any) -> bool:
+    """Whether an operation on these operands makes a node."""
+    if not e.grad_enabled or e.inference:
+        return False
+    wanting = [x for x in operands if isinstance(x, ShadowTensor) and x.requires_grad]
+    if any(x.inference and x.flag for x in wanting):
+        raise Unmodelled("a leaf made in inference mode, used outside of it")
+    if e.met_inference and wanting and all(x.inference for x in operands if isinstance(x, ShadowTensor)):
+        raise Unmodelled("memory of inference mode that has got a history: autograd does not see an operation on nothing else")
+    if any(x.dtype.category < 2 for x in wanting):
+        raise Unmodelled("whole numbers with a history")
+    for x in wanting:
+        check_base(x)
+    return bool(wanting)
+
+
+def check_base(x: ShadowTensor) -> None:
+    """Decline a view of what ``autograd.grad`` handed out and somebody then made a leaf: their base may be another."""
+    if x.view is not None and x.view.base.received and x.view.base.flag:
+        raise Unmodelled("whether this gradient was a view of another one, which then is the base of its views")
+
+
+def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
+    """Refuse arguments that the derivative of ``name`` does not know when they want one (torch's ``check_no_requires_grad``)."""
+    for argument, x in arguments.items():
+        if isinstance(x, ShadowTensor) and records(e, x):
+            cannot = f"is not differentiable with respect to argument '{argument}'. This input cannot have requires_grad True."
+            raise runtime(f"The function '{name}' {cannot}", tensor=x)
+
+
+def check_history(e: Engine, *operands: Any) -> None:
+    """Refuse views whose history may not be used, before anything is said about shapes (torch's order)."""
+    if records(e, *operands):
+        for x in operands:
+            if isinstance(x, ShadowTensor) and x.view is not None:
+                e.graph.grad_fn(x)
+
+
+def edges(e: Engine, operands: Sequence[Operand | None], count: int | None = None) -> tuple[Edge, ...]:
+    """One edge per operand, empty for numbers."""
+    return tuple(e.graph.edge(x) if isinstance(x, ShadowTensor) else (None, 0) for x in operands[:count])
+
+
+def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | None], *, copies_self: bool = False) -> None:
+    """Save the operands that the rule asks for and whose edge is needed."""
+    for k in rule.keeps:
+        needed = (k.when,) if isinstance(k.when, int) else k.when
+        if not isinstance(k.what, int) or (needed is not None and all(node.children[edge] is None for edge in needed)):
+            continue
+        operand = operands[k.what]
+        if operand is None:
+            continue
+        if not isinstance(operand, ShadowTensor):
+            number = private(e, operand, of_number(operand))
+            number.number = True
+            node.keep(Saved(k.name, number, own=True))
+        elif copies_self and k.what == 0:
+            node.keep(Saved(k.name, copy_of(e, operand), own=True))
+        else:
+            node.keep(Saved(k.name, operand, drawn=k.drawn))
+
+
+def pure(
+    e: Engine,
+    rule: Rule,
+    operands: Sequence[Operand | None],
+    shape: Shape,
+    dtype: DType,
+    compute_in: DType | None = None,
+    stride: Shape | None = None,
+    hidden: Sequence[str] = (),
+) -> ShadowTensor:
+    """Run ``rule`` on ``operands`` into a new tensor.
+
+    ``hidden`` names further results that only the node sees (statistics, buffers): then ``forward`` returns a tuple.
+    """
+    node = None
+    if rule.refused:
+        raise runtime(rule.refused, "dtype")
+    if rule.node and records(e, *operands) and dtype.category >= 2:
+        node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
+        keep_inputs(e, node, rule, operands)
+    followed = math.prod(shape) <= e.value_limit
+    found = arrays(e, operands, compute_in) if followed else None
+    if found is None and followed:
+        try_with_zeros(rule, operands)
+    values = None if found is None else rule.forward(*found)  # which may refuse what it sees
+    if found is not None and overflows_on_the_way(found, shape, dtype):
+        values = None
+    first, *others = values if hidden and values is not None else (values, *(None for _ in hidden))
+    result = new(e, shape, dtype, first, stride)
+    if node is not None:
+        own(node, result)
+        node.keep(*(Saved(k.name, result, is_output=True) for k in rule.keeps if k.what == "result"))
+        node.keep(*(Saved(name, private(e, x, dtype), own=True) for name, x in zip(hidden, others, strict=True)))
+    return result
+
+
+def try_with_zeros(rule: Rule, operands: Sequence[Operand | None]) -> None:
+    """Where only the numbers of bfloat16 are missing, see with zeros whether the operands fit at all; else say nothing."""
+    if not any(isinstance(x, ShadowTensor) and x.dtype == "bfloat16" for x in operands):
+        return
+    found: list[Any] = []
+    for x in operands:
+        if not isinstance(x, ShadowTensor):
+            found.append(None if x is None else np.asarray(x))
+            continue
+        seen = np.zeros(x.shape, np.float32) if x.dtype == "bfloat16" else x.window()
+        if seen is None:
+            return
+        found.append(seen)
+    try:
+        rule.forward(*found)
+    except Exception as problem:
+        raise Unmodelled(f"operands that do not fit: {problem}") from problem
+
+
+LARGE = 1e18
+"""Larger numbers have squares that overflow in float32."""
+
+
+def overflows_on_the_way(found: Sequence[Any], shape: Shape, dtype: DType) -> bool:
+    """Whether several numbers become one, so large that torch's kernel, which adds in float32, may meet an infinity on its way.
+
+    A kernel that scales first or adds in float64 meets none: which of them it is, and so the result, is no rule of torch's.
+    """
+    if dtype != "float32":
+        return False
+    count = math.prod(shape)
+    for x in found:
+        if isinstance(x, np.ndarray) and x.size > count and x.dtype == np.float32:
+            size = np.abs(x)
+            if not size.max() <= LARGE and bool((size[np.isfinite(size)] > LARGE).any()):
+                return True
+    return False
+
+
+def underflow_on_the_way(sizes: np.ndarray, axes: tuple[int, ...], dtype: Any) -> bool:
+    """Whether all squares of some numbers that become one vanish in float32, in which some of torch's kernels add and others do not."""
+    largest = sizes.max(axis=axes, initial=0)
+    return bool(dtype == np.float32 and ((largest > 0) & (largest < 1 / LARGE)).any())
+
+
+def own(node: Node, *results: ShadowTensor) -> None:
+    """Make ``node`` the history of its results."""
+    for index, result in enumerate(results):
+        result.node, result.output_nr = node, index
+        node.outputs.append((result.shape, result.dtype))
+        if result.graph.policy.grad_of_non_leaf_kept:
+            node.retains += ((index, ref(result)),)
+
+
+def _paired(e: Engine, operands: Sequence[Operand]) -> list[Operand]:
+    """Operands with as many elements as the first tensor, in its shape: what happens where nobody has heard of broadcasting."""
+    from pitfall_lab.shadow.ops.viewing import reshape
+
+    first = next(x for x in operands if isinstance(x, ShadowTensor))
+    return [reshape(e, x, first.shape) if isinstance(x, ShadowTensor) and x.numel == first.numel else x for x in operands]
+
+
+def pointwise(
+    e: Engine,
+    rule: Rule,
+    operands: Sequence[Operand],
+    dtype: DType,
+    compute_in: DType | None = None,
+    like: ShadowTensor | None = None,
+    iterated: Sequence[Operand] | None = None,
+) -> ShadowTensor:
+    """:func:`pure` with broadcasting and TensorIterator's layout.
+
+    ``like`` is an operand whose layout ``empty_like`` gives the result; ``iterated`` are the operands as torch's iterator has them, where
+    they have another order there, or the rule has a number of them built in.
+    """
+    if e.policy.equal_counts_pair_up:
+        operands = _paired(e, operands)
+    tensors = [x for x in operands if isinstance(x, ShadowTensor)]
+    if rule.node:
+        check_history(e, *tensors)
+    shape = broadcast(*(t.shape for t in tensors))
+    aligned = len(shape) > 1 or all(len(t.shape) == len(shape) for t in tensors)
+    if like is not None and like.shape == shape:
+        return pure(e, rule, operands, shape, dtype, compute_in, preserved(like))
+    order = operands if iterated is None else iterated
+    ordered = [x for x in order if isinstance(x, ShadowTensor)]
+    stride = layout(shape, ordered, alone=len(ordered) == len(order), cast=compute_in) if aligned else None
+    return pure(e, rule, operands, shape, dtype, compute_in, stride)
+
+
+def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
+    e: Engine,
+    rule: Rule,
+    operands: Sequence[Operand],
+    compute_in: DType | None = None,
+    *,
+    elementwise: bool = True,
+    copies_self: bool = True,
+    overwrites: bool = False,
+    separate: bool = False,
+    overlapping: Callable[[], None] | None = None,
+) -> ShadowTensor:
+    """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
+
+    ``overwrites`` says that the old numbers do not matter (fill, copy), so that unknown memory becomes known; ``separate``, that every
+    element must have an address of its own although the operands are of other shapes; ``overlapping`` writes
+    once more, where windows overlap and the order in which torch's kernel goes decides.
+    """
+    target = operands[0]
+    tensor_only(target)
+    assert isinstance(target, ShadowTensor)
+    recording = records(e, *operands)
+    whole = recording and target.dtype.category < 2
+    e.graph.check_inplace(target, recording and not (whole and rule.node == "CopyBackwards"))  # copy_ alone knows of types
+    if (recording or target.requires_grad) and target.view is not None and target.dtype != target.view.base.dtype:
+        raise Unmodelled("a write into a view that reads its base as another type")
+    recording = recording and not whole
+    node = None
+    if recording:
+        node = e.graph.new_node(rule.node, edges(e, operands, rule.edges), rule.vjp)
+        keep_inputs(e, node, rule, operands, copies_self=copies_self)
+    if separate:
+        check_overlap(target)
+    if elementwise:
+        check_overlap(target, operands)
+        check_fits(target, operands, compute_in)
+    if not (elementwise or overwrites or overlapping) and overlaps_itself(target):
+        raise Unmodelled("a write into windows that overlap")
+    if whole and rule.node not in {"", "CopyBackwards"}:
+        raise Unmodelled("whole numbers get a history, which torch forgets to prevent here")
+    if rule.refused:
+        raise runtime(rule.refused, "dtype")
+    # Computed in another type, all operands are first cast to temporaries, and the results are written when all are there.
+    if elementwise and (compute_in is None or compute_in == target.dtype) and reads_what_it_writes(target, operands):
+        one_by_one(e, rule, target, operands)
+    else:
+        found = arrays(e, operands[overwrites:], compute_in)
+        if found is None and target.numel <= e.value_limit:
+            try_with_zeros(rule, operands)
+        if overwrites and found is not None and target.dtype.numpy is not None and target.numel <= e.value_limit:
+            found = [np.zeros(target.shape, target.dtype.numpy), *found]
+        elif overwrites:
+            found = None
+        e.write(target, None if found is None else rule.forward(*found))
+    if overlapping is not None:
+        overlapping()
+    finish_write(e, target, node, rule)
+    return target
+
+
+def overlaps_itself(target: ShadowTensor) -> bool:
+    """Whether several elements of a small window have one address."""
+    if target.numel > OVERLAP_LIMIT or is_dense(target.shape, target.stride):
+        return False
+    here = positions(target.offset, target.shape, target.stride)
+    return bool(np.unique(here).size < here.size)
+
+
+def reads_what_it_writes(target: ShadowTensor, operands: Sequence[Operand]) -> bool:
+    """Overlaps that torch does not detect: windows that meet themselves (unfold), an input somewhere under the output."""
+    if target.numel > OVERLAP_LIMIT:
+        return False
+    if overlaps_itself(target):
+        return True
+    for x in operands[1:]:
+        if isinstance(x, ShadowTensor) and x is not target and x.storage is target.storage and x.dtype == target.dtype:
+            same = (x.offset, x.shape, x.stride) == (target.offset, target.shape, target.stride)
+            if not same and have_common_elements(target, x):
+                return True
+    return False
+
+
+def have_common_elements(a: ShadowTensor, b: ShadowTensor) -> bool:
+    """Whether two small windows meet somewhere."""
+    if a.storage is not b.storage or a.numel > OVERLAP_LIMIT or b.numel > OVERLAP_LIMIT:
+        return False
+    here, there = (positions(x.offset, x.shape, x.stride) for x in (a, b))
+    return bool(np.intersect1d(here, there).size)
+
+
+def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[Operand]) -> None:
+    """Element after element as they lie in the memory that is written, each seeing what the ones before it wrote.
+
+    In torch: ``TensorIteratorBase::reorder_dimensions``. Vectorised kernels take several elements at a time, so the numbers may differ for
+    long rows.
+    """
+    live = [x.window() if isinstance(x, ShadowTensor) else np.asarray(x) for x in operands]
+    known = [x for x in live if x is not None]
+    out = live[0]
+    e.write(target, out)
+    if out is None or len(known) < len(live):
+        target.storage.data = None
+        return
+    order = sorted(range(target.ndim), key=lambda dim: -target.stride[dim])
+    spread = [x.transpose(order) for x in (out, *(np.broadcast_to(x, target.shape) for x in known[1:]))]
+    for index in np.ndindex(spread[0].shape):
+        spread[0][index] = rule.forward(*(x[index] for x in spread))
+
+
+def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: Rule | None = None) -> None:
+    """After a write: count it, rewrite history, save the result."""
+    if target.inference and target.counter is None and not e.inference:
+        # torch finds out when it wants to count: the memory has been written by then.
+        raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=target)
+    e.graph.bump(target.counter)
+    if node is None:
+        return
+    node.outputs.append((target.shape, target.dtype))
+    keeper = e.graph.rebase(target, node)
+    if rule is not None:
+        wanted = (k for k in rule.keeps if k.what == "result")
+        keeper.keep(*(Saved(k.name, target, is_output=True, inplace_on_view=target.view is not None) for k in wanted))
+
+
+def check_fits(target: ShadowTensor, operands: Sequence[Operand], dtype: DType | None) -> None:
+    """The result must have the target's shape, and a type that may be stored in it."""
+    shape = broadcast(*(x.shape for x in operands if isinstance(x, ShadowTensor)))
+    if shape != target.shape:
+        text = f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
+        raise runtime(text, "shape", tensor=target)
+    if dtype is not None and dtype != target.dtype and not can_cast(dtype, target.dtype):
+        text = f"result type {dtype.scalar_name} can't be cast to the desired output type {target.dtype.scalar_name}"
+        raise runtime(text, "dtype", tensor=target)
+
+
+def check_overlap(target: ShadowTensor, operands: Sequence[Operand] = ()) -> None:
+    """Refuse to write where one address holds several elements, or where an input lies partly under the output."""
+    if not is_dense(target.shape, target.stride) and target.is_expanded:
+        raise runtime(errors.OVERLAP_SELF, "overlap", tensor=target)
+    for other in operands:
+        if isinstance(other, ShadowTensor) and overlaps_partly(target, other):
+            raise runtime(errors.OVERLAP_INPUT, "overlap", tensor=target)
+
+
+def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
+    """Torch's cheap test: only dense windows of one storage are compared, as ranges."""
+    if a is b or a.storage is not b.storage or a.numel == 0 or b.numel == 0:
+        return False
+    if not (is_dense(a.shape, a.stride) and is_dense(b.shape, b.stride)):
+        return False
+    first, second = (a.offset, a.offset + a.numel), (b.offset, b.offset + b.numel)
+    if first == second:
+        return a.stride != b.stride
+    return first[0] < second[1] and second[0] < first[1]
+
+
+def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
+    """Scatters and index writes refuse any input in the memory they write, the very tensor included (``at::assert_no_overlap``)."""
+    for other in others:
+        if isinstance(other, ShadowTensor) and (other is target or overlaps_partly(target, other) or _same_place(target, other)):
+            raise runtime(errors.OVERLAP_INPUT, "overlap", tensor=target)
+        decline_overlap(target, other)
+
+
+def decline_overlap(target: ShadowTensor, other: Any) -> None:
+    """Decline to write numbers while they are read, where torch does not notice it: what comes of it depends on the order of writing."""
+    if isinstance(other, ShadowTensor) and have_common_elements(target, other):
+        raise Unmodelled("numbers that are written while they are read")
+
+
+def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:
+    same = (a.offset, a.shape, a.stride) == (b.offset, b.shape, b.stride)
+    return a.storage is b.storage and a.numel > 0 and same and is_dense(a.shape, a.stride)
+
+
+# -- views
+
+
+def open_window(e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, creation: str | None = None) -> ShadowTensor:
+    """A new window on the tensor's memory that knows its base."""
+    counter = tensor.counter
+    if e.policy.views_have_own_version:
+        counter = Counter(tensor.version)
+    result = ShadowTensor(e.graph, tensor.storage, shape, stride, offset, tensor.dtype, counter)
+    if tensor.inference:
+        result.inference, result.counter = True, None
+        return result
+    if creation is None or creation == "multi":
+        creation = "inference" if e.inference else (creation or "default") if e.grad_enabled else "no_grad"
+    base = tensor
+    if tensor.view is not None:
+        base = tensor.view.base
+        creation = tensor.view.creation if creation == "default" or tensor.view.creation == "inference" else creation
+    result.view = ViewOf(base, creation, result.version)
+    return result
+
+
+def view(e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, vjp: Vjp | None) -> ShadowTensor:
+    """A view with node ``name``; ``vjp`` maps the gradient of the window to that of the tensor."""
+    node = None
+    if records(e, tensor):
+        node = e.graph.new_node(name, (e.graph.edge(tensor),), vjp)
+    result = open_window(e, tensor, shape, stride, offset)
+    if node is not None:
+        own(node, result)
+    return copied(e, result) if e.policy.views_copy else result
+
+
+def copied(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
+    """The same tensor in new memory: what a learner expects who thinks that an alias is a copy."""
+    fresh = new(e, tensor.shape, tensor.dtype, tensor.window())
+    fresh.node, fresh.output_nr, fresh.flag = tensor.node, tensor.output_nr, tensor.flag
+    return fresh
+
+
+def into_window(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray]) -> Vjp:
+    """The gradient of a window put into zeros of the tensor's shape; ``place`` picks the window from an array."""
+    return partial(put_back, base_shape, place)
+
+
+def put_back(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray], g: np.ndarray, s: object) -> tuple[np.ndarray]:
+    """Zeros of ``base_shape`` with ``g`` at the place."""
+    full = np.zeros(base_shape, g.dtype)
+    place(full)[...] = g
+    return (full,)
+
+
+def has_values(*tensors: ShadowTensor) -> bool:
+    """Whether all numbers are modelled."""
+    return all(t.storage.data is not None for t in tensors)
+
+
+def each(function: Callable[[float], float]) -> Callable[[Any], Any]:
+    """A function of one number, for every element of an array; the results are float64. In half the time that ``np.vectorize`` takes."""
+
+    def apply(x: Any) -> Any:
+        array = np.asarray(x)
+        result = np.empty_like(array, np.float64)  # its strides in the same order
+        result[...] = np.fromiter(map(function, array.ravel().tolist()), np.float64, array.size).reshape(array.shape)
+        return result
+
+    return apply
+
+
+def sign_of(x: Any) -> Any:
+    """-1, 0 or 1; torch's sign of NaN is 0."""
+    return np.where(np.isnan(x), 0, np.sign(x)).astype(x.dtype) if x.dtype.kind == "f" else np.sign(x)
+
+
+def bool_of(dtype: DType) -> bool:
+    """Whether this is torch.bool."""
+    return dtype == BOOL

@@ -1,0 +1,122 @@
+"""Meeting a tensor again: taking over what happened to it since it was last seen, by ways that pass no torch function."""
+
+from __future__ import annotations
+
+import contextlib
+from types import FrameType
+from typing import Any
+
+from pitfall_lab.observe import tensor_facts
+from pitfall_lab.observe.tensor_facts import Facts
+from pitfall_lab.shadow import Unmodelled
+from pitfall_lab.shadow.engine import is_forbidden
+from pitfall_lab.trace import Effect
+from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.compare_memory import Memory
+from pitfall_lab.verify.compare_versions import Versions
+from pitfall_lab.verify.description import Description, quiet_grad_fn, read
+from pitfall_lab.verify.pairing import Pairing
+from pitfall_lab.verify.records import TensorRecord, twin_of
+from pitfall_lab.verify.shared_state import World
+
+SEARCHES = 4
+"""How often the name of a parameter is looked for."""
+
+
+class Meeting:
+    """Makes sure that a tensor's shadow is what torch holds now."""
+
+    def __init__(self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption) -> None:
+        self._engine, self._records, self._namespace = world.engine, world.records, world.namespace
+        self._writer, self._versions = world.writer, Versions(world)
+        self._describe, self._memory, self._pairing, self._adoption = describe, memory, pairing, adoption
+
+    def meet(self, real: Any, frame: FrameType) -> list[Effect]:
+        """Meet an argument of a call that is about to run; adopt it if it was never seen."""
+        record = self._records.find(real)
+        if record is None:
+            adopted, effects = self._adoption.adopt(real, frame)
+            if adopted.storage is not None:  # memory that is known already may have been written while nobody was known to look at it
+                effects += self._memory.catch_up(adopted.storage, real, announce=True)
+            return effects
+        if record.kind == "parameter" and not record.names and record.searches < SEARCHES:
+            record.searches += 1
+            record.names = tuple(self._namespace.names(real, frame))
+            if record.names:
+                return self.catch_up(real, announce=True) + self._describe.tensor(record, read(record, real), "observed")
+        return self.catch_up(real, announce=True)
+
+    def catch_up(self, real: Any, *, announce: bool = False, wakes: bool = False) -> list[Effect]:
+        """Take over what happened to a known tensor: versions, history, memory. ``announce`` tells of a write nobody saw.
+
+        ``wakes``: torch has asked for its history (or may have): one that sleeps gets its own here as well.
+        """
+        record = self._records.find(real)
+        if record is None or record.shadow is None or record.storage is None:
+            # a lazy module's parameter becomes an ordinary one when its shape is known
+            return [] if record is None or tensor_facts.is_opaque(real) else self.replace(record, real, tensor_facts.read(real))
+        shadow, asleep = record.shadow, record.shadow.sleeps and not wakes
+        seen = tensor_facts.read(real, asleep=asleep)
+        if seen.shape != shadow.shape or seen.dtype != shadow.dtype or self._records.storage_of(seen) is not record.storage:
+            return self.replace(record, real, seen)
+        if not announce and shadow.numel and seen.stride != shadow.stride:  # a call without a model has turned it round
+            return self.replace(record, real, seen)
+        was = (shadow.node, shadow.flag, shadow.grad, shadow._version)
+        if seen.version is not None and shadow.counter is not None and seen.version != shadow.counter.version:
+            if announce:
+                self._versions.stands(max(len(self._writer.events) - 1, 0), record, real)
+            else:
+                self._engine.bump(shadow.counter, seen.version - shadow.counter.version)
+        effects = [] if asleep else self._catch_up_history(record, real, seen)
+        effects += self._memory.catch_up(record.storage, real, announce=announce)
+        if effects or announce is False or was != (shadow.node, shadow.flag, shadow.grad, shadow._version):
+            effects += self._describe.tensor(record, seen, "observed")
+        return effects
+
+    def _catch_up_history(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
+        """Make the shadow's node the one torch has (an unseen custom Function, a hook, a flag set from C++)."""
+        shadow = record.shadow
+        if shadow is None or seen.inference:
+            return []
+        node = tensor_facts.node_of(real)
+        mine = quiet_grad_fn(shadow, wakes=True)
+        if node is None:
+            if mine is not None and seen.is_leaf:
+                shadow.node = None
+            if shadow.view is not None and seen.is_view and shadow.view.creation == "no_grad":
+                shadow.view.creation = tensor_facts.creation_of(real)  # a custom Function may have returned it since, without a history
+            if shadow.node is None and (shadow.base is None or not shadow.base.requires_grad):
+                shadow.flag = seen.requires_grad
+            return []
+        if mine is not None and twin_of(mine) == tensor_facts.node_key(node):
+            return []
+        effects: list[Effect] = []
+        if mine is None or not self._pairing.pair(node, mine, effects):
+            made = self._adoption.mirror_node(node, effects)
+            with contextlib.suppress(Unmodelled):  # a hook that torch has lost moves nowhere
+                self._engine.graph.move_retained(shadow, made, real.output_nr)
+            shadow.node, shadow.output_nr, shadow.flag = made, real.output_nr, False
+            if shadow.view is not None:
+                shadow.view.version = shadow._version
+                shadow.view.creation = tensor_facts.creation_of(real) if seen.is_view else "default"
+        return effects
+
+    def replace(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
+        """The object now looks at other memory (``p.data = …``, ``set_``, ``module.to``): give it another shadow."""
+        shadow, storage, effects = self._adoption.shadow_of(real, seen)
+        if record.shadow is not None:
+            if record.shadow.counter is not None:
+                shadow.counter = record.shadow.counter
+                if seen.version != shadow.counter.version:
+                    record.shadow.accumulator = None  # ``set_`` alone counts: what is computed from now on gets another AccumulateGrad
+                if seen.version is not None:  # memory of inference mode does not tell; the tensor's counter stays, and stays where it is
+                    shadow.counter.version = seen.version
+            old = record.shadow.view
+            if old is not None and shadow.view is not None and shadow.view.base is old.base:
+                shadow.view.creation, shadow.view.version = old.creation, old.version  # how it was made is not to be seen any more
+                if is_forbidden(shadow):
+                    shadow.node, shadow.output_nr = record.shadow.node, record.shadow.output_nr
+            record.shadow.become(shadow)  # it stays the object that nodes have saved, that views have for their base
+            shadow = record.shadow
+        self._records.rebind(record, shadow, storage)
+        return effects + self._describe.tensor(record, seen, "observed")

@@ -1,0 +1,172 @@
+"""All operations of torch by name: those that the shadow models, with their samples, and those that are mirrored, with a call that works."""
+
+# ruff: noqa: E501 - tables in rows
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from pitfall_lab.observe.torch_names import is_quiet, name_of
+from pitfall_lab.shadow.ops import ENTRIES, Op
+from pitfall_lab.shadow.ops.operands import named
+from pitfall_lab.verify.experiments.saved_tensors import Failed, Run, Study, study
+
+VERSION = str(torch.__version__)
+PREFIXES = ("", "torch.", "torch.Tensor.", "torch.nn.functional.", "torch.functional.", "torch.linalg.", "torch.special.", "torch.fft.")
+#: Operands to try on an operation without samples, the simplest first; ``h`` stands for ``a`` where the operation writes.
+CALLS = (
+    "a", "a, b", "s", "img", "a, w", "a, 2", "a, 0", "a, 0, 1", "c, c", "s, c", "s, s", "a, b, b", "s, w, w", "img, 2", "s, 2", "a, m", "a, i", "a, 0, i",
+    "a, (2, 3)", "n", "n, n", "n, 1", "w", "2, a", "(a, b)", "[s, s]", "seq, seq", "s, c, c", "c, s, c", "s, s, s", "seq, seq, seq", "a, a.detach()",
+    "torch.stack([s, s]), torch.stack([s, s]), torch.stack([s, s])", "a, m, b", "a, 0, n - n, b", "a, b, 0", "a, b, 0, 0", "a, c, 0, 0", "a, p, p",
+    "a, c, (3,), (1,)", "a, 0, i, b, 'amax'", "a, 0, n - n, b, 'sum'", "a, 2, 0, 1.0", "a, i, torch.ones(2)", "a, [1, 1]", "a, [1, 1], 0", "img, img[..., :2]",
+    "img, img[..., :2], 0, 0, False", "(2, 3)", "3", "0.0, p", "a, (2, 2)", "img, (2, 2)", "d4.abs(), 1", "a, b, torch.ones(2)", "torch.complex(a, b)",
+)  # fmt: skip
+ELSEWHERE = re.compile(
+    r"^_|^grad$|cudnn|miopen|mkldnn|fbgemm|quantize|fake_quant|q_(per|scale|zero)|sparse|autocast|sym_|int_repr|choose_qparams|batch_norm_|record_stream|from_file"
+    r"|is_vulkan|fused_moving|[ct]s[cr]_|bs[cr]_|crow|ccol|col_indices|row_indices|smm|_copy$|cuda|xpu|ipu|mtia|pin_memory|module_load|conv_tbc|register_"
+    r"|set_|apply_$|map2?_$|share_memory|rnn|lstm|gru|as_subclass|reinforce|resize|lobpcg|symeig|grouped_mm|scaled_mm|to_padded|nonzero_static"
+)
+"""Names that are not tried: they want other hardware, other layouts or callbacks, are private to torch or gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Names of torch's for one thing, the topic it belongs to, and its entry in the shadow (None: mirrored)."""
+
+    names: tuple[str, ...]
+    topic: str
+    entry: Op | None = None
+
+    def studies(self) -> list[Study]:
+        """One study for each sample that makes other nodes than those before it, at most four; empty when no call is known."""
+        samples = self.entry.samples if self.entry else ()
+        calls = [code for code in samples if direct(code)]
+        if not any("inplace" not in code for code in calls):
+            calls = [*guesses(self.names[0]), *calls] or list(samples)
+        runs = {code: nodes for code in calls if (nodes := made(code)) is not None}
+        # A sample with a node says most.
+        first = {nodes: code for code, nodes in reversed(runs.items()) if nodes}
+        chosen = [code for code in runs if code in first.values()] or list(runs)[:1]
+        return [study(code) for code in chosen[:4]]
+
+
+def direct(code: str) -> bool:
+    """Whether an expression applies one operation to operands as they are, so that every node in it is the operation's.
+
+    >>> direct("torch.add(a, b, alpha=2)"), direct("a[i]"), direct("torch.exp(a * 3)"), direct("h[0].mul_(2)")
+    (True, True, False, False)
+    """
+    whole = ast.parse(code, mode="eval").body
+    inside = [part for part in ast.walk(whole) if part not in (whole, getattr(whole, "func", None))]
+    return not any(isinstance(part, ast.Call | ast.BinOp | ast.Subscript | ast.Attribute) and named(ast.unparse(part)) for part in inside)
+
+
+def made(code: str) -> tuple[str, ...] | None:
+    """The names of the nodes that an expression makes; None when it raises or gives no tensor."""
+    try:
+        run = Run(torch, code)
+        return tuple(node.name for node in run.nodes()) if run.results else None
+    except (Failed, RuntimeError):
+        return None
+
+
+def guesses(name: str) -> Iterator[str]:
+    """Calls of an operation without samples that torch accepts: the first one with a gradient, or else the first one."""
+    found = None
+    if ELSEWHERE.search(name.rsplit(".", maxsplit=1)[-1]):
+        return
+    for operands in CALLS:
+        code = called(name, re.sub(r"\ba\b", "h", operands) if name.endswith("_") else operands)
+        nodes = None if code is None else made(code)
+        if code is not None and nodes:
+            yield code
+            return
+        if found is None and nodes is not None:
+            found = code
+    if found is not None:
+        yield found
+
+
+def called(name: str, operands: str) -> str | None:
+    """An expression that calls a function or a method; None where the operands do not suit a method.
+
+    >>> called("torch.Tensor.copysign", "a, b"), called("torch.Tensor.H.__get__", "a")
+    ('a.copysign(b)', 'a.H')
+    """
+    if not name.startswith("torch.Tensor."):
+        return f"{name.replace('torch.nn.functional.', 'F.').replace('torch.functional.', 'torch.')}({operands})"
+    first, _, rest = operands.partition(", ")
+    if not first.isidentifier():
+        return None
+    method = name.removeprefix("torch.Tensor.")
+    if method.endswith(".__get__"):
+        return None if rest else f"{first}.{method.removesuffix('.__get__')}"
+    return f"{first}.{method}({rest})"
+
+
+@cache
+def modelled() -> tuple[Operation, ...]:
+    """The shadow's entries, family by family in the order of their files."""
+    entries = {id(entry): entry for entry in ENTRIES.values()}.values()
+    found = [Operation(entry.names, entry.run.__module__.rsplit(".", maxsplit=1)[-1], entry) for entry in entries]
+    return tuple(sorted(found, key=lambda operation: operation.topic))
+
+
+@cache
+def mirrored() -> tuple[Operation, ...]:
+    """The public functions and methods of torch that have no entry; a function and the method of the same name are one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        functions = torch.overrides.get_testing_overrides()
+    names = {name_of(function) for function in functions}
+    public = {n for n in names if n.startswith("torch.") and "._" not in n.removesuffix(".__get__") and "distributed" not in n}
+    public = {n for n in public if n not in ENTRIES and not is_quiet(n)}
+    found = []
+    for name in sorted(public, key=lambda n: (n.rpartition(".")[0], n)):
+        function = name.replace("torch.Tensor.", "torch.")
+        if name != function and function in public:
+            continue
+        method = name.replace("torch.", "torch.Tensor.", 1)
+        names = (name, method) if method in public and name != method else (name,)
+        found.append(Operation(names, name.removesuffix(".__get__").rpartition(".")[0]))
+    return tuple(found)
+
+
+def topic_words(topic: str) -> str:
+    """What a family of entries is, in the words of its file."""
+    return (sys.modules[f"pitfall_lab.shadow.ops.{topic}"].__doc__ or topic).splitlines()[0]
+
+
+def find(word: str) -> list[Operation]:
+    """The operations that a name means, spelled as people spell it: ``exp``, ``mul_``, ``Tensor.view``, ``F.layer_norm``, ``torch.cdist``."""
+    known = {name: operation for operation in (*modelled(), *mirrored()) for name in operation.names}
+    spelled = re.sub(r"^nn\.", "torch.nn.", re.sub(r"^Tensor\.", "torch.Tensor.", re.sub(r"^F\.", "torch.nn.functional.", word)))
+    short = spelled.removeprefix("torch.").removeprefix("functional.") if not spelled.startswith("torch.nn") else spelled
+    hits = [known[name] for name in (spelled, f"{spelled}.__get__") if name in known]
+    hits = hits or [known[n + end] for n in (p + short for p in PREFIXES) for end in ("", ".__get__") if n + end in known]
+    return list({id(hit): hit for hit in hits}.values())
+
+
+def is_module(word: str) -> bool:
+    """Whether a name is that of a layer (``nn.Linear``)."""
+    name = word.rsplit(".", maxsplit=1)[-1]
+    found = getattr(torch.nn, name, None)
+    return isinstance(found, type) and issubclass(found, torch.nn.Module)
+
+
+def near(word: str) -> list[str]:
+    """Names that look like ``word``, nearest first."""
+    last = {}
+    for operation in (*mirrored(), *modelled()):
+        for name in operation.names:
+            last[name.removesuffix(".__get__").rsplit(".", maxsplit=1)[-1]] = name
+    return difflib.get_close_matches(word.rsplit(".", maxsplit=1)[-1], last, 3, 0.7)

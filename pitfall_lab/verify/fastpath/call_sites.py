@@ -1,0 +1,71 @@
+"""Again: a line that calls over and over what it called last need not be asked for the kind of its call, nor its plan for the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pitfall_lab.shadow.graph import Graph
+from pitfall_lab.shadow.recipes import Form, Recipe, Window
+
+TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+OFTEN = 64
+"""A kind of calls that came so often gets a function of its own: to make one takes as long as some hundred calls save."""
+SAME = """
+{r} = get(id({a}))
+if {r} is None or {r}.form is not w{place} or {r}.epoch != epoch: return None
+if {r}.window is None:
+    {o} = {r}.made
+    if {o}.counter.version != {a}._version: return None
+    {p} = {o}.node
+elif {a}._version: return None
+else: {p} = {r}.node
+if {a}.requires_grad is not {flag} or type({a}) not in tensors: return None
+"""
+"""A record goes with its tensor: what is found by the id is the tensor's. One whose shadow is not made yet has not been written."""
+APART = "if {r} is {q} or ({r}.window is {q}.window is None and {r}.made.storage is {q}.made.storage): return None"
+"""Whose shadow is not made yet has memory of its own."""
+
+
+class Again:
+    """One straight function for a kind of calls: it sees whether the arguments are what they were, and follows the recipe.
+
+    ``follow(args, kwargs, place, epoch)`` returns what the shadow has done before torch (:data:`.lane.Ahead`), or None
+    if the arguments are not what is wanted: the very same numbers, and tensors of the same forms on memory of their own. It makes the
+    shadow of the result only if a node saves it.
+    """
+
+    __slots__ = ("_bind", "_recipe", "uses")
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._bind: Callable[..., Callable[..., Any]] | None = None
+        self.uses = 0
+
+    def follow(self, wanted: tuple[Any, ...], plan: Any, by_id: dict[int, Any], graph: Graph) -> Callable[..., Any]:
+        """The function for these arguments, in one recording; its text is made when it is asked for first."""
+        if self._bind is None:
+            self._bind = self._made(wanted)
+        return self._bind(plan, by_id.get, graph, *wanted)
+
+    def _made(self, wanted: tuple[Any, ...]) -> Callable[..., Callable[..., Any]]:
+        steps = self._recipe.steps
+        window = self._recipe.results[0]
+        assert steps is not None
+        assert isinstance(window, Window)
+        lines = [f"if len(args) != {len(wanted)}: return None", f"{', '.join(f'a{place}' for place in range(len(wanted)))}, = args"]
+        lines += [f"if a{place} is not w{place}: return None" for place, value in enumerate(wanted) if type(value) is not Form]
+        tensors = [(place, form) for place, form in enumerate(wanted) if type(form) is Form]
+        for k, (place, form) in enumerate(tensors):
+            lines += SAME.format(a=f"a{place}", p=f"p{k}", o=f"o{k}", r=f"r{k}", place=place, flag=form.requires_grad).strip().splitlines()
+            lines += [APART.format(r=f"r{k}", q=f"r{other}") for other in range(k)]
+        is_kept = not window.is_plain or steps.name("x0", but_for_tensors=True)
+        lines += [f"o{k} = r{k}.shadow" for k in range(len(tensors)) if steps.name(f"o{k}", but_for_tensors=not is_kept)]
+        lines += [*steps.nodes, *(steps.tensors if is_kept else ()), *steps.keeps]
+        records = ", ".join(f"r{number}" for number in range(len(tensors)))
+        nodes = "".join(f"n{number}, " for number in range(len(self._recipe.nodes)))
+        lines.append(f"return plan, [{records}], ({'x0,' * is_kept}), ({nodes}), place, args, kwargs, (), None")
+        inner = ["def follow(args, kwargs, place, epoch):", *(f"    {line}" for line in lines), "return follow"]
+        return steps.function(", ".join(["plan, get, graph", *(f"w{place}" for place in range(len(wanted)))]), inner, tensors=TENSORS)

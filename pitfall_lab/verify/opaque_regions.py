@@ -1,0 +1,121 @@
+"""Passing over: a region (a transformed, compiled or traced function) is one mirrored step, written once it has ended.
+
+Nothing tells of its end. So it is written at the next call outside it: the tensors that have come into being since are its results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from pitfall_lab.observe import argument_values, regions, tensor_facts
+from pitfall_lab.observe.frame_variables import variables
+from pitfall_lab.observe.regions import Region
+from pitfall_lab.trace import Effect, Event, Failure, Note, Operand, Span
+from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.catching_up import Meeting
+from pitfall_lab.verify.records import TensorRecord
+from pitfall_lab.verify.shared_state import World
+from pitfall_lab.verify.writer import TooLong
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """What is known of a region without keeping its tensors or frames alive."""
+
+    name: str
+    reason: str
+    key: tuple[int, int]
+    frame: int
+    span: Span | None
+    scope: tuple[str, ...]
+    step: int
+    globals: dict[str, Any] | None
+    """The program's own names, where the region was entered from no function."""
+    operands: list[TensorRecord]
+    effects: list[Effect]
+
+
+class Passing:
+    """Writes the events of regions."""
+
+    def __init__(self, world: World, adoption: Adoption, meeting: Meeting) -> None:
+        self._world, self._records, self._writer = world, world.records, world.writer
+        self._adoption, self._meeting = adoption, meeting
+        self._open: _Stretch | None = None
+        self._noted: set[tuple[str, Span | None]] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a region waits to be written."""
+        return self._open is not None
+
+    def enter(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
+        """A call was seen inside ``region``."""
+        if self._open is not None and self._open.key == region.key:
+            return
+        if self._writer.full:
+            raise TooLong(self._writer.limit)
+        self.leave(region.frame, ())
+        self._world.writes_unseen = True
+        step, effects = self._writer.reserve(), list[Effect]()
+        self._note(region.name, span, step)
+        operands: dict[int, TensorRecord] = {}
+        for real in argument_values.tensors(region.arguments()):
+            if not tensor_facts.is_opaque(real):
+                if not regions.writes_down():  # there sizes are traced tensors: to compare them would warn, and be written down
+                    effects += self._meeting.meet(real, region.frame)
+                record = self._records.find(real)
+                if record is not None:
+                    operands[record.mark] = record
+        known = list(operands.values())
+        names = region.frame.f_globals if region.frame.f_code.co_name == "<module>" else None
+        self._open = _Stretch(region.name, region.reason, region.key, id(region.frame), span, scope, step, names, known, effects)
+
+    def _note(self, name: str, span: Span | None, step: int) -> None:
+        """Say once of each place that what runs inside the region is not seen call by call."""
+        if (name, span) not in self._noted:
+            self._noted.add((name, span))
+            en = f"{name} runs a function as one piece here: no call inside it was seen, so no rule looked at what it does."
+            zh = f"{name} 在这里把一个函数作为整体运行：其内部的调用都没有看到，因此没有规则检查它所做的事。"
+            self._writer.notes.append(Note("unseen", en, zh, step, span))
+
+    def leave(self, frame: FrameType | None, arguments: Any, failure: Failure | None = None, parent: int | None = None) -> None:
+        """The program has gone on: write the region that is open. ``arguments`` are those of the call that comes next."""
+        stretch, self._open = self._open, None
+        if stretch is None:
+            return
+        effects, results = stretch.effects, []
+        for known in stretch.operands:
+            real = known()
+            effects += self._meeting.catch_up(real, wakes=True) if real is not None else []
+        for real, names in self._fresh(stretch, frame, arguments):
+            record, more = self._adoption.adopt(real, frame, names)
+            effects += more
+            results.append(record.label)
+        raised = failure if failure is not None and _same_line(failure.span, stretch.span) else None
+        self._writer.mirrored += 1
+        operands = tuple(Operand(known.label) for known in stretch.operands)
+        self._writer.put(Event(
+            stretch.step, "call", stretch.name, stretch.span, stretch.scope, parent, operands, tuple(results), effects=tuple(effects),
+            error=raised, reason=stretch.reason,
+        ))  # fmt: skip
+
+    def _fresh(self, stretch: _Stretch, frame: FrameType | None, arguments: Any) -> list[tuple[Any, tuple[str, ...]]]:
+        """The tensors that nobody has seen before: those that the region's line gave a name, and those that the next call gets."""
+        named: dict[int, tuple[Any, tuple[str, ...]]] = {}
+        scope = stretch.globals
+        if scope is None and frame is not None and id(frame) == stretch.frame:
+            scope = variables(frame)
+        if scope is not None and stretch.span is not None:
+            for name, _ in self._world.sources.targets_on(stretch.span, ""):
+                for real in argument_values.tensors(scope.get(name)):
+                    named.setdefault(id(real), (real, (name,) if real is scope.get(name) else ()))
+        for real in argument_values.tensors(arguments):
+            named.setdefault(id(real), (real, ()))
+        return [(real, names) for real, names in named.values() if self._records.find(real) is None]
+
+
+def _same_line(one: Span | None, other: Span | None) -> bool:
+    return one is not None and other is not None and (one.source, one.line) == (other.source, other.line)

@@ -1,0 +1,96 @@
+"""Naming: a call's result is called what the program assigns it to, and its operands what the learner wrote."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from types import FrameType
+from typing import Any
+
+from pitfall_lab.observe import argument_values, tensor_facts
+from pitfall_lab.observe.recorder import Call
+from pitfall_lab.trace import Effect, Operand, Span
+from pitfall_lab.verify.description import Description
+from pitfall_lab.verify.records import TensorRecord
+from pitfall_lab.verify.shared_state import World
+
+MOST_OPERANDS = 64
+"""How many tensors of one container are shown."""
+
+
+class Naming:
+    """Names results, and takes a name back when a later step of the same call turns out to be the result."""
+
+    def __init__(self, world: World, describe: Description) -> None:
+        self._sources, self._records, self._writer = world.sources, world.records, world.writer
+        self._describe = describe
+        self.step = -1
+        self.span: Span | None = None
+        """Which call named its result last, and where it stands in the program."""
+        self.record: TensorRecord | None = None
+
+    def name_results(self, call: Call, results: list[str], step: int) -> list[Effect]:
+        """Name the result by what it is assigned to. Inside a module's call every step looks like the result until the next one."""
+        if call.span is None or len(results) != 1 or (not call.direct and _is_being_built(call.frame)):
+            return []
+        name, record = self._sources.target(call.span), self._records.named(results[0])
+        if name is None or record is None:
+            return []
+        mine, taken = self._claim(name, call.span, record, step)
+        effects = self._describe.names(taken) if taken is not None else []
+        return effects + self._describe.names(record) if mine else effects
+
+    def claim(self, name: str, span: Span | None, record: TensorRecord, step: int, outside: FrameType | None) -> tuple[Any, Any] | None:
+        """The same for a call that took the express lane: the names that its result has now, and the tensor that lost its name.
+
+        ``outside`` is the learner's frame when library code that it called makes the call.
+        """
+        if outside is not None and _is_being_built(outside):
+            return None
+        mine, taken = self._claim(name, span, record, step)
+        if taken is not None:
+            self._writer.rename(taken.mark, taken.names)
+        if mine and record.born != step:
+            self._writer.rename(record.mark, record.names)
+        lost = None if taken is None else (taken.mark, taken.names)
+        return (record.names if mine else None, lost) if mine or lost else None
+
+    def _claim(self, name: str, span: Span | None, record: TensorRecord, step: int) -> tuple[bool, TensorRecord | None]:
+        """Give the result its name. Says whether that is new, and which record lost it."""
+        taken = None
+        before = self.record
+        if before is not None and self.step == step - 1 and span == self.span and before is not record and before.names[-1:] == (name,):
+            before.names = before.names[:-1]
+            taken = before
+        self.step, self.span, self.record = step, span, record
+        mine = record.names[-1:] != (name,)
+        if mine:
+            record.names += (name,)
+        return mine, taken
+
+    def operands(self, call: Call) -> tuple[Operand, ...]:
+        """What the call was given: tensors by their labels, everything else as text."""
+        found = [self._operand(value, "") for value in call.args] + [self._operand(value, key) for key, value in call.kwargs.items()]
+        shown = itertools.chain.from_iterable(found)
+        # torch's Python functions pass their defaults on; nobody wrote them.
+        return tuple(operand for operand in shown if operand.label or operand.text not in ("None", "False"))
+
+    def _operand(self, value: Any, name: str) -> list[Operand]:
+        if tensor_facts.is_tensor(value):
+            record = self._records.find(value)
+            return [Operand(record.label if record else None, "" if record else "<tensor>", name)]
+        inside = list(itertools.islice(argument_values.tensors(value), MOST_OPERANDS))
+        if inside:
+            labels = [record.label for real in inside if (record := self._records.find(real)) is not None]
+            return [Operand(label, "", name) for label in labels]
+        return [Operand(None, argument_values.text(value), name)]
+
+
+def _is_being_built(frame: FrameType) -> bool:
+    """Whether library code that the learner's ``frame`` called is inside a constructor: what it makes is a part of the result."""
+    walk: FrameType | None = sys._getframe(1)
+    while walk is not None and walk is not frame:
+        if walk.f_code.co_name in ("__init__", "reset_parameters"):
+            return True
+        walk = walk.f_back
+    return False

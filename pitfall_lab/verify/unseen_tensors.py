@@ -1,0 +1,205 @@
+"""Unseen makers: tensors that come into being without a torch function, found by looking after each line of the program."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+from pitfall_lab.observe import private, tensor_facts
+from pitfall_lab.observe.frame_variables import variables
+from pitfall_lab.observe.recorder import BACKWARD, Call, Enough
+from pitfall_lab.trace import Effect, Event, Note, Operand, Span, T
+from pitfall_lab.verify.adoption import Adoption
+from pitfall_lab.verify.catching_up import Meeting
+from pitfall_lab.verify.compare_memory import Memory
+from pitfall_lab.verify.description import Description, read
+from pitfall_lab.verify.shared_state import World
+
+#: A word the program must contain, the text of the call, and torch's name for it.
+MAKERS = (("from_numpy", "from_numpy(", "torch.from_numpy"), ("autograd.Function", ".apply(", "torch.autograd.Function.apply"))
+
+
+#: What sets version numbers in C++, of any tensor, and passes no torch function.
+RESETS = ("_unsafe_preserve_version_counter", "increment_version", ".set_(")
+
+#: What makes torch keep of each view the function that made it, to make it anew after a write: no tensor tells of it.
+REPLAYS = "_force_original_view_tracking"
+ANEW = T(
+    "the program lets torch make views anew with the functions that made them, of which no tensor tells",
+    "程序让 torch 用创建视图的函数重新创建视图，而张量上看不出这一点",
+)
+
+#: Memory that another process may write.
+SHARING = "share_memory"
+
+#: What writes the memory of any tensor, saved ones included, and passes no torch function.
+WRITERS = ("untyped_storage", "ctypes", SHARING)
+
+
+#: What may count writes in calls that no function mode sees; and what gives a tensor other memory, but leaves it the counter of the old.
+COUNTED = (
+    *RESETS, "autograd.Function", "DisableTorchFunction", "_dispatch", "Thread", "torch.jit", "torch.ops", "torch.library", "distributed",
+    "parametriz", "resize_", ".set_(",
+)  # fmt: skip
+
+
+#: What runs code of the program as one piece; and how much of it there is by now.
+COMPILERS = {"torch.compile": private.frames_compiled, "torch.jit.script": private.functions_scripted}
+
+
+class Unseen:
+    """Looks after each line for what no function mode can see."""
+
+    def __init__(self, world: World, describe: Description, memory: Memory, adoption: Adoption, meeting: Meeting) -> None:
+        self._world, self._records, self._writer, self._describe = world, world.records, world.writer, describe
+        self._memory, self._adoption, self._meeting = memory, adoption, meeting
+        self._expected: list[tuple[str, str, str]] = []
+        self._resets = self._writes = self._replays = self._shares = self._has_processes = False
+        self._before_swap: list[Effect] = []
+        self._compiled = {name: count() for name, count in COMPILERS.items()}
+
+    def expect(self, program: str) -> None:
+        """Watch the program's lines from the beginning if it makes tensors in ways that no mode can see."""
+        self._expected = [maker for maker in MAKERS if maker[0] in program]
+        self._resets = any(word in program for word in RESETS)
+        self._writes = any(word in program for word in WRITERS)
+        self._replays, self._shares = REPLAYS in program, SHARING in program
+        self._world.writes_unseen |= any(word in program for word in COUNTED)
+        if self._expected or self._resets or self._writes:
+            self._world.lines.start(None)
+
+    def line_done(self, frame: FrameType, span: Span | None) -> None:
+        """A line of the learner's has run: did it write memory that torch shares, or make a tensor unseen?"""
+        self._memory.look_for_writes(span)
+        self.catch_up(span)
+        for _, text, op in self._expected if span is not None else ():
+            for name, where in self._world.sources.targets_on(span, text):
+                self._tell(frame, name, where, op)
+
+    def before(self, call: Call) -> None:
+        """A call is about to run: see what has happened on its line so far."""
+        if self._replays:
+            raise Enough(ANEW)
+        self._memory.look_for_writes(None)
+        if call.name in BACKWARD:
+            self.catch_up(None)
+
+    def catch_up(self, span: Span | None) -> None:
+        """Look at all tensors, if the program can change any of them unseen."""
+        records = list(self._records.by_mark.values()) if self._resets or self._writes else ()
+        for record in records:
+            real = None if record.kind == "array" else record()
+            if real is not None and self._resets:
+                self._meeting.catch_up(real)
+            if real is not None and self._writes and record.storage is not None:
+                self._memory.catch_up(record.storage, real, span, announce=True)
+
+    # ------------------------------------------------------------------ compiled code, other threads
+
+    def note_compiled(self) -> None:
+        """Say that code of the program was compiled: calls inside it pass no function mode."""
+        for name, count in COMPILERS.items():
+            if count() > self._compiled[name] and not any(note.kind == "unseen" and name in note.en for note in self._writer.notes):
+                en = f"{name} compiled code of the program: no call inside it was seen, so no rule looked at what it does."
+                zh = f"{name} 编译了程序的代码：其内部的调用都没有看到，因此没有规则检查它所做的事。"
+                self._writer.notes.append(Note("unseen", en, zh))
+
+    def note_threads(self) -> None:
+        """Say once of each place that it was not seen."""
+        for op, span in self._world.elsewhere.look():
+            where_en, where_zh = ("", "") if span is None else (f" (line {span.line})", f"（第 {span.line} 行）")
+            en = f"Another thread used torch, first {op}{where_en}: that was not recorded."
+            en += " Tensors that it may have changed are read again from torch."
+            zh = f"另一个线程使用了 torch，首先是 {op}{where_zh}：这部分没有记录。它可能改变过的张量改为重新从 torch 读取。"
+            self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
+
+    def look_again(self) -> list[Effect]:
+        """Other threads have used torch: take over what they may have changed."""
+        self.note_threads()
+        effects: list[Effect] = []
+        for record in list(self._records.by_mark.values()):
+            real = None if record.kind == "array" else record()
+            if real is not None:
+                effects += self._meeting.catch_up(real, announce=True)
+                self._release(tensor_facts.node_of(real) if record.shadow is not None and not record.shadow.sleeps else None)
+        return effects
+
+    def _release(self, node: Any) -> None:
+        """Free what a backward has freed that nobody saw, from ``node`` on."""
+        stack, seen = [node], set[Any]()
+        while stack:
+            node = stack.pop()
+            mine = None if node is None or node in seen else self._records.nodes.get(tensor_facts.node_key(node))
+            seen.add(node)
+            if mine is not None:
+                if not mine.freed and tensor_facts.is_freed(node):
+                    mine.release()
+                stack += [child for child, _ in tensor_facts.next_nodes(node)]
+
+    # ------------------------------------------------------------------ other processes
+
+    def process_started(self, frame: FrameType) -> None:
+        """Say once that what other processes do is not seen; if memory is shared with them, trust none of it from here on."""
+        if self._shares:
+            self._world.elsewhere.go_on()
+        if self._has_processes:
+            return
+        self._has_processes = True
+        learners = self._world.sources.user_frame(frame)
+        span = None if learners is None else self._world.sources.span(learners)
+        where_en, where_zh = ("", "") if span is None else (f" (line {span.line})", f"（第 {span.line} 行）")
+        en = f"The program started another process{where_en}: what it does with torch there is not recorded."
+        zh = f"程序启动了另一个进程{where_zh}：它在其中对 torch 的使用没有记录。"
+        self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
+
+    # ------------------------------------------------------------------ swaps
+
+    def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
+        """Two tensors are about to swap what they are: each must be known."""
+        self._before_swap = [] if self._writer.full else [*self._meeting.meet(one, frame), *self._meeting.meet(other, frame)]
+
+    def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
+        """They have; their names and labels stay with the objects."""
+        first, second = self._records.find(one), self._records.find(other)
+        learners = self._world.sources.user_frame(frame)
+        if first is None or second is None or learners is None or self._writer.full:
+            return
+        for record in (first, second):
+            shadow = record.shadow
+            if shadow is not None and shadow.accumulator is not None and shadow.accumulator() is not None:
+                self._world.engine.suspicious = True  # torch has put a hook on the node, which refuses a backward that reaches it
+        self._records.exchange(first, second)
+        step, effects, self._before_swap = self._writer.reserve(), self._before_swap, []
+        for record, real in ((first, one), (second, other)):
+            effects += self._describe.tensor(record, read(record, real), "observed")
+        self._writer.mirrored += 1
+        op, reason = "torch.utils.swap_tensors", "swap_tensors passes no torch function; both tensors were read after it"
+        span, scope = self._world.sources.span(learners), self._world.sources.scope(learners)
+        labels = tuple(Operand(record.label) for record in (first, second))
+        self._writer.put(Event(step, "call", op, span, scope, operands=labels, effects=tuple(effects), reason=reason))
+
+    # ------------------------------------------------------------------ makers
+
+    def _tell(self, frame: FrameType, name: str, where: Span, op: str) -> None:
+        """Give the making of the tensor called ``name`` an event, unless it is known already."""
+        real = variables(frame).get(name, frame.f_globals.get(name))
+        if not tensor_facts.is_tensor(real) or self._writer.full:
+            return
+        known = self._records.find(real)
+        asleep = known is not None and known.shadow is not None and known.shadow.sleeps
+        node = None if known is None or asleep else tensor_facts.node_of(real)
+        if known is not None and (node is None or tensor_facts.node_key(node) in self._records.nodes):
+            return
+        step = self._writer.reserve()
+        if known is None:
+            record, effects = self._adoption.adopt(real, frame, (name,))
+        else:  # made inside ``forward``, where it had no name yet
+            record, effects = known, self._meeting.catch_up(real)
+            if record.names[-1:] != (name,):
+                record.names += (name,)
+                effects = [*effects, *self._describe.names(record)]
+        living = self._records.live(record.storage) if record.storage is not None else ()
+        arrays = tuple(Operand(other.label) for other, _ in living if other.kind == "array")
+        self._writer.mirrored += 1
+        reason = f"{op} passes no torch function; its result was read after the line"
+        self._writer.put(Event(step, "call", op, where, operands=arrays, results=(record.label,), effects=tuple(effects), reason=reason))

@@ -1,0 +1,119 @@
+"""One name for one thing: what the program calls each tensor, memory, counter and node, so that no label has to be shown.
+
+``w`` is a name of the program's. What has none is called by where it comes from: ``w.grad`` by its leaf, ``momentum of w`` by the
+optimizer's state, and everything else by the expression that made it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from pitfall_lab.trace.text import excerpt, source_lines
+from pitfall_lab.views.encoding import cut
+from pitfall_lab.views.label_history import Facts
+
+LONGEST = 34
+"""Letters of an expression that is used as a name."""
+WHOLE = 200
+
+
+def names(facts: Facts) -> dict[str, str]:
+    """A name for each label of a trace."""
+    tensors = _tensors(facts)
+    out = dict(tensors)
+    for storage in facts.storages:
+        out[storage] = _first(facts, facts.of_storage(storage), tensors)
+    for counter in facts.counters:
+        out[counter] = _first(facts, facts.of_counter(counter), tensors)
+    for node, history in facts.nodes.items():
+        out[node] = str((history[-1][1] or {}).get("name") or node)
+    return out
+
+
+def _tensors(facts: Facts) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for label in facts.tensors:
+        name = facts.tensor(label).get("name")
+        if name:
+            out[label] = _bare(str(name))
+    for label, history in facts.tensors.items():
+        for grad in {record["grad"] for _, record in history if record and isinstance(record.get("grad"), str)}:
+            out.setdefault(grad, f"{out.get(label, label)}.grad")
+    for label, name in {**_of_optimizers(facts, out), **_of_norms(facts, out)}.items():
+        out.setdefault(label, name)
+    for label, history in facts.tensors.items():
+        if label not in out:
+            out[label] = _made_by(facts, label, history[0][0]) or label
+    return out
+
+
+def _bare(name: str) -> str:
+    """``self.head.weight`` is called that only where the model is made; everywhere else it is ``head.weight``."""
+    return name.removeprefix("self.")
+
+
+def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
+    """What an optimizer keeps for a parameter: a tensor that it made as ``zeros_like(w)``, and then writes from ``w.grad``."""
+    out: dict[str, str] = {}
+    for event in facts.trace.events:
+        if event.kind != "call" or not event.operands or not facts.code(event.step).endswith(".step()"):
+            continue
+        of = known.get(event.operands[0].label or "", "").removesuffix(".grad")
+        if event.name in ("zeros_like", "clone", "detach") and of and event.results:
+            out.setdefault(event.results[0], f"momentum of {of}")
+        elif event.name == "addcmul_" and event.operands[0].label in out:
+            out[event.operands[0].label] = f"mean square of {out[event.operands[0].label].removeprefix('momentum of ')}"
+    return out
+
+
+def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
+    """What a normalisation layer keeps beside its weight: ``bn1.running_mean``."""
+    out: dict[str, str] = {}
+    for event in facts.trace.events:
+        weight = next((known.get(o.label or "", "") for o in event.operands if o.name == "weight"), "")
+        if event.name == "batch_norm" and weight.endswith(".weight"):
+            for operand, kept in zip(event.operands[1:3], ("running_mean", "running_var"), strict=False):
+                if operand.label:
+                    out[operand.label] = weight.removesuffix("weight") + kept
+    return out
+
+
+def _made_by(facts: Facts, label: str, step: int) -> str:
+    """The expression that made a tensor; a call of a module made several, so what torch calls the operation stands before it."""
+    event = facts.trace.events[step]
+    text = excerpt(facts.trace, event.span, WHOLE)
+    if turn := re.match(r"for ([\w, ]+) in ", text):
+        return turn[1]
+    if len(event.results) > 1 and label in event.results:
+        targets = re.match(r"\s*([\w.]+(?:\s*,\s*[\w.]+)+)\s*=[^=]", _line(facts, step))
+        unpacked = [target.strip() for target in targets[1].split(",")] if targets else []
+        if len(unpacked) == len(event.results):
+            return unpacked[event.results.index(label)]
+    return cut(text if not _calls_another(text, event.name) else f"{event.name} in {text}", LONGEST)
+
+
+def _calls_another(text: str, operation: str) -> bool:
+    """Whether the text is a call of something else, inside of which torch ran the operation."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return False
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return called.strip("_").lower() != operation.strip("_").lower()
+
+
+def _line(facts: Facts, step: int) -> str:
+    span = facts.trace.events[step].span
+    lines = source_lines(facts.trace.sources[span.source].text) if span and 0 <= span.source < len(facts.trace.sources) else ()
+    return lines[span.line - 1] if span and 0 < span.line <= len(lines) else ""
+
+
+def _first(facts: Facts, labels: list[str], tensors: dict[str, str]) -> str:
+    """The oldest that the program has a name for, else the oldest."""
+    named = (label for label in labels if facts.tensor(label).get("name"))
+    label = next(named, labels[0] if labels else None)
+    return tensors.get(label, "?") if label else "?"
+

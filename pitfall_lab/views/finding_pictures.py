@@ -1,0 +1,405 @@
+"""The one picture of a finding: what it is about, along time, as plain data that fits a screen.
+
+``kind`` says how it is drawn:
+
+- ``"time"``: moments, each a line of code, the memory that matters as it is then, and what keeps or needs it;
+- ``"sum"``: the same, where the memory is a ``.grad`` that grows;
+- ``"table"``: two shapes, the table that they make, and the number that came of it beside the one that was meant;
+- ``"path"``: the way from the loss to the place where the graph ends, and what lies behind it.
+
+Only what the trace holds is in it. A finding for which none of these can be made gets its moments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from pitfall_lab.trace import Event, Trace
+from pitfall_lab.trace.text import cells_text, source_lines
+from pitfall_lab.views.label_history import Facts
+
+MOMENTS = 4
+"""So many columns fit a screen."""
+MEMORIES = 3
+SUBJECTS = 2
+ACCUMULATING = ("accumulation-without-scaling", "zero-grad-inside-accumulation")
+ROUNDS = 3
+PATH = 9
+"""Chips of a path; what is between the ends is counted."""
+TABLE = 6
+"""Up to so many rows and columns a table shows its numbers."""
+MATRIX = 12
+"""Up to so many the numbers of both operands are in the trace."""
+
+Data = dict[str, Any]
+
+
+def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Data]) -> Data:
+    """The picture of a finding, given as plain data (:func:`pitfall_lab.views.in_two_languages`), and of its beats."""
+    known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
+    board = _Board(facts, names)
+    for draw in (board.table, board.path, board.sum):
+        drawn = draw(finding, known, beats)
+        if drawn is not None:
+            return drawn
+    return board.time(finding, known, beats)
+
+
+class _Board:
+    """One trace with its names, and the ways to draw a finding in it."""
+
+    def __init__(self, facts: Facts, names: dict[str, str]) -> None:
+        self.facts, self.names = facts, names
+        self.trace: Trace = facts.trace
+        self.given: dict[str, str] = {}
+        """Names that only this finding's lines give, such as ``best["weight"]``."""
+
+    def time(self, finding: Data, known: Data, beats: list[Data]) -> Data:
+        """Moments with the memory that the finding is about; without one, with what each step touched."""
+        moments = _few(beats)
+        subjects = self._subjects(known)
+        columns = [self._moment(beat, subjects or self._touched(beat)) for beat in moments]
+        keeper = self._keeper(known, moments)
+        _mark_changes(columns)
+        about = list(dict.fromkeys(m["storage"] for column in columns for m in column["memory"]))
+        return {"kind": "time", "moments": columns, "keeper": keeper, "about": about}
+
+    def _subjects(self, known: Data) -> list[str]:
+        """The storages that the finding names, by themselves or through tensors."""
+        if isinstance(known.get("storage"), str):
+            return [str(known["storage"])]
+        kept = known.get("kept")
+        if isinstance(kept, str) and (name := self._kept_as(kept)):
+            self.given[kept] = name
+        values = [known.get(key) for key in ("tensor", "kept", "gradient", "copy", "source", "carried", "leaf", "named")]
+        labels = [label for value in values for label in (value if isinstance(value, tuple) else (value,)) if isinstance(label, str)]
+        if not labels and isinstance(known.get("node"), str):  # a node's record is about what it computed
+            labels = [label for label in [self.facts.output(str(known["node"]))] if label]
+        found = [self.facts.tensor(label).get("storage") for label in labels]
+        return list(dict.fromkeys(str(s) for s in found if s))[:SUBJECTS]
+
+    def _kept_as(self, label: str) -> str:
+        """What the line that kept a tensor calls it: ``best["weight"]`` for ``best = model.state_dict()``."""
+        step = self.facts.tensors[label][0][0]
+        event = self.trace.events[step]
+        if event.span is None:
+            return ""
+        line = source_lines(self.trace.sources[event.span.source].text)[event.span.line - 1]
+        found = re.fullmatch(r"\s*([\w.]+)\s*=\s*([\w.]+)\.state_dict\(\)\s*(?:#.*)?", line)
+        if found is None:
+            return ""
+        storage = self.facts.tensor(label).get("storage")
+        owner = next((self.names[t] for t in self.facts.of_storage(storage) if self.names[t].startswith(f"{found[2]}.")), "")
+        return f'{found[1]}["{owner.removeprefix(found[2] + ".")}"]' if owner else found[1]
+
+    def _touched(self, beat: Data) -> list[str]:
+        """The memory that a step reads and makes: what it is given first, what came of it last."""
+        event = self._event(beat["step"])
+        if event is None:
+            return []
+        labels = [*(o.label for o in event.operands if o.label), *event.results]
+        storages = [self.facts.tensor(label, event.step).get("storage") for label in labels]
+        found = list(dict.fromkeys(s for s in (*storages, *event.writes) if s))
+        return found if len(found) <= MEMORIES else [*found[: MEMORIES - 1], found[-1]]
+
+    def _moment(self, beat: Data, storages: Iterable[str]) -> Data:
+        step = beat["step"]
+        memory = [m for storage in storages if step is not None and (m := self._memory(storage, step)) is not None]
+        return {**{key: beat[key] for key in ("role", "title", "step", "line", "place", "source", "code", "text")}, "memory": memory}
+
+    def _memory(self, storage: str, step: int) -> Data | None:
+        """A storage as it is after a step: who looks at it, its shape, its numbers, its version."""
+        history = self.facts.storages.get(storage, [])
+        record = next((r for s, r in reversed(history) if s <= step and r), None)
+        if record is None:
+            return None
+        labels = [t for t in self.facts.of_storage(storage) if (r := self.facts.tensor(t, step)) and r.get("storage") == storage]
+        alive = [t for t in labels if self.facts.tensor(t, step).get("alive")]
+        called = self._names_of(alive or labels, step)
+        first = self.facts.tensor((alive or labels or [None])[0], step)
+        versions = {c: self._version(c, step) for t in labels if (c := self.facts.tensor(t, step).get("counter"))}
+        return {
+            "storage": storage,
+            "names": called[:4] or [self.names.get(storage, "?")],
+            "more": max(0, len(called) - 4),
+            "shape": first.get("shape"),
+            "size": record.get("size"),
+            "dtype": record.get("dtype"),
+            "cells": record.get("cells"),
+            "version": max((v for v in versions.values() if v is not None), default=None),
+        }
+
+    def _names_of(self, labels: list[str], step: int) -> list[str]:
+        """What the program calls the memory; the expression that made it only where it has no name."""
+        named = [n for t in labels for n in ([self.given[t]] if t in self.given else self.facts.tensor(t, step).get("names") or ())]
+        found = [str(name).removeprefix("self.") for name in named] or [self.names[t] for t in labels[:1] if t in self.names]
+        return list(dict.fromkeys(found))
+
+    def _version(self, counter: str, step: int) -> int | None:
+        history = [v for s, v in self.facts.counters.get(counter, []) if s <= step and isinstance(v, int)]
+        return history[-1] if history else None
+
+    def _keeper(self, known: Data, moments: list[Data]) -> Data | None:
+        """The node that keeps what it needs, from the moment that it saved it to the moment that it needs it."""
+        node = known.get("node")
+        if not isinstance(node, str) or node not in self.facts.nodes:
+            return None
+        roles, parts = [beat["role"] for beat in moments], [beat["was"] for beat in moments]
+        first = next((i for i, beat in enumerate(moments) if beat["role"] == "saved" or beat["was"] == "made"), None)
+        last = next((i for i, role in enumerate(roles) if role in ("raised", "wrong") and i > (first or 0)), len(roles) - 1)
+        if first is None or last <= first:
+            return None
+        slots = (self.facts.nodes[node][0][1] or {}).get("saved", ())
+        chosen = next((s for s in slots if s.get("name") == known.get("saved")), None)
+        if chosen is None:
+            chosen = next((s for s in slots if s.get("storage") == known.get("storage")), None)
+        return {
+            "node": node,
+            "name": self.names.get(node, node),
+            "slot": (chosen or {}).get("name"),
+            "from": first,
+            "to": last,
+            "freed": parts.index("freed") if "freed" in parts else None,
+            "expected": known.get("expected"),
+            "found": known.get("found"),
+        }
+
+    def sum(self, finding: Data, known: Data, beats: list[Data]) -> Data | None:
+        """A ``.grad`` that one backward after another adds to."""
+        if not ({"left", "sum"} <= known.keys() or finding.get("name") in ACCUMULATING):
+            return None
+        leaf = known.get("tensor")
+        added = self._added(leaf) if isinstance(leaf, str) else []
+        steps = {beat["step"] for beat in beats}
+        around = [one for one in added if one["step"] <= max((s for s in steps if s is not None), default=0)]
+        chosen = (around or added)[:ROUNDS]
+        if len(chosen) < 2:
+            return None
+        return {
+            "kind": "sum",
+            "leaf": leaf,
+            "name": self.names.get(str(leaf), str(leaf)),
+            "rounds": chosen,
+            "cleared": "left" in known,
+            "left": len(added) - len(chosen),
+            "moments": [],
+            "about": self._with_gradient(str(leaf)),
+        }
+
+    def _with_gradient(self, leaf: str) -> list[str]:
+        tensor = self.facts.tensor(leaf)
+        grads = [record["grad"] for _, record in self.facts.tensors.get(leaf, ()) if record and record.get("grad")]
+        return list(dict.fromkeys(s for s in (tensor.get("storage"), *(self.facts.tensor(g).get("storage") for g in grads)) if s))
+
+    def _added(self, leaf: str) -> list[Data]:
+        """Each backward that reached a leaf: what was in its ``.grad``, what flowed in, and what is there now."""
+        out: list[Data] = []
+        for event in self.trace.events:
+            if event.name != "backward" or event.kind != "call" or event.error is not None:
+                continue
+            end = next((e.step for e in self.trace.events[event.step + 1 :] if e.parent != event.step), len(self.trace.events)) - 1
+            before, after = self._gradient(leaf, event.step - 1), self._gradient(leaf, end)
+            if after is None or before == after:
+                continue
+            here = {"step": event.step, "line": self.facts.line(event.step), "code": self.facts.code(event.step)}
+            out.append({**here, "before": before, "flowed": _difference(after, before), "after": after})
+        return out
+
+    def _gradient(self, leaf: str, step: int) -> Any:
+        grad = self.facts.tensor(leaf, step).get("grad") if step >= 0 else None
+        return self._cells(self.facts.tensor(grad, step).get("storage"), step) if grad else None
+
+    def path(self, finding: Data, known: Data, beats: list[Data]) -> Data | None:
+        """From the loss back to the operation where the graph ends, and on to what is never reached."""
+        cut = self._event(known.get("cut") if isinstance(known.get("cut"), int) else _step(beats, "cut"))
+        back = self._event(_step(beats, "backward"))
+        if cut is None or back is None or not back.operands:
+            return None
+        root = self.facts.tensor(back.operands[0].label, back.step).get("grad_fn")
+        way = self._way(root, self._users(cut, back.step))
+        behind = next((o.label for o in cut.operands if o.label and self.facts.tensor(o.label, cut.step).get("grad_fn")), None)
+        lost = self._leaves(self.facts.tensor(behind, cut.step).get("grad_fn") if behind else None)
+        leaf = known.get("tensor")
+        if isinstance(leaf, str) and self.facts.tensor(leaf).get("is_leaf") and leaf not in lost:
+            lost = [leaf, *lost]
+        lost.sort(key=lambda label: int(label[1:]) if label[1:].isdigit() else 0)
+        chips = [self._chip(node) for node in way]
+        skipped = max(0, len(chips) - PATH)
+        if skipped:
+            chips = [*chips[: PATH - 3], *chips[-3:]]
+        return {
+            "kind": "path",
+            "root": self.names.get(back.operands[0].label or "", "loss"),
+            "root_step": back.step,
+            "root_line": self.facts.line(back.step),
+            "chips": chips,
+            "skipped": skipped,
+            "cut": {"step": cut.step, "line": self.facts.line(cut.step), "code": self.facts.code(cut.step)},
+            "behind": self.names.get(behind or "", ""),
+            "lost": [self.names.get(label, label) for label in lost[:4]],
+            "more": max(0, len(lost) - 4),
+            "moments": [],
+            "about": [s for s in (self.facts.tensor(t).get("storage") for t in [behind, *cut.results, *lost[:4]]) if s],
+            "nodes": [*way],
+        }
+
+    def _users(self, cut: Event, until: int) -> set[str]:
+        """The nodes of the operations that first used what came out of the cut."""
+        plain, found = set(cut.results), set()
+        for event in self.trace.events[cut.step + 1 : until]:
+            if event.kind != "call" or not plain & {o.label for o in event.operands}:
+                continue
+            for label in event.results:
+                node = self.facts.tensor(label, event.step).get("grad_fn")
+                if node:
+                    found.add(node)
+                else:
+                    plain.add(label)
+        return found
+
+    def _way(self, root: str | None, goals: set[str]) -> list[str]:
+        """The nodes from ``root`` to the nearest of ``goals``."""
+        if root is None:
+            return []
+        came: dict[str, str | None] = {root: None}
+        todo = deque([root])
+        while todo:
+            node = todo.popleft()
+            if node in goals:
+                out = [node]
+                while (before := came[out[-1]]) is not None:
+                    out.append(before)
+                return out[::-1]
+            for following in (self.facts.nodes[node][-1][1] or {}).get("next", ()) if node in self.facts.nodes else ():
+                if following and following not in came:
+                    came[following] = node
+                    todo.append(following)
+        return [root]
+
+    def _leaves(self, node: str | None) -> list[str]:
+        seen, todo, out = {node}, deque([node] if node else []), []
+        while todo:
+            record = (self.facts.nodes[here][-1][1] or {}) if (here := todo.popleft()) in self.facts.nodes else {}
+            if record.get("name") == "AccumulateGrad" and record.get("output"):
+                out.append(str(record["output"]))
+            for following in record.get("next", ()):
+                if following and following not in seen:
+                    seen.add(following)
+                    todo.append(following)
+        return out
+
+    def _chip(self, node: str) -> Data:
+        born = self.facts.nodes[node][0][0]
+        return {"node": node, "name": self.names.get(node, node), "step": born, "line": self.facts.line(born)}
+
+    def table(self, finding: Data, known: Data, beats: list[Data]) -> Data | None:
+        """Two operands whose shapes were stretched to a table."""
+        pair = known.get("column"), known.get("row")
+        if not all(isinstance(label, str) for label in pair):
+            return None
+        step = finding.get("step")
+        event = self._event(step)
+        one, other = (self._operand(str(label), step) for label in pair)
+        if event is None or not one["shape"] or not other["shape"]:
+            return None
+        count = other["shape"][-1]
+        differences = self._products(event, one, other, str(pair[0])) if count <= MATRIX else None
+        came, meant = self._numbers(event, differences)
+        return {
+            "kind": "table",
+            "step": step,
+            "line": self.facts.line(step),
+            "code": self.facts.code(step),
+            "column": one,
+            "row": other,
+            "count": count,
+            "pairs": known.get("pairs"),
+            "cells": differences if count <= TABLE else None,
+            "came": known.get("loss", came),
+            "meant": known.get("meant", meant),
+            "moments": [],
+            "about": [s for s in (one["storage"], other["storage"]) if s],
+        }
+
+    def _operand(self, label: str, step: int | None) -> Data:
+        tensor = self.facts.tensor(label, step)
+        storage = tensor.get("storage")
+        cells = self._cells(storage, step) if step is not None else None
+        return {"name": self.names.get(label, label), "shape": tensor.get("shape"), "storage": storage, "cells": cells}
+
+    def _numbers(self, event: Event, differences: list[list[float]] | None) -> tuple[float | None, float | None]:
+        """The number that the line ends with; and the one that was meant, where its way from the differences is sure."""
+        came = None
+        for later in self.trace.events[event.step :]:
+            if later.kind != "call" or later.span is None or event.span is None or later.span.line != event.span.line:
+                break
+            for label in later.results:
+                tensor = self.facts.tensor(label, later.step)
+                cells = self._cells(tensor.get("storage"), later.step)
+                if tensor.get("shape") == [] and isinstance(cells, list) and isinstance(cells[0], (int, float)):
+                    came = float(cells[0])
+        if came is None or differences is None:
+            return came, None
+        for power in (2, 1):
+            for mean in (True, False):
+                every = [abs(d) ** power for row in differences for d in row]
+                own = [abs(row[i]) ** power for i, row in enumerate(differences)]
+                total = sum(every) / (len(every) if mean else 1)
+                if abs(total - came) <= 1e-4 * max(1.0, abs(came)):
+                    return came, sum(own) / (len(own) if mean else 1)
+        return came, None
+
+    def _cells(self, storage: str | None, step: int) -> Any:
+        record = next((r for s, r in reversed(self.facts.storages.get(storage or "", [])) if s <= step and r), None)
+        return record.get("cells") if record else None
+
+    def _products(self, event: Event, one: Data, other: Data, column: str) -> list[list[float]] | None:
+        """Every difference of the two, where all their numbers are known: what the table holds before it is squared and reduced."""
+        left, right = one["cells"], other["cells"]
+        if not all(isinstance(cells, list) and all(isinstance(v, (int, float)) for v in cells) for cells in (left, right)):
+            return None
+        if len(left) != one["shape"][0] or len(right) != other["shape"][-1]:
+            return None
+        operands = [operand.label for operand in event.operands if operand.label]
+        sign = 1.0 if operands[:1] == [column] else -1.0  # as the program subtracts them
+        return [[sign * (a - b) for b in right] for a in left]
+
+    def _event(self, step: int | None) -> Event | None:
+        return self.trace.events[step] if step is not None and 0 <= step < len(self.trace.events) else None
+
+
+def _few(beats: list[Data]) -> list[Data]:
+    """At most four: of many changes the first and the last are shown."""
+    placed = [beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"]
+    if len(placed) <= MOMENTS:
+        return placed
+    told = [beat for beat in placed if beat["role"] != "other"] or placed
+    middle = told[1:-1]
+    return [told[0], *middle[: MOMENTS - 2], told[-1]] if len(told) > MOMENTS else told
+
+
+def _mark_changes(columns: list[Data]) -> None:
+    """Which numbers of each memory differ from the moment before."""
+    before: dict[str, Any] = {}
+    for column in columns:
+        for memory in column["memory"]:
+            old, cells = before.get(memory["storage"]), memory["cells"]
+            memory["changed"] = old is not None and cells_text(old) != cells_text(cells)
+            before[memory["storage"]] = cells
+
+
+def _step(beats: list[Data], role: str) -> int | None:
+    return next((beat["step"] for beat in beats if beat["was"] == role and beat["step"] is not None), None)
+
+
+def _difference(after: Any, before: Any) -> Any:
+    """What flowed in: what is there now less what was there."""
+    if not isinstance(after, list):
+        return None
+    if before is None:
+        return after
+    numbers = isinstance(before, list) and all(isinstance(v, (int, float)) for v in (*before, *after))
+    return [float(f"{a - b:.6g}") for a, b in zip(after, before, strict=True)] if numbers and len(before) == len(after) else None

@@ -1,0 +1,191 @@
+"""What every projection asks a trace: the history of each label, gathered in one pass.
+
+A projection reads :class:`Facts` and returns plain data. It never folds the trace by itself, so a trace of 5,000
+events is replayed once for all views.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from pitfall_lab.trace import State, T, Trace, empty_state
+from pitfall_lab.trace.replay import advance
+from pitfall_lab.trace.text import excerpt, sentences, written
+
+GROUPS = ("tensors", "storages", "counters", "nodes")
+History = list[tuple[int, Any]]
+"""The values a label had, each with the step that wrote it, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A finished trace, indexed by label."""
+
+    trace: Trace
+    tensors: dict[str, History]
+    storages: dict[str, History]
+    counters: dict[str, History]
+    nodes: dict[str, History]
+    final: State
+    writes: dict[str, list[int]]
+    """Steps whose event says that it wrote the storage."""
+    broken: dict[tuple[str, str], int]
+    """(node, slot) → the step that torch refused it at."""
+    wrong: dict[tuple[str, str], int]
+    """(node, slot) → the step of a backward that silently used changed memory."""
+    in_storage: dict[str, list[str]]
+    """Tensors and arrays that lived in a storage at any time, by birth."""
+    on_counter: dict[str, list[str]]
+    of_node: dict[str, list[str]]
+    """Tensors whose ``grad_fn`` a node was at any time, by birth."""
+    palette: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """What the program calls each label (:mod:`pitfall_lab.views.display_names`); empty until asked for."""
+    labelled: bool = True
+    """Whether a name stands with its label."""
+    drawn: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What each view has made of these facts: the browser's scene and the static page share it."""
+    said: list[T] = field(default_factory=list)
+    """The events' sentences, once they were needed."""
+
+    def projected(self, view: ModuleType) -> dict[str, Any]:
+        """What a view (its module) makes of these facts, computed once."""
+        name = view.__name__
+        if name not in self.drawn:
+            self.drawn[name] = view.project(self.trace, self)
+        return self.drawn[name]
+
+    def sentences(self) -> list[T]:
+        """Each event in a sentence."""
+        if not self.said:
+            self.said.extend(text for _, text in sentences(self.trace))
+        return self.said
+
+    def tensor(self, label: str | None, step: int | None = None) -> dict[str, Any]:
+        """The tensor's record as it was after ``step`` (its last one when ``None``); empty when there is none."""
+        return at(self.tensors.get(label or "", []), step) or {}
+
+    def name(self, label: str | None) -> str:
+        """``h (t2)``, or the label alone."""
+        name = self.tensor(label).get("name")
+        return (f"{name} ({label})" if self.labelled else str(name)) if name else str(label)
+
+    def called(self, label: str | None) -> str:
+        """What the program calls the thing behind a label."""
+        if not self.names:
+            from pitfall_lab.views.display_names import names
+
+            self.names.update(names(self))
+        return self.names.get(label or "", str(label))
+
+    def of_storage(self, storage: str | None) -> list[str]:
+        """Tensors and arrays that lived in ``storage`` at any time, by birth."""
+        return self.in_storage.get(storage or "", [])
+
+    def of_counter(self, counter: str) -> list[str]:
+        """Tensors whose version ``counter`` counted at any time, by birth."""
+        return self.on_counter.get(counter, [])
+
+    def output(self, node: str) -> str | None:
+        """The tensor that a node computed (or, for an AccumulateGrad, fills), even when the node itself no longer knows."""
+        record = (self.nodes[node][-1][1] or {}) if node in self.nodes else {}
+        known = record.get("output") or next((r["output"] for _, r in self.nodes.get(node, []) if r and r.get("output")), None)
+        return known or next(iter(self.of_node.get(node, [])), None)
+
+    def line(self, step: int | None) -> int | None:
+        """The source line of a step."""
+        if step is None or not 0 <= step < len(self.trace.events):
+            return None
+        span = self.trace.events[step].span
+        return span.line if span else None
+
+    def code(self, step: int | None) -> str:
+        """The piece of source that a step ran, on one line."""
+        if step is None or not 0 <= step < len(self.trace.events):
+            return ""
+        return excerpt(self.trace, self.trace.events[step].span) or self.trace.events[step].name
+
+
+def at(history: History, step: int | None = None) -> Any:
+    """The value after ``step``; ``None`` before the first."""
+    if not history:
+        return None
+    if step is None:
+        return history[-1][1]
+    place = bisect_right(history, step, key=lambda item: item[0])
+    return history[place - 1][1] if place else None
+
+
+def gather(trace: Trace) -> Facts:
+    """Read the whole trace once."""
+    logs: dict[str, dict[str, History]] = {group: {} for group in GROUPS}
+    state, writes = empty_state(), defaultdict(list)
+    for event in trace.events:
+        touched: dict[tuple[str, str], None] = {}
+        changed = written(event, logs["storages"])
+        for effect in event.effects:
+            advance(state, effect)
+            parts = effect.path.split(".")
+            if parts[0] in logs and len(parts) > 1:
+                touched[parts[0], parts[1]] = None
+        for group, label in touched:
+            logs[group].setdefault(label, []).append((event.step, _sound(group, state[group].get(label))))
+        for storage in changed:
+            writes[storage].append(event.step)
+    facts = Facts(
+        trace,
+        **logs,
+        final=state,
+        writes=dict(writes),
+        broken=_broken(trace),
+        wrong=_wrong(trace),
+        in_storage=_owners(logs["tensors"], "storage"),
+        on_counter=_owners(logs["tensors"], "counter"),
+        of_node=_owners(logs["tensors"], "grad_fn"),
+    )
+    facts.palette.extend(_palette(facts))
+    return facts
+
+
+def _sound(group: str, record: Any) -> Any:
+    """The record, or ``None`` when it is not what it should be: a trace may come from any file."""
+    kind = int if group == "counters" else dict
+    return record if isinstance(record, kind) else None
+
+
+def _owners(tensors: dict[str, History], key: str) -> dict[str, list[str]]:
+    owners: dict[str, dict[str, None]] = {}
+    for label, history in tensors.items():
+        for _, record in history:
+            if record and isinstance(record.get(key), str):
+                owners.setdefault(record[key], {})[label] = None
+    return {place: list(labels) for place, labels in owners.items()}
+
+
+def _broken(trace: Trace) -> dict[tuple[str, str], int]:
+    failures = [event.error for event in trace.events if event.error] + ([trace.outcome.failure] if trace.outcome.failure else [])
+    return {(f.node, f.saved or ""): f.step for f in failures if f.node and f.step is not None}
+
+
+def _wrong(trace: Trace) -> dict[tuple[str, str], int]:
+    out: dict[tuple[str, str], int] = {}
+    for harm in trace.harms:
+        for cause in harm.causes:
+            out.setdefault((cause.node, cause.saved), harm.step)
+    return out
+
+
+def _palette(facts: Facts) -> list[str]:
+    """At most six storages that get a hue: what failed, what is shared, what was written, what was saved, by birth."""
+    trace, order = facts.trace, list(facts.storages)
+    named = [f.storage for f in [e.error for e in trace.events if e.error] + [f.failure for f in trace.forecasts] if f and f.storage]
+    named += [cause.storage for harm in trace.harms for cause in harm.causes]
+    shared = [s for s in order if len(facts.of_storage(s)) > 1]
+    written = [s for s in order if s in facts.writes]
+    names = [s for s in order if any(facts.tensor(t).get("name") for t in facts.of_storage(s))]
+    chosen = list(dict.fromkeys(s for s in [*named, *shared, *written, *names, *order] if s in facts.storages))[:6]
+    return sorted(chosen, key=order.index)

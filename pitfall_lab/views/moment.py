@@ -1,0 +1,268 @@
+"""Pictures of one moment, each useful alone: the views' own drawings of a trace that is a look at live tensors, and the same in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pitfall_lab.trace import Language, Note, Trace
+from pitfall_lab.trace.text import cell_text, sentences, shape_text
+from pitfall_lab.views import broadcast as broadcast_view
+from pitfall_lab.views import graph as graph_view
+from pitfall_lab.views import memory as memory_view
+from pitfall_lab.views import storage as storage_view
+from pitfall_lab.views.broadcast import svg as broadcast_svg
+from pitfall_lab.views.graph import svg as graph_svg
+from pitfall_lab.views.label_history import Facts, gather
+from pitfall_lab.views.memory import allocator as allocator_view
+from pitfall_lab.views.memory import svg as memory_svg
+from pitfall_lab.views.picture import Picture
+from pitfall_lab.views.storage import svg as storage_svg
+from pitfall_lab.views.versions import now as versions_now
+
+WORDS = 16
+"""So many elements of a tensor are listed in words."""
+
+
+def storage(trace: Trace, language: Language = "en") -> Picture:
+    """Cells of memory with each tensor as a brush over them."""
+    facts, zh = _moment(trace), language == "zh"
+    scene = storage_view.project(trace, facts)
+    lines = []
+    for one in scene["storages"]:
+        lines.append(f"{one['id']}: {one['size']} × {one['dtype']}, {one['nbytes']} {'字节' if zh else 'bytes'}")
+        for brush in one["brushes"]:
+            entry = brush["history"][-1]
+            name = facts.name(brush["tensor"])
+            kind = "NumPy" if brush["kind"] == "array" else f"{entry['counter']}·v{facts.final['counters'].get(entry['counter'])}"
+            if not entry["counter"] and brush["kind"] != "array":
+                kind = "无版本计数器" if zh else "no version counter"
+            lines.append(f"  {name}  {kind}  shape {tuple(entry['shape'])}  stride {tuple(entry['stride'])}  offset {entry['offset']}")
+            reads = [
+                f"[{c}]→{'/'.join(names)}={cell_text(v) if v is not None else '?'}"
+                for c, names, v in zip(one["columns"], entry["cover"], (one["values"] or [{"cells": []}])[-1]["cells"], strict=False)
+                if names
+            ]
+            if reads:
+                lines.append(f"    {' '.join(reads[:WORDS])}{' …' if len(reads) > WORDS else ''}")
+    said = _sharing(scene, facts, zh=zh)
+    notes = (*((Note("limit", said, said),) if said else ()), *trace.notes)
+    drawing = storage_svg.draw(scene, facts, language) if scene["storages"] else ""
+    files = _on_paper("storage", scene, facts, language) if drawing else {}
+    return Picture(drawing, "\n".join(lines), title="存储" if zh else "Storage", notes=notes, language=language, files=files)
+
+
+def _on_paper(view: str, scene: dict[str, Any], facts: Facts, language: Language) -> dict[str, Callable[[Path], None]]:
+    """The same picture for print; matplotlib is loaded when somebody saves one."""
+
+    def write(path: Path) -> None:
+        import_module(f"pitfall_lab.views.{view}.paper").draw(scene, facts, language).savefig(path, dpi=200)
+
+    return {".pdf": write, ".png": write}
+
+
+def scene(trace: Trace, view: str) -> dict[str, Any]:
+    """The data of one view of a look at live tensors, for the browser."""
+    facts = _moment(trace)
+    said = [{"step": event.step, "sentence": {"en": text.en, "zh": text.zh}} for event, text in sentences(trace)]
+    return {view: {"storage": storage_view}[view].project(trace, facts), "events": said, "palette": facts.palette}
+
+
+def _moment(trace: Trace) -> Facts:
+    """The facts of one moment: names need no labels beside them, for nothing else has the same name."""
+    return replace(gather(trace), labelled=False)
+
+
+def _sharing(scene: dict[str, Any], facts: Facts, *, zh: bool) -> str:
+    """Who shares memory with whom, in one sentence."""
+    groups = [[facts.tensor(b["tensor"]).get("name") or b["tensor"] for b in one["brushes"]] for one in scene["storages"]]
+    shared = [group for group in groups if len(group) > 1]
+    if not any(groups):
+        return ""
+    if shared:
+        told = "; ".join(", ".join(group) for group in shared)
+        return f"共享内存：{told}。" if zh else f"Share memory: {told}."
+    if len(groups) > 1:
+        return "没有共享的内存。" if zh else "Nothing shares memory."
+    return ""
+
+
+def graph(trace: Trace, language: Language = "en") -> Picture:
+    """The autograd graph with what each node saved."""
+    facts, zh = _moment(trace), language == "zh"
+    scene = graph_view.project(trace, facts)
+    scene.pop("ladder", None)
+    lines = []
+    for card in scene["nodes"]:
+        if card["kind"] == "leaf":
+            continue
+        record = facts.nodes[card["id"]][-1][1]
+        sources = ", ".join(str(s) for s in record["next"] if s)
+        arrow = f" ← {sources}" if sources else ""
+        lines.append(f"{card['id']} {card['title']}{arrow}" + (f"  {card['sub']}" if card["sub"] else "") + _leaf(facts, record))
+        lines += [f"    {_saved(slot, facts, card['id'], zh=zh)}" for slot in record["saved"]]
+    drawing = graph_svg.draw(scene, facts, language) if scene["nodes"] else ""
+
+    def write(path: Path) -> None:
+        from pitfall_lab.views.graph.export import write
+
+        write(scene, facts, path)
+
+    files = dict.fromkeys((".dot", ".pdf", ".png"), write) if scene["nodes"] else {}
+    title = "计算图" if zh else f"Computation graph with {scene['count']} nodes"
+    return Picture(drawing, "\n".join(lines), title=title, notes=trace.notes, language=language, files=files)
+
+
+def _leaf(facts: Facts, record: dict[str, Any]) -> str:
+    if record["name"] != "AccumulateGrad" or not record["output"]:
+        return ""
+    tensor = facts.tensor(record["output"])
+    return f"  → {tensor.get('name') or record['output']}.grad {shape_text(tensor.get('shape'))}"
+
+
+def _saved(slot: dict[str, Any], facts: Facts, node: str, *, zh: bool) -> str:
+    """One saved tensor and its fate; a refusal of torch's is quoted."""
+    who = facts.tensor(slot["tensor"]).get("name") or slot["storage"] or ""
+    name = f"{slot['name']} = {who}" if who else slot["name"]
+    version = f" v{slot['version']}" if slot["version"] is not None else ""
+    if slot["state"] == "stale":
+        failure = next(e.error for e in facts.trace.events if e.error and e.error.node == node and e.error.saved == slot["name"])
+        now = f"v{failure.found}"
+        told = f"保存于{version}，现在 {now}，torch 拒绝使用" if zh else f"saved at{version}, now {now}: torch refuses it"
+        return f"✕ {name}: {told}: {failure.message.split(' Hint:')[0]}"
+    fate = {"freed": ("freed", "已释放"), "hooked": ("saved through a hook", "经钩子保存"), "kept": ("saved", "已保存")}[slot["state"]]
+    return f"{fate[zh]} {name}{version}"
+
+
+def broadcast(trace: Trace, names: list[str], language: Language = "en") -> Picture:
+    """How the shapes of a trace's tensors meet, in the order of ``names``, aligned from the right."""
+    facts, zh = _moment(trace), language == "zh"
+    scene = broadcast_scene(trace, names)
+    if not scene["cases"]:
+        return Picture("", "", title="", notes=trace.notes, language=language)
+    (met,) = scene["cases"]
+    lines = [f"{facts.tensor(o['label']).get('name')}: {shape_text(o['shape'])}{_stretch(o, zh=zh)}" for o in met["operands"]]
+    said = _meeting(met, zh=zh)
+    notes = (*trace.notes, Note("limit", said, said))
+    drawing = broadcast_svg.draw(scene, facts, language)
+    title = f"{'广播' if zh else 'Broadcasting'}: {met['code']}"
+    files = _on_paper("broadcast", scene, facts, language)
+    return Picture(drawing, "\n".join(lines), title=title, notes=notes, language=language, files=files)
+
+
+def broadcast_scene(trace: Trace, names: list[str]) -> dict[str, Any]:
+    """The one case that the tensors of a trace make, in the order of ``names``; none with fewer than two."""
+    facts = _moment(trace)
+    tensors = sorted(facts.tensors, key=lambda t: names.index(facts.tensor(t)["name"]))
+    if len(tensors) < 2:
+        return {"cases": [], "left_out": 0}
+    met = broadcast_view.meet(facts, tensors, 0)
+    case = {
+        "step": 0,
+        "steps": [],
+        "line": None,
+        "code": " ∘ ".join(str(facts.tensor(t).get("name") or t) for t in tensors),
+        "result": {"label": None, "shape": met["shape"], "reduced": False, "cells": _pairs(met)},
+        "ran": None,
+        "wasteful": False,
+        **{key: met[key] for key in ("shape", "clash", "operands", "crossed")},
+    }
+    return {"cases": [case], "left_out": 0}
+
+
+def _pairs(met: dict[str, Any]) -> list[str] | None:
+    """For the (N,) with (N, 1) trap: which element meets which, in each cell of the table that it makes."""
+    if not met["crossed"] or len(met["operands"]) != 2 or len(met["shape"]) != 2:
+        return None
+    flat_first = len(met["operands"][0]["shape"]) == 1
+    rows, columns = met["shape"]
+    return [f"{c}·{r}" if flat_first else f"{r}·{c}" for r in range(rows) for c in range(columns)] if rows * columns <= 10_000 else None
+
+
+def _stretch(operand: dict[str, Any], *, zh: bool) -> str:
+    if not operand["summed"]:
+        return ""
+    dims = ", ".join(map(str, operand["summed"]))
+    return f"，在第 {dims} 维拉伸（步长 0），反向时求和" if zh else f", stretched in dim {dims} (stride 0); backward sums there"
+
+
+def _meeting(met: dict[str, Any], *, zh: bool) -> str:
+    shapes = " · ".join(shape_text(o["shape"]) for o in met["operands"])
+    if met["clash"]:
+        d = met["clash"][0]
+        sizes = sorted({o["dims"][d]["size"] for o in met["operands"] if o["dims"][d]["kind"] == "clash"})
+        back = d - len(met["shape"])
+        told = f"第 {back} 维的大小 {sizes} 既不相等也不为 1" if zh else f"sizes {sizes} in dim {back} are neither equal nor 1"
+        return f"{shapes} ✕ {told}: {'torch 会报错' if zh else 'torch raises an error'}."
+    result = f"{shapes} → {shape_text(met['shape'])}"
+    if met["crossed"]:
+        n = met["shape"][-1]
+        if zh:
+            return f"{result}：每行都遇到每列，得到 {n}×{n} = {n * n} 个数，而不是 {n} 个。"
+        return f"{result}: every row meets every column, {n} × {n} = {n * n} numbers instead of {n}."
+    return result
+
+
+def versions(trace: Trace, language: Language = "en") -> Picture:
+    """Which tensors share a version counter, where it stands, and who shares memory without it."""
+    facts, zh = _moment(trace), language == "zh"
+    rows = versions_now.rows(facts)
+    lines = []
+    for row in rows:
+        where = f"{row['counter']} v{row['version']}" if row["counter"] else ("没有计数器" if zh else "no counter")
+        lines.append(f"{where}: {', '.join(row['names'])}")
+        if row["beside"]:
+            others = ", ".join(row["beside"])
+            told = f"与 {others} 共享内存，但那里的写入不会计入" if zh else f"shares memory with {others}, whose writes it does not count"
+            lines.append(f"    {told}")
+    drawing = versions_now.draw(rows, facts, language) if rows else ""
+    return Picture(drawing, "\n".join(lines), title="版本计数器" if zh else "Version counters", notes=trace.notes, language=language)
+
+
+def memory(trace: Trace, language: Language = "en") -> Picture:
+    """Live bytes over the steps of a recorded program."""
+    facts, scene, words = _memory(trace, language)
+    drawing = memory_svg.draw(scene, facts, language)
+    files = _on_paper("memory", scene, facts, language)
+    return Picture(drawing, words, title="内存" if language == "zh" else "Live memory", notes=trace.notes, language=language, files=files)
+
+
+def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
+    """Live bytes of several recorded programs, on one scale."""
+    looked = {name: _memory(trace, language) for name, trace in programs.items()}
+    drawing = memory_svg.draw_together({name: (scene, facts) for name, (facts, scene, _) in looked.items()}, language)
+    words = "\n".join(f"{name}\n{text}" for name, (_, _, text) in looked.items())
+    notes = tuple(dict.fromkeys(note for trace in programs.values() for note in trace.notes))
+    title = "内存，同一刻度" if language == "zh" else "Live memory, on one scale"
+    return Picture(drawing, words, title=title, notes=notes, language=language)
+
+
+def _memory(trace: Trace, language: Language) -> tuple[Facts, dict[str, Any], str]:
+    """The bands of one program, and the same in words."""
+    facts, zh = gather(trace), language == "zh"
+    scene = memory_view.project(trace, facts)
+    memory_view.show_largest(scene, facts)
+    peak, lines = scene["peak"], []
+    if peak:
+        line = facts.line(peak["step"])
+        where = f"L{line}" if line else f"{'步骤' if zh else 'step'} {peak['step'] + 1}"
+        count = f"{peak['bytes']} {'字节' if zh else 'bytes'} ({memory_view.bytes_text(peak['bytes'])})"
+        lines.append(f"{'峰值' if zh else 'Peak'}: {count}, {where}")
+        alive = [b for b in scene["bands"] if b["born"] <= peak["step"] and (b["died"] is None or b["died"] > peak["step"])]
+        for band in sorted(alive, key=lambda b: (-b["nbytes"], b["born"])):
+            kept = ", ".join(dict.fromkeys(k.say(language) for k in memory_view.keepers(facts, band["id"], peak["step"])))
+            lines.append(f"  {band['id']} {band['nbytes']:>8}  {memory_view.names(facts, band['id'])}" + (f"  ← {kept}" if kept else ""))
+        if scene["others"]:
+            lines.append(f"  + {scene['others']}")
+    return facts, scene, "\n".join(lines)
+
+
+def allocator(found: list[allocator_view.Run], label: str, language: Language = "en") -> Picture:
+    """The caching allocator's two numbers over the points of runs, with ``label`` saying where the numbers come from."""
+    said = Note("limit", label, label)
+    title = "缓存分配器" if language == "zh" else "The caching allocator"
+    drawing = allocator_view.draw(found, label, language) if found else ""
+    return Picture(drawing, allocator_view.words(found, language), title=title, notes=(said,), language=language)
