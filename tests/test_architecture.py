@@ -129,6 +129,19 @@ def test_every_package_folder_is_a_known_layer() -> None:
     assert folders - {"docs"} <= known
 
 
+def test_a_name_belongs_to_one_module() -> None:
+    # A view is named for what it draws, with the same modules in each view's folder; a command for what it is called.
+    free = ("views/", "commands", "lessons/exercises")
+    named: dict[str, list[str]] = {}
+    for path in modules():
+        *folders, last = path.relative_to(PACKAGE).with_suffix("").parts
+        name = folders[-1] if last == "__init__" and folders else last
+        place = "/".join(folders)
+        if not place.startswith(free) and (folders or last != "__init__"):
+            named.setdefault(name, []).append(f"{place}/{last}")
+    assert {name: places for name, places in named.items() if len(places) > 1} == {}
+
+
 def test_the_top_level_holds_only_what_the_layout_names() -> None:
     top = {p.relative_to(ROOT).parts[0] for p in tracked()}
     assert {name for name in top if not name.startswith(".")} <= TOP_LEVEL

@@ -129,7 +129,7 @@ def kind_of(problem: str) -> str:
 def report(mode: str, run: int, number: int, text: str, problems: list[str]) -> str:
     """The program, ready to paste, and what is wrong with it."""
     from pitfall_lab.verify import trace_program
-    from pitfall_lab.verify.disagreement_report import disagreement_report
+    from pitfall_lab.verify.bug_report import disagreement_report
 
     said = "".join(f"# {line}\n" for problem in problems for line in problem.splitlines()[:12])
     body = f"# {mode}, seed {run}, chunk {number}\n{said}{text}"
