@@ -1,6 +1,6 @@
 """``%load_ext pitfall_lab`` and ``%%pitfall``: run a cell as it is, watched, and show the Explorer under it.
 
-(``%%exercise`` and ``%%check`` come with the extension too: see :mod:`pitfall_lab.notebook.practice` and :mod:`pitfall_lab.notebook.program_cells`.)
+(``%%exercise`` and ``%%check`` come too: :mod:`pitfall_lab.notebook.practice`, :mod:`pitfall_lab.notebook.program_cells`.)
 
 The cell is not run *by* the magic. The magic line is taken off the text, IPython runs the rest like any other cell (errors,
 display, ``await``, history and all), and the recording is switched on before it and off after it.

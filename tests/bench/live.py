@@ -18,7 +18,7 @@ from torch import nn
 
 LOAD = (
     "import time\nfrom IPython.core.interactiveshell import InteractiveShell\nshell = InteractiveShell.instance()\n"
-    "began = time.process_time()\nimport pitfall_lab.notebook.magic\npitfall_lab.magic.load_ipython_extension(shell)\n"
+    "began = time.process_time()\nimport pitfall_lab.notebook.magic\npitfall_lab.notebook.magic.load_ipython_extension(shell)\n"
     "import sys\nprint(1000 * (time.process_time() - began), 'torch' in sys.modules, 'numpy' in sys.modules)"
 )
 

@@ -91,7 +91,7 @@ def test_the_message_is_torchs() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["dtypes", "storage", "graph", "engine", "policy", "facade.running", "facade", "ops.registry", "ops.building", "ops.viewing"]
+    "module", ["dtypes", "storage", "graph", "engine", "policy", "facade.running", "facade", "ops.registry", "ops.building", "ops.views"]
 )
 def test_the_examples_in_the_text_are_true(module: str) -> None:
     loaded = importlib.import_module(f"pitfall_lab.shadow.{module}")

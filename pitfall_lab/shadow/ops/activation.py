@@ -18,7 +18,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.gradient import laid_like
 from pitfall_lab.shadow.graph import Saved
-from pitfall_lab.shadow.ops import pointwise, reduce, viewing
+from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import Keep, Rule, drawn, edges, finish_write, layout, new, own, pure, records, tensor_only, wrap_dim
 from pitfall_lab.shadow.ops.building import in_place as write
 from pitfall_lab.shadow.ops.building import pointwise as broadcasting
@@ -210,7 +210,7 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
     if weight.ndim > 1:
         raise runtime(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}", "shape")
     if weight.ndim != input.ndim:
-        weight = viewing.reshape(e, weight, *(weight.numel if d == 1 else 1 for d in range(input.ndim)))
+        weight = views.reshape(e, weight, *(weight.numel if d == 1 else 1 for d in range(input.ndim)))
     if input.dtype.category < 2:
         raise no_kernel("prelu_cpu", input.dtype.scalar_name)
     return broadcasting(e, PRELU, (input, weight), input.dtype, input.dtype, like=input)

@@ -16,7 +16,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import BOOL
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.ops import pointwise, viewing
+from pitfall_lab.shadow.ops import pointwise, views
 from pitfall_lab.shadow.ops.building import LARGE, Keep, Rule, broadcast, new, preserved, pure, tensor_only
 from pitfall_lab.shadow.ops.dropout import drop
 from pitfall_lab.shadow.ops.matmul import matmul
@@ -51,13 +51,13 @@ def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, at
     if alone and not query.shape[0] == key.shape[0] == value.shape[0]:
         raise Unmodelled("attention of heads that are shared")
     if alone:
-        query, key, value = (viewing.unsqueeze(e, x, 0) for x in (query, key, value))
-        mask = viewing.unsqueeze(e, mask, 0) if mask is not None and mask.ndim == 3 else mask
+        query, key, value = (views.unsqueeze(e, x, 0) for x in (query, key, value))
+        mask = views.unsqueeze(e, mask, 0) if mask is not None and mask.ndim == 3 else mask
     if dropout_p == 0 and not needs_grad and _fits_the_kernel(query, key, value, mask):
         result = _fused(e, query, key, value, mask, is_causal, factor)
     else:
         result = _composed(e, query, key, value, mask, dropout_p, is_causal, factor)
-    return viewing.squeeze(e, result, 0) if alone else result
+    return views.squeeze(e, result, 0) if alone else result
 
 
 MASK_AND_CAUSAL = "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
@@ -135,7 +135,7 @@ def _composed(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTe
         allowed = np.tri(query.shape[-2], key.shape[-2]) > 0
         mask = new(e, allowed.shape, query.dtype, np.where(allowed, 0, -np.inf))
     scaled = pointwise.mul_number(e, query, root)
-    scores = matmul(e, scaled, pointwise.mul_number(e, viewing.transpose(e, key, -2, -1), root))
+    scores = matmul(e, scaled, pointwise.mul_number(e, views.transpose(e, key, -2, -1), root))
     if mask is not None:
         if broadcast(scores.shape, mask.shape) != scores.shape:
             raise Unmodelled("a mask larger than the scores")

@@ -506,7 +506,7 @@ def own(node: Node, *results: ShadowTensor) -> None:
 
 def _paired(e: Engine, operands: Sequence[Operand]) -> list[Operand]:
     """Operands with as many elements as the first tensor, in its shape: what happens where nobody has heard of broadcasting."""
-    from pitfall_lab.shadow.ops.viewing import reshape
+    from pitfall_lab.shadow.ops.views import reshape
 
     first = next(x for x in operands if isinstance(x, ShadowTensor))
     return [reshape(e, x, first.shape) if isinstance(x, ShadowTensor) and x.numel == first.numel else x for x in operands]

@@ -15,7 +15,7 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
-from pitfall_lab.shadow.ops import viewing
+from pitfall_lab.shadow.ops import views
 from pitfall_lab.shadow.ops.building import Keep, Rule, of_finite, pure, tensor_only
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, laid_out, lies_channels_last
 from pitfall_lab.shadow.ops.registry import add, op
@@ -184,7 +184,7 @@ def _check_channels(input: ShadowTensor, weight: ShadowTensor, bias: Any, groups
 
 
 def _batched(e: Engine, input: ShadowTensor, rank: int) -> tuple[ShadowTensor, bool]:
-    return (input, True) if input.ndim == rank + 2 else (viewing.unsqueeze(e, input, 0), False)
+    return (input, True) if input.ndim == rank + 2 else (views.unsqueeze(e, input, 0), False)
 
 
 def _register(rank: int, samples: tuple[str, ...]) -> None:
@@ -205,7 +205,7 @@ def _register(rank: int, samples: tuple[str, ...]) -> None:
         windows = Windows(kernel, steps, border, spread)
         _check_fits(batch.shape[2:], windows)
         result = convolve(e, batch, weight, bias, windows, groups)
-        return result if whole else viewing.squeeze(e, result, 0)
+        return result if whole else views.squeeze(e, result, 0)
 
     add((f"F.{function}", f"torch.{function}"), run, "pure", "input, weight", samples)
 
@@ -254,7 +254,7 @@ def _register_transposed(rank: int, samples: tuple[str, ...]) -> None:
         if min(reach) < 1:
             raise Unmodelled("a transposed convolution that leaves nothing")
         result = convolve(e, batch, weight, bias, windows, groups, transposed=True, output_padding=more)
-        return result if whole else viewing.squeeze(e, result, 0)
+        return result if whole else views.squeeze(e, result, 0)
 
     add((f"F.{function}", f"torch.{function}"), run, "pure", "input, weight", samples)
 

@@ -17,7 +17,7 @@ from pitfall_lab.shadow.errors import INFERENCE_FLAG, ShadowError, Unmodelled, n
 from pitfall_lab.shadow.ops.building import NUMBERS, as_shape, copied, new, no_room, preserved, tensor_only
 from pitfall_lab.shadow.ops.memory_format import strides
 from pitfall_lab.shadow.ops.registry import add, op
-from pitfall_lab.shadow.ops.viewing import alias
+from pitfall_lab.shadow.ops.views import alias
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage
 
 COPY_CONSTRUCT = (

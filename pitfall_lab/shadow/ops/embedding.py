@@ -12,7 +12,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import INT64, type_name
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.ops import indexing, viewing
+from pitfall_lab.shadow.ops import indexing, views
 from pitfall_lab.shadow.ops.building import LARGE, Keep, Rule, arrays, in_place, new, pure, records, tensor_only
 from pitfall_lab.shadow.ops.creation import made
 from pitfall_lab.shadow.ops.registry import op
@@ -105,8 +105,8 @@ def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None
     if weight.dtype.category < 2:
         raise Unmodelled("a table of whole numbers")
     if max_norm is not None:
-        input = viewing.contiguous(e, input)
-        renormalise(e, viewing.detach(e, weight), input, max_norm, norm_type)
+        input = views.contiguous(e, input)
+        renormalise(e, views.detach(e, weight), input, max_norm, norm_type)
     return look_up(e, weight, input, _row_of(padding_idx, weight.shape[0]), scale_grad_by_freq, sparse)
 
 
@@ -132,12 +132,12 @@ def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_n
         raise Unmodelled("a table of whole numbers")
     if input.ndim == 2:
         offsets = made(e, (input.shape[0],), INT64, np.arange(input.shape[0]) * input.shape[1])
-        input = viewing.reshape(e, input, -1)
-        per_sample_weights = None if per_sample_weights is None else viewing.reshape(e, per_sample_weights, -1)
+        input = views.reshape(e, input, -1)
+        per_sample_weights = None if per_sample_weights is None else views.reshape(e, per_sample_weights, -1)
     if offsets.dtype != INT64 or input.dtype != INT64:
         raise Unmodelled("embedding_bag with other indices")
     if max_norm is not None:
-        renormalise(e, viewing.detach(e, weight), input, max_norm, norm_type)
+        renormalise(e, views.detach(e, weight), input, max_norm, norm_type)
     return _bags(e, weight, input, offsets, per_sample_weights, mode, _row_of(padding_idx, weight.shape[0]))
 
 

@@ -21,7 +21,7 @@ from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like, sum_to
 from pitfall_lab.shadow.graph import Saved, Written
-from pitfall_lab.shadow.ops import creation, viewing
+from pitfall_lab.shadow.ops import creation, views
 from pitfall_lab.shadow.ops.building import (  # fmt: skip
     NUMBERS,
     OVERLAP_LIMIT,
@@ -130,7 +130,7 @@ def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[
         if item is Ellipsis:
             dim += 1
         elif item is None:
-            result = viewing.unsqueeze(e, result, dim)
+            result = views.unsqueeze(e, result, dim)
             dim += 1
         elif isinstance(item, int | np.integer) or _is_integer_scalar(item):
             number = _integer(item) if isinstance(item, ShadowTensor) else int(item)
@@ -138,7 +138,7 @@ def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[
         elif isinstance(item, slice):
             start, stop, step = _slice_bounds(item, result.shape[dim])
             if item.start not in (None, 0) or not _reaches_the_end(item, result.shape[dim]) or step != 1:
-                result = viewing.slice_window(e, result, dim, start, stop, step)
+                result = views.slice_window(e, result, dim, start, stop, step)
             dim += 1
         else:
             places = _as_index(e, item)
@@ -163,7 +163,7 @@ def _select(e: Engine, result: ShadowTensor, dim: int, index: int, written: tupl
     size = result.shape[dim]
     if not -size <= index < size:
         raise _index_error(f"index {index} is out of bounds for dimension {written_at} with size {size}")
-    return viewing.select_window(e, result, dim, index % size)
+    return views.select_window(e, result, dim, index % size)
 
 
 INDICES = frozenset({"int64", "int32", "bool"})
@@ -192,7 +192,7 @@ def refuse_bytes(items: Iterable[Any]) -> None:
 def getitem(e: Engine, self: Any, index: Any) -> Any:
     tensor_only(self)
     if isinstance(index, slice) and self.ndim:
-        return viewing.slice_window(e, self, 0, *_slice_bounds(index, self.shape[0]))
+        return views.slice_window(e, self, 0, *_slice_bounds(index, self.shape[0]))
     items = _expanded(self, index)
     result, rest = basic(e, self, index, items)
     if rest:
@@ -295,11 +295,11 @@ def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Sh
             continue
         # A mask becomes the places of its elements: for each of its dimensions a run of numbers.
         run = index if not bool_of(index.dtype) else ShadowTensor(self.graph, index.storage, common[-1:], (1,))
-        wide, stride = viewing.expanded(run, common)
+        wide, stride = views.expanded(run, common)
         if index.dtype == "int32":  # made int64 once it is expanded
             stride = preserved(ShadowTensor(self.graph, index.storage, wide, stride))
         wanted = (*(1,) * before, *common, *(1,) * (len(kept) - before))
-        windows += [(wanted, viewing.view_strides(wide, stride, wanted) or contiguous_strides(wanted))] * (index.ndim if run is not index else 1)
+        windows += [(wanted, views.view_strides(wide, stride, wanted) or contiguous_strides(wanted))] * (index.ndim if run is not index else 1)
     return layout(shape, [ShadowTensor(self.graph, self.storage, *window) for window in windows])
 
 
@@ -331,7 +331,7 @@ def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None])
     if e.policy.index_shares_memory and places is not None:
         from pitfall_lab.shadow.view_gradients import positions
 
-        viewing.link(result, self, positions(self.offset, self.shape, self.stride)[places])
+        views.link(result, self, positions(self.offset, self.shape, self.stride)[places])
     return result
 
 
@@ -401,11 +401,11 @@ def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], va
     if index.dtype == INT64:
         if _out_of_range(target, rest) is not None:
             raise Unmodelled("an index out of range, where numbers are filled in")
-        index_fill_(e, target, dim, viewing.view_(e, index, -1) if index.ndim > 1 else index, value)
+        index_fill_(e, target, dim, views.view_(e, index, -1) if index.ndim > 1 else index, value)
         return True
     places_to_write(target, rest)
     for _ in range(target.ndim - dim - index.ndim):
-        index = viewing.unsqueeze(e, index, -1)
+        index = views.unsqueeze(e, index, -1)
     masked_fill_in_place(e, target, index, value)
     return True
 
@@ -424,8 +424,8 @@ def assign(e: Engine, target: ShadowTensor, value: Any) -> None:
     elif value.ndim == 0:
         fill_(e, target, value)
     else:
-        seen = viewing.view_(e, value, value.shape[_leading_ones(value) :])
-        copy_(e, target, seen if seen.shape == target.shape else viewing.expand(e, seen, *target.shape))
+        seen = views.view_(e, value, value.shape[_leading_ones(value) :])
+        copy_(e, target, seen if seen.shape == target.shape else views.expand(e, seen, *target.shape))
 
 
 CTYPES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "float32": "float",
@@ -479,7 +479,7 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
             return
         value = private(e, number_as(value, target.dtype), target.dtype)
     first = _leading_ones(value) if assigned else 0
-    source = viewing.view_(e, value, value.shape[first:]) if first else value
+    source = views.view_(e, value, value.shape[first:]) if first else value
     recording = records(e, target, value)
     e.graph.check_inplace(target, recording)
     if value.dtype != target.dtype:
@@ -584,7 +584,7 @@ def index_select(e: Engine, input: Any, dim: int, index: Any, *, out: Any = None
     if e.policy.index_shares_memory and seen is not None:
         from pitfall_lab.shadow.view_gradients import positions
 
-        viewing.link(result, input, positions(input.offset, input.shape, input.stride)[(*places, seen.reshape(-1))])
+        views.link(result, input, positions(input.offset, input.shape, input.stride)[(*places, seen.reshape(-1))])
     return result
 
 

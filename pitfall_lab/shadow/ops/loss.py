@@ -15,7 +15,7 @@ from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.graph import Refusal, Written
-from pitfall_lab.shadow.ops import matmul, pointwise, viewing
+from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
 from pitfall_lab.shadow.ops.activation import logsigmoid
 from pitfall_lab.shadow.ops.building import (
@@ -88,7 +88,7 @@ def _pair(e: Engine, input: Any, target: Any) -> tuple[ShadowTensor, ShadowTenso
             f"Using a target size ({_size(target)}) that is different to the input size ({_size(input)}). "
             "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size."
         )
-    return tuple(x if x.shape == shape else viewing.expand(e, x, *shape) for x in (input, target))  # type: ignore[return-value]
+    return tuple(x if x.shape == shape else views.expand(e, x, *shape) for x in (input, target))  # type: ignore[return-value]
 
 
 def _elementwise(
@@ -292,9 +292,9 @@ def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, i
         return _nll(e, "NllLossBackward0", log_probs, target, weight, ignore_index, reduction)
     if log_probs.ndim == 4:
         return _nll(e, "NllLoss2DBackward0", log_probs, target, weight, ignore_index, reduction)
-    picture = viewing.view_(e, viewing.contiguous(e, log_probs), count, log_probs.shape[1], 1, -1)
-    result = _nll(e, "NllLoss2DBackward0", picture, viewing.view_(e, viewing.contiguous(e, target), count, 1, -1), weight, ignore_index, reduction)
-    return viewing.view_(e, result, count, *inner) if reduction == "none" else result
+    picture = views.view_(e, views.contiguous(e, log_probs), count, log_probs.shape[1], 1, -1)
+    result = _nll(e, "NllLoss2DBackward0", picture, views.view_(e, views.contiguous(e, target), count, 1, -1), weight, ignore_index, reduction)
+    return views.view_(e, result, count, *inner) if reduction == "none" else result
 
 
 @op("F.nll_loss", saves="self, target, weight", samples=(
@@ -337,7 +337,7 @@ def reduce_log_softmax(e: Engine, input: ShadowTensor, at: int) -> ShadowTensor:
 
 def _column(e: Engine, weight: ShadowTensor, ndim: int, at: int) -> ShadowTensor:
     """One weight a class, ready to be broadcast."""
-    return weight if ndim == 1 else viewing.view_(e, weight, *(weight.numel if d == at else 1 for d in range(ndim)))
+    return weight if ndim == 1 else views.view_(e, weight, *(weight.numel if d == at else 1 for d in range(ndim)))
 
 
 def _soft_targets(e: Engine, input: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, at: int) -> ShadowTensor:
@@ -414,7 +414,7 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
     if weight is not None:
         if any(n != m and 1 not in {n, m} for n, m in zip(reversed(target.shape), reversed(weight.shape), strict=False)):
             raise Unmodelled("a weight that does not broadcast")  # torch says so in words of its own
-        weight = viewing.expand(e, weight, *broadcast(target.shape, weight.shape))
+        weight = views.expand(e, weight, *broadcast(target.shape, weight.shape))
     no_derivative(e, "binary_cross_entropy", weight=weight)
     if input.dtype != target.dtype:
         raise runtime(f"Found dtype {target.dtype.scalar_name} but expected {input.dtype.scalar_name}", "dtype")
@@ -575,12 +575,12 @@ def gaussian_nll_loss(e: Engine, input: Any, target: Any, var: Any, full: bool =
         raise value_error("var has negative entry/entries")
     if var.shape != input.shape:
         if input.shape[:-1] == var.shape:
-            var = viewing.unsqueeze(e, var, -1)
+            var = views.unsqueeze(e, var, -1)
         elif not (input.ndim == var.ndim and math.fsum(x != y and y for x, y in zip(input.shape, var.shape, strict=True)) == 1):
             raise value_error("var is of incorrect size")
     if reduction not in REDUCTIONS:
         raise value_error(reduction + " is not valid")
-    var = viewing.clone(e, var)
+    var = views.clone(e, var)
     before, e.grad_enabled = e.grad_enabled, False
     try:
         pointwise.clamp_in_place(e, var, min=eps)

@@ -13,7 +13,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
 from pitfall_lab.shadow.gradient import reshaped
-from pitfall_lab.shadow.ops import pointwise, reduce, viewing
+from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import Keep, Rule, broadcast, check_history, own, pure, records, tensor_only, underflow_on_the_way
 from pitfall_lab.shadow.ops.pointwise import no_out
 from pitfall_lab.shadow.ops.registry import op
@@ -167,14 +167,14 @@ def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTenso
     if (i, j) == (2, 1):
         return mv(e, input, other)
     if (i, j) == (1, 2):
-        return viewing.squeeze_(e, mm(e, viewing.unsqueeze(e, input, 0), other), 0)
+        return views.squeeze_(e, mm(e, views.unsqueeze(e, input, 0), other), 0)
     if (i, j) == (2, 2):
         return mm(e, input, other)
     if j <= 2 and _folds(other, input.shape, input.stride):
         return _folded(e, input, other)
     if i <= 2 and (input.requires_grad or (i == 1 and _folds(input, *_turned(other)))):
-        output = _folded(e, viewing.matrix_t(e, other), viewing.t(e, input) if i == 2 else input)
-        return viewing.contiguous(e, viewing.matrix_t(e, output)) if i == 2 else output
+        output = _folded(e, views.matrix_t(e, other), views.t(e, input) if i == 2 else input)
+        return views.contiguous(e, views.matrix_t(e, output)) if i == 2 else output
     return _batched(e, input, other)
 
 
@@ -196,9 +196,9 @@ def unsafe_view(e: Engine, self: ShadowTensor, shape: Shape) -> ShadowTensor:
     """The same memory under another shape, with a counter of its own: writes to the one are not counted on the other."""
     before = self.shape
     counter = None if self.counter is None else Counter()
-    stride = viewing.view_strides(before, self.stride, shape)
+    stride = views.view_strides(before, self.stride, shape)
     if stride is None:
-        raise runtime(viewing.NO_VIEW, "shape", tensor=self)
+        raise runtime(views.NO_VIEW, "shape", tensor=self)
     result = ShadowTensor(e.graph, self.storage, shape, stride, self.offset, self.dtype, counter)
     result.inference = self.inference
     if records(e, self):
@@ -213,7 +213,7 @@ def _folded(e: Engine, large: ShadowTensor, small: ShadowTensor) -> ShadowTensor
         if small.ndim == 1:
             raise Unmodelled("matmul of operands that do not fit")
         raise _cannot(e, "mm", (math.prod(large.shape[:-1]), large.shape[-1]), small.shape)
-    flat = viewing.reshape(e, large, math.prod(large.shape[:-1]), large.shape[-1])
+    flat = views.reshape(e, large, math.prod(large.shape[:-1]), large.shape[-1])
     product = mm(e, flat, small) if small.ndim == 2 else mv(e, flat, small)
     return unsafe_view(e, product, (*large.shape[:-1], *small.shape[1:]))
 
@@ -226,19 +226,19 @@ def _batched(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTenso
     pair = (input, other)
     alone = next((x for x in pair if x.shape[0] == 1 and x.requires_grad), None)
     if input.ndim == other.ndim == 3 and alone is not None and input.shape[0] != other.shape[0]:
-        return matmul(e, *(viewing.squeeze(e, x, 0) if x is alone else x for x in pair))
+        return matmul(e, *(views.squeeze(e, x, 0) if x is alone else x for x in pair))
     batch = broadcast(input.shape[:-2], other.shape[:-2])
     count = int(np.prod(batch))
     n, k = input.shape[-2:] if input.ndim > 1 else (1, input.shape[0])
     inner, m = other.shape[-2:] if other.ndim > 1 else (other.shape[0], 1)
     if inner != k:
         raise Unmodelled("matmul of operands that do not fit")
-    left = viewing.reshape(e, viewing.expand(e, input, *batch, n, k), count, n, k)
+    left = views.reshape(e, views.expand(e, input, *batch, n, k), count, n, k)
     shape = (*batch, *((n,) if input.ndim > 1 else ()), *((m,) if other.ndim > 1 else ()))
     if other.ndim == 1:
-        right = viewing.unsqueeze(e, viewing.reshape(e, viewing.expand(e, other, *batch, k), count, k), 2)
-        return unsafe_view(e, viewing.squeeze(e, bmm(e, left, right), -1), shape)
-    right = viewing.reshape(e, viewing.expand(e, other, *batch, k, m), count, k, m)
+        right = views.unsqueeze(e, views.reshape(e, views.expand(e, other, *batch, k), count, k), 2)
+        return unsafe_view(e, views.squeeze(e, bmm(e, left, right), -1), shape)
+    right = views.reshape(e, views.expand(e, other, *batch, k, m), count, k, m)
     return unsafe_view(e, bmm(e, left, right), shape)
 
 
@@ -276,7 +276,7 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
     if mat1.shape[1] != mat2.shape[0]:
         raise _cannot(e, "addmm", mat1.shape, mat2.shape)
     shape = (mat1.shape[0], mat2.shape[1])
-    viewing.expanded(input, shape)
+    views.expanded(input, shape)
     return pure(e, _addmm_rule(mat1, mat2, beta, alpha), (input, mat1, mat2), shape, mat1.dtype)
 
 
@@ -291,21 +291,21 @@ def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor
         if input.ndim != 2 and 0 in input.shape:
             raise Unmodelled("linear of nothing")
         if input.ndim == 2:
-            return addmm(e, bias, input, viewing.t(e, weight))
+            return addmm(e, bias, input, views.t(e, weight))
         if bias.ndim > 1:
             raise Unmodelled("linear with a bias that is no vector")
         if is_contiguous(input.shape, input.stride) and is_contiguous(bias.shape, bias.stride):
             return _linear_folded(e, input, weight, bias)
-    out = matmul(e, input, viewing.t(e, weight))
+    out = matmul(e, input, views.t(e, weight))
     return out if bias is None else pointwise_add(e, out, bias)
 
 
 def _linear_folded(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:
     """Any number of dimensions but two: seen as rows, and seen back."""
-    flat = viewing.view_(e, input, -1, input.shape[-1])
-    result = addmm(e, bias, flat, viewing.t(e, weight))
+    flat = views.view_(e, input, -1, input.shape[-1])
+    result = addmm(e, bias, flat, views.t(e, weight))
     shape = (*input.shape[:-1], result.shape[1])
-    return unsafe_view(e, result, shape) if e.does(LINEAR_IS_NO_VIEW) else viewing.view_(e, result, *shape)
+    return unsafe_view(e, result, shape) if e.does(LINEAR_IS_NO_VIEW) else views.view_(e, result, *shape)
 
 
 def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:

@@ -14,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
 from pitfall_lab.shadow.graph import Saved
-from pitfall_lab.shadow.ops import mutate, pointwise, reduce, viewing
+from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import (
     Keep,
     Rule,
@@ -206,8 +206,8 @@ def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias:
         raise Unmodelled("group_norm of operands that do not fit")
     last = any_channels_last(input)
     form = {4: "channels_last", 5: "channels_last_3d"}[input.ndim] if last else "contiguous_format"
-    given = [None if x is None else viewing.contiguous(e, x) for x in (weight, bias)]
-    source = input if e.does(GROUP_NORM_TAKES_ANY_STRIDES) else viewing.contiguous(e, input, form)
+    given = [None if x is None else views.contiguous(e, x) for x in (weight, bias)]
+    source = input if e.does(GROUP_NORM_TAKES_ANY_STRIDES) else views.contiguous(e, input, form)
     column, grouped = (1, -1, *(1,) * (input.ndim - 2)), (count, num_groups, -1)
     axes = (0, *range(2, input.ndim))
 
@@ -243,13 +243,13 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
         shown = list(input.shape)
         raise ShadowError("ValueError", f"Expected more than 1 spatial element when training, got input size torch.Size({shown})", "shape")
     repeated = [None if x is None else reduce.repeat(e, x, count) for x in (weight, bias, running_mean, running_var)]
-    flat = viewing.view_(e, viewing.contiguous(e, input), 1, count * channels, *input.shape[2:])
+    flat = views.view_(e, views.contiguous(e, input), 1, count * channels, *input.shape[2:])
     result = batch_norm(e, flat, repeated[2], repeated[3], repeated[0], repeated[1], use_input_stats, momentum, eps)
     back = use_input_stats or not e.does(INSTANCE_NORM_ONLY_READS)
     for target, moved in ((running_mean, repeated[2]), (running_var, repeated[3])):
         if target is not None and moved is not None and back:
-            mutate.copy_(e, target, reduce.mean(e, viewing.view_(e, moved, count, channels), 0))
-    return viewing.view_(e, result, *input.shape)
+            mutate.copy_(e, target, reduce.mean(e, views.view_(e, moved, count, channels), 0))
+    return views.view_(e, result, *input.shape)
 
 
 @op("F.rms_norm", "torch.rms_norm", saves="as pow, mean, rsqrt and mul", samples=("F.rms_norm(img, (6,))", "F.rms_norm(a, (3,), c)", "F.rms_norm(a, (2, 3), eps=0.1)", "F.rms_norm(img.mT, (4,))", "F.rms_norm(w.t(), (3,), c)"))
@@ -266,11 +266,11 @@ def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, e
     scale = pointwise.RUNS["rsqrt"][0](e, pointwise.add_number_(e, mean, room))
     result = pointwise.mul(e, input, scale)
     form = {4: "channels_last", 5: "channels_last_3d"}[input.ndim] if any_channels_last(input) else None
-    return viewing.contiguous(e, result if weight is None else pointwise.mul(e, result, weight), form)
+    return views.contiguous(e, result if weight is None else pointwise.mul(e, result, weight), form)
 
 
 @op("F.normalize", saves="as norm, clamp_min and div", samples=("F.normalize(a)", "F.normalize(a, p=1, dim=0)", "F.normalize(img)"))
 def normalize(e: Engine, input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> ShadowTensor:
     pointwise.no_out(out)
     length = pointwise.clamp_min(e, reduce.norm(e, input, p, dim, keepdim=True), eps)
-    return pointwise.div(e, input, viewing.expand_as(e, length, input))
+    return pointwise.div(e, input, views.expand_as(e, length, input))

@@ -19,7 +19,7 @@ from pitfall_lab.shadow.dtypes import INT64
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.graph import Saved
-from pitfall_lab.shadow.ops import pointwise, reduce, viewing
+from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import Keep, Rule, arrays, edges, new, own, pure, records, tensor_only
 from pitfall_lab.shadow.ops.conv import per_dimension
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, laid_out, suggested
@@ -164,10 +164,10 @@ def _flattened(e: Engine, input: ShadowTensor, rank: int, run: Callable[[ShadowT
     if input.ndim not in (2, 3):
         what = f"{input.ndim}-dimensional tensor for argument #1 'self' (while checking arguments for {function})"
         raise runtime(f"Expected 2 to 3 dimensions, but got {what}", "shape")
-    result = run(viewing.unsqueeze(e, input, -2))
+    result = run(views.unsqueeze(e, input, -2))
     if isinstance(result, tuple):
-        return tuple(viewing.squeeze(e, x, -2) for x in result)
-    return viewing.squeeze(e, result, -2)
+        return tuple(views.squeeze(e, x, -2) for x in result)
+    return views.squeeze(e, result, -2)
 
 
 def _as_two(rank: int, given: Any, fill: int) -> Any:
@@ -365,7 +365,7 @@ def _mean_of_all(e: Engine, input: ShadowTensor, rank: int) -> ShadowTensor:
         return (g.reshape(before),)
 
     # torch restrides the result in place
-    return viewing.reshape_in_place(e, mean, "AsStridedBackward1", mean.shape, channels_last_strides(mean.shape), vjp)
+    return views.reshape_in_place(e, mean, "AsStridedBackward1", mean.shape, channels_last_strides(mean.shape), vjp)
 
 
 _register_adaptive_avg(1, ("F.adaptive_avg_pool1d(seq, 4)", "F.adaptive_avg_pool1d(seq[0], 1)"))
@@ -415,8 +415,8 @@ def _register_unpool(rank: int, samples: tuple[str, ...]) -> None:
         if indices.dtype != INT64 or indices.shape != input.shape or input.ndim not in (rank + 1, rank + 2):
             raise Unmodelled(f"{function} of operands that do not fit")
         if rank == 1:
-            flat = _unpool(e, viewing.unsqueeze(e, input, -1), viewing.unsqueeze(e, indices, -1), (*wanted, 1), 2)
-            return viewing.squeeze(e, flat, -1)
+            flat = _unpool(e, views.unsqueeze(e, input, -1), views.unsqueeze(e, indices, -1), (*wanted, 1), 2)
+            return views.squeeze(e, flat, -1)
         return _unpool(e, input, indices, wanted, rank)
 
     add(f"F.{function}", run, "pure", "indices", samples)

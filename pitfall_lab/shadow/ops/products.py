@@ -13,7 +13,7 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.ops import matmul, pointwise, reduce, viewing
+from pitfall_lab.shadow.ops import matmul, pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import LARGE, Keep, Rule, broadcast, of_finite, pure, tensor_only, underflow_on_the_way, wrap_dim
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape, is_contiguous
@@ -38,7 +38,7 @@ def _register_sum(name: str, names: tuple[str, str], product: Any, slopes: Any, 
         result = shape(x.shape, y.shape)
         if result is None or (name == "addr" and not is_contiguous(input.shape, input.stride)):
             raise Unmodelled(f"{name} of operands that do not fit")
-        viewing.expanded(input, result)
+        views.expanded(input, result)
 
         def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
             left, right = slopes(_scaled(g, alpha), *(getattr(s, n) for n in names))
@@ -89,7 +89,7 @@ def outer(e: Engine, input: Any, vec2: Any, *, out: Any = None) -> ShadowTensor:
     for name, x in (("self", input), ("vec2", vec2)):
         if x.ndim != 1:
             raise runtime(f"outer: Expected 1-D argument {name}, but got {x.ndim}-D", "shape")
-    return pointwise.mul(e, viewing.reshape(e, input, input.numel, 1), vec2)
+    return pointwise.mul(e, views.reshape(e, input, input.numel, 1), vec2)
 
 
 @op("kron", saves="as mul, of views", samples=("torch.kron(a, w)", "torch.kron(c, a)"))
@@ -143,14 +143,14 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
     if not kept and not other:
         if not all(is_contiguous(x.shape, x.stride) for x in (a, b)):
             raise Unmodelled("tensordot of strided tensors over all dimensions")  # which is mul and sum, in an order of its own
-        turned = [viewing.permute(e, x, *order) for x, order in ((a, first), (b, second))]
-        right, left = (viewing.flatten(e, x) for x in reversed(turned))  # arguments are computed from the right
-        return viewing.reshape(e, matmul.dot(e, left, right))
+        turned = [views.permute(e, x, *order) for x, order in ((a, first), (b, second))]
+        right, left = (views.flatten(e, x) for x in reversed(turned))  # arguments are computed from the right
+        return views.reshape(e, matmul.dot(e, left, right))
     if rows == columns == 1:
         raise Unmodelled("tensordot of which one number comes: mm, or dot")
-    left = viewing.reshape(e, viewing.permute(e, a, *kept, *first), rows, inner)
-    right = viewing.reshape(e, viewing.permute(e, b, *second, *other), inner, columns)
-    return viewing.reshape(e, matmul.mm(e, left, right), *(a.shape[d] for d in kept), *(b.shape[d] for d in other))
+    left = views.reshape(e, views.permute(e, a, *kept, *first), rows, inner)
+    right = views.reshape(e, views.permute(e, b, *second, *other), inner, columns)
+    return views.reshape(e, matmul.mm(e, left, right), *(a.shape[d] for d in kept), *(b.shape[d] for d in other))
 
 
 @op("inner", saves="as tensordot or mul", samples=("torch.inner(a, b)", "torch.inner(c, a[0])", "torch.inner(a, c[0])"))
@@ -208,9 +208,9 @@ def _aligned(e: Engine, x: ShadowTensor, part: str, letters: str) -> ShadowTenso
     order = [part.find(letter) for letter in letters]
     for k, place in enumerate(order):
         if place < 0:
-            x = viewing.unsqueeze(e, x, -1)
+            x = views.unsqueeze(e, x, -1)
             order[k] = x.ndim - 1
-    return viewing.permute(e, x, *order)
+    return views.permute(e, x, *order)
 
 
 def _pair(e: Engine, x: ShadowTensor, y: ShadowTensor, summed: Sequence[int], kept: int) -> ShadowTensor:
@@ -222,7 +222,7 @@ def _pair(e: Engine, x: ShadowTensor, y: ShadowTensor, summed: Sequence[int], ke
     x = reduce.sum(e, x, alone_x, keepdim=True) if alone_x else x
     y = reduce.sum(e, y, alone_y, keepdim=True) if alone_y else y
     result = _contract(e, x, y, both) if both else pointwise.mul(e, x, y)
-    return viewing.view_(e, result, *result.shape[:kept]) if summed else result
+    return views.view_(e, result, *result.shape[:kept]) if summed else result
 
 
 def _contract(e: Engine, x: ShadowTensor, y: ShadowTensor, both: Sequence[int]) -> ShadowTensor:
@@ -233,12 +233,12 @@ def _contract(e: Engine, x: ShadowTensor, y: ShadowTensor, both: Sequence[int]) 
     right = [d for d in rest if d not in shared and d not in left]
     count, rows, columns = math.prod(x.shape[d] for d in shared), math.prod(x.shape[d] for d in left), math.prod(y.shape[d] for d in right)
     inner_size = math.prod(x.shape[d] for d in both)
-    first = viewing.reshape(e, viewing.permute(e, x, *shared, *left, *both, *right), count, rows, inner_size)
-    second = viewing.reshape(e, viewing.permute(e, y, *shared, *both, *right, *left), count, inner_size, columns)
+    first = views.reshape(e, views.permute(e, x, *shared, *left, *both, *right), count, rows, inner_size)
+    second = views.reshape(e, views.permute(e, y, *shared, *both, *right, *left), count, inner_size, columns)
     product = matmul.bmm(e, first, second)
     sizes = [*(x.shape[d] for d in (*shared, *left)), *(1 for _ in both), *(y.shape[d] for d in right)]
     order = [*shared, *left, *both, *right]
-    return viewing.permute(e, viewing.view_(e, product, *sizes), *(order.index(d) for d in range(x.ndim)))
+    return views.permute(e, views.view_(e, product, *sizes), *(order.index(d) for d in range(x.ndim)))
 
 
 # -- bilinear
@@ -255,7 +255,7 @@ def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None)
     if bias is not None and bias.shape != weight.shape[:1]:
         raise Unmodelled("bilinear with a bias that does not fit")
     outer_shape = input1.shape[:-1]
-    rows = (viewing.reshape(e, x, -1, x.shape[-1]) for x in (input1, input2))
+    rows = (views.reshape(e, x, -1, x.shape[-1]) for x in (input1, input2))
     first, second = rows
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
@@ -268,7 +268,7 @@ def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None)
     keeps = (Keep("i1", 0, (1, 2)), Keep("i2", 1, (0, 2)), Keep("i3", 2, (0, 1)))
     rule = Rule("TrilinearBackward0", lambda x, w, y: np.einsum("ni,oij,nj->no", x, w, y), keeps, vjp)
     product = pure(e, rule, (first, weight, second), (first.shape[0], weight.shape[0]), weight.dtype)
-    result = viewing.reshape(e, product, *outer_shape, weight.shape[0])
+    result = views.reshape(e, product, *outer_shape, weight.shape[0])
     return result if bias is None else pointwise.add_(e, result, bias)
 
 
@@ -281,8 +281,8 @@ def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e
     if x1.dtype != x2.dtype:
         raise Unmodelled("cosine_similarity of two types")
     shape = broadcast(x1.shape, x2.shape)
-    pair = [x1, x2] if x1.shape == x2.shape else [viewing.expand(e, x, *shape) for x in (x2, x1)][::-1]
-    lengths = [viewing.clone(e, reduce.norm(e, x, 2, dim, keepdim=True)) for x in pair]
+    pair = [x1, x2] if x1.shape == x2.shape else [views.expand(e, x, *shape) for x in (x2, x1)][::-1]
+    lengths = [views.clone(e, reduce.norm(e, x, 2, dim, keepdim=True)) for x in pair]
     before, e.grad_enabled = e.grad_enabled, False
     try:
         for length in lengths:
@@ -328,11 +328,11 @@ def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTens
     if dim == -1:
         return matmul.norm_of(e, v, pow, None)
     if dim == 0:
-        rows = viewing.view_(e, viewing.contiguous(e, v), v.shape[0], -1)
-        return viewing.view_(e, matmul.norm_of(e, rows, pow, 1), v.shape[0], *(1,) * (v.ndim - 1))
+        rows = views.view_(e, views.contiguous(e, v), v.shape[0], -1)
+        return views.view_(e, matmul.norm_of(e, rows, pow, 1), v.shape[0], *(1,) * (v.ndim - 1))
     if dim == v.ndim - 1:
-        columns = viewing.view_(e, viewing.contiguous(e, v), -1, v.shape[-1])
-        return viewing.view_(e, matmul.norm_of(e, columns, pow, 0), *(1,) * (v.ndim - 1), v.shape[-1])
+        columns = views.view_(e, views.contiguous(e, v), -1, v.shape[-1])
+        return views.view_(e, matmul.norm_of(e, columns, pow, 0), *(1,) * (v.ndim - 1), v.shape[-1])
     raise Unmodelled("a norm around an inner dimension")
 
 
@@ -343,7 +343,7 @@ def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
     if dim not in (0, v.ndim - 1) or v.dtype != g.dtype or v.ndim < 2:
         raise Unmodelled("a norm around an inner dimension")
     axes = tuple(d for d in range(v.ndim) if d != dim)
-    direction, length = viewing.contiguous(e, v), viewing.contiguous(e, g)
+    direction, length = views.contiguous(e, v), views.contiguous(e, g)
 
     def norms(x: Any) -> Any:
         return np.sqrt((x.astype(np.float64) ** 2).sum(axis=axes, keepdims=True))

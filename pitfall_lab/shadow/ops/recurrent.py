@@ -21,7 +21,7 @@ from pitfall_lab.shadow.dtypes import FLOAT32
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.graph import Saved
-from pitfall_lab.shadow.ops import pointwise, reduce, viewing
+from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.activation import sigmoid
 from pitfall_lab.shadow.ops.building import arrays, edges, new, own, private, records, tensor_only
 from pitfall_lab.shadow.ops.dropout import drop
@@ -71,17 +71,17 @@ def _simple(nonlinearity: str) -> Cell:
 
 def _lstm(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: Weights) -> State:
     together = pointwise.add_in_place(e, weights.of_hidden(e, state[0]), gates())
-    pieces = viewing.unsafe_chunk(e, together, 4, 1)
+    pieces = views.unsafe_chunk(e, together, 4, 1)
     kinds = ("sigmoid", "sigmoid", "tanh", "sigmoid")
     enter, forget, fresh, leave = (_act(kind, inplace=True)(e, piece) for kind, piece in zip(kinds, pieces, strict=True))
     c = pointwise.add_in_place(e, pointwise.mul(e, forget, state[1]), pointwise.mul(e, enter, fresh))
     h = pointwise.mul(e, leave, _act("tanh", inplace=False)(e, c))
-    return (h if weights.hr is None else matmul(e, h, viewing.t(e, weights.hr)), c)
+    return (h if weights.hr is None else matmul(e, h, views.t(e, weights.hr)), c)
 
 
 def _gru(e: Engine, gates: Callable[[], ShadowTensor], state: State, weights: Weights) -> State:
-    of_input = viewing.unsafe_chunk(e, gates(), 3, 1)
-    of_hidden = viewing.unsafe_chunk(e, weights.of_hidden(e, state[0]), 3, 1)
+    of_input = views.unsafe_chunk(e, gates(), 3, 1)
+    of_hidden = views.unsafe_chunk(e, weights.of_hidden(e, state[0]), 3, 1)
     reset, update = (_act("sigmoid", inplace=True)(e, pointwise.add_in_place(e, of_hidden[k], of_input[k])) for k in (0, 1))
     fresh = _act("tanh", inplace=True)(e, pointwise.add_(e, of_input[2], pointwise.mul_in_place(e, of_hidden[2], reset)))
     return (pointwise.add_in_place(e, pointwise.mul_in_place(e, pointwise.sub(e, state[0], fresh), update), fresh),)
@@ -122,7 +122,7 @@ def _the_same(gates: ShadowTensor) -> ShadowTensor:
 
 def _steps(e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool = False) -> tuple[ShadowTensor, State]:
     """(T, N, I) to (T, N, H), and the last state."""
-    gates = list(viewing.unbind(e, weights.of_input(e, input), 0))
+    gates = list(views.unbind(e, weights.of_input(e, input), 0))
     outputs = []
     for step in reversed(gates) if backwards else gates:
         state = cell(e, partial(_the_same, step), state, weights)
@@ -182,11 +182,11 @@ def _register(name: str) -> None:
             raise Unmodelled(f"{name} of operands that do not fit")
         if name == "lstm" and input.dtype == FLOAT32 and not projected:
             return _mkldnn_lstm(e, plan, input, states)
-        source = viewing.transpose(e, input, 0, 1) if batch_first else input
-        each = list(zip(*(viewing.unbind(e, s, 0) for s in states), strict=True))
+        source = views.transpose(e, input, 0, 1) if batch_first else input
+        each = list(zip(*(views.unbind(e, s, 0) for s in states), strict=True))
         output, last = plan.run(e, source, each, lambda x, s, w, *, backwards: _steps(e, cell, x, s, w, backwards=backwards))
         ends = [reduce.stack(e, column, 0) for column in zip(*last, strict=True)]
-        turn = viewing.transpose if name == "lstm" else viewing.transpose_in_place
+        turn = views.transpose if name == "lstm" else views.transpose_in_place
         return (turn(e, output, 0, 1) if batch_first else output, *ends)
 
     rows = 3 * GATES[name]
@@ -205,12 +205,12 @@ def _register(name: str) -> None:
 
 
 def _mkldnn_lstm(e: Engine, plan: Plan, input: ShadowTensor, states: State) -> tuple[ShadowTensor, ...]:
-    source = viewing.contiguous(e, viewing.transpose(e, input, 0, 1) if plan.batch_first else input)
-    h, c = (viewing.contiguous(e, s) for s in states)
+    source = views.contiguous(e, views.transpose(e, input, 0, 1) if plan.batch_first else input)
+    h, c = (views.contiguous(e, s) for s in states)
     each = [(getitem(e, h, k), getitem(e, c, k)) for k in range(h.shape[0])]
     output, last = plan.run(e, source, each, lambda x, s, w, *, backwards: _mkldnn_layer(e, x, s, w, backwards=backwards))
     ends = [reduce.stack(e, column, 0) for column in zip(*last, strict=True)]
-    return (viewing.transpose(e, output, 0, 1) if plan.batch_first else output, *ends)
+    return (views.transpose(e, output, 0, 1) if plan.batch_first else output, *ends)
 
 
 def _lstm_forward(x: np.ndarray, h: np.ndarray, c: np.ndarray, w: Sequence[np.ndarray], order: Sequence[int]) -> tuple[list[Any], list[Any]]:

@@ -14,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import Unmodelled, runtime
 from pitfall_lab.shadow.gradient import laid_like
-from pitfall_lab.shadow.ops import mutate, viewing
+from pitfall_lab.shadow.ops import mutate, views
 from pitfall_lab.shadow.ops.building import Keep, Rule, new, preserved, pure, tensor_only
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, is_channels_last, laid_out, suggested
 from pitfall_lab.shadow.ops.registry import add, op
@@ -119,17 +119,17 @@ def _circular(e: Engine, input: ShadowTensor, pairs: Sequence[tuple[int, int]]) 
     inner, source = result, input
     for d in reversed(range(rank)):
         before, after = pairs[d]
-        inner = viewing.slice_window(e, inner, first + d, before, sizes[d] - after)
-        source = viewing.slice_window(e, source, first + d, 0, input.shape[first + d])
+        inner = views.slice_window(e, inner, first + d, before, sizes[d] - after)
+        source = views.slice_window(e, source, first + d, 0, input.shape[first + d])
     mutate.copy_(e, inner, source)
     for d in range(rank):
         before, after = pairs[d]
         if before:
-            target = viewing.slice_window(e, result, first + d, 0, before)
-            mutate.copy_(e, target, viewing.slice_window(e, result, first + d, sizes[d] - before - after, sizes[d] - after))
+            target = views.slice_window(e, result, first + d, 0, before)
+            mutate.copy_(e, target, views.slice_window(e, result, first + d, sizes[d] - before - after, sizes[d] - after))
         if after:
-            target = viewing.slice_window(e, result, first + d, sizes[d] - after, sizes[d])
-            mutate.copy_(e, target, viewing.slice_window(e, result, first + d, before, before + after))
+            target = views.slice_window(e, result, first + d, sizes[d] - after, sizes[d])
+            mutate.copy_(e, target, views.slice_window(e, result, first + d, before, before + after))
     return result
 
 
