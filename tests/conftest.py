@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -50,6 +51,18 @@ def _kept_workers() -> Iterator[None]:
 
     with kept():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_hook_stays_behind() -> Iterator[None]:
+    """A hook that a test's program leaves in this process would run in the optimizers of all tests after it."""
+    yield
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    if optimizer is not None:
+        for hooks in (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks):
+            left = list(hooks.values())
+            hooks.clear()
+            assert not left, "an optimizer hook stays behind"
 
 
 @pytest.fixture(scope="session")

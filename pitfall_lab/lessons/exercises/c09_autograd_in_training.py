@@ -147,8 +147,9 @@ def after_step(optimizer, args, kwargs):
         drive="""\
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-noting = register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)
+noting = []
 try:
+    noting += [register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)]
     p, start = counterexample()
 finally:
     for hook in noting:
