@@ -52,13 +52,14 @@ def slips(program: str) -> Iterator[Mistake]:
         return  # it might never end
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant) and node.lineno == node.end_lineno:
-            shorter, left = _cut(program, node.lineno, node.left.end_col_offset, node.end_col_offset)
+            shorter, left = _cut(program, node.lineno, _after_brackets(program, node), node.end_col_offset)
             yield Mistake(shorter, slip=Slip(node.lineno, left))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     inner = [node for node in calls if not isinstance(node.func.value, ast.Name) or node.func.value.id != "torch"]  # type: ignore[attr-defined]
     for call in inner:
         if call.lineno == call.end_lineno:
-            shorter, _ = _cut(program, call.lineno, call.func.value.end_col_offset, call.end_col_offset)  # type: ignore[attr-defined]
+            dot = call.func.end_col_offset - len(call.func.attr) - 1  # type: ignore[attr-defined]
+            shorter, _ = _cut(program, call.lineno, dot, call.end_col_offset)
             yield Mistake(shorter, slip=Slip(call.lineno, f".{call.func.attr}()"))  # type: ignore[attr-defined]
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, (ast.Import, ast.ImportFrom))]
     for statement in sorted(statements, key=lambda node: -node.lineno):
@@ -79,6 +80,13 @@ def _cut(program: str, line: int, begin: int | None, end: int | None) -> tuple[s
     whole = lines[line - 1].encode()
     lines[line - 1] = (whole[:begin] + whole[end:]).decode()
     return "\n".join(lines), whole[begin:end].decode().strip().strip("()").strip()
+
+
+def _after_brackets(program: str, node: ast.BinOp) -> int:
+    """Return where the left operand ends with the brackets around it, which are no part of it in the tree."""
+    begin, end = node.left.end_col_offset or 0, node.right.col_offset
+    between = program.splitlines()[node.lineno - 1].encode()[begin:end]
+    return begin + between.rfind(b")") + 1
 
 
 def _without_statement(program: str, statement: ast.stmt) -> str:
