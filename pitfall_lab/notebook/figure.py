@@ -18,6 +18,8 @@ from pitfall_lab.views.stored import with_page
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from pitfall_lab.views.picture import Picture
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -50,21 +52,21 @@ def show_figure(figure: Figure, alt: str) -> Shown:
 class Play:
     """A figure that is drawn again whenever a control is moved."""
 
-    def __init__(self, draw: Callable[..., Shown], controls: dict[str, Any]) -> None:
+    def __init__(self, draw: Callable[..., Shown | Picture], controls: dict[str, Any]) -> None:
         """See :func:`play`."""
         from ipywidgets import interactive
 
         self._live = interactive(draw, **controls)
-        self._first: Shown = self._live.result
+        self._first: Shown | Picture = self._live.result
         self._live.layout.min_height = "360px"  # or the page jumps each time a figure is replaced
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        still = {"text/html": self._first._repr_html_(), "text/plain": repr(self._first)}
-        return with_page(self._live._repr_mimebundle_(**options), still)
+        page = self._first._repr_html_() if isinstance(self._first, Shown) else self._first.html
+        return with_page(self._live._repr_mimebundle_(**options), {"text/html": page, "text/plain": repr(self._first)})
 
 
-def play(draw: Callable[..., Shown], **controls: Any) -> Play:
-    """Show ``draw(...)``, a figure made by :func:`show_figure`, below one control for each argument.
+def play(draw: Callable[..., Shown | Picture], **controls: Any) -> Play:
+    """Show ``draw(...)``, a figure made by :func:`show_figure` or a picture such as ``show_storage``'s, below one control for each argument.
 
     A control is an ipywidget or what ``ipywidgets.interact`` makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu.
     """

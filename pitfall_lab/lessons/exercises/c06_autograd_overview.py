@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, runs, true
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, runs, true, unchanged
 from pitfall_lab.trace import T
 
 _NODE = '''\
@@ -141,6 +141,50 @@ EXERCISES = (
             _WEIGHTED + "    size = predicted.abs().mean().detach()\n    return (predicted - y).square().mean() / size\n",
             _WEIGHTED + "    return (predicted - y).square().mean()\n",
             "def weighted_loss(model, x, y):\n    predicted = model(x).detach()\n    return (predicted - y).square().mean() / predicted.abs().mean()\n",
+        ),
+    ),
+    Exercise(
+        key="6.4",
+        kind="make-it-fail",
+        title=T(en="The right value, half of the gradient", zh="数值正确，梯度只有一半"),
+        task=T(
+            en="Write `square(x)`: it returns x², element by element, and the gradient that arrives at `x` is x instead of 2x. No error, no warning.",
+            zh="编写 `square(x)`：逐元素返回 x²，而到达 `x` 的梯度是 x 而不是 2x。没有错误，也没有警告。",
+        ),
+        given="def square(x):\n    return x * x\n",
+        inputs="x = torch.randn(5, requires_grad=True)",
+        drive="result = square(x)\nresult.sum().backward()",
+        properties=(
+            Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
+            Property(T(en="the value is x²", zh="数值是 x²"), as_solved("result.detach()")),
+            Property(T(en="the gradient is x, half of what it should be", zh="梯度是 x，只有应有的一半"), as_solved("x.grad")),
+            Property(
+                T(en="for a matrix as well, with a weight for each element", zh="对矩阵以及每个元素的权重同样成立"),
+                as_solved(
+                    "x.grad",
+                    inputs="x = torch.randn(2, 3, requires_grad=True)\nweights = torch.randn(2, 3)",
+                    drive="square(x).backward(weights)",
+                ),
+            ),
+            Property(T(en="x itself is unchanged", zh="x 本身没有改变"), unchanged("x")),
+        ),
+        hints=(
+            T(en="The derivative of x · x has two parts, one for each factor.", zh="x · x 的导数有两部分，每个因子一份。"),
+            T(en="What happens to the gradient if one of the factors is a constant?", zh="如果其中一个因子是常量，梯度会怎样？"),
+            T(en="`x.detach()` has the same value and no history.", zh="`x.detach()` 数值相同，但没有历史。"),
+        ),
+        right=(
+            "def square(x):\n    return x * x.detach()\n",
+            "def square(x):\n    return (x ** 2 + (x ** 2).detach()) / 2\n",
+            "def square(x):\n    with torch.no_grad():\n        factor = x.clone()\n    return factor * x\n",
+            "def square(x):\n    return x * torch.tensor(x.tolist())\n",
+        ),
+        wrong=(
+            "def square(x):\n    return x.detach() * x.detach()\n",
+            "def square(x):\n    return x * x / 2\n",
+            "def square(x):\n    return torch.tensor((x * x).tolist(), requires_grad=True)\n",
+            "def square(x):\n    return x * x.clone()\n",
+            "def square(x):\n    with torch.no_grad():\n        return x * x\n",
         ),
     ),
 )
