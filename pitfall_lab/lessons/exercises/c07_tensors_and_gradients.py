@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, gradient_as_solved, true, updated_once
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, true, updated_once
 from pitfall_lab.trace import T
 
 _SOFTEN = """\
@@ -42,6 +42,31 @@ def row(f, x, k):
     f(x).backward()
     return x.grad
 """
+
+
+_LISTING = """\
+a = torch.tensor(2.0, requires_grad=True)
+b = a * 3
+c = torch.tensor(4.0)
+d = (b * c).to(torch.float64)
+d.backward()
+b.retain_grad()
+"""
+_SEEN = {
+    "a.grad": "12.0",
+    "b.grad": "None",
+    "c.grad": "None",
+    "d.requires_grad": "True",
+    "a.grad.dtype": "torch.float32",
+    "b.to(torch.int64).requires_grad": "False",
+}
+
+
+def _filled(answers: dict[str, str]) -> str:
+    """Return the cell with these answers, the program above it as a comment."""
+    program = "".join(f"# {line}\n" for line in _LISTING.splitlines()[:-1])
+    return program + "expected = {\n" + "".join(f'    "{what}": {answer},\n' for what, answer in answers.items()) + "}\n"
+
 
 EXERCISES = (
     Exercise(
@@ -156,6 +181,36 @@ k = int(torch.randint(3, ()))
             "def row(f, x, k):\n    f(x)[k].backward()\n    return x.grad\n",
             "def row(f, x, k):\n    (found,) = torch.autograd.grad(f(x).sum(), x)\n    return found\n",
             "def row(f, x, k):\n    (found,) = torch.autograd.grad(f(x)[0], x)\n    return found\n",
+        ),
+    ),
+    Exercise(
+        key="7.4",
+        kind="predict",
+        title=T(en="Who gets a gradient, and of which type?", zh="谁得到梯度，是什么类型？"),
+        task=T(
+            en="Fill in what these expressions are after the program in the comment: a number, `None`, `True`, `False`, or a dtype.",
+            zh="填写注释中的程序运行之后这些表达式的值：数、`None`、`True`、`False` 或 dtype。",
+        ),
+        given=_filled(dict.fromkeys(_SEEN, '"?"')),
+        inputs=_LISTING,  # its last line keeps torch from warning where the gradient of a result is read
+        properties=tuple(Property(T(en=f"`{what}`", zh=f"`{what}`"), equal(f"expected[{what!r}]", what, tell=False)) for what in _SEEN),
+        hints=(
+            T(en="d = 12 · a. A gradient has the dtype of the tensor that it belongs to.", zh="d = 12 · a。梯度的 dtype 与它所属的张量相同。"),
+            T(en="Only leaves that require a gradient keep one; `b` is a result, and `c` requires none.", zh="只有需要梯度的叶子会保留梯度；`b` 是计算结果，`c` 不需要梯度。"),
+            T(en="A cast between float types is an operation with a derivative; a cast to integers ends the graph.", zh="浮点类型之间的转换是可导的运算；转换为整数则使计算图终止。"),
+        ),
+        right=(
+            _filled(_SEEN),
+            _filled({**_SEEN, "a.grad": "3 * 4"}),
+            _filled({**_SEEN, "a.grad": "12"}),
+            "expected = {}\n" + "".join(f"expected[{what!r}] = {answer}\n" for what, answer in _SEEN.items()),
+        ),
+        wrong=(
+            _filled({**_SEEN, "a.grad": "3.0"}),
+            _filled({**_SEEN, "b.grad": "4.0"}),
+            _filled({**_SEEN, "c.grad": "6.0"}),
+            _filled({**_SEEN, "a.grad.dtype": "torch.float64"}),
+            _filled({**_SEEN, "b.to(torch.int64).requires_grad": "True"}),
         ),
     ),
 )

@@ -65,7 +65,7 @@ EXERCISES = (
     Exercise(
         key="8.1",
         kind="predict",
-        title=T(en="What stands in .grad?", zh=".grad 里是什么？"),
+        title=T(en="What is in .grad?", zh=".grad 里是什么？"),
         task=T(
             en="Fill in what `x.grad` holds at each of these moments, one after the other: a number, or `None`.",
             zh="依次填写每个时刻 `x.grad` 的内容：一个数，或 `None`。",
@@ -75,7 +75,7 @@ EXERCISES = (
         properties=tuple(Property(T(en=m, zh=m), equal(f"expected[{m!r}]", f"seen[{m!r}]", tell=False)) for m in _SEEN),
         hints=(
             T(en="x·w + b − 14 is −5. Outer derivative times inner derivative.", zh="x·w + b − 14 等于 −5。外层导数乘以内层导数。"),
-            T(en="Each backward adds the same number; nobody has reset anything before the fourth line.", zh="每次 backward 加上同一个数；在第四行之前没有任何重置。"),
+            T(en="Each backward adds the same number; nothing is reset before the fourth line.", zh="每次 backward 加上同一个数；在第四行之前没有任何重置。"),
             T(en="2 · (−5) · 2 = −20 each time. zero_grad() takes the gradient away; with set_to_none=False it fills it with zeros.", zh="每次是 2 · (−5) · 2 = −20。zero_grad() 移除梯度；set_to_none=False 时则填零。"),
         ),
         right=(_filled(dict(_SEEN)), f"expected = dict({list(_SEEN.items())!r})\n"),

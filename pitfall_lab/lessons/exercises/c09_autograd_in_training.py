@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, finds_nothing, true, updated_once
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, finds_nothing, true, updated_once
 from pitfall_lab.trace import T
 
 _LOOP = """\
@@ -32,6 +32,43 @@ def counterexample():
     optimizer.step()
     return p, before
 """
+
+
+_LISTING = """\
+w = torch.tensor([1.0], requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.5)
+(w * 4).sum().backward()     # line 3
+optimizer.step()             # line 4
+(w * 4).sum().backward()     # line 5
+optimizer.step()             # line 6
+optimizer.zero_grad()        # line 7
+optimizer.step()             # line 8
+"""
+_SEEN: dict[str, int | None] = {
+    "w.grad after line 3": 4,
+    "w after line 4": -1,
+    "w.grad after line 5": 8,
+    "w after line 6": -5,
+    "w.grad after line 7": None,
+    "w after line 8": -5,
+}
+
+
+def _run() -> str:
+    """Return the program with what it is asked about kept after each line."""
+    rows = ["seen = {}"]
+    for number, line in enumerate(_LISTING.splitlines(), 1):
+        rows.append(line)
+        for what in (key for key in _SEEN if key.endswith(f" {number}")):
+            rows.append(f"seen[{what!r}] = {'w.item()' if what.startswith('w after') else 'None if w.grad is None else w.grad.item()'}")
+    return "\n".join(rows)
+
+
+def _filled(answers: dict[str, object]) -> str:
+    """Return the cell with these answers, the program above it as a comment."""
+    program = "".join(f"# {line}\n" for line in _LISTING.splitlines())
+    return program + "expected = {\n" + "".join(f'    "{what}": {answer},\n' for what, answer in answers.items()) + "}\n"
+
 
 EXERCISES = (
     Exercise(
@@ -180,6 +217,36 @@ finally:
             _COUNTER.replace("return p, before", "return p, before + 1"),
             _COUNTER.replace("optimizer.step()", "p.data.add_(1)\n    optimizer.step()"),
             _COUNTER.replace("lr=0.1", "lr=0.1, momentum=0.9"),
+        ),
+    ),
+    Exercise(
+        key="9.4",
+        kind="predict",
+        title=T(en="Line by line", zh="逐行"),
+        task=T(
+            en="What is in `w.grad` and in `w` after each of these lines of the program in the comment? Fill in numbers or `None`.",
+            zh="注释中的程序执行到这些行之后，`w.grad` 和 `w` 是什么？填写数或 `None`。",
+        ),
+        given=_filled(dict.fromkeys(_SEEN, '"?"')),
+        inputs=_run(),
+        properties=tuple(Property(T(en=what, zh=what), equal(f"expected[{what!r}]", f"seen[{what!r}]", tell=False)) for what in _SEEN),
+        hints=(
+            T(en="The loss has the same slope everywhere; a step goes 0.5 times what is in `w.grad`.", zh="损失处处斜率相同；一步走 `w.grad` 的 0.5 倍。"),
+            T(en="Nothing is reset between lines 3 and 5.", zh="第 3 行与第 5 行之间没有重置。"),
+            T(en="After line 7 there is no gradient, and an optimizer skips what has none.", zh="第 7 行之后没有梯度，优化器会跳过没有梯度的参数。"),
+        ),
+        right=(
+            _filled({**_SEEN}),
+            _filled({**_SEEN, "w after line 4": "1 - 0.5 * 4"}),
+            _filled({what: answer if answer is None else float(answer) for what, answer in _SEEN.items()}),
+            f"expected = dict({list(_SEEN.items())!r})\n",
+        ),
+        wrong=(
+            _filled({**_SEEN, "w after line 4": 1}),
+            _filled({**_SEEN, "w.grad after line 5": 4}),
+            _filled({**_SEEN, "w after line 6": -3}),
+            _filled({**_SEEN, "w.grad after line 7": 0}),
+            _filled({**_SEEN, "w after line 8": -9}),
         ),
     ),
 )
