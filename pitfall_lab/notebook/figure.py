@@ -66,7 +66,7 @@ class Play:
 
 
 def play(draw: Callable[..., Shown | Picture], **controls: Any) -> Play:
-    """Show ``draw(...)``, a figure made by :func:`show_figure` or a picture such as ``show_storage``'s, below one control for each argument.
+    """Show ``draw(...)``, a figure made by :func:`show_figure` or a picture such as ``show_storage``'s, below a control for each argument.
 
     A control is an ipywidget or what ``ipywidgets.interact`` makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu.
     """

@@ -56,11 +56,11 @@ _SEEN: dict[str, int | None] = {
 
 def _run() -> str:
     """Return the program with what it is asked about kept after each line."""
+    now = {"w": "w.item()", "w.grad": "None if w.grad is None else w.grad.item()"}
     rows = ["seen = {}"]
     for number, line in enumerate(_LISTING.splitlines(), 1):
-        rows.append(line)
-        for what in (key for key in _SEEN if key.endswith(f" {number}")):
-            rows.append(f"seen[{what!r}] = {'w.item()' if what.startswith('w after') else 'None if w.grad is None else w.grad.item()'}")
+        kept = [f"seen[{what!r}] = {now[what.split()[0]]}" for what in _SEEN if what.endswith(f" {number}")]
+        rows += [line, *kept]
     return "\n".join(rows)
 
 
