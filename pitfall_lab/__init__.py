@@ -14,28 +14,16 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.orig_argv[-len(sys
     del sys.path[0]
 
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-
-
-
-class _CallablePackage(ModuleType):
-    """``pitfall_lab.trace`` is the package of the Trace *and* the function that makes one: both names are promised."""
-
-    def __call__(self, source: Any, name: str = "program.py", *, values: bool = True) -> Any:
-        return import_module("pitfall_lab.api").trace(source, name, values=values)
-
-
-import_module("pitfall_lab.trace")
-sys.modules["pitfall_lab.trace"].__class__ = _CallablePackage
 
 _NAMES = {
     "Trace": "pitfall_lab.trace",
     "TraceError": "pitfall_lab.trace",
     "check": "pitfall_lab.check",
     "explore": "pitfall_lab.api",
+    "record": "pitfall_lab.api",
     "claim": "pitfall_lab.widgets.claim_widget",
     "progress": "pitfall_lab.lessons.overview",
     "question": "pitfall_lab.widgets.question_widget",
@@ -52,11 +40,11 @@ _NAMES = {
     "load_ipython_extension": "pitfall_lab.notebook.magic",
     "unload_ipython_extension": "pitfall_lab.notebook.magic",
 }
-__all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "play", "progress", "question", "trace"]
+__all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "handout", "play", "progress", "question", "record"]
 __all__ += ["show_allocator", "show_broadcast", "show_figure", "show_graph", "show_memory", "show_storage", "show_versions", "what_if"]
 
 if TYPE_CHECKING:
-    from pitfall_lab.api import explore
+    from pitfall_lab.api import explore, record
     from pitfall_lab.check import check
     from pitfall_lab.lessons.overview import progress
     from pitfall_lab.notebook.figure import play, show_figure
@@ -69,6 +57,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "handout":
+        return import_module("pitfall_lab.notebook.handout")
     if name not in _NAMES:
         raise AttributeError(f"module 'pitfall_lab' has no attribute {name!r}")
     value = getattr(import_module(_NAMES[name]), name)

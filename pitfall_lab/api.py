@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pitfall_lab.widgets.explorer import Explorer
 
 
-def trace(source: str | Callable[[], Any], name: str = "program.py", *, values: bool = True) -> Trace:
+def record(source: str | Callable[[], Any], name: str = "program.py", *, values: bool = True) -> Trace:
     """Run a program (its text, or a function without arguments) on torch and the shadow, and return the Trace.
 
     The program's own errors are part of the result; they are not raised. With ``values=False`` no numbers are followed (metadata
@@ -26,7 +26,7 @@ def trace(source: str | Callable[[], Any], name: str = "program.py", *, values: 
         return trace_program(source, name, values=values)
     if callable(source):
         return trace_callable(source, values=values)
-    raise TypeError(f"trace() needs a program as text or a function, not {type(source).__name__}.")
+    raise TypeError(f"record() needs a program as text or a function, not {type(source).__name__}.")
 
 
 def explore(source: Trace | str | Callable[[], Any], language: Language = "en") -> Explorer:
@@ -42,9 +42,9 @@ def explore(source: Trace | str | Callable[[], Any], language: Language = "en") 
         from pitfall_lab.check import Subject
         from pitfall_lab.notebook.fix_runs import Lab, bench
 
-        recorded = trace(source)
+        recorded = record(source)
         lab = Lab(bench(), Subject(source, recorded.sources[0].name), recorded)
         *_, last = lab.trials()
         return Explorer(recorded, findings=last.findings, language=language, lab=lab)
-    recorded = source if isinstance(source, Trace) else trace(source)
+    recorded = source if isinstance(source, Trace) else record(source)
     return Explorer(recorded, findings=find(recorded), language=language)

@@ -71,7 +71,7 @@ def broadcast(source: Source, *, language: Language = "en") -> Figure:
 
 
 def _facts(source: Source) -> Any:
-    from pitfall_lab.api import trace
+    from pitfall_lab.api import record
     from pitfall_lab.views.label_history import gather
 
-    return gather(source if isinstance(source, Trace) else trace(source))
+    return gather(source if isinstance(source, Trace) else record(source))

@@ -125,11 +125,11 @@ def show_memory(
     Raises:
         TypeError: a program is no trace, no text and no function, or there is none.
     """
-    from pitfall_lab.api import trace
+    from pitfall_lab.api import record
     from pitfall_lab.views import moment
 
     given = {**({} if source is None else {"": source}), **programs}
-    traces = {name: one if isinstance(one, Trace) else trace(one) for name, one in given.items()}
+    traces = {name: one if isinstance(one, Trace) else record(one) for name, one in given.items()}
     if not traces:
         raise TypeError("show_memory takes a program: its text, a function without arguments, or a trace.")
     if list(traces) == [""]:

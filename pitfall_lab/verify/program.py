@@ -215,7 +215,7 @@ def trace_callable(function: Callable[[], Any], *, values: bool = True) -> Trace
     """Call ``function`` under observation; its file is the trace's source. ``values=False`` records without numbers."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
-        raise TypeError("trace() needs a program as text or a function written in Python.")
+        raise TypeError("record() needs a program as text or a function written in Python.")
     text = "".join(linecache.getlines(code.co_filename))
     session = Session(code.co_filename, Path(code.co_filename).name, text, values=values)
     failed: BaseException | None = None

@@ -22,7 +22,7 @@ from tests.views import build
 
 STAMPS = json.loads((MODULE.parent / "build.json").read_text(encoding="utf-8"))
 CASES = {
-    "a cell of 50 operations": lambda: pitfall_lab.trace(f"import torch\n{CELL}"),
+    "a cell of 50 operations": lambda: pitfall_lab.record(f"import torch\n{CELL}"),
     "500": lambda: build.chain(500),
     "10,000": lambda: build.chain(10_000),
 }

@@ -17,7 +17,7 @@ WALKED = 25
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_it_is_drawn_and_walked(stage: Stage, program: Path):
-    trace = pitfall_lab.trace(program.read_text(encoding="utf-8"), program.name)
+    trace = pitfall_lab.record(program.read_text(encoding="utf-8"), program.name)
     last = len(trace.events) - 1
     state = state_of(trace, rules.find(trace))
     root = stage.show(state)

@@ -64,7 +64,7 @@ def test_what_it_sends_reads_back_as_the_same_trace():
 
 
 def test_what_it_sends_is_small():
-    trace = pitfall_lab.trace(f"import torch\n{CELL}")
+    trace = pitfall_lab.record(f"import torch\n{CELL}")
     state = Explorer(trace).get_state()
     assert len(state["_trace"]) + len(state["_scene"]) <= 400 * len(trace.events)
 

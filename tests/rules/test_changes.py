@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from pitfall_lab import trace as trace_of
+from pitfall_lab import record as trace_of
 from pitfall_lab.rules import find
 from pitfall_lab.rules.kit.changes import changes
 from pitfall_lab.rules.kit.source import apply

@@ -74,7 +74,7 @@ def main(words: list[str]) -> None:
     folder = Path(words[0]) if words else SCREENSHOTS / "views"
     folder.mkdir(parents=True, exist_ok=True)
     looks = [(width, theme) for width in WIDTHS for theme in ("light", "dark")] + [(CONTRAST, "contrast")]
-    traces = {name: pitfall_lab.trace(text, "program.py") for name, (text, _) in PROGRAMS.items()}
+    traces = {name: pitfall_lab.record(text, "program.py") for name, (text, _) in PROGRAMS.items()}
     with browser() as chromium:
         for width, theme in looks:
             for name in views.names():

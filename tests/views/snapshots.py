@@ -42,7 +42,7 @@ LEFT_OUT = {
 
 
 def _run(path: Path) -> Callable[[], Trace]:
-    return lambda: pitfall_lab.trace(path.read_text(encoding="utf-8"), path.name)
+    return lambda: pitfall_lab.record(path.read_text(encoding="utf-8"), path.name)
 
 
 PROGRAMS: dict[str, Callable[[], Trace]] = {

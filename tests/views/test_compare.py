@@ -38,7 +38,7 @@ def at_once(monkeypatch):
 
 @pytest.fixture(scope="module")
 def runs():
-    return pitfall_lab.trace(PROGRAM), pitfall_lab.trace(CHANGED)
+    return pitfall_lab.record(PROGRAM), pitfall_lab.record(CHANGED)
 
 
 def test_the_first_difference_is_the_changed_line(runs):
@@ -55,7 +55,7 @@ def test_the_first_difference_is_the_changed_line(runs):
 
 
 def test_numbers_alone_are_no_difference(runs):
-    other = pitfall_lab.trace(PROGRAM.replace("0.5, 1.0", "0.25, 3.0"))
+    other = pitfall_lab.record(PROGRAM.replace("0.5, 1.0", "0.25, 3.0"))
     assert first_difference(runs[0], runs[0]) is None
     assert first_difference(runs[0], other) is None
     assert "do the same" in text(compare(runs[0], other))

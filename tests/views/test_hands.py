@@ -23,7 +23,7 @@ from tests.views.test_modules import BLOCK, HEAD, RUN
 
 @pytest.fixture(scope="module")
 def net():
-    trace = pitfall_lab.trace(HEAD + BLOCK + RUN)
+    trace = pitfall_lab.record(HEAD + BLOCK + RUN)
     return state_of(trace, step=len(trace.events) - 1)
 
 
@@ -231,7 +231,7 @@ def met(shapes):
 def test_the_browser_python_and_torch_agree_on_every_small_shape(stage):
     small = [own for rank in range(3) for own in product((1, 2, 3), repeat=rank)]
     given = [*product(small, repeat=2), *product(small[::3], [(), (2, 1, 3), (4,)], small[1::4]), ((1, 1), (2,), (3, 1, 1), ())]
-    stage.show(state_of(pitfall_lab.trace("x = 1")))
+    stage.show(state_of(pitfall_lab.record("x = 1")))
     parts = "[one.result.shape, one.clash, one.crossed, one.operands.map((side) => [side.dims, side.summed])]"
     ask = f"all => all.map(module.meet).map((one) => {parts})"
     for shapes, found in zip(given, stage.page.evaluate(ask, given), strict=True):

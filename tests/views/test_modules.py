@@ -110,7 +110,7 @@ def told(trace: Trace) -> list[tuple[str, tuple[str, ...]]]:
 @pytest.mark.parametrize("name", NETS)
 def test_no_operation_is_in_a_module_that_did_not_run_it(name):
     real = truth(NETS[name])
-    found = told(pitfall_lab.trace(HEAD + NETS[name] + RUN))
+    found = told(pitfall_lab.record(HEAD + NETS[name] + RUN))
     assert [kind for kind, _ in found] == [kind for kind, _ in real]
     wrong = [(kind, path, module) for (kind, path), (_, module) in zip(found, real, strict=True) if module[: len(path)] != path]
     assert wrong == []
@@ -118,12 +118,12 @@ def test_no_operation_is_in_a_module_that_did_not_run_it(name):
 
 def test_the_parts_of_a_block_are_in_the_block():
     real = truth(BLOCK)
-    found = told(pitfall_lab.trace(HEAD + BLOCK + RUN))
+    found = told(pitfall_lab.record(HEAD + BLOCK + RUN))
     assert [path[:2] for _, path in found if path[:1] == ("blocks",)] == [module[:2] for _, module in real if module[:1] == ("blocks",)]
 
 
 def test_a_module_that_runs_again_has_a_box_for_each_call_and_no_edge_is_lost():
-    trace = pitfall_lab.trace(HEAD + PLAIN + "x = torch.randn(5, 4)\nloss = net(x).sum() + net(2 * x).sum()\nloss.backward()\n")
+    trace = pitfall_lab.record(HEAD + PLAIN + "x = torch.randn(5, 4)\nloss = net(x).sum() + net(2 * x).sum()\nloss.backward()\n")
     graph = views.scene(trace)["graph"]
     titles = [box["title"] for box in graph["modules"]["boxes"]]
     assert {"0", "0 ·2", "3", "3 ·2"} <= set(titles)
@@ -133,7 +133,7 @@ def test_a_module_that_runs_again_has_a_box_for_each_call_and_no_edge_is_lost():
 
 
 def test_every_box_that_opens_has_a_picture_in_which_it_is_gone_and_its_content_is_there():
-    facts = gather(pitfall_lab.trace(HEAD + BLOCK + RUN))
+    facts = gather(pitfall_lab.record(HEAD + BLOCK + RUN))
     graph = views.scene(facts.trace)["graph"]
     inside = graph["modules"]
     cards = [*graph["nodes"], *inside["boxes"]]
@@ -151,10 +151,10 @@ def test_every_box_that_opens_has_a_picture_in_which_it_is_gone_and_its_content_
 
 
 def test_a_program_without_modules_has_no_boxes_and_what_is_left_out_stays_closed(monkeypatch):
-    plain = pitfall_lab.trace("import torch\nx = torch.ones(3, requires_grad=True)\nx.exp().sum().backward()\n")
+    plain = pitfall_lab.record("import torch\nx = torch.ones(3, requires_grad=True)\nx.exp().sum().backward()\n")
     assert "modules" not in views.scene(plain)["graph"]
     monkeypatch.setattr("pitfall_lab.views.graph.nested.PICTURES", 3)
-    graph = views.scene(pitfall_lab.trace(HEAD + BLOCK + RUN))["graph"]["modules"]
+    graph = views.scene(pitfall_lab.record(HEAD + BLOCK + RUN))["graph"]["modules"]
     assert len(graph["pictures"]) == 4, "the model and three boxes"
     assert sum(bool(box["opens"]) for box in graph["boxes"]) == 3
     assert json.dumps(graph, allow_nan=False)

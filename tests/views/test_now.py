@@ -210,7 +210,7 @@ def test_whatever_is_given_gets_a_picture_or_one_sentence(name, language):
 
 def test_memory_has_its_peak_where_the_sum_of_what_lives_is_largest():
     lines = ["import torch", "a = torch.zeros(1000)", "b = a + 1", "del b", "c = a[:9] * 2", "d = torch.ones(300)", "del a, c", "e = d * 2"]
-    trace = pitfall_lab.trace("\n".join(lines))
+    trace = pitfall_lab.record("\n".join(lines))
     facts = gather(trace)
     scene = memory.project(trace, facts)
     live = [sum(r["nbytes"] for r in replay(trace, e.step)["storages"].values() if r["alive"]) for e in trace.events]
