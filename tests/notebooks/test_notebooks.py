@@ -11,10 +11,13 @@ import pytest
 
 from pitfall_lab.lessons import chapters, gpu
 from pitfall_lab.lessons.exercises import exercises
+from tests.notebooks import table
 from tests.notebooks.books import FOLDER, NAMES, checked, code, exercises_of, read, shown_claims, tags, text
 
 PLANNED = {chapter.file: chapter for chapter in chapters.CHAPTERS}
 CHAPTERS = [name for name in NAMES if name in PLANNED]
+SECOND_EDITION = ("00", "01", "02", "03", "04", "05", "06", "07", "08", "09")
+"""Chapters that keep all bounds of ``python -m tests.notebooks.table``; the others are being reworked."""
 
 
 def test_there_are_no_other_notebooks_than_the_start_and_the_planned_chapters() -> None:
@@ -124,6 +127,11 @@ def test_a_chapter_keeps_the_rhythm(name: str) -> None:
     remembered = re.search(r"## To remember\n\n((?:\d\. .+\n)+)", source)
     assert remembered
     assert len(remembered[1].splitlines()) == 3
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name[:2] in SECOND_EDITION])
+def test_a_chapter_keeps_the_bounds_of_the_second_edition(name: str) -> None:
+    assert table.row(name).broken() == []
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
