@@ -254,13 +254,16 @@ class Watcher:
         subject = Subject(program.text, recorded.sources[0].name, prelude=program.imports, carried=self._bench.keep(program.values))
         lab = self._last = Lab(self._bench, subject, recorded, program.left)
         found = find(recorded)
-        explorer = Explorer(recorded, findings=[finding.with_fixes(()) for finding in found], language=language, lab=lab)
+        told = [finding.with_fixes(()) for finding in found]
+        explorer = Explorer(recorded, findings=told, language=language, lab=lab, whole=not watched)
         hopes = any(finding.fixes for finding in found)
         if hopes and not watched:
             explorer.try_fixes(behind=False)
         display(explorer)
-        if hopes and watched:
-            explorer.try_fixes()
+        if watched:
+            explorer.complete()
+            if hopes:
+                explorer.try_fixes()
 
     @staticmethod
     def _say(sentence: T, reason: str, language: Language) -> None:

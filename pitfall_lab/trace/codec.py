@@ -26,7 +26,8 @@ class TraceError(ValueError):
 
 def encode(trace: Trace) -> str:
     """Return ``trace`` as JSON."""
-    return json.dumps({"schema": trace.schema, **_plain(trace)}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    whole = {"schema": trace.schema, **_record(trace)}
+    return json.dumps(whole, default=_record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def decode(text: str) -> Trace:
@@ -56,22 +57,17 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(name)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Effect):
+def _record(value: Any) -> Any:
+    """What JSON writes of a part of the trace: an object of the fields that are not what they are by default; an effect is a list."""
+    if type(value) is Effect:
         return [value.path, value.value, _BY[value.by]]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        out = {}
-        for f in dataclasses.fields(value):
-            item = getattr(value, f.name)
-            if f.default is not dataclasses.MISSING and item == f.default:
-                continue
-            out[f.name] = _plain(item)
-        return out
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
+    fields = ((name, default, getattr(value, name)) for name, default in _fields(type(value)))
+    return {name: item for name, default, item in fields if default is dataclasses.MISSING or item != default}
+
+
+@cache
+def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
+    return tuple((field.name, field.default) for field in dataclasses.fields(cls))
 
 
 @cache

@@ -9,34 +9,55 @@ from pitfall_lab.trace.model import Event, Failure, Trace
 STORY_LIMIT = 6
 
 
+class Slices:
+    """The slices of one trace: what each event touches and needs is read once, however many are taken."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._home = home = _homes(trace)
+        self._calls = [
+            (
+                event.step,
+                {*event.writes, *_born(event), *(home.get(label, label) for label in event.results)},
+                {home[o.label] for o in event.operands if o.label in home},
+            )
+            for event in reversed(trace.events)
+            if event.kind != "node"
+        ]
+
+    def of(self, labels: Iterable[str], until: int | None = None) -> tuple[int, ...]:
+        """Steps that made what ``labels`` hold, up to and including ``until``: births, writes, and where their operands came from.
+
+        A storage is needed when something needed lives in it; an event that creates or writes a needed storage makes
+        its operands' storages needed too. One pass from the end; a step appears once, in order.
+        """
+        needed = {self._home.get(label, label) for label in labels}
+        steps = []
+        for step, touched, operands in self._calls:
+            if not needed.isdisjoint(touched) and (until is None or step <= until):
+                steps.append(step)
+                needed |= operands
+        return tuple(reversed(steps))
+
+    def of_failure(self, failure: Failure) -> tuple[int, ...]:
+        """Steps behind ``failure``: its own save, change and raise, and what made the tensor and node it names."""
+        labels = [label for label in (failure.storage, failure.tensor) if label]
+        steps = {*self.of(labels, failure.step), *_own(failure)}
+        if not labels and failure.step is not None:
+            event = self._trace.events[failure.step] if failure.step < len(self._trace.events) else None
+            steps |= {*self.of([o.label for o in event.operands if o.label], failure.step)} if event else set()
+        return tuple(sorted(steps))
+
+
 def slice_of(trace: Trace, labels: Iterable[str], until: int | None = None) -> tuple[int, ...]:
-    """Steps that made what ``labels`` hold, up to and including ``until``: births, writes, and where their operands came from.
-
-    A storage is needed when something needed lives in it; an event that creates or writes a needed storage makes
-    its operands' storages needed too. One pass from the end; a step appears once, in order.
-    """
-    home = _homes(trace)
-    needed = {home.get(label, label) for label in labels}
-    steps = []
-    for event in reversed(trace.events):
-        if until is not None and event.step > until:
-            continue
-        if event.kind == "node":
-            continue
-        if needed & (set(event.writes) | _born(event) | {home.get(label, label) for label in event.results}):
-            steps.append(event.step)
-            needed |= {home[o.label] for o in event.operands if o.label in home}
-    return tuple(reversed(steps))
+    """One slice (:meth:`Slices.of`)."""
+    return Slices(trace).of(labels, until)
 
 
-def slice_of_failure(trace: Trace, failure: Failure) -> tuple[int, ...]:
-    """Steps behind ``failure``: its own save, change and raise, and what made the tensor and node it names."""
-    labels = [label for label in (failure.storage, failure.tensor) if label]
-    steps = set(slice_of(trace, labels, failure.step)) | set(_own(failure))
-    if not labels and failure.step is not None:
-        event = trace.events[failure.step] if failure.step < len(trace.events) else None
-        steps |= set(slice_of(trace, [o.label for o in event.operands if o.label], failure.step)) if event else set()
-    return tuple(sorted(steps))
+def behind_failures(trace: Trace) -> set[int]:
+    """The steps behind everything that failed, or would have."""
+    slices = Slices(trace)
+    return {step for failure in failures(trace) for step in slices.of_failure(failure)}
 
 
 def failures(trace: Trace) -> tuple[Failure, ...]:
@@ -62,7 +83,7 @@ def story(trace: Trace, extra: Iterable[int] = ()) -> tuple[int, ...]:
     chosen = list(dict.fromkeys(s for s in wanted if 0 <= s < count))
     if len(chosen) > STORY_LIMIT:
         chosen = [*chosen[: STORY_LIMIT - 1], max(chosen)]
-    background = [s for failure in failures(trace)[:1] for s in slice_of_failure(trace, failure)]
+    background = [s for failure in failures(trace)[:1] for s in Slices(trace).of_failure(failure)]
     background += _telling(trace)
     for step in background:
         if len(chosen) >= (STORY_LIMIT if not wanted else 4):

@@ -15,14 +15,14 @@ from typing import Any
 
 from pitfall_lab.trace import Language, T, Trace
 from pitfall_lab.trace.extent import headline, stop
-from pitfall_lab.trace.slice import failures, slice_of_failure, story
+from pitfall_lab.trace.slice import behind_failures, failures, story
 from pitfall_lab.trace.text import excerpt
 from pitfall_lab.views.folds import folds
 from pitfall_lab.views.help import texts
 from pitfall_lab.views.label_history import Facts, gather
 from pitfall_lab.views.stories import fixes, stories
 
-__all__ = ["fragment", "names", "page", "scene", "text", "told"]
+__all__ = ["fragment", "names", "page", "rest", "scene", "text", "told"]
 
 
 def names() -> tuple[str, ...]:
@@ -30,8 +30,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.ispkg))
 
 
-def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None) -> dict[str, Any]:
+def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None, *, first: bool = False) -> dict[str, Any]:
     """Everything the browser needs to draw ``trace``, as JSON-able data; with ``facts`` that are known, those are not gathered again.
+
+    ``first``: only what is seen first, as soon as may be. A view that has an ``outline(trace, facts) -> dict | None`` gives that; what
+    it left out comes with :func:`rest`.
 
     A view that fails on a trace it did not expect leaves ``{"failed": its error's type}`` in its place: one broken picture
     must not take the others down.
@@ -39,9 +42,9 @@ def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None
     found = list(findings)
     facts = facts or gather(trace)
     plain = [in_two_languages(finding) for finding in found]
-    out: dict[str, Any] = {name: _project(name, facts) for name in names()}
+    out: dict[str, Any] = {name: _project(name, facts, first=first) for name in names()}
     steps = [s for finding in plain for s in _steps(finding)]
-    matters = {s for failure in failures(trace) for s in slice_of_failure(trace, failure)} | set(steps)
+    matters = behind_failures(trace) | set(steps)
     out["events"] = [
         {
             "step": e.step,
@@ -63,6 +66,15 @@ def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None
     out["touched"] = _touched(facts)
     out["folds"] = folds(trace)
     return out
+
+
+def rest(facts: Facts) -> dict[str, Any]:
+    """The parts of a scene that ``first`` left out."""
+    wanted = [name for name in names() if f"{__name__}.{name}" in facts.outlined]
+    for name in wanted:
+        del facts.drawn[f"{__name__}.{name}"]
+    facts.outlined.clear()
+    return {name: _project(name, facts) for name in wanted}
 
 
 def told(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -111,9 +123,9 @@ def _said(text: T | None) -> dict[str, str] | None:
     return None if text is None else {"en": text.en, "zh": text.zh}
 
 
-def _project(name: str, facts: Facts) -> dict[str, Any]:
+def _project(name: str, facts: Facts, *, first: bool = False) -> dict[str, Any]:
     try:
-        return facts.projected(importlib.import_module(f"{__name__}.{name}"))
+        return facts.projected(importlib.import_module(f"{__name__}.{name}"), first=first)
     except Exception as error:
         return {"failed": type(error).__name__}
 

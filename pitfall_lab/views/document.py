@@ -15,7 +15,7 @@ from typing import Any
 
 from pitfall_lab.trace import Event, Language, Span, T, Trace
 from pitfall_lab.trace.extent import stop, stopped_at, whole
-from pitfall_lab.trace.slice import failures, slice_of_failure, story
+from pitfall_lab.trace.slice import behind_failures, story
 from pitfall_lab.trace.text import source_lines
 from pitfall_lab.views import broadcast, code, graph, in_two_languages, memory, storage, versions
 from pitfall_lab.views.broadcast import svg as broadcast_svg
@@ -264,7 +264,7 @@ def _stepper(trace: Trace, texts: list[T], say: _Say, key: str) -> str:
     steps = list(range(len(trace.events)))
     left_out = 0
     if len(steps) > STEPS:
-        wanted = sorted({s for f in failures(trace) for s in slice_of_failure(trace, f)} | set(story(trace)))[-STEPS:]
+        wanted = sorted(behind_failures(trace) | set(story(trace)))[-STEPS:]
         left_out, steps = len(steps) - len(wanted), wanted
     if not steps:
         return ""

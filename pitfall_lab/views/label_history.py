@@ -49,14 +49,19 @@ class Facts:
     """Whether a name stands with its label."""
     drawn: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What each view has made of these facts: the browser's scene and the static page share it."""
+    outlined: set[str] = field(default_factory=set)
+    """The views of which that is only the outline."""
     said: list[T] = field(default_factory=list)
     """The events' sentences, once they were needed."""
 
-    def projected(self, view: ModuleType) -> dict[str, Any]:
-        """What a view (its module) makes of these facts, computed once."""
+    def projected(self, view: ModuleType, *, first: bool = False) -> dict[str, Any]:
+        """What a view (its module) makes of these facts, computed once: with ``first`` its outline, if it has one for them."""
         name = view.__name__
         if name not in self.drawn:
-            self.drawn[name] = view.project(self.trace, self)
+            outline = view.outline(self.trace, self) if first and hasattr(view, "outline") else None
+            self.drawn[name] = view.project(self.trace, self) if outline is None else outline
+            if outline is not None:
+                self.outlined.add(name)
         return self.drawn[name]
 
     def sentences(self) -> list[T]:

@@ -64,6 +64,7 @@ class Explorer(anywidget.AnyWidget):
         language: ``"en"`` or ``"zh"``; the reader can switch.
         lab: Tries fixes, and other texts of the program. With it, the reader can try changes ("what if …"), and :meth:`try_fixes` works.
         step: Where to open; by default at the write that breaks something, else at the end. -1 is before the first event.
+        whole: Whether large pictures are complete from the beginning; otherwise :meth:`complete` brings the rest of them.
 
     ``step``, ``focus`` and ``language`` follow the reader, and the reader follows them:
 
@@ -78,8 +79,9 @@ class Explorer(anywidget.AnyWidget):
     # All deflated: JSON says the same keys and labels again and again, and a saved notebook keeps what was sent.
     _trace = traitlets.Bytes().tag(sync=True)
     _scene = traitlets.Bytes().tag(sync=True)
-    #: What comes after the first drawing, in place of parts of the scene: "stories" and "changes", how far the "trials" are, and
-    #: whether they are still "trying".
+    #: What comes after the first drawing, in place of parts of the scene: the rest of large pictures; "stories" and "changes", how far the
+    #: "trials" are, and whether they are still "trying".
+    _rest = traitlets.Bytes().tag(sync=True)
     _tried = traitlets.Bytes().tag(sync=True)
     step = traitlets.Int(-1).tag(sync=True)
     focus = traitlets.Unicode("").tag(sync=True)
@@ -93,6 +95,7 @@ class Explorer(anywidget.AnyWidget):
         language: Language = "en",
         step: int | None = None,
         lab: Lab | None = None,
+        whole: bool = True,
         **traits: Any,
     ) -> None:
         self.trace = trace
@@ -103,7 +106,8 @@ class Explorer(anywidget.AnyWidget):
         written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
         self._facts = _gathered(trace)
         self._shown: dict[str, Any] = {}
-        scene = _scene(trace, self.findings, self._changes.values(), self._facts)
+        scene = _scene(trace, self.findings, self._changes.values(), self._facts, first=not whole)
+        self._outlined = self._facts if not whole and self._facts is not None and self._facts.outlined else None
         self._stories = scene.get("stories", [])
         super().__init__(
             _style=style(),
@@ -114,6 +118,17 @@ class Explorer(anywidget.AnyWidget):
             **{"focus": written[0] if written else "", **traits},
         )
         self.on_msg(self._hear)
+
+    def complete(self) -> None:
+        """Bring what large pictures lack, in the background."""
+        facts, self._outlined = self._outlined, None
+        if facts is not None:
+            self._behind(lambda: self._completing(facts))
+
+    def _completing(self, facts: Facts) -> None:
+        from pitfall_lab import views
+
+        self._rest = packed(views.rest(facts))
 
     def try_fixes(self, *, behind: bool = True) -> None:
         """Try the fixes of the findings; in the background, where a page shows them as they come."""
@@ -217,12 +232,14 @@ def _gathered(trace: Trace) -> Facts | None:
         return None
 
 
-def _scene(trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] = (), facts: Facts | None = None) -> dict[str, Any]:
+def _scene(
+    trace: Trace, findings: Sequence[Finding], offered: Iterable[Change] = (), facts: Facts | None = None, *, first: bool = False
+) -> dict[str, Any]:
     """The pictures' data. Without it the Explorer still shows the code and the text, so a failure here costs only pictures."""
     try:
         from pitfall_lab import views
 
-        scene = {key: value for key, value in views.scene(trace, findings, facts).items() if key not in UNSENT}
+        scene = {key: value for key, value in views.scene(trace, findings, facts, first=first).items() if key not in UNSENT}
         scene["events"] = [{"step": event["step"], "sentence": event["sentence"]} for event in scene["events"]]
         scene["changes"] = _named(offered)
     except Exception:

@@ -7,6 +7,7 @@ import pytest
 
 from pitfall_lab import views
 from pitfall_lab.views.compare import compare
+from pitfall_lab.views.facts import gather
 from tests.frontend.stage import state_of
 from tests.views import build
 
@@ -280,6 +281,29 @@ def test_a_long_program_can_be_changed_over_to_cards_and_back(stage):
     assert root.locator(".v-card.v-now").count() == 1
     root.get_by_role("button", name="ladder").click()
     assert root.locator(".v-rung.v-here").count() == 1
+
+
+def test_of_a_large_graph_the_outline_is_drawn_first_and_the_rest_comes(stage):
+    trace = build.chain(120)
+    facts = gather(trace)
+    outline = views.scene(trace, facts=facts, first=True)
+    assert outline["graph"]["nodes"] == []
+    rest = views.rest(facts)
+    whole = views.scene(trace)
+    assert {**outline, **rest} == whole
+    assert list(rest) == ["graph"]
+    root = at(stage, trace, 100, tab="graph", _scene=json.dumps(outline))
+    assert root.locator(".v-rung.v-here").count() == 1
+    assert root.get_by_role("button", name="all nodes").count() == 0
+    stage.page.evaluate("rest => window.widgets[0].set('_rest', rest)", json.dumps(rest))
+    root.get_by_role("button", name="all nodes").click()
+    assert root.locator(".v-card").count() == 122
+
+
+def test_a_small_graph_is_whole_from_the_beginning():
+    facts = gather(build.overwritten())
+    assert views.scene(facts.trace, facts=facts, first=True)["graph"]["nodes"]
+    assert views.rest(facts) == {}
 
 
 def test_hostile_labels_and_texts_stay_text(stage):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pitfall_lab import views
 from pitfall_lab.trace import Trace
-from pitfall_lab.trace.slice import failures, slice_of, slice_of_failure, story
+from pitfall_lab.trace.slice import failures, Slices, slice_of, story
 from pitfall_lab.trace.text import sentences
 from pitfall_lab.views import document
 from tests.views import build
@@ -70,7 +70,7 @@ def test_the_slice_of_a_failure_leaves_out_what_did_not_matter():
 def test_the_story_of_a_failure_is_saved_changed_raised_and_what_led_there():
     trace = build.overwritten()
     [failure] = failures(trace)
-    assert slice_of_failure(trace, failure) == (0, 1, 2, 4)
+    assert Slices(trace).of_failure(failure) == (0, 1, 2, 4)
     assert story(trace) == (0, 1, 2, 4)
 
 

@@ -138,7 +138,7 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     clear();
     const mine = (turn += 1);
     try {
-      const [trace, scene, tried] = await Promise.all([textOf(model.get("_trace")), textOf(model.get("_scene")), textOf(model.get("_tried"))]);
+      const [trace, scene, rest, tried] = await Promise.all(["_trace", "_scene", "_rest", "_tried"].map((name) => textOf(model.get(name)))) as [string, string, string, string];
       if (mine !== turn) return;
       const lab: Lab = model.send ? { ask: (id) => ask(model, id), stop: () => model.send?.({ stop: true }), open } : {};
       const view = VIEWS.find(({ id }) => id === model.get("_view"));
@@ -148,25 +148,28 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
         if (at >= 0) cells()[at]?.focus();
         return;
       }
-      handle = createExplorer(el, await style, readTrace(trace), { ...readScene(scene), ...readScene(tried) }, VIEWS, languageOf(model), lab);
+      handle = createExplorer(el, await style, readTrace(trace), { ...readScene(scene), ...readScene(rest), ...readScene(tried) }, VIEWS, languageOf(model), lab);
       disconnect = connect(model, handle as ExplorerHandle);
     } catch (error) {
       showRefusal(el, await style, error, languageOf(model));
     }
   };
-  /** Fixes were tried while the picture was already there: the findings come again, with what came of it. */
-  const amend = async (): Promise<void> => {
-    const scene = readScene(await textOf(model.get("_tried")));
+  /** What comes while the picture is already there: the rest of large pictures, and the findings again, with what came of their fixes. */
+  const amend = (name: "_rest" | "_tried") => async (): Promise<void> => {
+    const scene = readScene(await textOf(model.get(name)));
     if (!handle?.amended || !Object.keys(scene).length) return;
     handle.model.amend(scene);
     handle.amended();
   };
   void draw();
   model.on("change:_trace", draw);
-  model.on("change:_tried", amend);
+  const [fill, retell] = [amend("_rest"), amend("_tried")];
+  model.on("change:_rest", fill);
+  model.on("change:_tried", retell);
   return () => {
     model.off("change:_trace", draw);
-    model.off("change:_tried", amend);
+    model.off("change:_rest", fill);
+    model.off("change:_tried", retell);
     turn += 1;
     clear();
   };

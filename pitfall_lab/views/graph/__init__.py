@@ -48,9 +48,7 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
     """
     facts = facts or gather(trace)
     count = len(facts.nodes)
-    out: dict[str, Any] = {"count": count, "nodes": [], "edges": [], "width": 0, "height": 0, "by": "none"}
-    if count > CARDS or (count == 0 and len(trace.events) > CARDS):
-        out["ladder"] = ladder(facts)
+    out = outline(trace, facts) or _empty(count)
     if 0 < count <= MOST:
         full = count <= FULL
         cards = leaf_cards(facts, full=full) + [node_card(facts, label, full=full) for label in facts.nodes]
@@ -63,6 +61,17 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
         if in_boxes is not None:
             out["modules"] = in_boxes
     return out
+
+
+def outline(trace: Trace, facts: Facts) -> dict[str, Any] | None:
+    """What :func:`project` says of a graph too large to start with its cards: the ladder, and no cards; ``None`` for a smaller one."""
+    count = len(facts.nodes)
+    large = count > CARDS or (count == 0 and len(trace.events) > CARDS)
+    return {**_empty(count), "ladder": ladder(facts)} if large else None
+
+
+def _empty(count: int) -> dict[str, Any]:
+    return {"count": count, "nodes": [], "edges": [], "width": 0, "height": 0, "by": "none"}
 
 
 def _in_boxes(facts: Facts, cards: list[dict[str, Any]], pairs: Pairs) -> dict[str, Any] | None:
