@@ -7,7 +7,7 @@ import pytest
 
 from pitfall_lab import views
 from pitfall_lab.views.compare import compare
-from pitfall_lab.views.facts import gather
+from pitfall_lab.views.label_history import gather
 from tests.frontend.stage import state_of
 from tests.views import build
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pitfall_lab import views
 from pitfall_lab.trace import Trace
-from pitfall_lab.trace.slice import failures, Slices, slice_of, story
+from pitfall_lab.trace.slice import Slices, failures, slice_of, story
 from pitfall_lab.trace.text import sentences
 from pitfall_lab.views import document
 from tests.views import build
