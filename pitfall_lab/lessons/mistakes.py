@@ -58,7 +58,7 @@ def slips(program: str) -> Iterator[Mistake]:
     inner = [node for node in calls if not isinstance(node.func.value, ast.Name) or node.func.value.id != "torch"]  # type: ignore[attr-defined]
     for call in inner:
         if call.lineno == call.end_lineno:
-            dot = call.func.end_col_offset - len(call.func.attr) - 1  # type: ignore[attr-defined]
+            dot = (call.func.end_col_offset or 0) - len(call.func.attr) - 1  # type: ignore[attr-defined]
             shorter, _ = _cut(program, call.lineno, dot, call.end_col_offset)
             yield Mistake(shorter, slip=Slip(call.lineno, f".{call.func.attr}()"))  # type: ignore[attr-defined]
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, (ast.Import, ast.ImportFrom))]

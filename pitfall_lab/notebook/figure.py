@@ -49,25 +49,43 @@ def show_figure(figure: Figure, alt: str) -> Shown:
     return Shown(drawn.getvalue(), alt)
 
 
+class Still:
+    """A picture as it is without a kernel: each place of a slider would leave a widget of its own behind in the page and the kernel."""
+
+    def __init__(self, picture: Picture) -> None:
+        self._picture = picture
+
+    def _repr_html_(self) -> str:
+        return self._picture.html
+
+    def __repr__(self) -> str:
+        return repr(self._picture)
+
+
 class Play:
     """A figure that is drawn again whenever a control is moved."""
 
-    def __init__(self, draw: Callable[..., Shown | Picture], controls: dict[str, Any]) -> None:
+    def __init__(self, draw: Callable[..., Shown | Picture | None], controls: dict[str, Any]) -> None:
         """See :func:`play`."""
         from ipywidgets import interactive
 
-        self._live = interactive(draw, **controls)
-        self._first: Shown | Picture = self._live.result
+        def drawn(**values: Any) -> Shown | Still | None:
+            found = draw(**values)
+            return found if found is None or isinstance(found, Shown) else Still(found)
+
+        self._live = interactive(drawn, {"manual": False, "auto_display": True}, **controls)
+        self._first: Shown | Still = self._live.result
         self._live.layout.min_height = "360px"  # or the page jumps each time a figure is replaced
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        page = self._first._repr_html_() if isinstance(self._first, Shown) else self._first.html
-        return with_page(self._live._repr_mimebundle_(**options), {"text/html": page, "text/plain": repr(self._first)})
+        still = {"text/html": self._first._repr_html_(), "text/plain": repr(self._first)}
+        return with_page(self._live._repr_mimebundle_(**options), still)
 
 
-def play(draw: Callable[..., Shown | Picture], **controls: Any) -> Play:
+def play(draw: Callable[..., Shown | Picture | None], **controls: Any) -> Play:
     """Show ``draw(...)``, a figure made by :func:`show_figure` or a picture such as ``show_storage``'s, below a control for each argument.
 
-    A control is an ipywidget or what ``ipywidgets.interact`` makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu.
+    ``None`` is drawn as nothing, where ``draw`` has printed something instead. A control is an ipywidget or what ``ipywidgets.interact``
+    makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu.
     """
     return Play(draw, controls)

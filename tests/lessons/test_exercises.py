@@ -409,6 +409,13 @@ def test_a_figure_with_sliders_has_its_first_drawing_for_a_page_without_a_kernel
     assert "application/vnd.jupyter.widget-view+json" in data
     played._live.children[0].value = 5
     assert drawn == [3, 5]
+    assert played._live.auto_display, "else the sliders move and nothing is drawn"
+
+    pictured = pitfall_lab.play(lambda rows: pitfall_lab.show_broadcast((rows,), (3, 1)) if rows > 1 else None, rows=(1, 3, 1))
+    assert pictured._live.result._repr_html_() in pictured._repr_mimebundle_()[0]["text/html"]
+    assert not hasattr(pictured._live.result, "_repr_mimebundle_")
+    pictured._live.children[0].value = 1
+    assert pictured._live.result is None
 
 
 def test_a_result_is_shown_escaped_and_a_shared_reason_once() -> None:
