@@ -8,8 +8,8 @@ drawn is said in one sentence in its place; none of these functions raises for w
 from __future__ import annotations
 
 import ast
-import inspect
 import linecache
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -169,8 +169,8 @@ def show_allocator(experiment: str = "allocator_cache", *, file: Path | str | No
 
 def _caller() -> FrameType:
     """The frame of the program that called one of this module's public functions."""
-    frame = inspect.currentframe()
-    while frame.f_code.co_filename == __file__:
+    frame = sys._getframe()  # noqa: SLF001 - inspect.currentframe() may be None by its type
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     return frame
 

@@ -115,9 +115,9 @@ class Watcher:
         self._shell.input_transformers_cleanup.insert(0, without_magic)
         self._shell.events.register("pre_run_cell", self.before)
         self._shell.events.register("post_run_cell", self.after)
-        self._shell.register_magic_function(self._as_magic, "cell", "pitfall")
-        self._shell.register_magic_function(self._practice.magic, "cell", "exercise")
-        self._shell.register_magic_function(self._programs.magic, "cell", "check")
+        self._shell.register_magic_function(self._as_magic, "cell", "pitfall")  # type: ignore[arg-type]
+        self._shell.register_magic_function(self._practice.magic, "cell", "exercise")  # type: ignore[arg-type]
+        self._shell.register_magic_function(self._programs.magic, "cell", "check")  # type: ignore[arg-type]
         self._panel.install()
 
     def remove(self) -> None:

@@ -93,7 +93,8 @@ def read(data: Any) -> Ask:
     if not fits or not all((needed | optional)[key](value) for key, value in fields.items()):
         en = f"The question “{ask}” lacks something, or has something that does not belong to it."
         raise Refused(T(en, f"问题“{ask}”缺少内容，或含有不该有的内容。"))
-    return made(*(fields[key] for key in (*needed, *optional) if key in fields))
+    question: Ask = made(*(fields[key] for key in (*needed, *optional) if key in fields))
+    return question
 
 
 def _is_truth(value: Any) -> bool:

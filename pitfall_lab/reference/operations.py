@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pitfall_lab.resources import DOCS
@@ -58,7 +58,7 @@ def plain(name: str) -> str:
 class Wording:
     """Says what a study found, in one language, with ``mark`` around names of the program."""
 
-    def __init__(self, language: Language = "en", mark: type[str] | None = None) -> None:
+    def __init__(self, language: Language = "en", mark: Callable[[str], str] | None = None) -> None:
         self.language = language
         self.mark = code if mark is None else mark
 

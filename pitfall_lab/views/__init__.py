@@ -134,7 +134,7 @@ def in_two_languages(finding: Any) -> dict[str, Any]:
     """A finding as plain data: ``to_dict`` in both languages merged, with the steps that only the object knows."""
     if isinstance(finding, dict):
         return finding
-    merged = _merge(finding.to_dict("en"), finding.to_dict("zh"))
+    merged: dict[str, Any] = _merge(finding.to_dict("en"), finding.to_dict("zh"))
     merged["step"] = getattr(finding, "step", None)
     explanation = getattr(finding, "explanation", None)
     if explanation is not None:

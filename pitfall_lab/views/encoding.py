@@ -54,7 +54,7 @@ def letter(storage: str | None) -> str:
 
 def hue(storage: str | None, palette: Sequence[str]) -> str:
     """The storage's colour; grey when it is not one of the six chosen."""
-    return HUES[list(palette).index(storage)] if storage in palette[: len(HUES)] else GREY
+    return HUES[list(palette).index(storage)] if storage is not None and storage in palette[: len(HUES)] else GREY
 
 
 def clean_text(text: object) -> str:

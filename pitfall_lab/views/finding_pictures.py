@@ -119,7 +119,7 @@ class _Board:
         labels = [t for t in self.facts.of_storage(storage) if (r := self.facts.tensor(t, step)) and r.get("storage") == storage]
         alive = [t for t in labels if self.facts.tensor(t, step).get("alive")]
         called = self._names_of(alive or labels, step)
-        first = self.facts.tensor((alive or labels or [None])[0], step)
+        first = self.facts.tensor(next(iter(alive or labels), None), step)
         versions = {c: self._version(c, step) for t in labels if (c := self.facts.tensor(t, step).get("counter"))}
         return {
             "storage": storage,

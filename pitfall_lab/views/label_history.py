@@ -143,7 +143,7 @@ def gather(trace: Trace) -> Facts:
             writes[storage].append(event.step)
     facts = Facts(
         trace,
-        **logs,
+        **logs,  # type: ignore[arg-type] # the groups are the fields
         final=state,
         writes=dict(writes),
         broken=_broken(trace),

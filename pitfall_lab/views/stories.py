@@ -191,7 +191,7 @@ def _rows(lines: list[str], edits: Any) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for edit in sorted(edits, key=lambda edit: edit["line"]):
         old = lines[edit["line"] - 1 : edit["end_line"]]
-        new = source_lines(edit["text"])
+        new = list(source_lines(edit["text"]))
         head = _common(old, new)
         tail = _common(old[head:][::-1], new[head:][::-1])
         until = len(new) - tail

@@ -205,7 +205,7 @@ def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
     failure = trace.outcome.failure
     failures = [one for one in (failure, *(forecast.failure for forecast in trace.forecasts)) if one is not None]
     causes = [cause for harm in trace.harms for cause in harm.causes]
-    writes = [one.changed_at[-1] for one in (*failures, *causes) if one.changed_at]
+    writes = [steps[-1] for steps in (*(one.changed_at for one in failures), *(one.changed_at for one in causes)) if steps]
     named = [finding.step for finding in findings if finding.step is not None]
     raised = [failure.step] if failure is not None and failure.step is not None else []
     return next(iter([*writes, *named, *raised]), len(trace.events) - 1)

@@ -8,8 +8,9 @@ from typing import Any
 import anywidget
 import traitlets
 
+from pitfall_lab.resources import STATIC
 from pitfall_lab.trace import LANGUAGES, Language, T, Trace
-from pitfall_lab.widgets.explorer import STATIC, deflated, packed, style
+from pitfall_lab.widgets.explorer import deflated, packed, style
 
 Put = Callable[[str, list[int], str], tuple[Trace, dict[str, Any]]]
 """Writes a text as a number to the element at an index of a tensor; returns the trace and its scene after that."""
@@ -48,8 +49,7 @@ class Look(anywidget.AnyWidget):
             return
         try:
             label, index, text = wanted.get("tensor"), wanted.get("index"), wanted.get("text")
-            numbers = isinstance(index, list) and all(type(i) is int for i in index)
-            if not isinstance(label, str) or not isinstance(text, str) or not numbers:
+            if not (isinstance(label, str) and isinstance(text, str) and isinstance(index, list) and all(type(i) is int for i in index)):
                 self._refuse(T("This is no write to a cell.", "这不是对单元的写入。"))
                 return
             trace, scene = self._put(label, index, text)

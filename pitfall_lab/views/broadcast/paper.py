@@ -64,7 +64,7 @@ def _case(sheet: Axes, case: dict[str, Any], facts: Facts, y: float, *, zh: bool
     print_style.write(sheet, 0.3, row + 0.48, said[zh], weight="bold", color=print_style.RED if case["clash"] else print_style.INK)
     for d, size in enumerate(shape):
         clash = d in case["clash"]
-        look = {"edgecolor": print_style.RED, "linewidth": 2.0, "gid": "clash"} if clash else {}
+        look: dict[str, Any] = {"edgecolor": print_style.RED, "linewidth": 2.0, "gid": "clash"} if clash else {}
         print_style.cell(sheet, (LEFT + d * BOX, row + 0.16), (BOX - 0.15, 0.6), "✕" if clash else size, **look)
     if case["crossed"] and not case["clash"]:
         product_of = f"{shape[-2]} × {shape[-1]} = {shape[-2] * shape[-1]}"

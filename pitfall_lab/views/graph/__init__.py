@@ -119,7 +119,7 @@ def _folded(
         told = told or any((slot["broken"], slot["wrong"]) != (None, None) for card in inside for slot in card["saved"])
         if len(inside) < FOLDED or told:
             continue
-        head = {
+        head: dict[str, Any] = {
             "id": f"x{start}", "kind": "fold", "title": f"⟳ ×{fold['times'] - 1}", "sub": "", "w": 170.0, "h": TITLE + LINE + PAD,
             "born": start, "line": facts.line(start), "storage": None, "counter": None, "saved": [], "count": len(inside), "until": end,
         }  # fmt: skip
@@ -197,22 +197,22 @@ def without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], 
         path, todo = {start}, [(start, iter(out.get(start, ())))] if start not in done else []
         while todo:
             label, rest = todo[-1]
-            target = next(rest, None)
-            if target is None:
+            following = next(rest, None)
+            if following is None:
                 todo.pop()
                 path.discard(label)
                 done.add(label)
-            elif target in path:
-                closing.add((label, target))
-            elif target not in done:
-                path.add(target)
-                todo.append((target, iter(out.get(target, ()))))
+            elif following in path:
+                closing.add((label, following))
+            elif following not in done:
+                path.add(following)
+                todo.append((following, iter(out.get(following, ()))))
     return {pair: times for pair, times in pairs.items() if pair not in closing}
 
 
 def leaf_cards(facts: Facts, *, full: bool) -> list[dict[str, Any]]:
     """The leaves; with room for their numbers and those of their gradient where there is room, and where they are few."""
-    cards = []
+    cards: list[dict[str, Any]] = []
     for history in facts.nodes.values():
         record = history[-1][1] or {}
         leaf = record.get("output")

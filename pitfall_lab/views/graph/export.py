@@ -40,8 +40,8 @@ def write(scene: dict[str, Any], facts: Facts, path: Path) -> None:
     if dot is None:
         raise OSError(f"{path.name} needs graphviz's program dot, which is not installed; .svg, .html and .dot do not.")
     kind, source = path.suffix.removeprefix("."), graph.source.encode()
-    drawn = processes.run([dot, f"-T{kind}"], input=source, capture_output=True, text=False, encoding=None, check=True)
-    path.write_bytes(drawn.stdout)
+    drawn: Any = processes.run([dot, f"-T{kind}"], input=source, capture_output=True, text=False, encoding=None, check=True)
+    path.write_bytes(drawn.stdout)  # bytes, since text=False
 
 
 def _table(card: dict[str, Any], facts: Facts) -> str:

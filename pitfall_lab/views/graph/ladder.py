@@ -23,7 +23,8 @@ def ladder(facts: Facts) -> dict[str, Any]:
     uses = [_uses(event, home) for event in trace.events]
     lane, count, crowded = _lanes(uses)
     hidden, heads = _folded(facts)
-    rows, row_of = [], []
+    rows: list[dict[str, Any]] = []
+    row_of: list[int] = []
     for event, (reads, makes) in zip(trace.events, uses, strict=True):
         if rows and (event.step in hidden or (event.kind == "node" and not event.error)):
             row_of.append(len(rows) - 1)

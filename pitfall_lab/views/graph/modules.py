@@ -167,7 +167,8 @@ class _Run:
 
 def _numbered(calls: list[Event], plain: dict[int, Path], read: dict[int, list[str]]) -> dict[int, Path]:
     """Tell the calls of a module apart: where a parameter is read again after another module had its turn, a new call began."""
-    top, last = _Run(""), ()
+    top = _Run("")
+    last: Path = ()
     out: dict[int, Path] = {}
     for event in calls:
         path = plain.get(event.step)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from pitfall_lab.views.graph import LINE, PAD, TITLE, Pairs, leaf_cards, node_card, place_cards, without_circles
+from pitfall_lab.views.graph import LINE, PAD, TITLE, leaf_cards, node_card, place_cards, without_circles
+from pitfall_lab.views.graph.nested import Pairs
 from pitfall_lab.views.label_history import Facts
 
 FEWEST, MOST = 2, 16

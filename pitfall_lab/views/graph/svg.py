@@ -31,7 +31,7 @@ def _cards(scene: dict[str, Any], facts: Facts, language: str) -> str:
         canvas.path(edge["d"], "line")
         if edge["to"] in ran and edge["from"] in reached:
             canvas.path(back(edge["d"]), "back")
-            canvas.text(*edge["label"], edge["shape"], "t s m halo")
+            canvas.text(edge["label"][0], edge["label"][1], edge["shape"], "t s m halo")
         if edge["times"] > 1:
             canvas.text(edge["label"][0] - 20, edge["label"][1], f"×{edge['times']}", "t s", "end")
     for card in scene["nodes"]:

@@ -84,8 +84,9 @@ def draw(found: list[Run], label: str, language: str = "en") -> str:
 
 def _run(canvas: Canvas, run: Run, left: float, across: float, most: float, *, numbered: bool) -> None:
     foot, step = TOP + HEIGHT, across / len(run.points)
-    for kind, column in (("reserved", 2), ("allocated", 1)):
-        heights = [foot - point[column] / most * HEIGHT for point in run.points]
+    levels = {"reserved": [point[2] for point in run.points], "allocated": [point[1] for point in run.points]}
+    for kind, held in levels.items():
+        heights = [foot - nbytes / most * HEIGHT for nbytes in held]
         stairs = "".join(f"V{y:.1f}h{step:.1f}" for y in heights)
         if kind == "reserved":
             canvas.path(f"M{left:.1f},{foot:.1f}{stairs}V{foot:.1f}z", "ghost", style="fill:var(--rule);fill-opacity:.35")

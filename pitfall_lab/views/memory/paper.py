@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pitfall_lab.views import print_style
+from pitfall_lab.views.encoding import clean_text
 from pitfall_lab.views.label_history import Facts
 from pitfall_lab.views.memory import bytes_text, keepers, names
 
@@ -59,8 +60,9 @@ def _plot(axes: Axes, scene: dict[str, Any], facts: Facts, *, zh: bool) -> None:
     line = facts.line(peak["step"])
     where = (f"第 {line} 行" if zh else f"line {line}") if line else f"{'步骤' if zh else 'step'} {peak['step'] + 1}"
     right = peak["step"] > 0.7 * steps
-    at = {"xytext": (-4 if right else 4, 0), "textcoords": "offset points", "ha": "right" if right else "left", "va": "center"}
-    text = print_style.clean_text(f"{'峰值' if zh else 'peak'} {bytes_text(peak['bytes'])}, {where}")
+    side, shift = ("right", -4) if right else ("left", 4)
+    at: dict[str, Any] = {"xytext": (shift, 0), "textcoords": "offset points", "ha": side, "va": "center"}
+    text = clean_text(f"{'峰值' if zh else 'peak'} {bytes_text(peak['bytes'])}, {where}")
     place = peak["step"], peak["bytes"] * 1.055
     axes.annotate(
         text, place, fontsize=print_style.TEXT, weight="bold", family=print_style.families(), color=print_style.INK, parse_math=False, **at

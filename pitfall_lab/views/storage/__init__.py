@@ -47,7 +47,7 @@ def _dullness(facts: Facts, storage: dict[str, Any]) -> tuple[Any, ...]:
 
 def _storage(facts: Facts, label: str) -> dict[str, Any]:
     history = facts.storages[label]
-    record = next((r for _, r in reversed(history) if r), {})
+    record: dict[str, Any] = next((r for _, r in reversed(history) if r), {})
     size = int(record.get("size") or 0)
     columns = _columns(size, history)
     brushes = [brush for t in facts.of_storage(label)[:BRUSHES] if (brush := _brush(facts, t, label, columns))]
@@ -90,7 +90,7 @@ def _values(history: list[tuple[int, Any]], columns: list[int]) -> list[dict[str
 
 
 def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> dict[str, Any] | None:
-    history = []
+    history: list[dict[str, Any]] = []
     for step, record in facts.tensors[tensor]:
         here = bool(record) and record.get("storage") == storage
         entry = (

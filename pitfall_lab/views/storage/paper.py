@@ -37,7 +37,8 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | 
 
 
 def _entry(brush: dict[str, Any], step: int | None) -> dict[str, Any] | None:
-    return at([(h["step"], h) for h in brush["history"]], step)
+    entry: dict[str, Any] | None = at([(h["step"], h) for h in brush["history"]], step)
+    return entry
 
 
 def _storage(sheet: Axes, storage: dict[str, Any], brushes: list[Any], facts: Facts, when: tuple[float, int | None], *, zh: bool) -> None:
