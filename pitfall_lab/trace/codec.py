@@ -61,7 +61,7 @@ def _record(value: Any) -> Any:
     """What JSON writes of a part of the trace: an object of the fields that are not what they are by default; an effect is a list."""
     if type(value) is Effect:
         return [value.path, value.value, _BY[value.by]]
-    fields = ((name, default, getattr(value, name)) for name, default in _fields(type(value)))
+    fields = ((name, default, getattr(value, name)) for name, default in _fields(value.__class__))
     return {name: item for name, default, item in fields if default is dataclasses.MISSING or item != default}
 
 
