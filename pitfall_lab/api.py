@@ -43,7 +43,7 @@ def explore(source: Trace | str | Callable[[], Any], language: Language = "en") 
         from pitfall_lab.notebook.fix_runs import Lab, bench
 
         recorded = record(source)
-        lab = Lab(bench(), Subject(source, recorded.sources[0].name), recorded)
+        lab = Lab(bench(), Subject(source, recorded.sources[0].name), recorded, find(recorded))
         *_, last = lab.trials()
         return Explorer(recorded, findings=last.findings, language=language, lab=lab)
     recorded = source if isinstance(source, Trace) else record(source)

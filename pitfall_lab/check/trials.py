@@ -88,9 +88,11 @@ def tried(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | No
     return list(deque(trying(shop, subject, trace, wanted), maxlen=1)[0].findings)
 
 
-def trying(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> Iterator[Progress]:
-    """Do what :func:`tried` does, and say after each trial how far it is."""
-    findings = find(trace)
+def trying(
+    shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None, found: list[Finding] | None = None
+) -> Iterator[Progress]:
+    """Do what :func:`tried` does, and say after each trial how far it is. ``found`` is what :func:`find` says of ``trace``, where known."""
+    findings = find(trace) if found is None else found
     asked = findings if wanted is None else wanted
     trial = Trial(shop, subject, trace, findings)
     kept = [finding.with_fixes(()) for finding in asked]

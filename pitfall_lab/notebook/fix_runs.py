@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from pitfall_lab.trace import T, Trace
 if TYPE_CHECKING:
     from pitfall_lab.check import Subject, Workshop
     from pitfall_lab.check.trials import Progress
+    from pitfall_lab.rules import Finding
 
 R = TypeVar("R")
 NOT_CARRIED = T(
@@ -58,7 +60,9 @@ class Bench:
             import pitfall_lab.views.document
             import pitfall_lab.widgets.explorer  # noqa: F401
 
-            self.shop().witness(Subject("import torch", "warm-up"))
+            # An optimizer makes torch import more, for a second and longer. Where one was made, programs that are tried make one too.
+            late = ".optim" if "torch._dynamo" in sys.modules else ""
+            self.shop().witness(Subject(f"import torch{late}", "warm-up"))
 
     def shop(self) -> Workshop:
         """The workshop of this kernel; to be asked with the lock held."""
@@ -109,8 +113,8 @@ def bench() -> Bench:
 class Lab:
     """What one Explorer can try: the fixes of its findings, and other texts of its program."""
 
-    def __init__(self, bench: Bench, subject: Subject, trace: Trace, left: tuple[str, ...] = ()) -> None:
-        self._bench, self._subject, self._trace = bench, subject, trace
+    def __init__(self, bench: Bench, subject: Subject, trace: Trace, found: Sequence[Finding], left: tuple[str, ...] = ()) -> None:
+        self._bench, self._subject, self._trace, self._found = bench, subject, trace, list(found)
         self._turns: set[Turn] = set()
         names = ", ".join(f"`{name}`" for name in left)
         self.said = T(NOT_CARRIED.en.format(names=names), NOT_CARRIED.zh.format(names=names)) if left else None
@@ -122,7 +126,7 @@ class Lab:
         from pitfall_lab.check.trials import trying
 
         with self._turn() as turn:
-            yield from trying(turn, self._subject, self._trace)
+            yield from trying(turn, self._subject, self._trace, found=self._found)
 
     def rerun(self, text: str) -> Trace:
         """Run another text in the program's place. Raises :class:`Stopped`, and what a workshop raises."""

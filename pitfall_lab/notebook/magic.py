@@ -108,7 +108,7 @@ class Watcher:
         self._panel = Offer(shell)
         #: A page loads the extension into every notebook, with a silent message: that must cost nothing until it is used.
         self._wanted = not (getattr(shell, "parent_header", None) or {}).get("content", {}).get("silent", False)
-        self._warmed = False
+        self._warmed = 0
 
     def install(self) -> None:
         """Hook into the kernel: one text transformer, two events, and three magics."""
@@ -217,8 +217,9 @@ class Watcher:
 
     def _warm(self) -> None:
         """Prepare the process that tries fixes where torch is used, and the extension was loaded by a cell or used."""
-        if self._wanted and not self._warmed and "torch" in sys.modules:
-            self._warmed = True
+        needs = ("torch" in sys.modules) + ("torch._dynamo" in sys.modules)  # the second with the first optimizer
+        if self._wanted and self._warmed < needs:
+            self._warmed = needs
             self._bench.warm()
 
     def _hint(self, result: Any) -> None:
@@ -252,8 +253,8 @@ class Watcher:
         if self._last is not None:  # a new look is at what is now
             self._last.stop()
         subject = Subject(program.text, recorded.sources[0].name, prelude=program.imports, carried=self._bench.keep(program.values))
-        lab = self._last = Lab(self._bench, subject, recorded, program.left)
         found = find(recorded)
+        lab = self._last = Lab(self._bench, subject, recorded, found, program.left)
         told = [finding.with_fixes(()) for finding in found]
         explorer = Explorer(recorded, findings=told, language=language, lab=lab, whole=not watched)
         hopes = any(finding.fixes for finding in found)

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -46,7 +47,7 @@ def decode(text: str) -> Trace:
         raise TraceError("This is not a trace: it has no schema number.")
     if raw["schema"] > SCHEMA:
         raise TraceError(f"This trace has schema {raw['schema']}; this version of pitfall_lab reads up to {SCHEMA}. Please update it.")
-    trace: Trace = _build(Trace, raw, "trace")
+    trace: Trace = _reader(Trace)(raw, "trace")
     for number, event in enumerate(trace.events):
         if event.step != number:
             raise TraceError(f"This is not a trace: event {number} says it is step {event.step}.")
@@ -57,7 +58,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(name)
 
 
-def _record(value: Any) -> Any:
+def _record(value: object) -> Any:
     """What JSON writes of a part of the trace: an object of the fields that are not what they are by default; an effect is a list."""
     if type(value) is Effect:
         return [value.path, value.value, _BY[value.by]]
@@ -70,56 +71,96 @@ def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, field.default) for field in dataclasses.fields(cls))
 
 
+Reader = Callable[[Any, str], Any]
+"""Makes a value of the raw one that stands at a place, or refuses it."""
+
+
 @cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _build(kind: Any, raw: Any, where: str) -> Any:
-    origin = typing.get_origin(kind)
+def _reader(kind: Any) -> Reader:
+    """What reads values of this type; made once, as a trace has thousands of each."""
     if kind is Any:
-        return raw
+        return _anything
+    if kind is Effect:
+        return _effect
     if dataclasses.is_dataclass(kind):
-        return _build_record(typing.cast("type", kind), raw, where)
+        return _records(typing.cast("type", kind))
+    arguments = typing.get_args(kind)
+    origin = typing.get_origin(kind)
     if origin is tuple:
-        return _build_tuple(typing.get_args(kind), raw, where)
+        return _tuples(arguments)
     if origin in (typing.Union, types.UnionType):
-        options = typing.get_args(kind)
-        if raw is None and type(None) in options:
-            return None
-        return _build(next(option for option in options if option is not type(None)), raw, where)
+        read = _reader(next(option for option in arguments if option is not type(None)))
+        return (lambda raw, where: None if raw is None else read(raw, where)) if type(None) in arguments else read
     if origin is typing.Literal:
-        if raw in typing.get_args(kind) and isinstance(raw, str):
+        return _words(frozenset(arguments))
+    return _values(kind)
+
+
+def _anything(raw: Any, _: str) -> Any:
+    return raw
+
+
+def _values(kind: type) -> Reader:
+    def read(raw: Any, where: str) -> Any:
+        if isinstance(raw, kind) and not (kind is int and isinstance(raw, bool)):
+            return raw
+        raise TraceError(f"This is not a trace: {where} should be {getattr(kind, '__name__', kind)}.")
+
+    return read
+
+
+def _words(known: frozenset[str]) -> Reader:
+    def read(raw: Any, where: str) -> Any:
+        if isinstance(raw, str) and raw in known:
             return raw
         raise TraceError(f"This is not a trace: {where} is not one of the known words.")
-    if isinstance(kind, type) and isinstance(raw, kind) and not (kind is int and isinstance(raw, bool)):
-        return raw
-    raise TraceError(f"This is not a trace: {where} should be {getattr(kind, '__name__', kind)}.")
+
+    return read
 
 
-def _build_tuple(kinds: tuple[Any, ...], raw: Any, where: str) -> tuple[Any, ...]:
-    if not isinstance(raw, list):
-        raise TraceError(f"This is not a trace: {where} should be a list.")
-    if len(kinds) == 2 and kinds[1] is Ellipsis:
-        return tuple(_build(kinds[0], item, where) for item in raw)
-    if len(raw) != len(kinds):
-        raise TraceError(f"This is not a trace: {where} should have {len(kinds)} items.")
-    return tuple(_build(kind, item, where) for kind, item in zip(kinds, raw, strict=True))
+def _tuples(kinds: tuple[Any, ...]) -> Reader:
+    readers = [_reader(kind) for kind in kinds if kind is not Ellipsis]
+    endless, (first, *_) = kinds[-1] is Ellipsis, readers
+
+    def read(raw: Any, where: str) -> Any:
+        if not isinstance(raw, list):
+            raise TraceError(f"This is not a trace: {where} should be a list.")
+        if endless:
+            return tuple([first(item, where) for item in raw])
+        if len(raw) != len(readers):
+            raise TraceError(f"This is not a trace: {where} should have {len(readers)} items.")
+        return tuple([each(item, where) for each, item in zip(readers, raw, strict=True)])
+
+    return read
 
 
-def _build_record(cls: type, raw: Any, where: str) -> Any:
-    if cls is Effect and isinstance(raw, list):
-        if len(raw) != 3 or not isinstance(raw[0], str) or not isinstance(raw[2], str) or raw[2] not in _BY_BACK:
-            raise TraceError(f"This is not a trace: {where} has a damaged effect.")
-        return cls(raw[0], raw[1], _BY_BACK[raw[2]])
-    if not isinstance(raw, dict):
-        raise TraceError(f"This is not a trace: {where} should be an object.")
-    hints = _hints(cls)
-    known = {f.name: f for f in dataclasses.fields(cls)}
-    for name in raw:
-        if name not in known:
+def _records(cls: type) -> Reader:
+    hints = typing.get_type_hints(cls)
+    fields: dict[str, tuple[Reader, str]] = {}
+    needed = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
+
+    def read(raw: Any, where: str) -> Any:
+        if not isinstance(raw, dict):
+            raise TraceError(f"This is not a trace: {where} should be an object.")
+        if not fields:  # now, and not before: a type may hold itself
+            fields.update((f.name, (_reader(hints[f.name]), f"{cls.__name__}.{f.name}")) for f in dataclasses.fields(cls))
+        if not fields.keys() >= raw.keys():
             raise TraceError(f"This is not a trace: {where} has an unknown field.")
-    for name, f in known.items():
-        if name not in raw and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise TraceError(f"This is not a trace: {where} lacks {name!r}.")
-    return cls(**{name: _build(hints[name], item, f"{cls.__name__}.{name}") for name, item in raw.items()})
+        for name in needed:
+            if name not in raw:
+                raise TraceError(f"This is not a trace: {where} lacks {name!r}.")
+        given = {}
+        for name, item in raw.items():
+            each, place = fields[name]
+            given[name] = each(item, place)
+        return cls(**given)
+
+    return read
+
+
+def _effect(raw: Any, where: str) -> Effect:
+    if not isinstance(raw, list):
+        return typing.cast("Effect", _records(Effect)(raw, where))
+    if len(raw) != 3 or not isinstance(raw[0], str) or not isinstance(raw[2], str) or raw[2] not in _BY_BACK:
+        raise TraceError(f"This is not a trace: {where} has a damaged effect.")
+    return Effect(raw[0], raw[1], _BY_BACK[raw[2]])
