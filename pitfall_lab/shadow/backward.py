@@ -78,7 +78,7 @@ class Pass:
                 continue
             self.nodes[id(node)] = node
             if node.name == NO_DERIVATIVE and node.vjp is None:
-                raise Unmodelled("an operation without a derivative is on the way")
+                raise Unmodelled("the backward reaches an operation whose derivative is not modelled")
             for child in node.children:
                 if child is not None:
                     self.waiting[id(child)] = self.waiting.get(id(child), 0) + 1
@@ -323,11 +323,11 @@ class Pass:
         unknown = any(g is not None and g.array is None for g in incoming) or any(m is not None and math.prod(m[0]) > limit for m in metas)
         unknown |= not node.multiple and any(g is not None for g in incoming[1:])  # of a statistic: saved, unpacked and used (create_graph)
         if not as_meant and any(s.tensor is not None and (s.tensor.shape, s.tensor.dtype) != (s.shape, s.dtype) for s in node.saved):
-            raise Unmodelled("a saved tensor has got memory of another shape or type: no kernel was written for what it does then")
+            raise Unmodelled("a saved tensor whose shape or dtype was changed after it was saved (.data, set_)")
         saved = None if unknown or node.vjp is None or node.mirrored else unpack(node, as_meant=as_meant)
         if saved is None or node.vjp is None:
             if self.engine.graph.reshaped and not as_meant:
-                raise Unmodelled("a gradient that is not known, of a tensor that may have got another shape than its node has made")
+                raise Unmodelled("a gradient with unknown values, in a graph where a tensor's shape was changed after its grad_fn was made")
             return handed_through(node, incoming, metas)
         given: Any = arrays + [None] * (len(node.outputs) - len(arrays)) if node.multiple else arrays[0]
         try:
@@ -414,7 +414,7 @@ class Pass:
             if held.is_expanded:
                 raise runtime(errors.OVERLAP_SELF, "overlap", tensor=held)
             if held.shape != gradient.shape:
-                raise Unmodelled("a gradient is added to one of another shape: the leaf has been given other memory in between")
+                raise Unmodelled("accumulating into a .grad of another shape: the leaf's .data was replaced between two backwards")
             self.engine.write(held, plus(held.window(), gradient.array))
             if held.counter is None and not self.engine.inference:  # what was detached from it since has a counter of its own
                 raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=held)

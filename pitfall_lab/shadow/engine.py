@@ -192,10 +192,10 @@ class Engine:
     def _refuse_unordered(self, error: ShadowError, args: Sequence[Any]) -> None:
         """Decline an error where torch may first find another one: an inference tensor that cannot be saved, a forbidden history."""
         if error.kind not in FORBIDDEN and self.grad_enabled and any(isinstance(x, ShadowTensor) and is_forbidden(x) for x in args):
-            raise Unmodelled("whether torch looks first at the arguments or for views whose history is forbidden") from None
+            raise Unmodelled("which of two errors torch raises first: for an argument, or for a view modified in a forbidden way") from None
         unordered = self.met_inference and error.kind in {"shape", "dtype", "other"} and not self.inference
         if unordered and any(isinstance(x, ShadowTensor) and x.inference for x in args):
-            raise Unmodelled("whether torch looks first at shapes, types or for inference tensors that would be saved") from None
+            raise Unmodelled("which of two errors torch raises first: for a shape or dtype, or for saving an inference tensor") from None
 
     def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any], result: Any) -> None:
         """Decline a result whose version depends on how torch has put the operation together."""
@@ -211,7 +211,7 @@ class Engine:
         if self.inference or not made or (short in UNCOUNTED and not filled):
             return
         if operands and all(x.inference for x in operands):
-            raise Unmodelled("how often torch counts inside an operation on inference tensors alone, outside of inference mode")
+            raise Unmodelled("the version of a result computed from inference tensors only, outside inference_mode")
 
     def begin(self) -> None:
         """Start a new record of what is about to happen."""
@@ -273,7 +273,7 @@ class Engine:
             target = tensor.window()
         if values is None or target is None:
             if self.is_lent(storage):
-                raise Unmodelled("numbers that are not known go into memory that a NumPy array looks at")
+                raise Unmodelled("unknown values written into memory that a NumPy array shares")
             storage.data = None
         else:
             target[...] = values
@@ -379,13 +379,13 @@ def _factor(name: str, key: str, value: Any) -> Any:
     short = name.rpartition(".")[2]
     if value is None or isinstance(value, str):
         if short not in SUMS:
-            raise Unmodelled("which of several signatures torch thinks is meant")
+            raise Unmodelled("which overload torch selects for these arguments")
         raise ShadowError("TypeError", f"{short}(): argument '{key}' must be Number, not {type(value).__name__}")
     if not isinstance(value, ShadowTensor):
         if short.strip("_") not in SUMMING and not (type(value) in {int, float} and abs(value) <= LARGEST_HALF):
-            raise Unmodelled("a factor of a product that is no ordinary number")
+            raise Unmodelled("alpha or beta that is not a plain number, or is a very large one")
         return value
     seen = value.window()
     if value.ndim or value.requires_grad or seen is None:
-        raise Unmodelled("a factor that is a tensor, where it is no plain number or the number is not known")
+        raise Unmodelled("alpha or beta given as a tensor that requires grad, has dimensions, or whose value is unknown")
     return seen.item()

@@ -172,7 +172,7 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DTy
     array, outline = gradient.array, gradient.outline
     fits = gradient.shape == leaf.shape
     if not fits and (array is None or array.size != 1 or gradient.holders > 1):
-        raise Unmodelled("a gradient that does not fit its leaf any more")
+        raise Unmodelled("a gradient whose shape differs from its leaf's: the leaf's .data was replaced after forward")
     lying = outline if array is None else array
     if gradient.holders <= 1 and (lying is None or not fits or _same_layout(lying, leaf, stride)):
         storage, offset = stolen(gradient, dtype)
@@ -357,7 +357,7 @@ def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], array
                 rounded.append(result)  # converted, and nothing else
                 continue
             if not _is_settled(np.asarray(array), once):
-                raise Unmodelled("a formula of several steps, in which half precision overflows or loses what is small")
+                raise Unmodelled("a backward formula in half precision whose intermediate results overflow or underflow")
             times, seen_through = (result.times, result.seen_through) if isinstance(result, Written) else (0, False)
             seen_through |= isinstance(np.asarray(array).base, np.ndarray)
             rounded.append(Written(once, times, seen_through) if times or seen_through else once)

@@ -369,7 +369,7 @@ class Graph:
         if self.policy.inplace_always_refused:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
         if tensor.received or (tensor.view is not None and tensor.view.base.received):
-            raise Unmodelled("whether this gradient is a view of another one, which may not get a history")
+            raise Unmodelled("an in-place write to a tensor returned by autograd.grad: whether it is a view is not modelled")
         if tensor.view is not None:
             self.check_creation(tensor, indirect=False)
             if tensor.requires_grad and tensor.view.base.is_leaf:
@@ -418,9 +418,9 @@ class Graph:
             return node
         base = tensor.view.base
         if base.storage is not tensor.storage:
-            raise Unmodelled("a write through a view that has been given other memory than its base has")
+            raise Unmodelled("a write through a view whose storage was replaced (.data, set_), so that it no longer shares its base's")
         if base.dtype != tensor.dtype:
-            raise Unmodelled("a write into a view that reads its base as another type")
+            raise Unmodelled("an in-place write to a view whose dtype differs from its base's")
         outer = self.new_node("CopySlices", (self.edge(base), *node.next[1:]), copy_slices_vjp(base, tensor, node))
         outer.inner = node
         outer.outputs = [(base.shape, base.dtype)]
@@ -444,7 +444,7 @@ class Graph:
         tensor.hooks = tuple(hook for hook in tensor.hooks or () if hook[0] < 0)  # what is done after accumulation stays
         if tensor.retains_grad:
             if tensor.node is None or tensor.has_lost_hook:
-                raise Unmodelled("torch has lost the hook that retains the gradient, and an assertion of its own fails")
+                raise Unmodelled("torch lost the retain_grad hook at an in-place view operation: an internal assert fails")
             tensor.node.retains = tuple(r for r in tensor.node.retains if r[1]() is not tensor)
             node.retains += ((index, ref(tensor)),)
 

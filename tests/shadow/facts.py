@@ -768,7 +768,7 @@ x = torch.tensor([1.0, 1.0], requires_grad=True); y = x / torch.tensor([0.0, 2.0
 ONLY_IN_LOCKSTEP: dict[str, str] = {
     "B01 out=, lists, dropout and layouts too": "a few in-place methods",
     "W01 these are views": "torch.einsum",
-    "S04 complex and half types": "exp of complex numbers",
+    "S04 complex and half types": "exp of a complex tensor",
     "S09 saved-tensor hooks switch the check off": "saved_tensors_hooks",
     "S13 torch's own vander breaks its backward": "torch.vander",
     "M01 checkpoint checks its inputs and nothing else": "torch.utils.checkpoint",

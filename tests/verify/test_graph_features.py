@@ -854,11 +854,11 @@ REASONS = {
     "hook inplace": {"code of the program's own, or of a node without a model, raised it"},
     "pack raises": {"a saved-tensor hook of the program's raised it", "code of the program's own, or of a node without a model, raised it"},
     "allow mutation": {"a dispatch mode of the program's may handle operations itself"},  # torch makes it one
-    "third": {"create_graph: the second derivative of SigmoidBackwardBackward0 is not modelled", "create_graph: a hook or a node without a model is on the way"},
+    "third": {"create_graph: the second derivative of SigmoidBackwardBackward0 is not modelled", "create_graph=True through a hook, or a node whose backward is not modelled"},
     "lstm": {"no entry for torch.lstm"},
     "gradcheck": {"backward went through a node without a model"},
-    "fn once": {"create_graph: a hook or a node without a model is on the way"},
-    "fn double": {"create_graph: a hook or a node without a model is on the way"},
+    "fn once": {"create_graph=True through a hook, or a node whose backward is not modelled"},
+    "fn double": {"create_graph=True through a hook, or a node whose backward is not modelled"},
 }
 PASSES_UNSEEN = "torch.autograd.Function.apply passes no torch function; its result was read after the line"
 FROM_HOOKS = {"torch ended the recomputation here: it has all that backward needs", "code of the program's own, or of a node without a model, raised it"}

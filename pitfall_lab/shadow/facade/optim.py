@@ -85,7 +85,7 @@ class Optimizer:
                 except Exception as error:
                     if (group.get("foreach") or group.get("fused")) and len(given) > 1 and hasattr(error, "shadow"):
                         with speaking():
-                            raise Unmodelled("a step of all parameters together that fails on its way") from error
+                            raise Unmodelled("a foreach or fused step that raises after it has updated some parameters") from error
                     self.give_up(known)
                     raise
         if engine().policy.step_clears_grads:
@@ -180,7 +180,7 @@ class SGD(Optimizer):
         if group.get("fused") and group["momentum"] and any(missing) and not all(missing):
             if len({str(p.dtype) for p in params}) > 1:
                 with speaking():
-                    raise Unmodelled("parameters of several types, for which torch takes one step each")
+                    raise Unmodelled("a fused SGD step whose parameters have several dtypes, only some of them with a momentum buffer")
             raise TypeError(f"expected Tensor as element {missing.index(True)} in argument 2, but got NoneType")
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:

@@ -405,7 +405,7 @@ class Tensor:
             if old.inference or _engine.inference:
                 raise Unmodelled("a deep copy of an inference tensor, or in inference mode")
             if old.gradient is not None and (old.gradient.dtype != old.dtype or old.gradient.shape != old.shape):
-                raise Unmodelled("a deep copy of a leaf whose gradient does not fit it any more")
+                raise Unmodelled("a deep copy of a leaf whose .grad has another shape or dtype than the leaf")
         storage = memo.get(id(old.storage))
         if storage is None:
             data = old.storage.data

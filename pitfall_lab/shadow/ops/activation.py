@@ -37,7 +37,7 @@ def activate(e: Engine, rule: Rule, input: Any, twin: Rule | None = None, *, inp
     """Run ``rule`` element by element; ``twin`` is the rule of the in-place form, where torch has another."""
     tensor_only(input)
     if not input.dtype.is_floating_point:
-        raise Unmodelled("an activation of integers")
+        raise Unmodelled("an activation of a tensor that is not floating point")
     if inplace:
         return write(e, twin or rule, (input,), input.dtype)
     return broadcasting(e, rule, (input,), input.dtype, input.dtype)
@@ -150,7 +150,7 @@ def softshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
 def logsigmoid(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if not input.dtype.is_floating_point:
-        raise Unmodelled("logsigmoid of integers")
+        raise Unmodelled("logsigmoid of a tensor that is not floating point")
 
     def forward(x: Any) -> Any:
         buffer = np.exp(-np.abs(x))
@@ -223,7 +223,7 @@ def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, tra
     tensor_only(input)
     mean = (lower + upper) / 2
     if not input.dtype.is_floating_point:
-        raise Unmodelled("rrelu of integers")
+        raise Unmodelled("rrelu of a tensor that is not floating point")
     if inplace:
         e.graph.check_inplace(input, records(e, input))
     seen = input.window()

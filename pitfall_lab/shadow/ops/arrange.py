@@ -40,7 +40,7 @@ from pitfall_lab.shadow.storage import ShadowTensor
 def diag_embed(e: Engine, input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> ShadowTensor:
     tensor_only(input)
     if input.ndim != 1 or (dim1, dim2) != (-2, -1):
-        raise Unmodelled("diag_embed of more than a vector")
+        raise Unmodelled("diag_embed of a tensor that is not 1-D, or with dim1 or dim2")
     size = input.shape[0] + abs(offset)
     rule = Rule("DiagEmbedBackward0", lambda x: np.diag(x, offset), (), lambda g, s: (np.diagonal(g, offset),))
     return pure(e, rule, (input,), (size, size), input.dtype)
@@ -52,7 +52,7 @@ def diag(e: Engine, input: Any, diagonal: int = 0) -> ShadowTensor:
     if input.ndim == 1:
         return diag_embed(e, input, diagonal)
     if input.ndim != 2:
-        raise Unmodelled("diag of more than a matrix")
+        raise Unmodelled("diag of a tensor with more than 2 dimensions")
     shape, count = input.shape, len(np.diagonal(np.empty(input.shape, bool), diagonal))
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
@@ -75,7 +75,7 @@ def diagflat(e: Engine, input: Any, offset: int = 0) -> ShadowTensor:
 def trace(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if input.ndim != 2:
-        raise Unmodelled("the trace of no matrix")
+        raise Unmodelled("trace of a tensor that is not 2-D")
     shape = input.shape
     rule = Rule("TraceBackward0", np.trace, (), lambda g, s: (Written(np.where(np.eye(*shape) > 0, g, 0), 2, seen_through=True),))
     return pure(e, rule, (input,), (), INT64 if input.dtype.category < 2 else input.dtype)
@@ -87,7 +87,7 @@ def _triangle_in_place(name: str, forward: Callable[..., Any]) -> None:
         if self.ndim < 2:
             raise runtime(f"{name}: input tensor must have at least 2 dimensions", "shape")
         if self.is_expanded:
-            raise Unmodelled(f"{name}_ where elements share an address")
+            raise Unmodelled(f"{name}_ on a tensor in which several elements share one memory location")
         rule = Rule(f"{name.capitalize()}Backward0", lambda x: forward(x, diagonal), (), lambda g, s: (forward(g, diagonal),))
         return in_place(e, rule, (self,), elementwise=False)
 
@@ -138,7 +138,7 @@ def _corners(sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
 def block_diag(e: Engine, *tensors: Any) -> ShadowTensor:
     tensor_only(*tensors)
     if any(x.ndim > 2 or x.dtype != tensors[0].dtype for x in tensors):
-        raise Unmodelled("block_diag of such tensors")
+        raise Unmodelled("block_diag of tensors of more than 2 dimensions or of several dtypes")
     sizes = [(1,) * (2 - x.ndim) + x.shape for x in tensors]
     corners = _corners(sizes)
     # Backward forgets that an empty vector has taken a row: what comes after it gets the gradient of the row above.
@@ -196,7 +196,7 @@ def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor
 
     rule = Rule("Rot90Backward0", lambda x: np.rot90(x, k, axes), (), vjp)
     if input.ndim != 2 or k % 4 == 0:
-        raise Unmodelled("rot90 of more than a matrix")
+        raise Unmodelled("rot90 of a tensor that is not 2-D, or with k divisible by 4")
     stride = preserved(input)[::-1] if k % 2 else preserved(input)  # the transpose of a copy
     return pure(e, rule, (input,), tuple(swapped), input.dtype, stride=stride)
 
@@ -209,13 +209,13 @@ def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor
 def repeat_interleave(e: Engine, input: Any, repeats: Any = None, dim: Any = None, *, output_size: Any = None) -> ShadowTensor:
     tensor_only(input)
     if repeats is None:
-        raise Unmodelled("repeat_interleave of the numbers themselves")
+        raise Unmodelled("repeat_interleave(repeats) without an input")
     x = input if dim is not None else do(e, "flatten", input)
     at = wrap_dim(dim or 0, x.ndim)
     if isinstance(repeats, ShadowTensor):
         found = arrays(e, (repeats,))
         if found is None or repeats.dtype not in ("int64", "int32") or repeats.ndim != 1 or repeats.shape[0] != x.shape[at]:
-            raise Unmodelled("numbers of repeats that are not modelled")
+            raise Unmodelled("repeat_interleave with a repeats tensor of unknown values, or of another shape or dtype")
         places = np.repeat(np.arange(x.shape[at]), found[0])
         return do(e, "index_select", x, at, new(e, places.shape, INT64, places))
     sizes = list(x.shape)
@@ -228,7 +228,7 @@ def repeat_interleave(e: Engine, input: Any, repeats: Any = None, dim: Any = Non
 def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> ShadowTensor:
     tensor_only(input, indices)
     if dim is None:
-        raise Unmodelled("take_along_dim without a dimension")
+        raise Unmodelled("take_along_dim without dim")
     if input.ndim != indices.ndim:
         found = f"{input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
         raise runtime(f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {found}", "shape")
@@ -236,7 +236,7 @@ def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> Shad
         raise runtime(f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype.scalar_name}", "dtype")
     at = wrap_dim(dim, input.ndim)
     if not input.ndim or not input.shape[at]:
-        raise Unmodelled("take_along_dim of nothing")
+        raise Unmodelled("take_along_dim of an empty or 0-dim input")
     others = [x.shape[:at] + y.shape[at : at + 1] + x.shape[at + 1 :] for x, y in ((input, indices), (indices, input))]
     index = do(e, "Tensor.expand", indices, *broadcast(others[0], indices.shape))
     rows = do(e, "Tensor.expand", input, *broadcast(others[1], input.shape))
@@ -248,7 +248,7 @@ def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> Shad
 def cartesian_prod(e: Engine, *tensors: Any) -> ShadowTensor:
     tensor_only(*tensors)
     if any(x.ndim != 1 for x in tensors):
-        raise Unmodelled("cartesian_prod of no vectors")
+        raise Unmodelled("cartesian_prod of tensors that are not 1-D")
     if len(tensors) == 1:
         return tensors[0]
     grids = do(e, "functional.meshgrid", *tensors, indexing="ij")
@@ -264,7 +264,7 @@ def _scattered(name: str, node: str, part: Callable[..., Any], samples: tuple[st
     def run(e: Engine, input: Any, src: Any, *where: Any, **named: Any) -> ShadowTensor:
         tensor_only(input, src)
         if input.dtype != src.dtype:
-            raise Unmodelled(f"{name} of two types")
+            raise Unmodelled(f"{name} with input and src of different dtypes")
 
         def forward(x: np.ndarray, y: np.ndarray) -> np.ndarray:
             full = x.copy()
@@ -277,9 +277,9 @@ def _scattered(name: str, node: str, part: Callable[..., Any], samples: tuple[st
             return kept, part(g, *where, **named)
 
         if input.offset or input.numel != input.storage.size:
-            raise Unmodelled(f"{name}: torch copies all the memory that the window looks into")
+            raise Unmodelled(f"{name} of an input that does not cover its whole storage")
         if part(np.empty(input.shape, bool), *where, **named).shape != src.shape:
-            raise Unmodelled(f"{name} that does not fit")
+            raise Unmodelled(f"{name} with a src whose shape is not that of the part it replaces")
         check_history(e, input, src)
         return pure(e, Rule(node, forward, (), vjp), (input, src), input.shape, input.dtype, stride=preserved(input))
 
@@ -309,7 +309,7 @@ def _masked_scatter_rule(mask_shape: Any) -> Rule:
     def forward(x: np.ndarray, source: np.ndarray, mask: np.ndarray) -> np.ndarray:
         full, where = x.copy(), np.broadcast_to(mask, x.shape)
         if where.sum() > source.size:
-            raise Unmodelled("masked_scatter of too few numbers")
+            raise Unmodelled("masked_scatter with fewer source elements than True elements in the mask")
         full[where] = source.reshape(-1)[: where.sum()]
         return full
 
@@ -325,14 +325,14 @@ def _masked_scatter_rule(mask_shape: Any) -> Rule:
 def _check_masked(self: Any, mask: Any, source: Any) -> None:
     tensor_only(self, mask, source)
     if mask.dtype != "bool" or source.dtype != self.dtype or mask.shape != self.shape:
-        raise Unmodelled("masked_scatter of operands that do not fit")
+        raise Unmodelled("masked_scatter whose mask is not of the input's shape and bool, or whose source has another dtype")
 
 
 @op("masked_scatter", saves="mask", samples=("p.masked_scatter(m, p * 2)",))
 def masked_scatter(e: Engine, input: Any, mask: Any, source: Any) -> ShadowTensor:
     _check_masked(input, mask, source)
     if records(e, source):
-        raise Unmodelled("the source's gradient")
+        raise Unmodelled("the gradient of masked_scatter's source")
     return pure(e, _masked_scatter_rule(source.shape), (input, source, mask), input.shape, input.dtype)
 
 
@@ -340,9 +340,9 @@ def masked_scatter(e: Engine, input: Any, mask: Any, source: Any) -> ShadowTenso
 def masked_scatter_(e: Engine, self: Any, mask: Any, source: Any) -> ShadowTensor:
     _check_masked(self, mask, source)
     if records(e, source):
-        raise Unmodelled("the source's gradient")
+        raise Unmodelled("the gradient of masked_scatter's source")
     if source.storage is self.storage:
-        raise Unmodelled("masked_scatter_ from its own memory")
+        raise Unmodelled("masked_scatter_ whose source shares the target's memory")
     return in_place(e, _masked_scatter_rule(source.shape), (self, source, mask), elementwise=False, separate=True)
 
 
@@ -373,7 +373,7 @@ def _put_rule(accumulate: bool) -> Rule:
 def put_(e: Engine, self: Any, index: Any, source: Any, accumulate: bool = False) -> ShadowTensor:
     tensor_only(self, index, source)
     if index.dtype != "int64" or source.dtype != self.dtype or index.shape != source.shape:
-        raise Unmodelled("put_ of operands that do not fit")
+        raise Unmodelled("put_ whose index and source differ in shape, or with an index or source of another dtype")
     return in_place(e, _put_rule(accumulate), (self, source, index), elementwise=False, separate=True)
 
 
@@ -408,7 +408,7 @@ def _reduced(name: str, node: str, keep: str, places: Callable[[np.ndarray, int]
         if records(e, self, src):
             raise Unmodelled(f"the gradient of {name}")
         if how is None or self.dtype != src.dtype or self.dtype.category != 2 or not self.ndim:
-            raise Unmodelled(f"{name} of such operands")
+            raise Unmodelled(f"{name} with operands of these shapes or dtypes")
         return wrap_dim(dim, self.ndim), how
 
     def run(e: Engine, input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> ShadowTensor:

@@ -37,11 +37,11 @@ def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, at
     """(..., L, E), (..., S, E) and (..., S, V) to (..., L, V)."""
     tensor_only(query, key, value, *(() if attn_mask is None else (attn_mask,)))
     if enable_gqa or not query.dtype == key.dtype == value.dtype or query.dtype not in ("float32", "float64"):
-        raise Unmodelled("attention of operands of several types, or in groups")
+        raise Unmodelled("attention with enable_gqa, of several dtypes, or of a dtype other than float32 and float64")
     if min(x.ndim for x in (query, key, value)) < 2 or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2] or 0 in (*query.shape, *key.shape, *value.shape):
-        raise Unmodelled("attention of operands that do not fit")
+        raise Unmodelled("attention with operands of incompatible shapes, or with empty ones")
     if attn_mask is not None and attn_mask.dtype not in (BOOL, query.dtype):
-        raise Unmodelled("a mask of another type")
+        raise Unmodelled("attention with a mask whose dtype is neither bool nor that of the query")
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     needs_grad = attn_mask is not None and attn_mask.requires_grad
     mask = _as_numbers(e, attn_mask, query) if attn_mask is not None and attn_mask.dtype == BOOL else attn_mask
@@ -49,7 +49,7 @@ def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, at
         raise runtime(MASK_AND_CAUSAL)
     alone = e.does(ATTENTION_OF_THREE_DIMENSIONS) and query.ndim == key.ndim == value.ndim == 3
     if alone and not query.shape[0] == key.shape[0] == value.shape[0]:
-        raise Unmodelled("attention of heads that are shared")
+        raise Unmodelled("3-D attention whose operands differ in their first dimension")
     if alone:
         query, key, value = (views.unsqueeze(e, x, 0) for x in (query, key, value))
         mask = views.unsqueeze(e, mask, 0) if mask is not None and mask.ndim == 3 else mask
@@ -107,7 +107,7 @@ def _fused(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTenso
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
         if g.dtype == np.float32 and np.abs(s.logsumexp).max() > 64:
-            raise Unmodelled("exponents whose rounding, made a factor, is larger than that of the result")
+            raise Unmodelled("the gradient of an exponential of large values, whose rounding exceeds the tolerance of a comparison")
         # The weights are computed anew from the operands as they are now, but divided by the sums of the forward.
         found = scores(s.query, s.key, s.attn_mask)
         w = np.where(np.isneginf(found), 0, np.exp(found - s.logsumexp))
@@ -138,7 +138,7 @@ def _composed(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTe
     scores = matmul(e, scaled, pointwise.mul_number(e, views.transpose(e, key, -2, -1), root))
     if mask is not None:
         if broadcast(scores.shape, mask.shape) != scores.shape:
-            raise Unmodelled("a mask larger than the scores")
+            raise Unmodelled("an attention mask that does not broadcast to the shape of the scores")
         scores = pointwise.add_in_place(e, scores, mask)
     weights = pure(e, SAFE_SOFTMAX, (scores,), scores.shape, scores.dtype)
     if dropout_p:

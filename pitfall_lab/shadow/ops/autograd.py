@@ -76,7 +76,7 @@ def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
 def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool) -> Pass:
     """Check that there is something to run. ``retain_graph`` is what ``create_graph`` is unless it is said."""
     if e.inference:
-        raise Unmodelled("a backward inside of inference mode")
+        raise Unmodelled("a backward inside inference_mode")
     roots = []
     gradients = first_gradients(e, outputs, given)
     for k, (output, gradient) in enumerate(zip(outputs, gradients, strict=True)):
@@ -116,7 +116,7 @@ def check_roots(the_pass: Pass) -> None:
         meta = meta_of((node, index))
         if meta is not None and meta[0] != gradient.shape:
             if reducible(gradient.shape, meta[0]):
-                raise Unmodelled("a gradient that is summed before it enters the graph")
+                raise Unmodelled("a grad_outputs tensor that torch first reduces to the shape of the output")
             sizes = f"got {list(gradient.shape)} but expected shape compatible with {list(meta[0])}"
             raise runtime(f"invalid gradient at index {k} - {sizes}", "shape", node=node)
 
@@ -127,10 +127,10 @@ def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None]
     check_roots(the_pass)
     kinds = [{index == AFTER for index, _ in root.leaf.hooks or ()} for (root, _), _ in the_pass.roots if root is not None and root.leaf is not None]
     if e.asks and {True, False} in kinds:
-        raise Unmodelled("hooks for the times before and after accumulation, on a leaf with which the backward begins")
+        raise Unmodelled("a leaf as root of the backward, with tensor hooks and post-accumulate-grad hooks at once")
     if e.asks and the_pass.stops():
         if isinstance(the_pass, RecordedPass):
-            raise Unmodelled("create_graph: a hook or a node without a model is on the way")
+            raise Unmodelled("create_graph=True through a hook, or a node whose backward is not modelled")
         return Suspended(e, the_pass, finish, judge)
     try:
         the_pass.run()
@@ -174,7 +174,7 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
     else:
         the_pass.plan()
     if e.suspicious and any(node.retains for node in the_pass.nodes.values()):
-        raise Unmodelled("hooks on nodes, of which nothing tells, run after a gradient is retained")
+        raise Unmodelled("node hooks (Node.register_hook), which cannot be observed, together with retain_grad")
     rehearsal = rehearse(the_pass)
     nodes = the_pass.nodes.values() if rehearsal is not None else ()
     filled = [tensor for node in nodes for tensor in (node.leaf, *(kept() for _, kept in node.retains)) if tensor is not None]
@@ -193,7 +193,7 @@ def grad(e: Engine, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_
     if is_grads_batched:
         raise Unmodelled("is_grads_batched: the backward runs under vmap")
     if e.suspicious:
-        raise Unmodelled("hooks on nodes, of which nothing tells, may put other gradients in the place of these")
+        raise Unmodelled("node hooks (Node.register_hook), which cannot be observed and may replace these gradients")
     if materialize_grads and allow_unused is not None and not allow_unused:
         text = "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         raise errors.ShadowError("ValueError", text)

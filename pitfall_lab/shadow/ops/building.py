@@ -77,7 +77,7 @@ def finite_vjp(vjp: Vjp) -> Vjp:
 
     def careful(g: Any, s: Any) -> Sequence[Any]:
         if not all(map(is_finite, (g, *vars(s).values()))):
-            raise Unmodelled("infinities or NaN on their way through a kernel that adds them up in an order of its own")
+            raise Unmodelled("inf or NaN in a sum: the result depends on the order in which the kernel adds")
         return vjp(g, s)
 
     return careful
@@ -245,9 +245,9 @@ def overflows(value: Any, dtype: DType) -> bool:
 
 
 def check_word(value: Any) -> None:
-    """Decline a whole number that no machine word holds: Python's conversion fails, in words of its own."""
+    """Decline a Python int that does not fit into 64 bits: Python's conversion fails, in words of its own."""
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
-        raise Unmodelled("a whole number that no machine word holds")
+        raise Unmodelled("a Python int that does not fit into 64 bits")
 
 
 def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
@@ -298,7 +298,7 @@ def promoted(*operands: Operand) -> DType:
         return first.dtype
     found = result_type((x.dtype, x.ndim, x.number) if isinstance(x, ShadowTensor) else (of_number(x), 0, True) for x in operands)
     if found == "complex32":
-        raise Unmodelled("complex numbers of half precision, for which torch has compiled few kernels")
+        raise Unmodelled("complex32 (half-precision complex): torch has few kernels for it")
     return found
 
 
@@ -360,9 +360,9 @@ def records(e: Engine, *operands: Any) -> bool:
     if any(x.inference and x.flag for x in wanting):
         raise Unmodelled("a leaf made in inference mode, used outside of it")
     if e.met_inference and wanting and all(x.inference for x in operands if isinstance(x, ShadowTensor)):
-        raise Unmodelled("memory of inference mode that has got a history: autograd does not see an operation on nothing else")
+        raise Unmodelled("an operation whose operands are all inference tensors, one of them with a grad_fn: torch records no node for it")
     if any(x.dtype.category < 2 for x in wanting):
-        raise Unmodelled("whole numbers with a history")
+        raise Unmodelled("an integer or bool tensor with a grad_fn")
     for x in wanting:
         check_base(x)
     return bool(wanting)
@@ -371,7 +371,7 @@ def records(e: Engine, *operands: Any) -> bool:
 def check_base(x: ShadowTensor) -> None:
     """Decline a view of what ``autograd.grad`` handed out and somebody then made a leaf: their base may be another."""
     if x.view is not None and x.view.base.received and x.view.base.flag:
-        raise Unmodelled("whether this gradient was a view of another one, which then is the base of its views")
+        raise Unmodelled("a view of a tensor returned by autograd.grad that was made a leaf: which tensor is its base is not modelled")
 
 
 def no_derivative(e: Engine, name: str, **arguments: Any) -> None:
@@ -466,7 +466,7 @@ def try_with_zeros(rule: Rule, operands: Sequence[Operand | None]) -> None:
     try:
         rule.forward(*found)
     except Exception as problem:
-        raise Unmodelled(f"operands that do not fit: {problem}") from problem
+        raise Unmodelled(f"operands of incompatible shapes: {problem}") from problem
 
 
 LARGE = 1e18
@@ -566,7 +566,7 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
     whole = recording and target.dtype.category < 2
     e.graph.check_inplace(target, recording and not (whole and rule.node == "CopyBackwards"))  # copy_ alone knows of types
     if (recording or target.requires_grad) and target.view is not None and target.dtype != target.view.base.dtype:
-        raise Unmodelled("a write into a view that reads its base as another type")
+        raise Unmodelled("an in-place write to a view whose dtype differs from its base's")
     recording = recording and not whole
     node = None
     if recording:
@@ -578,9 +578,9 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
         check_overlap(target, operands)
         check_fits(target, operands, compute_in)
     if not (elementwise or overwrites or overlapping) and overlaps_itself(target):
-        raise Unmodelled("a write into windows that overlap")
+        raise Unmodelled("a write to a tensor in which several elements share one memory location")
     if whole and rule.node not in {"", "CopyBackwards"}:
-        raise Unmodelled("whole numbers get a history, which torch forgets to prevent here")
+        raise Unmodelled("an in-place operation that gives an integer tensor a grad_fn, which torch does not prevent here")
     if rule.refused:
         raise runtime(rule.refused, "dtype")
     # Computed in another type, all operands are first cast to temporaries, and the results are written when all are there.
@@ -708,7 +708,7 @@ def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
 def decline_overlap(target: ShadowTensor, other: Any) -> None:
     """Decline to write numbers while they are read, where torch does not notice it: what comes of it depends on the order of writing."""
     if isinstance(other, ShadowTensor) and have_common_elements(target, other):
-        raise Unmodelled("numbers that are written while they are read")
+        raise Unmodelled("a write whose source overlaps the target in memory: the result depends on the order of the writes")
 
 
 def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:

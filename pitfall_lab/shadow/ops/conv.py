@@ -146,15 +146,15 @@ def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transpose
         raise runtime(f"Input type ({input.dtype.c_name}) and bias type ({bias.dtype.c_name}) should be the same", "dtype")
     if input.ndim not in (rank + 1, rank + 2):
         if bias is not None and bias.dtype != input.dtype:
-            raise Unmodelled("whether torch looks first at types or at dimensions")
+            raise Unmodelled("which of two errors torch raises first: for the dtypes, or for the number of dimensions")
         text = (
             f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {function}, but got input of size: {list(input.shape)}"
         )
         raise runtime(text, "shape")
     if weight.ndim != rank + 2 or groups < 1:
-        raise Unmodelled(f"{function} with a weight of {weight.ndim} dimensions or {groups} groups")
+        raise Unmodelled(f"{function} with a weight of {weight.ndim} dimensions or groups={groups}")
     if not input.dtype.is_floating_point or input.dtype != weight.dtype or (bias is not None and bias.dtype != input.dtype):
-        raise Unmodelled(f"{function} of operands of several types")
+        raise Unmodelled(f"{function} with operands of several dtypes, or not floating point")
 
 
 def _check_channels(input: ShadowTensor, weight: ShadowTensor, bias: Any, groups: int, transposed: bool) -> None:
@@ -171,7 +171,7 @@ def _check_channels(input: ShadowTensor, weight: ShadowTensor, bias: Any, groups
             )
         wanted = weight.shape[1] * groups
         if shape[1] % groups:
-            raise Unmodelled("groups that do not fit")
+            raise Unmodelled("a transposed convolution whose channels are not divisible by groups")
     else:
         if shape[1] != weight.shape[1] * groups:
             raise runtime(
@@ -218,7 +218,7 @@ def _check_fits(size: Shape, windows: Windows) -> None:
             f"Calculated padded input size per channel: ({padded}). Kernel size: ({reach}). Kernel size can't be greater than actual input size", "shape"
         )
     if any(n < 1 for n in (*windows.stride, *windows.dilation)) or any(p < 0 for p in windows.padding) or 0 in windows.kernel:
-        raise Unmodelled("a convolution with odd sizes")
+        raise Unmodelled("a convolution with such a kernel size, stride, padding or dilation")
 
 
 def _reach(kernel: Shape, dilation: Shape) -> list[int]:
@@ -244,15 +244,15 @@ def _register_transposed(rank: int, samples: tuple[str, ...]) -> None:
         windows = Windows(weight.shape[2:], per_dimension(stride, rank), per_dimension(padding, rank), per_dimension(dilation, rank))
         more = per_dimension(output_padding, rank)
         if any(m >= max(s, d) for m, s, d in zip(more, windows.stride, windows.dilation, strict=True)):
-            raise Unmodelled("output_padding that is too large")
+            raise Unmodelled("an output_padding that is too large")
         if 0 in weight.shape[2:]:
-            raise Unmodelled("a convolution with odd sizes")
+            raise Unmodelled("a convolution with such a kernel size, stride, padding or dilation")
         batch, whole = _batched(e, input, rank)
         _check_channels(batch, weight, bias, groups, transposed=True)
         reach = (s * (n - 1) + r + 1 + m - 2 * p for n, s, r, m, p in zip(
             batch.shape[2:], windows.stride, _reach(windows.kernel, windows.dilation), more, windows.padding, strict=True))  # fmt: skip
         if min(reach) < 1:
-            raise Unmodelled("a transposed convolution that leaves nothing")
+            raise Unmodelled("a transposed convolution with an empty result")
         result = convolve(e, batch, weight, bias, windows, groups, transposed=True, output_padding=more)
         return result if whole else views.squeeze(e, result, 0)
 
@@ -285,7 +285,7 @@ def unfold(e: Engine, input: Any, kernel_size: Any, dilation: Any = 1, padding: 
     tensor_only(input)
     windows = Windows(per_dimension(kernel_size, 2), per_dimension(stride, 2), per_dimension(padding, 2), per_dimension(dilation, 2))
     if input.ndim not in (3, 4) or any(n < 1 for n in windows.count(input.shape[-2:])):
-        raise Unmodelled("unfold of an input that does not fit")
+        raise Unmodelled("F.unfold with an input of this shape or these options")
     taps, counts = _columns(input, windows)
     size, channels = input.shape[-2:], input.shape[-3]
     shape = (*input.shape[:-3], channels * taps, math.prod(counts))
@@ -317,7 +317,7 @@ def fold(e: Engine, input: Any, output_size: Any, kernel_size: Any, dilation: An
     size = per_dimension(output_size, 2)
     taps = math.prod(windows.kernel)
     if input.ndim not in (2, 3) or input.shape[-2] % taps or math.prod(windows.count(size)) != input.shape[-1]:
-        raise Unmodelled("fold of an input that does not fit")
+        raise Unmodelled("F.fold with an input of this shape or these options")
     channels = input.shape[-2] // taps
     shape = (*input.shape[:-2], channels, *size)
     rule = Rule(

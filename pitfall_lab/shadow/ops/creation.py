@@ -92,10 +92,10 @@ _filled("empty", None)
 def check_room(dtype: Any, value: Any, shape: Shape) -> None:
     """Refuse to fill with what is no number, or has no room in the type."""
     if not isinstance(value, bool | int | float | complex):
-        raise Unmodelled("a fill with something else")
+        raise Unmodelled("a fill value that is not a Python number")
     refused = no_room(DType(dtype), value)
     if refused and math.prod(shape) == 1:
-        raise Unmodelled("a number that does not fit, where torch writes one element without its kernel")
+        raise Unmodelled("filling one element with a number that overflows its dtype: torch writes it without the kernel that checks")
     if refused:
         raise runtime(refused, "dtype")
 
@@ -105,7 +105,7 @@ def full(e: Engine, size: Any, fill_value: Any, *, dtype: Any = None, requires_g
          pin_memory: Any = None) -> ShadowTensor:  # fmt: skip
     plain(device, layout, pin_memory)
     if not isinstance(fill_value, bool | int | float | complex):
-        raise Unmodelled("full with a tensor")
+        raise Unmodelled("torch.full with a tensor as fill_value")
     check_room(dtype or of_number(fill_value), fill_value, as_shape((size,)))
     return made(e, as_shape((size,)), dtype or of_number(fill_value), np.asarray(fill_value), requires_grad)
 
@@ -127,7 +127,7 @@ def arange(e: Engine, *bounds: Any, dtype: Any = None, requires_grad: bool = Fal
     plain(device, layout, pin_memory)
     given = [x for x in (start, end, step) if x is not None]
     if given or out is not None or not all(isinstance(x, NUMBERS) for x in bounds):
-        raise Unmodelled("arange with keywords or tensors")
+        raise Unmodelled("arange with start=, end=, step= or with tensors")
     first, last, by = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     kind = DType(dtype) if dtype else (default_float() if any(isinstance(x, float | np.floating) for x in bounds) else INT64)
     count = max(int(np.ceil((last - first) / by)), 0)
@@ -190,7 +190,7 @@ def randint(e: Engine, *bounds: Any, size: Any = None, low: int = 0, high: int |
     if given:
         low, high = (0, given[0]) if len(given) == 1 else (given[0], given[1])
     if high is None:
-        raise Unmodelled("randint without an upper bound")
+        raise Unmodelled("randint without high")
     shape = as_shape((size,))
     return made(e, shape, dtype or INT64, None if e.random is None else e.random.integers(low, high, shape), requires_grad)
 
@@ -237,9 +237,9 @@ def _python_values(data: Any) -> np.ndarray | None:
         parts = [_python_values(x) for x in data]
         known = [p for p in parts if p is not None]
         if len(known) < len(parts):
-            raise Unmodelled("a list of tensors with unknown values")
+            raise Unmodelled("torch.tensor of a list of tensors whose values are unknown")
         if len({p.shape for p in known}) > 1:
-            raise Unmodelled("a list of unequal lengths")
+            raise Unmodelled("torch.tensor of a nested list with unequal lengths")
         return np.stack(known)
     return np.asarray(data)
 
@@ -272,7 +272,7 @@ def as_tensor(e: Engine, data: Any, dtype: Any = None, device: Any = None) -> Sh
     if isinstance(data, ShadowTensor):
         if dtype is None or data.dtype == dtype:
             return data
-        raise Unmodelled("as_tensor to another type")
+        raise Unmodelled("as_tensor with another dtype")
     if isinstance(data, np.ndarray) and (dtype is None or from_numpy(data.dtype) == dtype):
         return from_array(e, data)
     return tensor(e, data, dtype=dtype)
@@ -282,12 +282,12 @@ def as_tensor(e: Engine, data: Any, dtype: Any = None, device: Any = None) -> Sh
 def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
     """Shares the array's memory; only a stand-alone engine can, in lockstep the memory is torch's and is adopted."""
     if not isinstance(ndarray, np.ndarray):
-        raise Unmodelled("from_numpy of something else")
+        raise Unmodelled("from_numpy of something that is not an array")
     kind = from_numpy(ndarray.dtype)
     if e.policy.from_numpy_copies:
         return made(e, ndarray.shape, kind, ndarray)
     if not e.standalone:
-        raise Unmodelled("the memory belongs to an array outside")
+        raise Unmodelled("from_numpy beside a running torch: the array's memory is not the shadow's")
     if any(s < 0 for s in ndarray.strides):
         text = (
             "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently supported. "
@@ -311,7 +311,7 @@ def memory_of(array: np.ndarray) -> np.ndarray:
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     if owner.dtype != array.dtype or not (owner.flags.c_contiguous or owner.flags.f_contiguous):
-        raise Unmodelled("an array over memory of another type")
+        raise Unmodelled("a NumPy array that views memory of another dtype, or memory that is not contiguous")
     return owner.reshape(-1, order="A")
 
 
@@ -327,7 +327,7 @@ def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> An
         raise runtime("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.", tensor=self)
     seen = self.window()
     if seen is None or dtype is not None:
-        raise Unmodelled("numbers that are not modelled")
+        raise Unmodelled("values that are not modelled")
     if not e.standalone or e.policy.from_numpy_copies:
         return seen.copy()
     e.share(self.storage)

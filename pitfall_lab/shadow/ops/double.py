@@ -275,7 +275,7 @@ def _cat(node: Node, g: Term, _s: Any, metas: Sequence[Meta | None]) -> tuple[An
     """Cuts of the gradient, one after the other, along the dimension in which the outputs add up."""
     shapes = [m[0] if m is not None else None for m in metas]
     if any(s is None for s in shapes):
-        raise Unmodelled("the second derivative of cat with a plain operand")
+        raise Unmodelled("the second derivative of cat where one operand does not require grad")
     known = [s for s in shapes if s is not None]
     at = next((d for d in range(g.ndim) if any(s[d] != g.shape[d] for s in known)), 0)
     cuts, start = [], 0
@@ -352,7 +352,7 @@ class RecordedPass(Pass):
             raise Unmodelled(f"create_graph: the second derivative of {node.name} is not modelled")
         first = incoming[0]
         if first is None or first.tensor is None:
-            raise Unmodelled(f"create_graph: {node.name} received no gradient, or one with an unknown history")
+            raise Unmodelled(f"create_graph: {node.name} received no gradient, or one whose grad_fn is not modelled")
         metas = [meta_of(edge) for edge in node.next]
         g, saved = Term(self.engine, first.tensor), self._unpack(node)
         results = node.vjp(g, saved) if formula is None else formula(node, g, saved, metas)

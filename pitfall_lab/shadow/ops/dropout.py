@@ -49,7 +49,7 @@ def drop(e: Engine, input: Any, p: float, training: bool, inplace: bool, *, feat
     if p == 0 or not training or input.numel == 0:
         return input
     if not input.dtype.is_floating_point or (feature and input.ndim < 2):
-        raise Unmodelled("dropout of such an input")
+        raise Unmodelled("dropout of an input of this shape or dtype")
     if p == 1:
         zero = new(e, (), input.dtype, np.zeros(()))
         if zero.counter is not None:

@@ -103,7 +103,7 @@ def check_operands(e: Engine, entry: Op, name: str, args: Sequence[Any]) -> None
         target = args[0]
         if isinstance(target, ShadowTensor) and target.requires_grad and not e.inference:
             if len(args) > 1 and (isinstance(args[1], str) or (isinstance(args[1], int) and abs(args[1]) >= 1 << 63)):
-                raise Unmodelled("an argument that Python cannot hand on")
+                raise Unmodelled("an argument of a Python type that torch cannot convert")
             e.graph.check_inplace(target, any_requires_grad=True)
     if entry.refuses:
         check_types(entry, args)
@@ -113,18 +113,18 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
     """Raise what torch raises for operands of a type that its kernel was not compiled for, or decline."""
     tensors = [x for x in args if isinstance(x, ShadowTensor)]
     if 3 in entry.refuses and any(x.dtype.is_complex for x in tensors):
-        raise Unmodelled(f"{entry.names[0]} of complex numbers")
+        raise Unmodelled(f"{entry.names[0]} of a complex tensor")
     if tensors and tensors[0].dtype == "uint8" and any(isinstance(x, int | float) and x < 0 for x in args):
-        raise Unmodelled("a negative number beside unsigned ones")
+        raise Unmodelled("a negative number together with an unsigned tensor")
     if not tensors or tensors[0].dtype.category not in entry.refuses:
         return
     kernel = entry.refuses[tensors[0].dtype.category]
     if not kernel or any(x.dtype != tensors[0].dtype for x in tensors):
-        raise Unmodelled(f"{entry.names[0]} of type {tensors[0].dtype[:]}")
+        raise Unmodelled(f"{entry.names[0]} of dtype {tensors[0].dtype[:]}")
     if any(x.shape != tensors[0].shape for x in tensors):
-        raise Unmodelled("whether torch looks first at shapes or for a kernel")
+        raise Unmodelled("which of two errors torch raises first: for the shapes, or for the dtype")
     if entry.kind == "inplace" and tensors[0].is_expanded:
-        raise Unmodelled("whether torch looks first for elements that share their memory or for a kernel")
+        raise Unmodelled("which of two errors torch raises first: for overlapping memory, or for the dtype")
     raise no_kernel(kernel, tensors[0].dtype.scalar_name)
 
 

@@ -199,7 +199,7 @@ also("torch.Tensor.sub_", "torch.Tensor.subtract_")
 def sgn(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if records(e, input) or input.dtype.is_complex:
-        raise Unmodelled("the derivative of sgn is a tensor without memory")
+        raise Unmodelled("sgn of a complex tensor, or of one that requires grad (its gradient has no storage in torch)")
     return pointwise(e, Rule("", sign_of), (input,), input.dtype)
 
 
@@ -246,7 +246,7 @@ def _cleaned(nan: Any, posinf: Any, neginf: Any) -> Rule:
 def nan_to_num(e: Engine, input: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> ShadowTensor:
     tensor_only(input)
     if input.dtype == "float16":
-        raise Unmodelled("the limits of half precision")
+        raise Unmodelled("nan_to_num of a float16 tensor")
     return pointwise(e, _cleaned(nan, posinf, neginf), (input,), input.dtype, input.dtype, like=input)
 
 
@@ -280,7 +280,7 @@ def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str,
 
     def check(e: Engine, *pair: Operand) -> None:
         if not node and records(e, *pair):
-            raise Unmodelled(f"the gradient of {name}, which torch does not have either")
+            raise Unmodelled(f"the gradient of {name}, which torch does not implement either")
 
     def run(e: Engine, input: Any, other: Any) -> ShadowTensor:
         pair = operand(input), operand(other)
@@ -291,7 +291,7 @@ def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str,
         if name.endswith("_shift") and kind.category != 1:
             raise no_kernel(f"{name[8]}shift_cpu", kind.scalar_name)
         if kind.is_complex or (name == "nextafter" and kind == "float16"):
-            raise Unmodelled(f"{name} of complex numbers or in half precision")
+            raise Unmodelled(f"{name} of a complex or half-precision tensor")
         return pointwise(e, of(e), pair, dtype or kind, kind)
 
     def run_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
@@ -299,7 +299,7 @@ def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str,
         check(e, *pair)
         kind = as_float(promoted(*pair)) if floats else promoted(*pair)
         if kind.is_complex:
-            raise Unmodelled(f"{name} of complex numbers")
+            raise Unmodelled(f"{name} of a complex tensor")
         return in_place(e, of(e), pair, kind)
 
     what = ", ".join(k.name for k in keeps)
@@ -426,7 +426,7 @@ def _with_number(
     def kind(pair: tuple[Any, Any], *, may_refuse: bool = False) -> DType:
         found = as_float(promoted(*pair)) if floats else promoted(*pair)
         if found.is_complex or (found.category < 2 and not (may_refuse or records_zero(pair))):
-            raise Unmodelled(f"{name} of such types")
+            raise Unmodelled(f"{name} with operands of these dtypes")
         return found
 
     def run(e: Engine, input: Any, other: Any) -> ShadowTensor:
@@ -523,7 +523,7 @@ _question("isreal", np.isreal, "torch.isreal(a)", like_self=True)
 def isclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> ShadowTensor:
     tensor_only(input, other)
     if input.dtype != other.dtype:
-        raise Unmodelled("isclose of two types")
+        raise Unmodelled("isclose with operands of two dtypes")
     check_history(e, input, other)  # it computes a distance, which has a derivative
     result = pointwise(e, Rule("", lambda x, y: np.isclose(x, y, rtol, atol, equal_nan)), (input, other), BOOL)
     # What is equal comes first; what is NaN twice, then what is near, is written into it.
@@ -542,7 +542,7 @@ def _question_in_place(names: tuple[str, ...], node: str, forward: Callable[...,
         other = operand(other)
         if isinstance(other, ShadowTensor):
             if records(e, self, other):
-                raise Unmodelled(f"the history of {names[0]}")
+                raise Unmodelled(f"the gradient of {names[0]}")
             return in_place(e, Rule("", forward), (self, other), elementwise=True)
         plain = Rule(node, lambda x: forward(x, other), (), rule.vjp)
         return in_place(e, plain, (self,))
@@ -563,7 +563,7 @@ def _logic_in_place(name: str, forward: Callable[..., Any], *samples: str, alias
         tensor_only(self)
         operands = (self, *(operand(x) for x in others))
         if not unseen and records(e, *operands):
-            raise Unmodelled(f"the history of {name}")
+            raise Unmodelled(f"the gradient of {name}")
         before = e.grad_enabled
         e.grad_enabled = before and not unseen
         try:

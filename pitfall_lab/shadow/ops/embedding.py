@@ -66,7 +66,7 @@ def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type:
     _check_type(indices, 2, "embedding_renorm_")
     seen = indices.window()
     if seen is None or (seen.size and (seen.min() < 0 or seen.max() >= input.shape[0])):
-        raise Unmodelled("embedding_renorm_ of rows that do not exist")  # it fails on the way, row after row
+        raise Unmodelled("embedding_renorm_ with an index that is out of range or unknown")  # it fails on the way, row after row
     if norm_type not in (1, 2):
         raise Unmodelled(f"norm of order {norm_type}")
 
@@ -101,9 +101,9 @@ def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None
     """As torch.embedding; ``max_norm`` first shortens rows of ``weight`` itself, behind a detached alias: its version grows."""
     tensor_only(weight, input)
     if weight.ndim != 2 or sparse:
-        raise Unmodelled("a table of other dimensions, or sparse gradients")
+        raise Unmodelled("an embedding whose weight is not 2-D, or with sparse gradients")
     if weight.dtype.category < 2:
-        raise Unmodelled("a table of whole numbers")
+        raise Unmodelled("an embedding whose weight has an integer dtype")
     if max_norm is not None:
         input = views.contiguous(e, input)
         renormalise(e, views.detach(e, weight), input, max_norm, norm_type)
@@ -122,20 +122,20 @@ def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_n
                   padding_idx: int | None = None) -> ShadowTensor:  # fmt: skip
     """Sum, mean or maximum of each bag of rows: (bags, size)."""
     if isinstance(weight, ShadowTensor) and weight.dtype == INT64 and input.dtype.category > 1:
-        raise Unmodelled("embedding_bag with its arguments in the order that they once had")
+        raise Unmodelled("embedding_bag with input and weight exchanged (the old order of arguments)")
     _check_bags(input, weight, per_sample_weights, padding_idx)
     if sparse or scale_grad_by_freq or include_last_offset or mode not in ("sum", "mean", "max"):
         raise Unmodelled("embedding_bag with sparse gradients or other options")
     if (input.ndim == 2) != (offsets is None) or input.ndim not in (1, 2) or (per_sample_weights is not None and mode != "sum"):
-        raise Unmodelled("embedding_bag of operands that do not fit")
+        raise Unmodelled("embedding_bag with operands of incompatible shapes or dtypes")
     if weight.dtype.category < 2:
-        raise Unmodelled("a table of whole numbers")
+        raise Unmodelled("an embedding whose weight has an integer dtype")
     if input.ndim == 2:
         offsets = made(e, (input.shape[0],), INT64, np.arange(input.shape[0]) * input.shape[1])
         input = views.reshape(e, input, -1)
         per_sample_weights = None if per_sample_weights is None else views.reshape(e, per_sample_weights, -1)
     if offsets.dtype != INT64 or input.dtype != INT64:
-        raise Unmodelled("embedding_bag with other indices")
+        raise Unmodelled("embedding_bag with indices or offsets of another shape or dtype")
     if max_norm is not None:
         renormalise(e, views.detach(e, weight), input, max_norm, norm_type)
     return _bags(e, weight, input, offsets, per_sample_weights, mode, _row_of(padding_idx, weight.shape[0]))
@@ -154,7 +154,7 @@ def _check_bags(input: Any, weight: Any, factors: Any, pad: int | None) -> None:
         raise runtime(f"padding_idx must be within the number of embeddings, -{rows} through {rows - 1}, but got {pad}", "shape")
     seen = input.window()
     if seen is None or (seen.size and (seen.min() < 0 or seen.max() >= rows)):
-        raise Unmodelled("embedding_bag of rows that do not exist")  # what torch says then depends on its kernels, and on their threads
+        raise Unmodelled("embedding_bag with an index out of range or unknown")  # what torch says then depends on its kernels, and on their threads
 
 
 def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowTensor, factors: Any, mode: str, pad: int) -> ShadowTensor:
@@ -201,7 +201,7 @@ def one_hot(e: Engine, tensor: Any, num_classes: int = -1) -> ShadowTensor:
         raise runtime("one_hot is only applicable to index tensor of type LongTensor.", "dtype")
     found = arrays(e, (tensor,))
     if found is None or not tensor.numel:
-        raise Unmodelled("one_hot of unknown classes")
+        raise Unmodelled("one_hot of an empty tensor, or of unknown values")
     if found[0].min() < 0:
         raise runtime("Class values must be non-negative.")
     if num_classes != -1 and num_classes <= found[0].max():

@@ -31,7 +31,7 @@ def _each(name: str, apply: Callable[..., Any]) -> None:
 
     def run(e: Engine, tensors: Any, *others: Any, **named: Any) -> Any:
         if not isinstance(tensors, tuple | list):
-            raise Unmodelled("a number instead of the list of tensors")
+            raise Unmodelled("a foreach function given a number in place of the list of tensors")
         if not tensors:
             raise runtime("Tensor list must have at least one tensor.", "shape")
         tensor_only(*tensors)
@@ -41,7 +41,7 @@ def _each(name: str, apply: Callable[..., Any]) -> None:
                 raise runtime(text, "shape")
         if records(e, *tensors, *(x for other in others if isinstance(other, tuple | list) for x in other)):
             # torch's nodes have names of their own (ForeachAddBackward1Scalar); optimizers never make them
-            raise Unmodelled("operations on lists that autograd records")
+            raise Unmodelled("a foreach function that autograd records")
         results = []
         for k, tensor in enumerate(tensors):
             rest = [other[k] if isinstance(other, tuple | list) else other for other in others]

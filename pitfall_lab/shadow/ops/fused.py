@@ -30,7 +30,7 @@ def _number(value: Any) -> float:
     if isinstance(value, ShadowTensor):
         seen = value.window()
         if seen is None:
-            raise Unmodelled("a learning rate that is not modelled")
+            raise Unmodelled("a learning rate whose value is unknown")
         return float(seen)
     return float(value)
 
@@ -39,7 +39,7 @@ def _update(e: Engine, written: Sequence[ShadowTensor], read: Sequence[ShadowTen
     """Write ``compute(*written, *read)`` into ``written``, uncounted."""
     tensor_only(*written, *read)
     if records(e, *written, *read):
-        raise Unmodelled("a fused step that autograd records")
+        raise Unmodelled("a fused optimizer step that autograd records")
     if not all(is_contiguous(t.shape, t.stride) for t in (*written, *read)):
         written, read = [_as_it_lies(t) for t in written], [_as_it_lies(t) for t in read]
     found = arrays(e, (*written, *read))
@@ -53,7 +53,7 @@ def _as_it_lies(tensor: ShadowTensor) -> ShadowTensor:
     if not tensor.ndim:
         return tensor
     if tensor.offset + tensor.numel > tensor.storage.size:
-        raise Unmodelled("a fused step of memory with fewer elements than the tensor has: the kernel writes beyond its end")
+        raise Unmodelled("a fused step on an expanded tensor: the kernel writes past the end of its storage")
     return ShadowTensor(tensor.graph, tensor.storage, (tensor.numel,), (1,), tensor.offset, tensor.dtype, tensor.counter)
 
 
@@ -71,7 +71,7 @@ def _decayed(gradient: Array, parameter: Array, weight_decay: float) -> Array:
 
 def _no_scaling(*scales: Any) -> None:
     if any(s is not None for s in scales):
-        raise Unmodelled("a fused step under a gradient scaler")
+        raise Unmodelled("a fused optimizer step with a GradScaler")
 
 
 def _adam(*, decoupled: bool) -> Callable[..., None]:
@@ -113,7 +113,7 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
     if any(p.dtype in ("float16", "bfloat16") and p.numel >= LANES for p in params):
-        raise Unmodelled("torch's kernel forgets to write what it has computed of half precision, as many numbers as it takes at a time")
+        raise Unmodelled("fused SGD in half precision: torch's vectorised kernel does not write all its results back")
 
     def step(p: Array, buffer: Array | None, g: Array) -> tuple[Array, ...]:
         g = _decayed(-g if maximize else g, p, weight_decay)

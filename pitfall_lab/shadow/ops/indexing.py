@@ -97,7 +97,7 @@ def _integer(item: ShadowTensor) -> int:
 
 def _slice_bounds(item: slice, size: int) -> tuple[int, int, int]:
     if any(isinstance(x, ShadowTensor) for x in (item.start, item.stop, item.step)):
-        raise Unmodelled("a slice with tensors")
+        raise Unmodelled("a slice whose bounds are tensors")
     step = 1 if item.step is None else int(item.step)
     if step == 0:
         raise ShadowError("ValueError", "slice step cannot be zero", "other")
@@ -183,7 +183,7 @@ def _as_index(e: Engine, item: Any) -> ShadowTensor:
 def refuse_bytes(items: Iterable[Any]) -> None:
     """Decline bytes among the indices: they are masks, of the old kind, and not everywhere."""
     if any(isinstance(item, ShadowTensor) and item.dtype == "uint8" for item in items):
-        raise Unmodelled("a byte tensor as mask")
+        raise Unmodelled("a uint8 tensor as mask")
 
 
 @op(".__getitem__", kind="view", saves="the index tensors", samples=(
@@ -382,7 +382,7 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
         if error.kind == "dtype":  # which the kernel finds out, when autograd has looked at the tensor
             e.graph.check_inplace(self, records(e, self, value))
         if isinstance(value, complex) and not self.dtype.is_complex:
-            raise Unmodelled("a place that does not exist, and a number that does not fit: torch looks first at the number") from error
+            raise Unmodelled("an index out of range and a value that overflows the dtype: torch checks the value first") from error
         raise
     if rest:
         put(e, target, rest, value)
@@ -400,7 +400,7 @@ def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], va
         return False
     if index.dtype == INT64:
         if _out_of_range(target, rest) is not None:
-            raise Unmodelled("an index out of range, where numbers are filled in")
+            raise Unmodelled("an index out of range, where one number is assigned")
         index_fill_(e, target, dim, views.view_(e, index, -1) if index.ndim > 1 else index, value)
         return True
     places_to_write(target, rest)
@@ -440,7 +440,7 @@ def number_as(value: Any, dtype: DType) -> np.ndarray:
     if dtype[:] in CTYPES and overflows(value, DType("float64") if dtype[:] in {"float16", "bfloat16"} else dtype):
         raise runtime(f"value cannot be converted to type {CTYPES[dtype[:]]} without overflow", "dtype")
     if dtype.numpy is None:
-        raise Unmodelled(f"numbers of type {dtype[:]}")
+        raise Unmodelled(f"assigning numbers to a tensor of dtype {dtype[:]}")
     return np.asarray(value.real if isinstance(value, complex) and dtype.category < 3 else value).astype(dtype.numpy)
 
 
@@ -483,7 +483,7 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
     recording = records(e, target, value)
     e.graph.check_inplace(target, recording)
     if value.dtype != target.dtype:
-        raise Unmodelled("index_put of another type")
+        raise Unmodelled("index_put with a value of another dtype")
     if not (value.numel == 1 and any(t is not None and bool_of(t.dtype) for t in rest)):
         check_no_overlap(target, source)
     shape, outside = places_to_write(target, rest)
@@ -522,7 +522,7 @@ def _write_up_to(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None
         return
     index = rest[0]
     if len(rest) > 1 or index is None or index.ndim != 1 or not is_contiguous(target.shape, target.stride) or target.numel > OVERLAP_LIMIT:
-        raise Unmodelled("a write that fails on the way")
+        raise Unmodelled("a write that raises after it has written some elements")
     places = index.window()
     if places is not None and values is not None and target.window() is not None:
         e.write_at(target, (places[:count],), values[:count])
@@ -596,7 +596,7 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
     _long_index(index)
     at = wrap_dim(dim, input.ndim)
     if index.ndim != input.ndim or sparse_grad:
-        raise Unmodelled("gather of unequal dimensions")
+        raise Unmodelled("gather with sparse_grad, or where input and index differ in their number of dimensions")
     check_history(e, input)
     large = [d for d, (n, m) in enumerate(zip(index.shape, input.shape, strict=True)) if d != at and n > m]
     if large and index.numel:
@@ -621,7 +621,7 @@ def check_elements(index: np.ndarray, at: int, shape: Shape, *, inplace: bool) -
     size = shape[at] if shape else 1
     outside = np.unique(index[(index < 0) | (index >= size)])
     if outside.size > 1 or (outside.size and inplace):
-        raise Unmodelled("which of several places that do not exist torch meets first, or what it has written by then")
+        raise Unmodelled("indices out of range: which of several torch reports, or what was written before the error")
     if outside.size:
         raise runtime(f"index {outside[0]} is out of bounds for dimension {at} with size {size}", "shape")
 

@@ -42,7 +42,7 @@ from pitfall_lab.shadow.storage import ShadowTensor
 def vdot(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     if records(e, input, other) or input.dtype.is_complex:
-        raise Unmodelled("the history of vdot")
+        raise Unmodelled("vdot of complex tensors, or of ones that require grad")
     return do(e, "dot", input, other)
 
 
@@ -53,7 +53,7 @@ def vecdot(e: Engine, x: Any, y: Any, *, dim: int = -1) -> ShadowTensor:
         kinds = f"x of type {x.dtype.scalar_name} and y of type {y.dtype.scalar_name}"
         raise runtime(f"linalg.vecdot: Expected x and y to have the same dtype, but found {kinds} instead", "dtype")
     if x.dtype.is_complex or x.ndim < 2:
-        raise Unmodelled("vecdot of such tensors")
+        raise Unmodelled("vecdot of complex tensors, or of tensors with fewer than 2 dimensions")
     return do(e, "sum", do(e, "mul", x, y), dim)
 
 
@@ -81,21 +81,21 @@ def _cross(dim: int) -> Rule:
 def cross(e: Engine, input: Any, other: Any, dim: Any = None) -> ShadowTensor:
     tensor_only(input, other)
     if input.shape != other.shape or input.dtype != other.dtype:
-        raise Unmodelled("cross of two shapes or types")
+        raise Unmodelled("cross with operands of two shapes or dtypes")
     if not input.ndim:
         if dim is None:
-            raise Unmodelled("cross of numbers")
+            raise Unmodelled("cross of 0-dim tensors")
         raise ShadowError("IndexError", f"Dimension specified as {dim} but tensor has no dimensions", "shape")
     at = wrap_dim(-1 if dim is None else dim, input.ndim)
     if input.shape[at] != 3 or (dim is None and input.shape.count(3) > 1):
-        raise Unmodelled("cross of other than three elements")
+        raise Unmodelled("cross along a dimension whose size is not 3, or without dim where several have size 3")
     return pure(e, _cross(at), (input, other), input.shape, input.dtype)
 
 
 def _matrices(*tensors: Any) -> None:
     tensor_only(*tensors)
     if len({x.dtype for x in tensors}) > 1 or tensors[0].dtype.category != 2:
-        raise Unmodelled("matrices of such types")
+        raise Unmodelled("a matrix product with operands of several dtypes, or not floating point")
 
 
 def _sum_rule(node: str, names: tuple[str, str], product: Callable[..., Any], back: Callable[..., Any], beta: float, alpha: float) -> Rule:
@@ -124,9 +124,9 @@ def _bmm_back(g: Any, one: Any, two: Any) -> tuple[Any, Any]:
 def addmm_(e: Engine, self: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> ShadowTensor:
     _matrices(self, mat1, mat2)
     if records(e, mat1, mat2) or (mat1.shape[0], mat2.shape[1], mat1.shape[1]) != (*self.shape, mat2.shape[0]):
-        raise Unmodelled("addmm_ that broadcasts, or of factors with gradients")
+        raise Unmodelled("addmm_ that broadcasts, or whose mat1 or mat2 requires grad")
     if any(x.storage is self.storage for x in (mat1, mat2)):
-        raise Unmodelled("a product that is written into its own factors")
+        raise Unmodelled("addmm_ whose target shares memory with mat1 or mat2")
     rule = _sum_rule("AddmmBackward0", ("mat1", "mat2"), matmul.product, _bmm_back, beta, alpha)
     return in_place(e, rule, (self, mat1, mat2), elementwise=False, copies_self=False, separate=True)
 
@@ -140,7 +140,7 @@ def addmm_(e: Engine, self: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
 def matrix_power(e: Engine, input: Any, n: int) -> ShadowTensor:
     tensor_only(input)
     if input.ndim != 2 or input.shape[0] != input.shape[1] or n not in (1, 2, 3):
-        raise Unmodelled("other powers of a matrix")
+        raise Unmodelled("matrix_power of a tensor that is not a square matrix, or with n other than 1, 2 and 3")
     if n == 1:
         return do(e, "clone", input, memory_format="contiguous_format")
     square = do(e, "mm", input, input)
@@ -153,7 +153,7 @@ def matrix_power(e: Engine, input: Any, n: int) -> ShadowTensor:
 def _square(x: Any) -> None:
     tensor_only(x)
     if x.ndim != 2 or x.shape[0] != x.shape[1] or x.dtype not in ("float32", "float64") or not x.numel:
-        raise Unmodelled("batches of matrices, no square one, or one of low precision")
+        raise Unmodelled("a tensor that is not one square matrix of float32 or float64")
 
 
 IMPRECISE = 1e5
@@ -166,9 +166,9 @@ def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arrays: Any) -> Any:
         given = [x for one in arrays for x in (vars(one).values() if isinstance(one, SimpleNamespace) else (one,))]
         if not all(np.isfinite(x).all() for x in given if isinstance(x, np.ndarray)):
-            raise Unmodelled("infinities or NaN in a matrix: which numbers they reach depends on the kernel")
+            raise Unmodelled("inf or NaN in a matrix: which elements of the result they reach depends on the kernel")
         if any(isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype == np.float32 and np.linalg.cond(x) > IMPRECISE for x in arrays):
-            raise Unmodelled("a matrix that is nearly singular")
+            raise Unmodelled("a nearly singular float32 matrix: the result is mostly rounding error")
         try:
             return function(*arrays)
         except np.linalg.LinAlgError as problem:
@@ -180,7 +180,7 @@ def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
 def without_overflow(product: Any) -> Any:
     """A product of matrices, declined where it overflows: the order of adding decides about signs and NaN."""
     if not is_finite(product):
-        raise Unmodelled("a product that overflows")
+        raise Unmodelled("a matrix product that overflows: inf or NaN depends on the order in which the kernel adds")
     return product
 
 
@@ -225,7 +225,7 @@ def solve(e: Engine, A: Any, B: Any, *, left: bool = True) -> ShadowTensor:
     _square(A)
     tensor_only(B)
     if not left or B.ndim not in (1, 2) or B.shape[0] != A.shape[0] or B.dtype != A.dtype:
-        raise Unmodelled("other systems of equations")
+        raise Unmodelled("linalg.solve with operands of incompatible shapes or dtypes, or with left=False")
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any]:
         flow = np.linalg.solve(s.LU.astype(np.float64).T, g)
@@ -249,7 +249,7 @@ def solve(e: Engine, A: Any, B: Any, *, left: bool = True) -> ShadowTensor:
 def cholesky(e: Engine, input: Any, *, upper: bool = False) -> ShadowTensor:
     _square(input)
     if upper:
-        raise Unmodelled("the upper factor")
+        raise Unmodelled("cholesky with upper=True")
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any]:
         lower = s.L.astype(np.float64)
@@ -275,7 +275,7 @@ def linalg_norm(e: Engine, A: Any, ord: Any = None, dim: Any = None, keepdim: bo
         raise runtime(text, "shape")
     matrix = (isinstance(dim, tuple | list) and len(dim) == 2) or (dim is None and A.ndim == 2 and ord is not None)
     if matrix and ord not in (None, "fro"):
-        raise Unmodelled("the norm of a matrix as an operator")
+        raise Unmodelled("a matrix norm other than the Frobenius norm")
     return do(e, "linalg.vector_norm", A, 2 if ord in (None, "fro") else ord, dim, keepdim, dtype)
 
 
@@ -285,7 +285,7 @@ def matrix_norm(e: Engine, A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdi
     if A.ndim < 2:
         raise runtime("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.", "shape")
     if ord != "fro":
-        raise Unmodelled("the norm of a matrix as an operator")
+        raise Unmodelled("a matrix norm other than the Frobenius norm")
     return do(e, "linalg.vector_norm", A, 2, tuple(dim), keepdim, dtype)
 
 
@@ -293,7 +293,7 @@ def _both(name: str) -> None:
     def run(e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> Any:
         tensor_only(input)
         if records(e, input) or isinstance(dim, bool):
-            raise Unmodelled(f"the history of {name}_mean")
+            raise Unmodelled(f"{name}_mean of a tensor that requires grad, or with unbiased given by position")
         return do(e, name, input, dim, unbiased, keepdim, correction=correction), do(e, "mean", input, dim, keepdim)
 
     add(f"torch.{name}_mean", run, "pure", "self, and the spread", (f"torch.{name}_mean(p)", f"torch.{name}_mean(p, 0)"))
@@ -307,6 +307,6 @@ _both("var")
 def dist(e: Engine, input: Any, other: Any, p: float = 2) -> ShadowTensor:
     tensor_only(input, other)
     if records(e, input, other) or p not in (1, 2):
-        raise Unmodelled("the history of dist")
+        raise Unmodelled("dist of tensors that require grad, or with p other than 1 and 2")
     forward = lambda x, y: np.sum(np.abs(x.astype(np.float64) - y) ** p) ** (1 / p)  # noqa: E731 - a rule in one row
     return pure(e, Rule("", forward), (input, other), (), promoted(input, other))

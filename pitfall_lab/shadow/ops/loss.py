@@ -48,7 +48,7 @@ def value_error(text: str) -> ShadowError:
 
 def _check(reduction: str, *legacy: Any) -> None:
     if any(x is not None for x in legacy):
-        raise Unmodelled("size_average and reduce")
+        raise Unmodelled("a loss with the deprecated arguments size_average or reduce")
     if reduction not in REDUCTIONS:
         raise value_error(f"{reduction} is not a valid value for reduction")
 
@@ -97,7 +97,7 @@ def _elementwise(
     """A loss with one node: ``forward`` of both operands, reduced; ``slope`` is its derivative in the first."""
     dtype, count = promoted(x, y), max(x.numel, 1)
     if not dtype.is_floating_point:
-        raise Unmodelled("a loss of integers")
+        raise Unmodelled("a loss of tensors that are not floating point")
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
         d = slope(s.self, s.target) * g
@@ -166,7 +166,7 @@ def huber_loss(e: Engine, input: Any, target: Any, reduction: str = "mean", delt
         _same_size_weight(input, weight)
     _check(reduction)
     if any(t.dtype != input.dtype for t in (target, weight) if t is not None):
-        raise Unmodelled("huber_loss of several types")
+        raise Unmodelled("huber_loss with operands of several dtypes")
     if delta <= 0:
         raise runtime("huber_loss does not support non-positive values for delta.")
 
@@ -194,7 +194,7 @@ def soft_margin_loss(e: Engine, input: Any, target: Any, size_average: Any = Non
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if input.shape != target.shape or input.dtype != target.dtype:
-        raise Unmodelled("soft_margin_loss of operands that do not fit")
+        raise Unmodelled("soft_margin_loss with operands of incompatible shapes or dtypes")
     no_derivative(e, "soft_margin_loss", target=target)
     count = input.numel if reduction == "mean" else 1
 
@@ -223,22 +223,22 @@ def _nll_sizes(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight:
         if log_probs.ndim > 2 and weight.numel != classes:
             raise runtime("weight tensor should be defined either for all or no classes", "shape")
         if log_probs.ndim > 2 and weight.ndim != 1:
-            raise Unmodelled("weights of classes that lie in several dimensions")
+            raise Unmodelled("a class weight that is not 1-D")
         if weight.shape != (classes,):
             text = f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
             raise runtime(text, "shape")
         if weight.dtype != log_probs.dtype:
-            raise Unmodelled("nll_loss of several types")
+            raise Unmodelled("nll_loss with operands of several dtypes")
 
 
 def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
     """(C,), (N, C) or (N, C, H, W) log-probabilities with a class for each of the other dimensions."""
     if node == "NllLoss2DBackward0" and (target.ndim != 3 or log_probs.shape[2:] != target.shape[1:]):
-        raise Unmodelled("nll_loss of operands that do not fit")
+        raise Unmodelled("nll_loss with operands of incompatible shapes")
     if log_probs.ndim == 1 and target.shape not in ((), (1,)):
         raise Unmodelled("several targets for one input")
     if log_probs.ndim == 1 and target.ndim and reduction == "none":
-        raise Unmodelled("one target for an input without a batch")
+        raise Unmodelled("a target of shape (1,) for an input without a batch dimension")
     _nll_sizes(e, log_probs, target, weight)
     at, classes = (0, log_probs.shape[0]) if log_probs.ndim == 1 else (1, log_probs.shape[1])
 
@@ -347,7 +347,7 @@ def _soft_targets(e: Engine, input: ShadowTensor, target: ShadowTensor, weight: 
         raise runtime("ignore_index is not supported for floating point target")
     classes = input.shape[at]
     if not input.numel:
-        raise Unmodelled("cross_entropy of nothing")
+        raise Unmodelled("cross_entropy of an empty input")
     if weight is not None and weight.shape != (classes,):
         text = f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
         raise runtime(text, "shape")
@@ -374,7 +374,7 @@ def _smoothed(e: Engine, log_probs: ShadowTensor, plain: ShadowTensor, target: S
     spread = log_probs if weight is None else pointwise.mul(e, log_probs, _column(e, weight, log_probs.ndim, at))
     smooth = pointwise.negative(e, reductions.sum(e, spread, at))
     if log_probs.ndim == 1 and target.ndim:
-        raise Unmodelled("one target for an input without a batch")
+        raise Unmodelled("a target of shape (1,) for an input without a batch dimension")
     ignored = pointwise.compare_equal(e, target, ignore_index)
     pointwise.masked_fill_in_place(e, smooth, ignored, 0.0)
     if reduction != "none":
@@ -413,14 +413,14 @@ def binary_cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None,
         raise value_error(text)
     if weight is not None:
         if any(n != m and 1 not in {n, m} for n, m in zip(reversed(target.shape), reversed(weight.shape), strict=False)):
-            raise Unmodelled("a weight that does not broadcast")  # torch says so in words of its own
+            raise Unmodelled("a weight that does not broadcast to the input")  # torch says so in words of its own
         weight = views.expand(e, weight, *broadcast(target.shape, weight.shape))
     no_derivative(e, "binary_cross_entropy", weight=weight)
     if input.dtype != target.dtype:
         raise runtime(f"Found dtype {target.dtype.scalar_name} but expected {input.dtype.scalar_name}", "dtype")
     count = max(input.numel, 1) if reduction == "mean" else 1
     if any(x.window() is None and x.numel <= e.value_limit for x in (input, target)):
-        raise Unmodelled("whether these numbers, which are not known, are probabilities")
+        raise Unmodelled("a loss of unknown values, which torch checks to be in [0, 1]")
 
     def forward(x: np.ndarray, y: np.ndarray, w: Any) -> Any:
         if not np.all((x >= 0) & (x <= 1)):
@@ -470,7 +470,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
         raise value_error(f"Target size ({_size(target)}) must be the same as input size ({_size(input)})")
     no_derivative(e, "binary_cross_entropy_with_logits", weight=weight, pos_weight=pos_weight)
     if any(x is not None and x.dtype != input.dtype for x in (target, weight, pos_weight)) or not input.dtype.is_floating_point:
-        raise Unmodelled("binary_cross_entropy_with_logits of several types")
+        raise Unmodelled("binary_cross_entropy_with_logits with operands of several dtypes")
     count = max(input.numel, 1) if reduction == "mean" else 1
     if pos_weight is not None:
         broadcast(pos_weight.shape, target.shape)
@@ -558,7 +558,7 @@ def poisson_nll_loss(e: Engine, input: Any, target: Any, log_input: bool = True,
         loss = pointwise.sub(e, input, pointwise.mul(e, target, log))
     if full:
         if target.requires_grad or target.dtype != loss.dtype:
-            raise Unmodelled("the Stirling term of such a target")
+            raise Unmodelled("poisson_nll_loss with full=True and a target that requires grad or has another dtype than the loss")
         seen = target.window()
         stirling = None if seen is None else np.where(seen <= 1, 0, seen * np.log(seen) - seen + 0.5 * np.log(2 * math.pi * seen))
         loss = pointwise.add_in_place(e, loss, new(e, target.shape, target.dtype, stirling))
@@ -570,7 +570,7 @@ def gaussian_nll_loss(e: Engine, input: Any, target: Any, var: Any, full: bool =
     tensor_only(input, target, var)
     seen = var.window()
     if seen is None:
-        raise Unmodelled("a variance of unknown sign")
+        raise Unmodelled("gaussian_nll_loss of a variance with unknown values, which torch checks for negative ones")
     if np.any(seen < 0):
         raise value_error("var has negative entry/entries")
     if var.shape != input.shape:
@@ -603,7 +603,7 @@ def hinge_embedding_loss(e: Engine, input: Any, target: Any, margin: float = 1.0
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if input.shape != target.shape:
-        raise Unmodelled("hinge_embedding_loss of two shapes")
+        raise Unmodelled("hinge_embedding_loss with operands of two shapes")
     clamped = pointwise.clamp_min_in_place(e, _from_number(e, margin, input), 0)
     outside = _kept_where(e, pointwise.compare_different(e, target, 1), clamped)
     return reduced(e, pointwise.add_(e, outside, _kept_where(e, pointwise.compare_different(e, target, -1), input)), reduction)
@@ -638,7 +638,7 @@ def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, marg
         found = f"inputs with sizes {list(input1.shape)} and {list(input2.shape)}."
         raise runtime(f"{target.ndim}D target tensor expects {target.ndim + 1}D input tensors, but found {found}", "shape")
     if target.shape != input1.shape[: target.ndim]:
-        raise Unmodelled("cosine_embedding_loss of operands that do not fit")
+        raise Unmodelled("cosine_embedding_loss with operands of incompatible shapes")
     at = target.ndim
     product = reduction_of(e, input1, input2, at)
     first, second = (pointwise.add_number(e, reduction_of(e, x, x, at), 1e-12) for x in (input1, input2))
@@ -680,7 +680,7 @@ def triplet_margin_with_distance_loss(e: Engine, anchor: Any, positive: Any, neg
                                       swap: bool = False, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(anchor, positive, negative)
     if distance_function is not None:
-        raise Unmodelled("a distance of the program's own")
+        raise Unmodelled("triplet_margin_with_distance_loss with a user-defined distance_function")
     near, far = matmul.pairwise_distance(e, anchor, positive), matmul.pairwise_distance(e, anchor, negative)
     if swap:
         far = _nearer(e, far, matmul.pairwise_distance(e, positive, negative))
@@ -724,9 +724,9 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
         raise value_error("weight must be one-dimensional")
     no_derivative(e, "multi_margin_loss", weight=weight)
     if input.ndim != 2 or target.shape != input.shape[:1] or target.dtype != "int64" or (weight is not None and weight.shape != input.shape[1:]):
-        raise Unmodelled("multi_margin_loss of operands that do not fit")
+        raise Unmodelled("multi_margin_loss with operands of incompatible shapes or dtypes")
     if not input.numel:
-        raise Unmodelled("multi_margin_loss of nothing")  # torch leaves the memory of the result as it is
+        raise Unmodelled("multi_margin_loss of an empty input")  # torch leaves the memory of the result as it is
     if weight is not None and weight.dtype != input.dtype:
         raise runtime(f"expected scalar type {input.dtype.scalar_name} but found {weight.dtype.scalar_name}", "dtype")
     count, classes = input.shape
@@ -759,7 +759,7 @@ def multilabel_margin_loss(e: Engine, input: Any, target: Any, size_average: Any
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if input.ndim != 2 or target.shape != input.shape or target.dtype != "int64":
-        raise Unmodelled("multilabel_margin_loss of operands that do not fit")
+        raise Unmodelled("multilabel_margin_loss with operands of incompatible shapes or dtypes")
     count, classes = input.shape
 
     def pairs(x: np.ndarray, y: np.ndarray) -> list[tuple[int, int, int, float]]:

@@ -26,7 +26,7 @@ def product(a: Any, b: Any) -> Any:
     if a.dtype.kind == "f" and a.size and b.size:
         largest = [float(np.abs(x, where=np.isfinite(x), out=np.zeros(x.shape)).max()) for x in (a, b)]
         if largest[0] * largest[1] * a.shape[-1] > np.finfo(a.dtype).max:
-            raise Unmodelled("a product in which sums overflow: what becomes of them depends on the order of adding")
+            raise Unmodelled("a matrix product whose sums overflow: the result depends on the order in which the kernel adds")
     return np.matmul(a, b)
 
 
@@ -84,7 +84,7 @@ def _same_type(a: ShadowTensor, b: ShadowTensor, text: str) -> None:
 def _mat_types(a: ShadowTensor, b: ShadowTensor) -> None:
     if a.dtype != b.dtype:
         if a.dtype not in C_TYPES or b.dtype not in C_TYPES:
-            raise Unmodelled("matmul of two types")
+            raise Unmodelled("matmul with operands of two dtypes, one of them without a name in torch's message")
         raise runtime(f"expected m1 and m2 to have the same dtype, but got: {C_TYPES[a.dtype]} != {C_TYPES[b.dtype]}", "dtype")
 
 
@@ -113,7 +113,7 @@ def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
     tensor_only(input, vec)
     check_history(e, input, vec)
     if input.ndim != 2 or vec.ndim != 1:
-        raise Unmodelled("mv of other dimensions")
+        raise Unmodelled("mv with operands that are not 2-D and 1-D")
     if input.shape[1] != vec.shape[0]:
         raise runtime(
             f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})", "shape"
@@ -148,7 +148,7 @@ def bmm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     tensor_only(input, mat2)
     check_history(e, input, mat2)
     if input.ndim != 3 or mat2.ndim != 3 or input.dtype != mat2.dtype or input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
-        raise Unmodelled("bmm of operands that do not fit")
+        raise Unmodelled("bmm with operands of incompatible shapes")
     return pure(e, BMM, (input, mat2), (*input.shape[:2], mat2.shape[2]), input.dtype)
 
 
@@ -211,7 +211,7 @@ def _folded(e: Engine, large: ShadowTensor, small: ShadowTensor) -> ShadowTensor
     """(B, N, K) @ (K, M) or (K,): fold the batch into the rows."""
     if large.shape[-1] != small.shape[0]:
         if small.ndim == 1:
-            raise Unmodelled("matmul of operands that do not fit")
+            raise Unmodelled("matmul with operands of incompatible shapes")
         raise _cannot(e, "mm", (math.prod(large.shape[:-1]), large.shape[-1]), small.shape)
     flat = views.reshape(e, large, math.prod(large.shape[:-1]), large.shape[-1])
     product = mm(e, flat, small) if small.ndim == 2 else mv(e, flat, small)
@@ -232,7 +232,7 @@ def _batched(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTenso
     n, k = input.shape[-2:] if input.ndim > 1 else (1, input.shape[0])
     inner, m = other.shape[-2:] if other.ndim > 1 else (other.shape[0], 1)
     if inner != k:
-        raise Unmodelled("matmul of operands that do not fit")
+        raise Unmodelled("matmul with operands of incompatible shapes")
     left = views.reshape(e, views.expand(e, input, *batch, n, k), count, n, k)
     shape = (*batch, *((n,) if input.ndim > 1 else ()), *((m,) if other.ndim > 1 else ()))
     if other.ndim == 1:
@@ -272,7 +272,7 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
     for name, x in (("self", input), ("mat1", mat1)):
         _same_type(x, mat2, f"{name} and mat2 must have the same dtype, but got {x.dtype.scalar_name} and {mat2.dtype.scalar_name}")
     if mat1.ndim != 2 or mat2.ndim != 2:
-        raise Unmodelled("addmm of other dimensions")
+        raise Unmodelled("addmm with mat1 or mat2 not 2-D")
     if mat1.shape[1] != mat2.shape[0]:
         raise _cannot(e, "addmm", mat1.shape, mat2.shape)
     shape = (mat1.shape[0], mat2.shape[1])
@@ -289,11 +289,11 @@ def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor
     if bias is not None:
         tensor_only(bias)
         if input.ndim != 2 and 0 in input.shape:
-            raise Unmodelled("linear of nothing")
+            raise Unmodelled("linear of an empty input")
         if input.ndim == 2:
             return addmm(e, bias, input, views.t(e, weight))
         if bias.ndim > 1:
-            raise Unmodelled("linear with a bias that is no vector")
+            raise Unmodelled("linear with a bias that is not 1-D")
         if is_contiguous(input.shape, input.stride) and is_contiguous(bias.shape, bias.stride):
             return _linear_folded(e, input, weight, bias)
     out = matmul(e, input, views.t(e, weight))
@@ -339,5 +339,5 @@ def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepd
 def pairwise_distance(e: Engine, x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> ShadowTensor:
     tensor_only(x1, x2)
     if p < 1 or p == float("inf") or not x1.ndim:
-        raise Unmodelled(f"distance of order {p}")
+        raise Unmodelled(f"pairwise_distance with p={p}, or of 0-dim tensors")
     return norm_of(e, pointwise.add_number(e, pointwise.sub(e, x1, x2), eps), p, -1, keepdim)

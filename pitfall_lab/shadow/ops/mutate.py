@@ -58,10 +58,10 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
         rule = Rule("FillBackward3", lambda a, v: v.astype(a.dtype), (), lambda g, s: (zeros_like(g), g.sum()))
         return in_place(e, rule, (self, value), elementwise=False, overwrites=True)
     if not isinstance(value, NUMBERS):
-        raise Unmodelled("fill_ with something else")
+        raise Unmodelled("fill_ with something that is not a number or a 0-dim tensor")
     refused = no_room(self.dtype, value)
     if refused and self.numel == 1:
-        raise Unmodelled("a number that does not fit, where torch writes one element without its kernel")
+        raise Unmodelled("filling one element with a number that overflows its dtype: torch writes it without the kernel that checks")
     return in_place(e, refusing(_fill_rule(value), refused), (self,), elementwise=False, overwrites=True)
 
 
@@ -102,9 +102,9 @@ def _random_fill(name: str, node: str, kernel: str | None, draw: Any) -> None:
     def run(e: Engine, self: Any, *parameters: Any, generator: Any = None, **named: Any) -> ShadowTensor:
         tensor_only(self)
         if any(isinstance(p, ShadowTensor) for p in parameters):
-            raise Unmodelled(f"{name} with a tensor of parameters")
+            raise Unmodelled(f"{name} with a tensor as parameter of the distribution")
         if kernel is None and self.dtype.category < 2:
-            raise Unmodelled(f"{name} of whole numbers")
+            raise Unmodelled(f"{name} on an integer or bool tensor")
         if kernel and self.dtype.category < 2:
             raise no_kernel(kernel, self.dtype.scalar_name)
         values = None if e.random is None or named else draw(e.random, self.shape, *parameters)
@@ -169,7 +169,7 @@ def requires_grad_(e: Engine, self: Any, requires_grad: bool = True) -> ShadowTe
 
 def _set_flag(e: Engine, self: ShadowTensor, value: bool) -> None:
     if self.received and value:
-        raise Unmodelled("whether this gradient is a view of another one, whose views would not require gradients")
+        raise Unmodelled("requires_grad_() on a tensor returned by autograd.grad: whether it is a view is not modelled")
     if self.inference and value and not e.inference:
         raise runtime(errors.INFERENCE_FLAG, "inference-tensor", tensor=self)
     if not self.is_leaf and not value and e.policy.non_leaf_flag_can_be_cleared:
@@ -200,7 +200,7 @@ def detach_(e: Engine, self: Any) -> ShadowTensor:
     if self.view is not None:
         raise runtime(errors.DETACH_VIEW, tensor=self)
     if self.received:
-        raise Unmodelled("whether this gradient is a view of another one, which may not be detached in place")
+        raise Unmodelled("detach_() on a tensor returned by autograd.grad: whether it is a view is not modelled")
     self.node, self.flag, self.output_nr = None, False, 0
     return self
 
@@ -218,7 +218,7 @@ def set_grad(e: Engine, self: Any, value: Any) -> None:
         self.gradient = None
         return
     if not isinstance(value, ShadowTensor):
-        raise Unmodelled("grad of something that is no tensor")
+        raise Unmodelled("assigning something that is not a tensor to .grad")
     if value is self:
         raise runtime("can't assign Variable as its own grad")
     if value.dtype != self.dtype:
@@ -249,13 +249,13 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     """Look at other memory, under the old counter."""
     tensor_only(self, source)
     if self.dtype != source.dtype:
-        raise Unmodelled("set_ to memory of another type")
+        raise Unmodelled("set_ to a source of another dtype")
     recording = e.grad_enabled and (self.requires_grad or source.requires_grad)
     e.graph.check_inplace(self, recording)
     if recording or self.view is not None:
-        raise Unmodelled("set_ of a tensor with history")
+        raise Unmodelled("set_ on a view, or with a tensor that requires grad")
     if self.inference and not e.inference:
-        raise Unmodelled("set_ of an inference tensor outside of inference mode")
+        raise Unmodelled("set_ on an inference tensor outside inference_mode")
     self.storage, self.offset, self.shape, self.stride = source.storage, source.offset, source.shape, source.stride
     if not e.inference:
         self.accumulator = None
@@ -268,7 +268,7 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     """Another shape on the same memory; the same size changes nothing and is not counted."""
     tensor_only(self)
     if e.inference:
-        raise Unmodelled("resize_ in inference mode")
+        raise Unmodelled("resize_ inside inference_mode")
     if self.requires_grad and not self.inference:
         raise runtime("cannot resize variables that require grad", tensor=self)
     wanted = as_shape(size)
@@ -276,7 +276,7 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
         return self
     need = self.offset + math.prod(wanted)
     if self.inference or (need > self.storage.size and (not self.ndim or self.storage.shared)):
-        raise Unmodelled("resize_ of memory that may not grow")
+        raise Unmodelled("resize_ of an inference tensor, or beyond a storage that a NumPy array shares")
     if need > self.storage.size:
         self.storage.size, self.storage.data = need, None  # what lies in new memory nobody can know
     self.shape, self.stride = wanted, contiguous_strides(wanted)
@@ -288,7 +288,7 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 def share_memory_(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if self.storage.shared:
-        raise Unmodelled("memory that torch moves away from under an array")
+        raise Unmodelled("resize_ that reallocates memory which a NumPy array shares")
     return self
 
 
@@ -307,7 +307,7 @@ def _number(e: Engine, self: Any) -> Any:
         raise runtime(f"a Tensor with {self.numel} elements cannot be converted to Scalar", "shape", tensor=self)
     seen = self.window()
     if seen is None:
-        raise Unmodelled("a number that is not modelled")
+        raise Unmodelled("a value that is not modelled")
     return seen.reshape(-1)[0].item()
 
 
@@ -356,7 +356,7 @@ def tolist(e: Engine, self: Any) -> Any:
     tensor_only(self)
     seen = self.window()
     if seen is None:
-        raise Unmodelled("numbers that are not modelled")
+        raise Unmodelled("values that are not modelled")
     return seen.tolist()
 
 

@@ -63,7 +63,7 @@ def _is_settled(x: np.ndarray, rstd: np.ndarray, normal: np.ndarray) -> bool:
 def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """The gradient through mean and variance that were computed from the input itself."""
     if any(np.isinf(x).any() for x in (g, rstd, normal)):
-        raise Unmodelled("infinities that cancel or not, as the kernel puts the formula")
+        raise Unmodelled("inf in the gradient of a normalisation: whether it cancels depends on the kernel")
     return rstd * (g - g.mean(axis=axes, keepdims=True) - normal * (g * normal).mean(axis=axes, keepdims=True))
 
 
@@ -83,7 +83,7 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
                 raise runtime("mixed dtype (CPU): expect parameter to have scalar type of Float", "dtype")
             if input.dtype not in ("float16", "bfloat16"):
                 raise runtime("mixed dtype (CPU): all inputs must share same datatype.", "dtype")
-        raise Unmodelled("layer_norm of operands that do not fit")
+        raise Unmodelled("layer_norm with operands of incompatible shapes or mixed dtypes")
     if input.dtype.category < 2:
         raise no_kernel("LayerNormKernelImpl", input.dtype.scalar_name)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
@@ -108,15 +108,15 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *running, *given)
     if input.ndim < 2 or any(x.shape != (input.shape[1],) or x.dtype != input.dtype for x in (*running, *given)) or momentum is None:
-        raise Unmodelled("batch_norm of operands that do not fit")
+        raise Unmodelled("batch_norm with operands of incompatible shapes or dtypes, or with momentum=None")
     if training and any(map(overlaps_itself, running)):
-        raise Unmodelled("running statistics that share their memory: the kernel writes one after the other")
+        raise Unmodelled("batch_norm whose running_mean or running_var has several elements at one memory location")
     if any(not is_contiguous(x.shape, x.stride) for x in given):
-        raise Unmodelled("batch_norm with weights that do not lie side by side, as torch's kernels take it that they do")
+        raise Unmodelled("batch_norm whose weight or bias is not contiguous: torch's kernels read it as if it were")
     if not input.numel:
-        raise Unmodelled("batch_norm of nothing")  # which is a copy, or an addition
+        raise Unmodelled("batch_norm of an empty input")  # which is a copy, or an addition
     if len(running) == 1 or (not training and not running):
-        raise Unmodelled("batch_norm without running statistics")
+        raise Unmodelled("batch_norm with only one of running_mean and running_var, or with neither in evaluation")
     if training:
         _several_values(input.shape)
     no_derivative(e, "native_batch_norm", running_mean=running_mean, running_var=running_var)
@@ -194,7 +194,7 @@ def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias:
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
     if input.ndim >= 2 and num_groups > 0 and input.shape[0] * input.shape[1] // num_groups * math.prod(input.shape[2:]) == 1:
-        raise Unmodelled("one number for each group, which only the function of torch.nn refuses")
+        raise Unmodelled("group_norm with one value per group, which F.group_norm refuses and torch.group_norm accepts")
     if input.ndim < 2:
         raise runtime(f"Expected at least 2 dimensions for input tensor but received {input.ndim}", "shape")
     count, channels = input.shape[:2]
@@ -203,7 +203,7 @@ def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias:
         text = f"Expected number of channels in input to be divisible by num_groups, but got input of shape {list(input.shape)} and num_groups={num_groups}"
         raise runtime(text, "shape")
     if any(x.shape != (channels,) or x.dtype != input.dtype for x in given) or not input.dtype.is_floating_point or 0 in input.shape:
-        raise Unmodelled("group_norm of operands that do not fit")
+        raise Unmodelled("group_norm of an empty input, or with operands of incompatible shapes or dtypes")
     last = any_channels_last(input)
     form = {4: "channels_last", 5: "channels_last_3d"}[input.ndim] if last else "contiguous_format"
     given = [None if x is None else views.contiguous(e, x) for x in (weight, bias)]
@@ -237,7 +237,7 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
     """(N, C, ...): every instance is a batch of its own, seen as N * C channels."""
     tensor_only(input)
     if input.ndim < 3 or 0 in input.shape:
-        raise Unmodelled("instance_norm without inner dimensions")
+        raise Unmodelled("instance_norm of an empty input, or of one without spatial dimensions")
     count, channels = input.shape[:2]
     if use_input_stats and math.prod(input.shape[2:]) == 1:
         shown = list(input.shape)
@@ -258,7 +258,7 @@ def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, e
     tensor_only(input, *(() if weight is None else (weight,)))
     shape = tuple(normalized_shape)
     if input.shape[input.ndim - len(shape) :] != shape or input.dtype not in ("float32", "float64") or (weight is not None and weight.dtype != input.dtype):
-        raise Unmodelled("rms_norm of operands that do not fit")
+        raise Unmodelled("rms_norm with operands of incompatible shapes or dtypes, or in half precision")
     if weight is not None and weight.shape != shape:
         raise runtime(f"Expected weight to be of same shape as normalized_shape, but got weight of shape {list(weight.shape)} and normalized_shape = {list(shape)}", "shape")
     room = float(np.finfo(np.float32 if input.dtype == "float32" else np.float64).eps) if eps is None else eps

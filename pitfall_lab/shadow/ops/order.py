@@ -27,7 +27,7 @@ def _numbers(e: Engine, *tensors: ShadowTensor) -> list[np.ndarray]:
     tensor_only(*tensors)
     found = arrays(e, tensors)
     if found is None:
-        raise Unmodelled("a shape that depends on numbers that are not modelled")
+        raise Unmodelled("a result whose shape depends on values that are not modelled")
     return found
 
 
@@ -49,7 +49,7 @@ def _running(name: str, better: Callable[[Any, Any], Any]) -> None:
             raise ShadowError("IndexError", f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}", "shape")
         at, before = wrap_dim(dim, input.ndim), input.shape
         if not before or input.dtype.category != 2:
-            raise Unmodelled(f"{name} of such a tensor")
+            raise Unmodelled(f"{name} of a tensor of this shape or dtype")
         node = None
         if records(e, input):
 
@@ -120,7 +120,7 @@ def cumprod(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTens
     tensor_only(input)
     kind = _whole_to_long(input, dtype)
     if not input.ndim or (kind != input.dtype and records(e, input)):
-        raise Unmodelled("cumprod of a number, or into another type")
+        raise Unmodelled("cumprod of a 0-dim tensor, or of one that requires grad with a conversion to another dtype")
     return pure(e, _cumprod_rule(wrap_dim(dim, input.ndim)), (input,), input.shape, kind, kind)
 
 
@@ -151,11 +151,11 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
     if not input.ndim or input.dtype.category != 2:
-        raise Unmodelled("logcumsumexp of such a tensor")
+        raise Unmodelled("logcumsumexp of a tensor of this shape or dtype")
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         if g.dtype != np.float64 and np.abs(s.result).max(initial=0) > 64:
-            raise Unmodelled("exponents whose rounding, made a factor, is larger than that of the result")
+            raise Unmodelled("the gradient of an exponential of large values, whose rounding exceeds the tolerance of a comparison")
         # each element counts in every later sum by its share exp(x - sum); what is above zero and
         # what is below are taken apart, and NaN is neither
         def part(g: np.ndarray) -> np.ndarray:
@@ -177,13 +177,13 @@ def kthvalue(e: Engine, input: Any, k: int, dim: int = -1, keepdim: bool = False
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
     if not input.ndim or not 1 <= k <= input.shape[at]:
-        raise Unmodelled("kthvalue that does not fit")
+        raise Unmodelled("kthvalue of a 0-dim tensor, or with k out of range")
 
     def place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarray:
         found = np.take(np.argsort(x, axis=axis, kind="stable"), [k - 1], axis)
         chosen = np.take_along_axis(x, found, axis)
         if (((x == chosen) | (np.isnan(x) & np.isnan(chosen))).sum(axis) > 1).any():
-            raise Unmodelled("the place of one of several equal elements")  # torch only partitions the row
+            raise Unmodelled("the index of one of several equal elements")  # torch only partitions the row
         return found if keepdims else np.squeeze(found, axis)
 
     return along(e, "KthvalueBackward0", input, at, keepdim, place)
@@ -193,7 +193,7 @@ def kthvalue(e: Engine, input: Any, k: int, dim: int = -1, keepdim: bool = False
 def mode(e: Engine, input: Any, dim: int = -1, keepdim: bool = False) -> Pair:
     tensor_only(input)
     if not input.ndim:
-        raise Unmodelled("the mode of a number")
+        raise Unmodelled("mode of a 0-dim tensor")
 
     def place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarray:
         def last_of_most_frequent(row: np.ndarray) -> int:
@@ -201,7 +201,7 @@ def mode(e: Engine, input: Any, dim: int = -1, keepdim: bool = False) -> Pair:
             return int(np.flatnonzero(row == values[np.argmax(counts)])[-1])
 
         if np.isnan(x).any():
-            raise Unmodelled("how often NaN occurs, which equals nothing")
+            raise Unmodelled("mode of a tensor with NaN, which is not equal to itself")
         found = np.apply_along_axis(last_of_most_frequent, axis, x)
         return np.expand_dims(found, axis) if keepdims else found
 
@@ -217,7 +217,7 @@ def msort(e: Engine, input: Any) -> ShadowTensor:
 def nanmedian(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     tensor_only(input)
     if dim is not None or not input.numel:
-        raise Unmodelled("nanmedian along a dimension")
+        raise Unmodelled("nanmedian with dim, or of an empty tensor")
 
     def forward(x: np.ndarray) -> Any:
         known = np.sort(x[~np.isnan(x)])
@@ -230,7 +230,7 @@ def nanmedian(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> 
 def nansum(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> ShadowTensor:
     tensor_only(input)
     if dtype is not None or input.dtype.category != 2:
-        raise Unmodelled("nansum into another type")
+        raise Unmodelled("nansum with dtype, or of a tensor that is not floating point")
     dims, before = reduced_dims(dim, input.ndim), input.shape
     rule = Rule(
         "NansumBackward0", lambda x: np.nansum(x, axis=dims, keepdims=keepdim, dtype=np.float64), (Keep("self", 0),),
@@ -264,7 +264,7 @@ def aminmax(e: Engine, input: Any, *, dim: Any = None, keepdim: bool = False) ->
 def quantile(e: Engine, input: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear") -> ShadowTensor:
     tensor_only(input)
     if records(e, input) or isinstance(q, ShadowTensor) or interpolation != "linear":
-        raise Unmodelled("quantiles with gradients, or several at once")
+        raise Unmodelled("quantile with q as a tensor, with interpolation, or of a tensor that requires grad")
     if not input.numel:
         raise runtime("quantile() input tensor must be non-empty", "shape")
 
@@ -283,7 +283,7 @@ def searchsorted(e: Engine, sorted_sequence: Any, input: Any, *, out_int32: bool
                  sorter: Any = None) -> ShadowTensor:  # fmt: skip
     tensor_only(sorted_sequence)
     if sorted_sequence.ndim != 1 or sorter is not None:
-        raise Unmodelled("searchsorted in several rows")
+        raise Unmodelled("searchsorted with sorter, or with a sorted_sequence that is not 1-D")
     way: Any = side or ("right" if right else "left")
     kind = DType("int32") if out_int32 else INT64
 
@@ -318,7 +318,7 @@ def bincount(e: Engine, input: Any, weights: Any = None, minlength: int = 0) -> 
         raise Unmodelled("bincount with weights")
     [x] = _numbers(e, input)
     if x.ndim != 1 or x.dtype.kind not in "iu" or np.any(x < 0):
-        raise Unmodelled("bincount of such a tensor")
+        raise Unmodelled("bincount of a tensor that is not 1-D, not an integer one, or holds negative numbers")
     counts = np.bincount(x, minlength=minlength)
     return new(e, counts.shape, INT64, counts)
 
@@ -327,7 +327,7 @@ def bincount(e: Engine, input: Any, weights: Any = None, minlength: int = 0) -> 
 def histc(e: Engine, input: Any, bins: int = 100, min: float = 0, max: float = 0) -> ShadowTensor:
     [x] = _numbers(e, input)
     if records(e, input) or x.dtype.kind != "f" or not x.size:
-        raise Unmodelled("histc of such a tensor")
+        raise Unmodelled("histc of a tensor that is empty, not floating point, or requires grad")
     low, high = (float(x.min()), float(x.max())) if min == max == 0 else (min, max)
     low, high = (low - 1, high + 1) if low == high else (low, high)
     counts, _ = np.histogram(x, bins, (low, high))
@@ -363,10 +363,10 @@ def nonzero(e: Engine, input: Any, *, as_tuple: bool = False) -> Any:
 )
 def unique(e: Engine, input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
     if dim is not None:
-        raise Unmodelled("unique along a dimension")
+        raise Unmodelled("unique with dim")
     [x] = _numbers(e, input)
     if records(e, input):
-        raise Unmodelled("unique of a tensor with a gradient")
+        raise Unmodelled("unique of a tensor that requires grad")
     values, inverse, counts = np.unique(x.reshape(-1), return_inverse=True, return_counts=True)
     results = [new(e, values.shape, input.dtype, values)]
     results += [new(e, x.shape, INT64, inverse.reshape(x.shape))] if return_inverse else []
@@ -377,9 +377,9 @@ def unique(e: Engine, input: Any, sorted: bool = True, return_inverse: bool = Fa
 @op("torch.functional.unique_consecutive", "torch.unique_consecutive", ".unique_consecutive", samples=("(n // 2).unique_consecutive()",))
 def unique_consecutive(e: Engine, input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
     if dim is not None or return_inverse or return_counts:
-        raise Unmodelled("unique_consecutive with more results")
+        raise Unmodelled("unique_consecutive with return_inverse, return_counts or dim")
     if records(e, input):
-        raise Unmodelled("the gradient of unique_consecutive, which torch does not have either")
+        raise Unmodelled("the gradient of unique_consecutive, which torch does not implement either")
     [x] = _numbers(e, input)
     flat = x.reshape(-1)
     kept = flat[np.concatenate([[True], flat[1:] != flat[:-1]])] if flat.size else flat
@@ -393,12 +393,12 @@ def unique_consecutive(e: Engine, input: Any, return_inverse: bool = False, retu
 def diff(e: Engine, input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> ShadowTensor:
     tensor_only(input)
     if prepend is not None or append is not None or not input.ndim or n < 1 or input.dtype == "bool":
-        raise Unmodelled("diff with more to it")
+        raise Unmodelled("diff with prepend, append or n below 1, or of a 0-dim or bool tensor")
     at, result = wrap_dim(dim, input.ndim), input
     for _ in range(n):
         size = result.shape[at]
         if size < 2:
-            raise Unmodelled("diff of too little")
+            raise Unmodelled("diff along a dimension with fewer than two elements")
         first = do(e, "narrow", result, at, 0, size - 1)
         second = do(e, "narrow", result, at, 1, size - 1)
         result = do(e, "sub", second, first)

@@ -40,9 +40,9 @@ def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) 
     results = list(made) if isinstance(made, tuple | list) else [made]
     short = entry.names[0].rpartition(".")[2]
     if kwargs.get("requires_grad") or short in UNREFUSED:
-        raise Unmodelled("out= of a leaf, or of a function that torch forgets to refuse")
+        raise Unmodelled("out= together with requires_grad=True, or for a function where torch does not check gradients")
     if len(results) != len(targets) or any(t.dtype != r.dtype for t, r in zip(targets, results, strict=True)):
-        raise Unmodelled("out= of another length or type than the result")
+        raise Unmodelled("out= with another number of tensors than the function has results, or of another dtype")
     if any(r.node is not None for r in results) or (e.grad_enabled and not e.inference and any(t.requires_grad for t in targets)):
         e.graph.created, e.graph.sequence = [], sequence  # torch refuses before it makes a node
         text = f"{_refused_as(short, results)}(): functions with out=... arguments don't support automatic differentiation, {WHY}"
@@ -66,7 +66,7 @@ def _made(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any], tar
     except ShadowError as error:
         # torch refuses gradients first, and looks at shapes and histories later
         if e.grad_enabled and not e.inference and any(isinstance(x, ShadowTensor) and x.requires_grad for x in (*args, *targets)):
-            raise Unmodelled(f"out= where something else is wrong as well: {error.message}") from None
+            raise Unmodelled(f"out= in a call that also fails for another reason: {error.message}") from None
         raise
 
 
@@ -79,21 +79,21 @@ def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
     if own == short.replace("_", "") or short == "matmul":
         return short
     if node.name not in REFUSED_AS:
-        raise Unmodelled("out= of a composite")
+        raise Unmodelled("out= of a function that torch composes of several operations")
     return REFUSED_AS[node.name]
 
 
 def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], in_place: bool) -> None:
     """Decline what torch's kernels do in ways of their own: other sizes, and operands under the result."""
     if result.storage is target.storage or target.inference:
-        raise Unmodelled("out= of an operation that made no new memory")
+        raise Unmodelled("out= that the result already shares memory with, or that is an inference tensor")
     taken = target.storage.size or target.offset or target.storage.shared or any(x is target for x in operands)
     if target.shape != result.shape and taken:
-        raise Unmodelled("out= that is resized")
+        raise Unmodelled("out= of another shape than the result")
     if overlaps_itself(target):
-        raise Unmodelled("out= that holds several elements at one address")
+        raise Unmodelled("out= in which several elements share one memory location")
     for x in operands:
         if isinstance(x, ShadowTensor) and x.storage is target.storage and not (x is target and in_place):
-            raise Unmodelled("out= over an operand's memory")
+            raise Unmodelled("out= that shares memory with an operand")
         if isinstance(x, tuple | list) and any(isinstance(y, ShadowTensor) and y.storage is target.storage for y in x):
-            raise Unmodelled("out= over an operand's memory")
+            raise Unmodelled("out= that shares memory with an operand")

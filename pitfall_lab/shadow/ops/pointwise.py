@@ -175,7 +175,7 @@ def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> Shado
 @op(".__rsub__", "torch.rsub", samples=("1 - a", "2.5 - a"))
 def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     if isinstance(other, ShadowTensor):
-        raise Unmodelled("rsub of two tensors")
+        raise Unmodelled("rsub with a tensor as second operand")
     _check_bool_sub(self, other)
     dtype = promoted(self, operand(other))
     rule = Rule(
@@ -246,7 +246,7 @@ def _power(base: Any, exponent: Any) -> Any:
 
 def _integer_power(base: Any, exponent: Any) -> Any:
     if np.any(np.asarray(exponent) < 0):
-        raise Unmodelled("negative powers of whole numbers")
+        raise Unmodelled("an integer tensor to a negative power")
     return np.power(base, exponent)
 
 
@@ -416,9 +416,9 @@ def _real(tensor: ShadowTensor, name: str) -> None:
     if name == "abs" and tensor.dtype == BOOL:
         raise no_kernel("abs_cpu", "Bool")
     if name == "square" and tensor.dtype == BOOL:
-        raise Unmodelled("square of bool")
+        raise Unmodelled("square of a bool tensor")
     if tensor.dtype.is_complex and (name not in ("neg", "exp") or tensor.requires_grad):
-        raise Unmodelled(f"{name} of complex numbers")
+        raise Unmodelled(f"{name} of a complex tensor")
 
 
 RUNS: dict[str, tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]] = {}
@@ -540,7 +540,7 @@ def leaky_relu_in_place(e: Engine, input: Any, negative_slope: float = 0.01) -> 
 def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> ShadowTensor:
     tensor_only(input)
     if not input.dtype.is_floating_point:
-        raise Unmodelled("elu of integers")
+        raise Unmodelled("elu of a tensor that is not floating point")
 
     def forward(x: Any) -> Any:
         return np.where(x > 0, x, alpha * np.expm1(x))
@@ -569,7 +569,7 @@ def gelu(e: Engine, input: Any, approximate: str = "none") -> ShadowTensor:
     root = math.sqrt(2 / math.pi)
     seen = input.window() if isinstance(input, ShadowTensor) else None
     if seen is not None and np.isinf(seen).any():
-        raise Unmodelled("gelu of infinity: one of torch's kernels makes NaN of it, another leaves it")
+        raise Unmodelled("gelu of inf: some of torch's kernels return NaN, others inf")
 
     def forward(x: Any) -> Any:
         if approximate == "tanh":
@@ -723,7 +723,7 @@ def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowT
             check_overlap(self, operands)
         shape = broadcast(*(x.shape for x in operands))
         if inplace and shape != self.shape:
-            raise Unmodelled("whether torch looks first at shapes or for a kernel")
+            raise Unmodelled("which of two errors torch raises first: for the shapes, or for the dtype")
         raise no_kernel(f"lerp_kernel_{'tensor' if by_tensor else 'scalar'}", dtype.scalar_name)
     return in_place(e, rule, operands, dtype) if inplace else pointwise(e, rule, operands, dtype, dtype)
 
@@ -768,7 +768,7 @@ WHOLE_ADDCDIV = (
 def _register_addc(name: str, make: Callable[[float], Rule]) -> None:
     def check(e: Engine, value: Any, *operands: ShadowTensor) -> None:
         if not isinstance(value, NUMBERS):
-            raise Unmodelled(f"{name} with a factor that is no number")
+            raise Unmodelled(f"{name} whose value is not a number")
         if name == "addcdiv" and all(x.dtype.category < 2 for x in operands[1:]):
             check_history(e, *operands)
             raise runtime(WHOLE_ADDCDIV, "dtype")
@@ -814,15 +814,15 @@ def where_method(e: Engine, self: Any, condition: Any, other: Any) -> ShadowTens
 @op("torch.where", saves="condition", samples=("torch.where(m, a, b)", "torch.where(m, a, 0.0)", "torch.where(a > 0, a, c)", "torch.where(m, m, m)"))
 def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> ShadowTensor:
     if input is None or other is None:
-        raise Unmodelled("where with one argument")
+        raise Unmodelled("where(condition) with one argument")
     tensor_only(condition)
     if condition.dtype != BOOL:
         text = f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype.scalar_name}"
-        raise runtime(text, "dtype") if condition.dtype != "uint8" else Unmodelled("where with a condition of bytes")
+        raise runtime(text, "dtype") if condition.dtype != "uint8" else Unmodelled("where with a uint8 condition")
     x, y = operand(input), operand(other)
     dtype = promoted(x, y)
     if no_room(dtype, x, y):
-        raise Unmodelled("a choice that does not fit into the type of the result")
+        raise Unmodelled("where with a number that overflows the dtype of the result")
     check_history(e, x, y)
     broadcast(condition.shape, *(t.shape for t in (x, y) if isinstance(t, ShadowTensor)))  # whose sizes the message tells first
 
@@ -855,7 +855,7 @@ def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
         raise runtime(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.c_name}", "dtype")
     value = operand(value)
     if isinstance(value, float) and self.dtype == "uint8" and value < 0:
-        raise Unmodelled("a negative number among unsigned ones")
+        raise Unmodelled("a negative number together with an unsigned tensor")
     return (self, value, mask) if isinstance(value, ShadowTensor) else (self, mask)
 
 
@@ -935,7 +935,7 @@ def _compare(names: tuple[str, ...], forward: Any, sample: str) -> Callable[...,
         tensor_only(input)
         pair = input, operand(other)
         if promoted(*pair).is_complex and names[0] not in ("eq", "ne"):
-            raise Unmodelled("an order of complex numbers")
+            raise Unmodelled("comparing complex tensors by order")
         return pointwise(e, Rule("", forward), pair, BOOL, promoted(*pair))
 
     add(names, run, "pure", "", (sample, sample.replace("b", "0")))

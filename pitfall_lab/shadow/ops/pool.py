@@ -121,7 +121,7 @@ def _windows(input: Any, rank: int, kernel_size: Any, stride: Any, padding: Any,
     if input.ndim not in (rank + 1, rank + 2):
         raise Unmodelled(f"{function} of {input.ndim} dimensions")
     if not input.dtype.is_floating_point:
-        raise Unmodelled(f"{function} of integers")
+        raise Unmodelled(f"{function} of a tensor that is not floating point")
     kernel = per_dimension(kernel_size, rank)
     steps = kernel if stride is None or stride == [] else per_dimension(stride, rank)
     border = per_dimension(padding, rank)
@@ -129,10 +129,10 @@ def _windows(input: Any, rank: int, kernel_size: Any, stride: Any, padding: Any,
         raise runtime(_border_text(border, kernel, function), "shape")
     spread = per_dimension(dilation, rank)
     if any(n < 1 for n in (*kernel, *steps, *spread)) or any(p < 0 for p in border):
-        raise Unmodelled(f"{function} with odd sizes")
+        raise Unmodelled(f"{function} with such a kernel size, stride, padding or dilation")
     size = input.shape[input.ndim - rank :]
     if 0 in input.shape:
-        raise Unmodelled(f"{function} of nothing")
+        raise Unmodelled(f"{function} of an empty input")
     counts = [count(*row, ceil_mode) for row in zip(size, kernel, steps, border, spread, strict=True)]
     if min(counts) < 1:
         raise _too_small(input, counts, function)
@@ -143,7 +143,7 @@ def _border_text(border: Shape, kernel: Shape, function: str) -> str:
     if function == "max_pool1d":
         return f"max_pool1d() padding should be at most half of kernel size, but got padding={border[0]} and kernel_size={kernel[0]}"
     if function != "max_pool2d":
-        raise Unmodelled("a border wider than half the kernel")
+        raise Unmodelled(f"{function} with a padding larger than half the kernel size")
     bad = next((p, k) for p, k in zip(border, kernel, strict=True) if p > k // 2)
     return f"pad should be at most half of effective kernel size, but got pad={bad[0]}, kernel_size={bad[1]} and dilation=1"
 
@@ -152,7 +152,7 @@ def _too_small(input: ShadowTensor, counts: Sequence[int], function: str) -> Exc
     if function == "max_pool1d":
         return runtime(f"max_pool1d() Invalid computed output size: {counts[0]}", "shape")
     if len(counts) != 2:
-        return Unmodelled("a pooling window larger than the input")
+        return Unmodelled(f"{function} with a kernel larger than the padded input")
     size, out = ("x".join(map(str, sizes)) for sizes in (input.shape[-3:], (input.shape[-3], *counts)))
     return runtime(f"Given input size: ({size}). Calculated output size: ({out}). Output size is too small", "shape")
 
@@ -358,7 +358,7 @@ def _mean_of_all(e: Engine, input: ShadowTensor, rank: int) -> ShadowTensor:
     if not any_channels_last(input):
         return mean
     if input.ndim != 4:
-        raise Unmodelled("a global mean of channels_last without a batch")
+        raise Unmodelled("adaptive_avg_pool to size 1 of a channels_last input without a batch dimension")
     before = mean.shape
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
@@ -413,7 +413,7 @@ def _register_unpool(rank: int, samples: tuple[str, ...]) -> None:
         usual = tuple((n - 1) * s + k - 2 * p for n, s, k, p in zip(sizes, steps, kernel, border, strict=True))
         wanted = usual if output_size is None else tuple(output_size)[-rank:]
         if indices.dtype != INT64 or indices.shape != input.shape or input.ndim not in (rank + 1, rank + 2):
-            raise Unmodelled(f"{function} of operands that do not fit")
+            raise Unmodelled(f"{function} with operands of incompatible shapes or dtypes")
         if rank == 1:
             flat = _unpool(e, views.unsqueeze(e, input, -1), views.unsqueeze(e, indices, -1), (*wanted, 1), 2)
             return views.squeeze(e, flat, -1)

@@ -34,10 +34,10 @@ def _register_sum(name: str, names: tuple[str, str], product: Any, slopes: Any, 
         pointwise.no_out(out)
         tensor_only(input, x, y)
         if (x.ndim, y.ndim) != ranks or not input.dtype == x.dtype == y.dtype or not input.dtype.is_floating_point:
-            raise Unmodelled(f"{name} of operands that do not fit")
+            raise Unmodelled(f"{name} with operands of incompatible shapes or dtypes")
         result = shape(x.shape, y.shape)
         if result is None or (name == "addr" and not is_contiguous(input.shape, input.stride)):
-            raise Unmodelled(f"{name} of operands that do not fit")
+            raise Unmodelled(f"{name} with operands of incompatible shapes or dtypes")
         views.expanded(input, result)
 
         def vjp(g: Any, s: Any) -> tuple[Any, Any, Any]:
@@ -96,7 +96,7 @@ def outer(e: Engine, input: Any, vec2: Any, *, out: Any = None) -> ShadowTensor:
 def kron(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     if 0 in (*input.shape, *other.shape):
-        raise Unmodelled("kron of nothing")
+        raise Unmodelled("kron of an empty tensor")
     rank = max(input.ndim, other.ndim)
     left, right = ((1,) * (rank - x.ndim) + x.shape for x in (input, other))
     first = matmul.unsafe_view(e, input, tuple(n for size in left for n in (size, 1)))
@@ -129,25 +129,25 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
             raise runtime(f"tensordot expects dims {'< ndim_a or ndim_b' if dims > 0 else '>= 0'}, but got dims={dims}", "shape")
         dims = (list(range(a.ndim - dims, a.ndim)), list(range(dims)))
     if isinstance(dims, ShadowTensor):
-        raise Unmodelled("tensordot with a tensor of dimensions")
+        raise Unmodelled("tensordot with dims given as a tensor")
     if a.dtype != b.dtype:
         raise runtime("both inputs should have same dtype", "dtype")
     first, second = (_dimensions(given, x.ndim) for given, x in zip(dims, (a, b), strict=True))
     if len(first) != len(second) or any(a.shape[i] != b.shape[j] for i, j in zip(first, second, strict=True)):
-        raise Unmodelled("tensordot of operands that do not fit")
+        raise Unmodelled("tensordot with operands of incompatible shapes or dtypes")
     if any(b.shape[j] == 1 for j in second):
-        raise Unmodelled("tensordot over dimensions of size 1")
+        raise Unmodelled("tensordot over a dimension of size 1")
     kept, other = ([d for d in range(x.ndim) if d not in gone] for x, gone in ((a, first), (b, second)))
     rows, columns = math.prod(a.shape[d] for d in kept), math.prod(b.shape[d] for d in other)
     inner = math.prod(a.shape[d] for d in first)
     if not kept and not other:
         if not all(is_contiguous(x.shape, x.stride) for x in (a, b)):
-            raise Unmodelled("tensordot of strided tensors over all dimensions")  # which is mul and sum, in an order of its own
+            raise Unmodelled("tensordot over all dimensions of non-contiguous tensors")  # which is mul and sum, in an order of its own
         turned = [views.permute(e, x, *order) for x, order in ((a, first), (b, second))]
         right, left = (views.flatten(e, x) for x in reversed(turned))  # arguments are computed from the right
         return views.reshape(e, matmul.dot(e, left, right))
     if rows == columns == 1:
-        raise Unmodelled("tensordot of which one number comes: mm, or dot")
+        raise Unmodelled("tensordot with a one-element result: whether torch calls mm or dot")
     left = views.reshape(e, views.permute(e, a, *kept, *first), rows, inner)
     right = views.reshape(e, views.permute(e, b, *second, *other), inner, columns)
     return views.reshape(e, matmul.mm(e, left, right), *(a.shape[d] for d in kept), *(b.shape[d] for d in other))
@@ -174,7 +174,7 @@ def _labels(equation: str, count: int) -> tuple[list[str], str]:
     if not arrow:
         result = "".join(sorted(x for x in set(given) - {","} if given.count(x) == 1))
     if len(parts) != count or any(len(set(p)) != len(p) for p in (*parts, result)) or not set(result) <= set(given):
-        raise Unmodelled("einsum with repeated letters")
+        raise Unmodelled("einsum with a repeated letter, or an equation that does not fit the operands")
     return parts, result
 
 
@@ -188,13 +188,13 @@ def einsum(e: Engine, *arguments: Any) -> ShadowTensor:
         arguments = (arguments[0], *arguments[1])
     equation, *operands = arguments
     if not isinstance(equation, str) or len(operands) not in (1, 2):
-        raise Unmodelled("einsum of more than two operands, or with lists of dimensions")
+        raise Unmodelled("einsum of more than two operands, or with dimensions given as lists")
     tensor_only(*operands)
     if not e.inference and any(x.inference for x in operands):
-        raise Unmodelled("how often torch counts in sums of an inference tensor inside einsum, outside of inference mode")
+        raise Unmodelled("the version of einsum's result computed from inference tensors, outside inference_mode")
     parts, result = _labels(equation, len(operands))
     if any(len(p) != x.ndim for p, x in zip(parts, operands, strict=True)):
-        raise Unmodelled("einsum of operands that do not fit")
+        raise Unmodelled("einsum with operands of incompatible shapes or dtypes")
     letters = result + "".join(sorted({x for p in parts for x in p} - set(result)))
     aligned = [_aligned(e, x, p, letters) for x, p in zip(operands, parts, strict=True)]
     summed = list(range(len(result), len(letters)))
@@ -216,7 +216,7 @@ def _aligned(e: Engine, x: ShadowTensor, part: str, letters: str) -> ShadowTenso
 def _pair(e: Engine, x: ShadowTensor, y: ShadowTensor, summed: Sequence[int], kept: int) -> ShadowTensor:
     """Sum what one of them has alone, multiply, and sum what both have."""
     if any(a != b and 1 not in (a, b) for a, b in zip(x.shape, y.shape, strict=True)):
-        raise Unmodelled("einsum of operands that do not fit")
+        raise Unmodelled("einsum with operands of incompatible shapes or dtypes")
     both = [d for d in summed if x.shape[d] != 1 and y.shape[d] != 1]
     alone_x, alone_y = ([d for d in summed if one.shape[d] != 1 and other.shape[d] == 1] for one, other in ((x, y), (y, x)))
     x = reduce.sum(e, x, alone_x, keepdim=True) if alone_x else x
@@ -251,9 +251,9 @@ def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None)
     given = [x for x in (input1, input2, weight, bias) if x is not None]
     tensor_only(*given)
     if weight.ndim != 3 or input1.shape[:-1] != input2.shape[:-1] or (input1.shape[-1], input2.shape[-1]) != weight.shape[1:] or len({x.dtype for x in given}) > 1:
-        raise Unmodelled("bilinear of operands that do not fit")
+        raise Unmodelled("bilinear with operands of incompatible shapes or dtypes")
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise Unmodelled("bilinear with a bias that does not fit")
+        raise Unmodelled("bilinear with a bias of another shape")
     outer_shape = input1.shape[:-1]
     rows = (views.reshape(e, x, -1, x.shape[-1]) for x in (input1, input2))
     first, second = rows
@@ -279,7 +279,7 @@ def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None)
 def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> ShadowTensor:
     tensor_only(x1, x2)
     if x1.dtype != x2.dtype:
-        raise Unmodelled("cosine_similarity of two types")
+        raise Unmodelled("cosine_similarity with operands of two dtypes")
     shape = broadcast(x1.shape, x2.shape)
     pair = [x1, x2] if x1.shape == x2.shape else [views.expand(e, x, *shape) for x in (x2, x1)][::-1]
     lengths = [views.clone(e, reduce.norm(e, x, 2, dim, keepdim=True)) for x in pair]
@@ -298,7 +298,7 @@ def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_
     """(..., P, M) and (..., R, M) to (..., P, R)."""
     tensor_only(x1, x2)
     if p not in (1, 2) or x1.ndim < 2 or x1.shape[:-2] != x2.shape[:-2] or x1.shape[-1] != x2.shape[-1] or x1.dtype != x2.dtype or x1.dtype not in ("float32", "float64") or max(x1.shape[-2], x2.shape[-2]) > 25:
-        raise Unmodelled("cdist of other operands")
+        raise Unmodelled("cdist with operands of these shapes or dtypes, or of this order p")
 
     def forward(x: Any, y: Any) -> Any:
         gap = x[..., :, None, :].astype(np.float64) - y[..., None, :, :]
@@ -333,7 +333,7 @@ def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTens
     if dim == v.ndim - 1:
         columns = views.view_(e, views.contiguous(e, v), -1, v.shape[-1])
         return views.view_(e, matmul.norm_of(e, columns, pow, 0), *(1,) * (v.ndim - 1), v.shape[-1])
-    raise Unmodelled("a norm around an inner dimension")
+    raise Unmodelled("weight norm with dim other than the first and the last one")
 
 
 @op("torch._weight_norm", saves="g, v, and private norms", samples=("torch._weight_norm(a, a[:, :1] + 2, 0)", "torch._weight_norm(k1, waves(6, 1, 1).requires_grad_())", "torch._weight_norm(a, p[:1], 1)"))
@@ -341,7 +341,7 @@ def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
     """``g * v / norm(v)``, the norm over all dimensions but ``dim``."""
     tensor_only(v, g)
     if dim not in (0, v.ndim - 1) or v.dtype != g.dtype or v.ndim < 2:
-        raise Unmodelled("a norm around an inner dimension")
+        raise Unmodelled("weight norm with dim other than the first and the last one")
     axes = tuple(d for d in range(v.ndim) if d != dim)
     direction, length = views.contiguous(e, v), views.contiguous(e, g)
 

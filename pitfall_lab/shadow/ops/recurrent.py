@@ -99,9 +99,9 @@ def _register_cell(name: str) -> None:
         state = tuple(hx) if name == "lstm" else (hx,)
         tensor_only(input, *state, w_ih, w_hh, *(x for x in (b_ih, b_hh) if x is not None))
         if input.ndim != 2 or w_hh.shape != (GATES[name] * state[0].shape[-1], state[0].shape[-1]) or w_ih.shape != (w_hh.shape[0], input.shape[1]):
-            raise Unmodelled(f"{name}_cell of operands that do not fit")
+            raise Unmodelled(f"{name}_cell with operands of incompatible shapes")
         if any(x.shape != (input.shape[0], state[0].shape[-1]) for x in state):
-            raise Unmodelled(f"{name}_cell with a state that does not fit")
+            raise Unmodelled(f"{name}_cell with a state of another shape")
         weights = Weights(w_ih, w_hh, b_ih, b_hh)
         following = CELLS[name](e, lambda: weights.of_input(e, input), state, weights)
         return following if name == "lstm" else following[0]
@@ -158,7 +158,7 @@ def _plan(parameters: Any, has_biases: bool, num_layers: int, dropout: float, tr
     given = list(parameters)
     tensor_only(*given)
     if len(given) != per * num_layers * directions:
-        raise Unmodelled("parameters that do not fit")
+        raise Unmodelled("a recurrent layer with another number of parameters than its options require")
     each = [given[k : k + per] for k in range(0, len(given), per)]
     weights = [Weights(*(g[:4] if has_biases else (*g[:2], None, None)), *(g[4 if has_biases else 2 :])) for g in each]
     return Plan(tuple(tuple(weights[k : k + directions]) for k in range(0, len(weights), directions)), dropout if train else 0.0, batch_first)
@@ -170,7 +170,7 @@ def _register(name: str) -> None:
     def run(e: Engine, input: Any, hx: Any, params: Any, has_biases: Any = None, num_layers: Any = None, dropout: Any = None, train: Any = None,
             bidirectional: Any = None, batch_first: Any = None) -> Any:  # fmt: skip
         if isinstance(has_biases, tuple | list):
-            raise Unmodelled("a packed sequence")
+            raise Unmodelled("a recurrent layer on a PackedSequence")
         states = tuple(hx) if name == "lstm" else (hx,)
         tensor_only(input, *states, *params)
         projected = name == "lstm" and states[0].shape[-1] != states[1].shape[-1]
@@ -179,7 +179,7 @@ def _register(name: str) -> None:
         at = 0 if batch_first else 1
         batch = input.shape[at : at + 1]
         if input.ndim != 3 or 0 in input.shape or any(s.ndim != 3 or s.shape[:2] != (len(params) // per, *batch) for s in states):
-            raise Unmodelled(f"{name} of operands that do not fit")
+            raise Unmodelled(f"{name} with operands of incompatible shapes or dtypes")
         if name == "lstm" and input.dtype == FLOAT32 and not projected:
             return _mkldnn_lstm(e, plan, input, states)
         source = views.transpose(e, input, 0, 1) if batch_first else input
@@ -235,7 +235,7 @@ def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights
 
     def vjp(gs: list[Any], s: Any) -> tuple[Any, ...]:
         if ran is None:
-            raise Unmodelled("an LSTM whose gates are not known")
+            raise Unmodelled("the backward of an LSTM whose gates have unknown values")
         # The workspace keeps gates and cells, and what a layer that runs backwards was given; the rest is read when backward runs.
         gates, states = ran
         w, x, h = (s.weight0, s.weight1), s.input if given is None else given, s.hx_ if given is None else states[0][0]

@@ -306,7 +306,7 @@ def std(e: Engine, input: Any, dim: Any = None, unbiased: bool = True, keepdim: 
 def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepdim: bool, *, root: bool) -> ShadowTensor:
     tensor_only(input)
     if isinstance(dim, bool):
-        raise Unmodelled(f"{name} with a positional flag")
+        raise Unmodelled(f"{name} with unbiased given by position")
     dims, before = reduced_dims(dim, input.ndim), input.shape
     count = max(math.prod(before[d] for d in dims) - correction, 0)
 
@@ -353,7 +353,7 @@ def norm(
     if not isinstance(order, int | float) or dtype is not None or out is not None or input.dtype.category != 2:
         raise Unmodelled(f"norm of order {order!r}")
     if not order and input.dtype.numpy is None:
-        raise Unmodelled("a norm that has no gradient, of numbers that are not followed")
+        raise Unmodelled("a norm of order 0 of a bfloat16 tensor")
     dims, before = reduced_dims(dim, input.ndim), input.shape
 
     def forward(x: np.ndarray) -> np.ndarray | None:
@@ -407,7 +407,7 @@ def equal(e: Engine, input: Any, other: Any) -> bool:
     tensor_only(input, other)
     pair = arrays(e, (input, other))
     if pair is None:
-        raise Unmodelled("numbers that are not modelled")
+        raise Unmodelled("values that are not modelled")
     return input.shape == other.shape and bool(np.array_equal(*pair))
 
 
@@ -418,7 +418,7 @@ def allclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float
         raise runtime(f"{input.dtype.scalar_name} did not match {other.dtype.scalar_name}", "dtype")
     pair = arrays(e, (input, other))
     if pair is None:
-        raise Unmodelled("numbers that are not modelled")
+        raise Unmodelled("values that are not modelled")
     return bool(np.allclose(pair[0], pair[1], rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
@@ -520,7 +520,7 @@ def logsumexp(e: Engine, input: Any, dim: Any, keepdim: bool = False) -> ShadowT
 def _all_tensors(tensors: Any) -> list[ShadowTensor]:
     found = list(tensors)
     if not found:
-        raise Unmodelled("nothing to join")
+        raise Unmodelled("cat or stack of an empty list")
     tensor_only(*found)
     return found
 
@@ -542,7 +542,7 @@ def cat(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTens
             raise runtime(f"zero-dimensional tensor (at position {k}) cannot be concatenated", "shape")
     shaped = [p for p in parts if p.shape != (0,)]
     if not shaped and not -1 <= dim < 1:
-        raise Unmodelled("joining empty vectors in a dimension that they do not have, which torch does not look at")
+        raise Unmodelled("cat of empty 1-D tensors along a dimension that they do not have, which torch does not check")
     at = wrap_dim(dim, (shaped or parts)[0].ndim)
     for k, p in enumerate(parts):
         _check_cat(parts[0], p, at, k)
@@ -558,7 +558,7 @@ def cat(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTens
 def _check_cat(first: ShadowTensor, part: ShadowTensor, at: int, k: int) -> None:
     if part.ndim != first.ndim:
         if part.shape == (0,) or first.shape == (0,):
-            raise Unmodelled("joining with an empty vector")
+            raise Unmodelled("cat of an empty 1-D tensor with others")
         raise runtime(f"Tensors must have same number of dimensions: got {first.ndim} and {part.ndim}", "shape")
     for d, (n, other) in enumerate(zip(first.shape, part.shape, strict=True)):
         if d != at and n != other:
@@ -573,7 +573,7 @@ def stack(e: Engine, tensors: Any, dim: int = 0, *, out: Any = None) -> ShadowTe
     check_history(e, *parts)
     at = wrap_dim(dim, parts[0].ndim + 1)
     if any(map(is_channels_last, parts)):
-        raise Unmodelled("the layout of stacked pictures that are channels_last")
+        raise Unmodelled("the strides of a stack of channels_last tensors")
     for k, p in enumerate(parts):
         if p.shape != parts[0].shape:
             text = f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} at entry 0 and {list(p.shape)} at entry {k}"

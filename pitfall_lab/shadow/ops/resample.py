@@ -39,7 +39,7 @@ def _separable(e: Engine, node: str, input: ShadowTensor, matrices: Sequence[np.
 def _finite(x: np.ndarray) -> np.ndarray:
     """What has no part in a sum must not spoil it, as zero times infinity would."""
     if not np.isfinite(x).all():
-        raise Unmodelled("numbers that are not finite in a sum with weights")
+        raise Unmodelled("inf or NaN in a weighted sum")
     return x
 
 
@@ -61,7 +61,7 @@ def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> S
     if mode not in ("reflect", "replicate", "circular") or len(pad) % 2 or rank not in (1, 2, 3) or input.ndim not in (rank + 1, rank + 2) or 0 in input.shape:
         raise Unmodelled(f"pad with {mode} of {input.ndim} dimensions")
     if any(n < 0 for n in pad):
-        raise Unmodelled("a negative border")
+        raise Unmodelled("pad with a negative padding")
     pairs = [(pad[2 * k], pad[2 * k + 1]) for k in reversed(range(rank))]
     sizes = input.shape[input.ndim - rank :]
     if mode == "circular":
@@ -91,7 +91,7 @@ def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = No
     if mode != "constant":
         return pad_with(e, input, pad, mode)
     if any(n < 0 for n in pad) or len(pad) % 2 or len(pad) > 2 * input.ndim:
-        raise Unmodelled("pad with a negative or odd border")
+        raise Unmodelled("pad with a negative padding, an odd number of sizes, or more than the input has dimensions for")
     widths = [(0, 0)] * (input.ndim - len(pad) // 2) + [(pad[2 * k], pad[2 * k + 1]) for k in reversed(range(len(pad) // 2))]
     inner = tuple(slice(before, before + n) for (before, _), n in zip(widths, input.shape, strict=True))
     shape = tuple(n + x + y for n, (x, y) in zip(input.shape, widths, strict=True))
@@ -176,7 +176,7 @@ def _sizes(input: ShadowTensor, size: Any, factors: Any, rank: int) -> tuple[Sha
     """The output's size, and the factor for each dimension (None where the size was given)."""
     inner = input.shape[2:]
     if input.ndim != rank + 2 or 0 in input.shape or not input.dtype.is_floating_point:
-        raise Unmodelled("upsampling of such an input")
+        raise Unmodelled("upsampling of an input that is empty, not floating point, or of another number of dimensions")
     if size is not None:
         wanted = tuple(int(n) for n in (size if isinstance(size, tuple | list) else (size,) * rank))
         return wanted, (tuple(factors) if factors is not None else (None,) * rank)
@@ -188,7 +188,7 @@ def upsample(e: Engine, node: str, input: ShadowTensor, size: Any, factors: Any,
     """(N, C, *inner) to (N, C, *size)."""
     wanted, scale = _sizes(input, size, factors, rank)
     if any(n < 1 for n in wanted):
-        raise Unmodelled("upsampling to nothing")
+        raise Unmodelled("upsampling to an empty result")
     matrices = [row(n, out, f) for n, out, f in zip(input.shape[2:], wanted, scale, strict=True)]
     return _separable(e, node, input, matrices)
 
@@ -229,11 +229,11 @@ def interpolate(e: Engine, input: Any, size: Any = None, scale_factor: Any = Non
         "bicubic": ("UpsampleBicubic", _cubic, (2,)),
     }  # fmt: skip
     if recompute_scale_factor or antialias or (size is None) == (scale_factor is None) or mode not in kinds or rank not in kinds[mode][2]:
-        raise Unmodelled("interpolate with other options")
+        raise Unmodelled("interpolate with these options")
     title, row, _ = kinds[mode]
     if mode.startswith("nearest"):
         if align_corners is not None:
-            raise Unmodelled("align_corners without corners")
+            raise Unmodelled("align_corners with mode='nearest'")
         return upsample(e, f"{title}{rank}DBackward0", input, size, scale_factor, row, rank)
     aligned = bool(align_corners)
     return upsample(e, f"{title}{rank}DBackward0", input, size, scale_factor, lambda n, out, f: row(n, out, f, aligned), rank)
@@ -268,9 +268,9 @@ def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
     tensor_only(input)
     r = upscale_factor
     if input.ndim < 3 or r < 1:
-        raise Unmodelled("pixel_shuffle of such an input")
+        raise Unmodelled("pixel_shuffle with fewer than 3 dimensions, or with a factor below 1")
     if 0 in input.shape:
-        raise Unmodelled("pixel_shuffle of nothing, whose gradient gets another shape")
+        raise Unmodelled("pixel_shuffle of an empty input, whose gradient has another shape in torch")
     *outer, channels, height, width = input.shape
     if channels % (r * r):
         text = f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
@@ -285,7 +285,7 @@ def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTenso
     tensor_only(input)
     r = downscale_factor
     if input.ndim < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r or not input.numel:
-        raise Unmodelled("pixel_unshuffle of such an input")
+        raise Unmodelled("pixel_unshuffle of an input whose height or width the factor does not divide, or of an empty one")
     *outer, channels, height, width = input.shape
     shape = (*outer, channels * r * r, height // r, width // r)
     return _moved(e, "PixelUnshuffleBackward0", input, shape, lambda x: _gather_pixels(x, r), lambda g: _spread_channels(g, r))
@@ -296,7 +296,7 @@ def channel_shuffle(e: Engine, input: Any, groups: int) -> ShadowTensor:
     """Channels (g, n) become (n, g)."""
     tensor_only(input)
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups or is_channels_last(input) or not input.numel:
-        raise Unmodelled("channel_shuffle of such an input")
+        raise Unmodelled("channel_shuffle of an input that is empty or channels_last, or whose channels groups does not divide")
     count, channels = input.shape[:2]
     inner, shape = input.shape[2:], input.shape
 

@@ -67,7 +67,7 @@ def index_put_(e: Engine, self: Any, indices: Any, values: Any, accumulate: bool
     tensor_only(self, values, *indices)
     indexing.refuse_bytes(indices)
     if accumulate:
-        raise Unmodelled("index_put_ that accumulates")
+        raise Unmodelled("index_put_ with accumulate=True")
     _check_count(self, indices)
     indexing.put(e, self, list(indices), values, assigned=False)
     return self
@@ -80,7 +80,7 @@ def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool
     check_history(e, input, values)
     _check_count(input, indices)
     if any(x.dtype.category == 0 for x in indices) or values.dtype != input.dtype:
-        raise Unmodelled("index_put with masks")
+        raise Unmodelled("index_put with a mask, or with values of another dtype")
     shape, outside = indexing.places_to_write(input, list(indices))
     indexing.check_broadcasts(values, shape)
     if outside is not None:
@@ -115,7 +115,7 @@ def index_put(e: Engine, input: Any, indices: Any, values: Any, accumulate: bool
 def _check_places(name: str, index: np.ndarray, dim: int, size: int, *, inplace: bool) -> None:
     outside = index[(index < 0) | (index >= size)]
     if outside.size and (name != "index_copy" or inplace or not size):
-        raise Unmodelled(f"{name} of places that do not exist")  # which is found out on the way
+        raise Unmodelled(f"{name} with an index out of range")  # which is found out on the way
     if outside.size:
         raise ShadowError("IndexError", f"index_copy_(): index {outside[0]} is out of bounds for dimension {dim} with size {size}", "shape")
 
@@ -135,9 +135,9 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
         _index_of(index)
         at = wrap_dim(dim, self.ndim)
         if index.ndim != 1 or source.ndim != self.ndim or source.dtype != self.dtype or source.shape[at] != index.shape[0]:
-            raise Unmodelled(f"{name} of operands that do not fit")
+            raise Unmodelled(f"{name} with operands of incompatible shapes or dtypes")
         if any(n != m for d, (n, m) in enumerate(zip(self.shape, source.shape, strict=True)) if d != at):
-            raise Unmodelled(f"{name} of operands that do not fit")
+            raise Unmodelled(f"{name} with operands of incompatible shapes or dtypes")
         if name == "index_copy" and index.dtype != INT64:
             raise runtime(f"index_copy_(): Expected a long tensor for index, but got {index.dtype.scalar_name}", "dtype")
         return at
@@ -153,7 +153,7 @@ def _along(name: str, node: str, place: Callable[..., Any], vjp: Callable[..., A
         check_overlap(self)
         check_no_overlap(self, index, source)
         if reads_what_it_writes(self, (self, source)):
-            raise Unmodelled(f"{name}_ on windows that overlap")
+            raise Unmodelled(f"{name}_ on a tensor in which several elements share one memory location")
         return in_place(e, make(at, inplace=True), (self, source, index), elementwise=False)
 
     add(name, run, "pure", "index, source", (f"a.{name}{sample}",))
@@ -207,7 +207,7 @@ def index_fill(e: Engine, input: Any, dim: int, index: Any, value: Any) -> Shado
     check_history(e, input)
     _long_index(index, dim, input.ndim)
     if not isinstance(value, bool | int | float):
-        raise Unmodelled("index_fill with a tensor, or a complex number")
+        raise Unmodelled("index_fill with a tensor or a complex number as value")
     rule = refusing(_index_fill_rule(wrap_dim(dim, input.ndim), value), no_room(input.dtype, value))
     return pure(e, rule, (input, index), input.shape, input.dtype, stride=preserved(input))
 
@@ -217,7 +217,7 @@ def index_fill_(e: Engine, self: Any, dim: int, index: Any, value: Any) -> Shado
     tensor_only(self)
     _long_index(index, dim, self.ndim)
     if not isinstance(value, bool | int | float):
-        raise Unmodelled("index_fill_ with a tensor, or a complex number")
+        raise Unmodelled("index_fill_ with a tensor or a complex number as value")
     at = wrap_dim(dim, self.ndim)
 
     def again() -> None:
@@ -266,7 +266,7 @@ def _check_index_fits(self: ShadowTensor, at: int, index: ShadowTensor, src: Any
     source = src.shape if isinstance(src, ShadowTensor) else index.shape
     sizes = zip(index.shape, self.shape, source, strict=True)
     if index.numel and any(n > k or (d != at and n > m) for d, (n, m, k) in enumerate(sizes)):
-        raise Unmodelled("an index that does not fit")
+        raise Unmodelled("an index of another shape than the operation accepts")
 
 
 def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: bool, inplace: bool) -> ShadowTensor:
@@ -274,11 +274,11 @@ def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: b
     _index_of(index)
     is_tensor = isinstance(src, ShadowTensor)
     if not is_tensor and not isinstance(src, bool | int | float | complex):
-        raise Unmodelled("scatter of something that is no number")
+        raise Unmodelled("scatter with a value that is neither a tensor nor a number")
     if index.ndim != self.ndim or (is_tensor and (src.dtype != self.dtype or src.ndim != self.ndim)):
-        raise Unmodelled("scatter of operands that do not fit")
+        raise Unmodelled("scatter with operands of incompatible shapes or dtypes")
     if is_tensor and src.shape != index.shape and src.requires_grad:
-        raise Unmodelled("scatter of a source larger than its index")
+        raise Unmodelled("scatter with a src of another shape than the index, where src requires grad")
     rule = refusing(_scatter_rule(wrap_dim(dim, self.ndim), src, accumulate, inplace), no_room(self.dtype, src))
     operands = (self, src, index) if is_tensor else (self, index)
     if inplace:
@@ -294,7 +294,7 @@ def _scatter(e: Engine, self: Any, dim: int, index: Any, src: Any, accumulate: b
 @op("scatter", saves="index", samples=("a.scatter(0, torch.tensor([[0, 1, 0]]), b[:1])", "a.scatter(1, torch.tensor([[0], [1]]), 2.0)"))
 def scatter(e: Engine, input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None) -> ShadowTensor:
     if reduce is not None:
-        raise Unmodelled("scatter that reduces")
+        raise Unmodelled("scatter with reduce")
     return _scatter(e, input, dim, index, src if src is not None else value, accumulate=False, inplace=False)
 
 
@@ -306,7 +306,7 @@ def scatter(e: Engine, input: Any, dim: int, index: Any, src: Any = None, *, val
 )
 def scatter_(e: Engine, self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None) -> ShadowTensor:
     if reduce is not None:
-        raise Unmodelled("scatter that reduces")
+        raise Unmodelled("scatter with reduce")
     return _scatter(e, self, dim, index, src if src is not None else value, accumulate=False, inplace=True)
 
 
@@ -379,7 +379,7 @@ def _ordered(e: Engine, name: str, input: ShadowTensor, at: int, index: Callable
 def sort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Pair:
     tensor_only(input)
     if not input.ndim:
-        raise Unmodelled("sort of a number")
+        raise Unmodelled("sort of a 0-dim tensor")
     at = wrap_dim(dim, input.ndim)
     return _ordered(e, "SortBackward0", input, at, lambda x: _order(x, at, descending), input.shape)
 
@@ -403,7 +403,7 @@ def topk(e: Engine, input: Any, k: int, dim: int = -1, largest: bool = True, sor
     if input.dtype == BOOL:
         raise runtime("topk does not support bool dtypes on CPU", "dtype", tensor=input)
     if not input.ndim or k > input.shape[at]:
-        raise Unmodelled("topk that does not fit")
+        raise Unmodelled("topk of a 0-dim tensor, or with k out of range")
     shape = (*input.shape[:at], k, *input.shape[at + 1 :])
 
     def places(x: np.ndarray) -> np.ndarray:
@@ -411,7 +411,7 @@ def topk(e: Engine, input: Any, k: int, dim: int = -1, largest: bool = True, sor
         best = np.take_along_axis(np.moveaxis(x, at, -1), order, -1)[..., : k + 1]
         tied = (best[..., 1:] == best[..., :-1]) | (np.isnan(best[..., 1:]) & np.isnan(best[..., :-1]))
         if tied.any() and x.shape[at] > STABLE:
-            raise Unmodelled("the places of equal numbers in topk")  # torch only partitions the row
+            raise Unmodelled("the indices of equal values in topk")  # torch only partitions the row
         return np.moveaxis(order[..., :k], -1, at)
 
     return _ordered(e, "TopkBackward0", input, at, places, shape)
@@ -427,7 +427,7 @@ def _median_place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarra
 def _unique_median_place(x: np.ndarray, axis: int, keepdims: bool = False) -> np.ndarray:
     places = _median_place(x, axis, keepdims=True)
     if ((x == np.take_along_axis(x, places, axis)).sum(axis) > 1).any():
-        raise Unmodelled("the place of one of several equal medians")  # torch only partitions the row
+        raise Unmodelled("the index of one of several equal medians")  # torch only partitions the row
     return places if keepdims else np.squeeze(places, axis)
 
 
@@ -437,7 +437,7 @@ def median(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any
     if dim is not None:
         return along(e, "MedianBackward1", input, wrap_dim(dim, input.ndim), keepdim, _unique_median_place)
     if input.numel == 0:
-        raise Unmodelled("median of nothing")
+        raise Unmodelled("median of an empty tensor")
     return pure(e, evenly_rule("MedianBackward0", lambda x: x.flat[_median_place(x.reshape(-1), 0)]), (input,), (), input.dtype)
 
 

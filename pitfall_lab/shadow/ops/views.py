@@ -128,7 +128,7 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 def _view_dtype(e: Engine, self: ShadowTensor, dtype: DType) -> ShadowTensor:
     """The same bytes read as another type: memory and counter shared, history not."""
     if dtype.itemsize != self.dtype.itemsize or (self.requires_grad and dtype.category >= 2) or (self.inference and not e.inference):
-        raise Unmodelled("view of another type with history or another width")
+        raise Unmodelled("view(dtype) of a tensor that requires grad, of an inference tensor, or to a dtype of another element size")
     result = alias(e, self, self.counter)
     result.dtype = dtype
     return result
@@ -204,7 +204,7 @@ def flatten(e: Engine, input: Any, start_dim: int = 0, end_dim: int = -1) -> Sha
 def ravel(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if input.inference and not e.inference and not is_contiguous(input.shape, input.stride):
-        raise Unmodelled("how torch counts a copy of an inference tensor inside of ravel")
+        raise Unmodelled("the version of the copy that ravel makes of an inference tensor")
     return reshape(e, contiguous(e, input), -1)
 
 
@@ -221,7 +221,7 @@ def _permute(e: Engine, name: str, self: ShadowTensor, dims: Sequence[int], vjp:
 def permute(e: Engine, input: Any, *dims: Any) -> ShadowTensor:
     tensor_only(input)
     if not dims:
-        raise Unmodelled("permute without dimensions")
+        raise Unmodelled("permute without dims")
     wanted = as_shape(dims)
     if len(wanted) != input.ndim:
         raise runtime(
@@ -271,7 +271,7 @@ def capital_t(e: Engine, self: Any) -> ShadowTensor:
 def matrix_t(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if self.ndim < 2:
-        raise Unmodelled("mT of a vector")
+        raise Unmodelled("mT of a tensor with fewer than 2 dimensions")
     return transpose(e, self, -2, -1)
 
 
@@ -279,7 +279,7 @@ def matrix_t(e: Engine, self: Any) -> ShadowTensor:
 def adjoint(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if self.ndim < 2 or self.dtype.is_complex:
-        raise Unmodelled("adjoint of a vector or of complex numbers")
+        raise Unmodelled("adjoint of a complex tensor, or of one with fewer than 2 dimensions")
     return transpose(e, self, -2, -1)
 
 
@@ -324,7 +324,7 @@ def meshgrid(e: Engine, *tensors: Any, indexing: str | None = None) -> tuple[Sha
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
     tensor_only(*given)
     if indexing == "xy" or any(t.ndim != 1 for t in given):
-        raise Unmodelled("meshgrid other than ij of vectors")
+        raise Unmodelled("meshgrid with indexing='xy', or of tensors that are not 1-D")
     shape = tuple(t.shape[0] for t in given)
     count = len(given)
     return tuple(expand(e, view_(e, t, *(shape[k] if d == k else 1 for d in range(count))), *shape) for k, t in enumerate(given))
@@ -340,7 +340,7 @@ def positive(e: Engine, input: Any) -> ShadowTensor:
 def real(e: Engine, self: Any) -> ShadowTensor:
     tensor_only(self)
     if self.dtype.is_complex:
-        raise Unmodelled("the real part of complex numbers")
+        raise Unmodelled("the real part of a complex tensor")
     return self
 
 
@@ -364,7 +364,7 @@ def sum_to_size(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 def movedim(e: Engine, input: Any, source: Any, destination: Any) -> ShadowTensor:
     tensor_only(input)
     if not isinstance(source, int) or not isinstance(destination, int):
-        raise Unmodelled("movedim of several dimensions")
+        raise Unmodelled("movedim with several dimensions")
     order = [d for d in range(input.ndim) if d != wrap_dim(source, input.ndim)]
     order.insert(wrap_dim(destination, input.ndim), wrap_dim(source, input.ndim))
     return _permute(e, "PermuteBackward0", input, order)
@@ -562,7 +562,7 @@ def as_strided(e: Engine, input: Any, size: Any, stride: Any, storage_offset: in
     item, held = input.dtype.itemsize, input.storage
     need = 0 if 0 in shape else item * (offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1)
     if need > held.size * held.dtype.itemsize:
-        raise Unmodelled("a window larger than the memory is known to be")  # a result may lie in more memory than it needs
+        raise Unmodelled("as_strided beyond the part of the storage that is known")  # a result may lie in more memory than it needs
 
     vjp = as_strided_vjp((input.offset, input.shape, input.stride), (offset, shape, strides))
     return view(e, "AsStridedBackward0", input, shape, strides, offset, vjp)
@@ -573,7 +573,7 @@ def unfold(e: Engine, self: Any, dimension: int, size: int, step: int) -> Shadow
     tensor_only(self)
     at = wrap_dim(dimension, self.ndim)
     if size > self.shape[at] or step <= 0:
-        raise Unmodelled("unfold that does not fit")
+        raise Unmodelled("unfold with a size larger than the dimension, or a step below 1")
     count = (self.shape[at] - size) // step + 1
     shape = (*self.shape[:at], count, *self.shape[at + 1 :], size)
     stride = (*self.stride[:at], self.stride[at] * step, *self.stride[at + 1 :], self.stride[at])
@@ -656,7 +656,7 @@ def split(e: Engine, tensor: Any, split_size_or_sections: Any, dim: int = 0) -> 
             )
         return _pieces(e, "SplitWithSizesBackward0", tensor, at, size)
     if size <= 0:
-        raise Unmodelled("split into pieces of size 0")
+        raise Unmodelled("split with a split_size below 1")
     return _pieces(e, "SplitBackward0", tensor, at, [min(size, length - i) for i in range(0, max(length, 1), size)])
 
 
@@ -668,7 +668,7 @@ def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTenso
     at = wrap_dim(dim, input.ndim)
     length = input.shape[at]
     if chunks <= 0:
-        raise Unmodelled("chunk into no pieces")
+        raise Unmodelled("chunk with chunks below 1")
     if length == 0:  # pieces of size 0 would be innumerable, so their sizes are told
         return _pieces(e, "SplitWithSizesBackward0", input, at, [0] * chunks)
     return split(e, input, -(-length // chunks), dim)
@@ -750,7 +750,7 @@ def _unsafe(e: Engine, self: ShadowTensor, at: int, size: int) -> tuple[ShadowTe
 def unsafe_split(e: Engine, tensor: Any, split_size: int, dim: int = 0) -> tuple[ShadowTensor, ...]:
     tensor_only(tensor)
     if not isinstance(split_size, int) or split_size <= 0:
-        raise Unmodelled("unsafe_split by sizes")
+        raise Unmodelled("unsafe_split with a list of sizes, or with a size below 1")
     return _unsafe(e, tensor, wrap_dim(dim, tensor.ndim), split_size)
 
 
@@ -769,7 +769,7 @@ def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, str
     A view gets the node like any tensor, and keeps it until its base is written: its base knows nothing of it (in torch ``set_history``).
     """
     if self.inference and not e.inference:
-        raise Unmodelled("an in-place change of the shape of an inference tensor outside of inference mode")
+        raise Unmodelled("an in-place view operation (t_, squeeze_, ...) on an inference tensor outside inference_mode")
     recording = records(e, self)
     e.graph.check_inplace(self, recording)
     e.graph.reshaped |= not recording and self.node is not None
@@ -788,7 +788,7 @@ def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, str
 def squeeze_(e: Engine, self: Any, dim: Any = None) -> ShadowTensor:
     tensor_only(self)
     if isinstance(dim, tuple | list):
-        raise Unmodelled("squeeze_ of several dimensions")
+        raise Unmodelled("squeeze_ with several dimensions")
     gone = set(range(self.ndim)) if dim is None else {wrap_dim(dim, self.ndim)}
     left = [d for d in range(self.ndim) if not (d in gone and self.shape[d] == 1)]
     lost = tuple(d for d in range(self.ndim) if d not in left)
@@ -857,9 +857,9 @@ def data(e: Engine, self: Any) -> ShadowTensor:
 def set_data(e: Engine, self: Any, value: Any) -> None:
     tensor_only(self, value)
     if self.dtype != value.dtype and self.requires_grad and not value.dtype.category >= 2:
-        raise Unmodelled("data of a type that cannot require grad")
+        raise Unmodelled("assigning to .data a tensor of a dtype that cannot require grad")
     if self.inference or value.inference:
-        raise Unmodelled("memory of an inference tensor")
+        raise Unmodelled("assigning to .data an inference tensor, or to the .data of one")
     if self.dtype != value.dtype:
         self.accumulator = None  # the next operation makes one for the new type (a new shape alone does not count)
     e.graph.reshaped |= self.node is not None and self.shape != value.shape
