@@ -1,4 +1,4 @@
-"""What a call did: the record that the engine returns, and the parts of it that belong to a backward."""
+"""The record that the engine returns for a call: nodes created, storages written, saved tensors made stale."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pitfall_lab.shadow.gradient import Gradient
 
 Arrived = tuple[ShadowTensor, "Gradient"]
-"""What got a gradient in a backward (a ``.grad``, or a result of ``autograd.grad``), and the gradient."""
+"""A tensor that received a gradient in backward (its ``.grad``, or a result of ``autograd.grad``), and that gradient."""
 Record = tuple[
     list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list[Node], list["Harm"], list[str], list[Arrived]
 ]
@@ -32,7 +32,7 @@ class NodeRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """A silently wrong gradient: what torch gives ``leaf``, what was meant, and the saved tensors that were overwritten."""
+    """A silently wrong gradient of ``leaf``: the one torch computes, the one without the overwrites, and the saved tensors overwritten."""
 
     leaf: ShadowTensor
     torch: np.ndarray | None
@@ -43,9 +43,9 @@ class Harm:
 class Applied(NamedTuple):
     """What one call did.
 
-    ``result`` has torch's structure. ``nodes`` were created, in this order. ``writes`` are the storages written.
-    ``stale`` are the saved tensors that became invalid by this call: the forecast. ``ran`` and ``harms`` belong to backward, and so do the
-    ``passed`` nodes, that one ran which has followed no numbers.
+    ``result`` has the structure of torch's. ``nodes`` were created, in this order. ``writes`` are the storages written.
+    ``stale`` are the saved tensors that this call made invalid: backward will raise. ``ran`` and ``harms`` are of a backward, as are
+    the ``passed`` nodes: those that ran in a backward without values.
     """
 
     result: Any = None
@@ -57,9 +57,9 @@ class Applied(NamedTuple):
     harms: tuple[Harm, ...] = ()
     arrived: tuple[Arrived, ...] = ()
     asked: bool = False
-    """The call had to wait on its way."""
+    """Whether the call was suspended at least once for user code."""
     waiting: Suspended | None = None
-    """Set when the call is not over: it waits for what the program's own code does inside it."""
+    """The suspended call while it waits for user code (a hook, a custom backward); None when the call is over."""
 
     @property
     def nodes_run(self) -> Sequence[Node]:

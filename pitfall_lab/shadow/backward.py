@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Pass:
-    """One backward pass: the plan (who waits for how many gradients) and what has arrived so far.
+    """One backward pass: how many gradients each node still waits for, and the gradients that have arrived.
 
-    In torch: ``GraphTask`` in ``torch/csrc/autograd/graph_task.h``; there, every device has a thread and a queue of its own.
+    In torch: ``GraphTask`` in ``torch/csrc/autograd/graph_task.h``; torch has one thread and one queue for each device.
     """
 
     engine: Engine
@@ -57,12 +57,12 @@ class Pass:
     """Ids of the nodes that must run (``inputs=``, ``autograd.grad``); None: all."""
     keep_graph: bool = False
     as_meant: bool = False
-    """A rehearsal with the saved values as they were when saved: nothing is checked, freed or accumulated."""
+    """True in a trial run with the values that the saved tensors had when they were saved: nothing is checked, freed or accumulated."""
     altered: bool = False
-    """Whether hooks of the program's handed on other gradients: what they would have made of those of a rehearsal nobody knows."""
+    """Whether a user hook replaced a gradient; the trial run (``as_meant``) says nothing then, since the hook did not see its gradients."""
     captured: dict[int, Gradient | None] = field(default_factory=dict)
     filled: dict[int, tuple[ShadowTensor, Gradient]] = field(default_factory=dict)
-    """What has got its gradient so far: leaves, and results that retain theirs."""
+    """The tensors whose ``.grad`` was filled so far (leaves, and results with ``retain_grad``), by id, with the gradient."""
     nodes: dict[int, Node] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)
     arrived: dict[int, list[Gradient | None]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Pass:
             raise AssertionError(f"nobody tells what came out of {stop.node}")
 
     def steps(self) -> Generator[Stop, Answer, None]:
-        """Run the pass, and stop where the program's own code runs, if the engine ``asks``."""
+        """Run the pass; with ``engine.asks``, yield a Stop at each hook and custom node and continue with the gradients sent back."""
         asks = self.engine.asks and not self.as_meant
         queue = ReadyQueue()
         for (root, index), start in self.roots:
@@ -132,40 +132,40 @@ class Pass:
             self.hand_on(queue, node, outgoing)
 
     def hand_on(self, queue: ReadyQueue, node: Node, outgoing: list[Gradient | None]) -> None:
-        """Deliver what came out of a node along its edges."""
+        """Deliver the outgoing gradients of a node along its edges."""
         for child, gradient in zip(node.children, outgoing, strict=False):
-            if gradient is not None and (self.targets is None or id(child) in self.targets):  # what nobody needs is not computed
+            if gradient is not None and (self.targets is None or id(child) in self.targets):  # torch does not compute unneeded ones
                 gradient.hold()
         for child, index, gradient in zip(node.children, node.indices, outgoing, strict=False):
             self.deliver(queue, child, index, gradient)
 
     def capture(self, node: Node, incoming: list[Gradient | None], runs: bool) -> None:
-        """Keep a gradient that was asked for: after its tensor's hooks, or before them when the node runs as well."""
+        """Keep a gradient that ``autograd.grad`` returns: after the tensor's hooks, or before them when its node also runs."""
         wanted = [(index, place) for index in range(len(incoming)) for place in self.captures.get((id(node), index), ())]
         if not runs:
             if self.engine.asks and self.has_hooks(node):
-                self.take(incoming, None)  # nothing tells of these hooks; the result itself will be seen
+                self.take(incoming, None)  # these hooks cannot be observed; the result of autograd.grad will be
             self.hooks(node, incoming)
         for index, place in wanted:
             gradient = self.captured[place] = incoming[index]
             if gradient is not None:
                 gradient.hold()
 
-    # -- the program's own code
+    # -- user code
 
     def stops(self) -> bool:
-        """Whether the pass will have to wait."""
+        """Whether the pass has to stop for user code at any node."""
         return any(self.has_hooks(node) or self.is_foreign(node) for node in self.nodes.values())
 
     def has_hooks(self, node: Node) -> bool:
-        """Whether code of the program's may see, and change, what the node receives."""
+        """Whether user hooks may see and replace the gradients that the node receives."""
         hooks = node.hooks if node.leaf is None else node.leaf.hooks or ()
         if node.leaf is not None and any(root is node for (root, _), _ in self.roots):
-            hooks = tuple(hook for hook in hooks if hook[0] != AFTER)  # where a backward begins nothing comes before what it ends with
+            hooks = tuple(hook for hook in hooks if hook[0] != AFTER)  # for a leaf that is a root, only tensor hooks run first
         return self.engine.suspicious or bool(hooks)
 
     def is_foreign(self, node: Node) -> bool:
-        """Whether only torch knows what comes out of the node (or, for a leaf, what is done when it has its gradient)."""
+        """Whether the node's outgoing gradients are computed by user code (or, for a leaf, post-accumulate-grad hooks run)."""
         if node.leaf is not None:
             return any(index == AFTER for index, _ in node.leaf.hooks or ())
         if self.engine.graph.has_packed and any(saved.packed for saved in node.saved):
@@ -173,11 +173,11 @@ class Pass:
         return self.engine.suspicious or node.lazy or (node.mirrored and self.engine.value_limit > 0)
 
     def checks_late(self, node: Node) -> bool:
-        """Whether what the node saved is checked only when the program's code asks for it, if at all."""
+        """Whether the versions of the node's saved tensors are checked only when user code reads ``saved_tensors``, if at all."""
         return node.lazy or self.engine.suspicious
 
     def refusal(self, node: Node) -> ShadowError | None:
-        """The error that the node's own code gets if it asks for what was saved."""
+        """The error that reading ``ctx.saved_tensors`` would raise in the node's user code, or None."""
         try:
             check_saved(node, self.engine.graph)
         except ShadowError as error:
@@ -185,7 +185,7 @@ class Pass:
         return None
 
     def take(self, incoming: list[Gradient | None], answer: Answer) -> None:
-        """Go on with what the hooks have made of the gradients. Unchanged ones stay the same objects, in the same memory."""
+        """Replace incoming gradients by what hooks returned (``answer``; None: unknown). Unchanged ones keep their memory."""
         for index, gradient in enumerate(incoming):
             seen = None if answer is None or index >= len(answer) else answer[index]
             if answer is None:
@@ -195,7 +195,7 @@ class Pass:
                 self.altered |= gradient is not None or seen is not None
 
     def run_without_numbers(self) -> None:  # noqa: C901 - one loop for many nodes
-        """The same for an engine that follows no numbers, when all nodes run: which gradients there are is known from the graph alone."""
+        """:meth:`run` for an engine without values, when all nodes run: the graph alone says which gradients exist."""
         passed, keep_graph = self.engine.passed, self.keep_graph or self.engine.policy.graph_survives_backward
         roots = list(dict.fromkeys(root for (root, _), _ in self.roots if root is not None))
         waiting = _joins(roots)
@@ -245,7 +245,7 @@ class Pass:
             node.release()
 
     def must_run(self, node: Node) -> bool:
-        """A node that is only asked for its gradient is not run (nor freed)."""
+        """Whether the node runs: one whose incoming gradient is only returned by ``autograd.grad`` does not, nor is it freed."""
         if self.targets is None or id(node) not in self.targets:
             return False
         if not self.captures:
@@ -255,7 +255,7 @@ class Pass:
     def deliver(
         self, queue: ReadyQueue, node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False
     ) -> None:
-        """Hand a gradient to a node; queue the node when it was the last it waited for (a root also when only its hooks will run)."""
+        """Add a gradient to those a node received; queue the node once all have arrived (a root also when only its hooks run)."""
         if node is None:
             return
         slots = self.arrived.setdefault(id(node), [])
@@ -277,7 +277,7 @@ class Pass:
     # -- one node
 
     def evaluate(self, node: Node, incoming: list[Gradient | None]) -> list[Gradient | None]:
-        """Run one node: check what it saved, compute, free."""
+        """Run one node: check its saved tensors, compute the outgoing gradients, free the saved tensors."""
         self.hooks(node, incoming)
         first = incoming[0] if incoming else None
         if not self.as_meant:
@@ -287,10 +287,10 @@ class Pass:
             if first is not None:
                 self.accumulate(node, node.leaf, first)
                 if first.holders > 1:
-                    first.hold(-1)  # it was copied; the last of those who wait for it can have it
+                    first.hold(-1)  # it was copied: the next holder may take the memory itself
             return []
         lenient = self.as_meant or self.engine.policy.inplace_never_breaks_backward
-        forgiven = lenient and (self.as_meant or not node.freed)  # who believes in remembered values knows that they are freed
+        forgiven = lenient and (self.as_meant or not node.freed)  # the policy without version checks still frees saved tensors
         if not forgiven and not (self.engine.asks and self.checks_late(node)):
             check_saved(node, self.engine.graph)
         if isinstance(node.vjp, Refusal) and any(gradient is not None for gradient in incoming):
@@ -316,7 +316,7 @@ class Pass:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``)."""
         if all(g is None for g in incoming):
             return [None] * len(node.children)
-        needed = None if node.name == "CopySlices" else self.targets  # the formulas that torch generates compute nothing else
+        needed = None if node.name == "CopySlices" else self.targets  # torch's generated formulas compute no other gradients
         metas = [meta_of(edge) if needed is None or id(edge[0]) in needed else None for edge in node.next]
         arrays = [None if g is None else g.array for g in incoming]
         limit = self.engine.value_limit
@@ -335,7 +335,7 @@ class Pass:
                 results = node.vjp(given, saved)
                 if any(a is not None and a.dtype == np.float16 for a in arrays):
                     results = rounded_once(node.vjp, given, saved, results, arrays)
-        except Unmodelled:  # a formula that does not know what comes of these numbers
+        except Unmodelled:  # the formula declines these values
             return [None if meta is None else Gradient(None, meta[0]) for meta in metas]
         check_sizes(node, results, metas)
         loose = any(g is not None and g.loose for g in incoming) or any(map(is_permuted, (*arrays, *vars(saved).values(), *results)))
@@ -345,7 +345,7 @@ class Pass:
 
     @staticmethod
     def wrap(array: Any, meta: Meta | None, incoming: list[Gradient | None], *, loose: bool) -> Gradient | None:
-        """An outgoing array as a Gradient; an array handed through stays the same object."""
+        """An outgoing array as a Gradient; an array passed through unchanged keeps its Gradient object."""
         if meta is None or array is None:
             return None
         shape, dtype = meta
@@ -355,7 +355,7 @@ class Pass:
         times, seen_through = (array.times, array.seen_through) if isinstance(array, Written) else (0, False)
         array = np.asarray(array.array if isinstance(array, Written) else array)
         if array.shape != shape:
-            # Where dimensions were added, torch hands on a view of the sum.
+            # Where dimensions were added by broadcasting, torch passes on a view of the sum.
             array, times, seen_through = np.asarray(sum_to(array, shape)), 0, array.ndim > len(shape) > 0
         if dtype.numpy is None:
             return Gradient(None, shape)
@@ -390,7 +390,7 @@ class Pass:
                     self.retain(tensor, gradient, node.outputs[index][1] if index < len(node.outputs) else tensor.dtype)
 
     def retain(self, tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> None:
-        """What ``retain_grad`` does: a copy, or a new sum."""
+        """Fill the ``.grad`` of a tensor with ``retain_grad``: a copy of the gradient, or a new sum with the old ``.grad``."""
         tensor.gradient = retained(tensor, gradient, dtype)
         self.engine.arrived.append((tensor.gradient, gradient))
 
@@ -400,7 +400,7 @@ class Pass:
         """The first gradient becomes ``.grad``; later ones are added to it in place."""
         if not self.as_meant and self.engine.graph.grad_fn(leaf) is not None:
             raise runtime(errors.NO_LEAF, "other", tensor=leaf)
-        if not leaf.requires_grad:  # it has been detached in place since; its hooks are still there
+        if not leaf.requires_grad:  # detach_() made it a leaf since; its retain_grad hook remains
             if not self.as_meant:
                 self.after(leaf)
             return
@@ -416,7 +416,7 @@ class Pass:
             if held.shape != gradient.shape:
                 raise Unmodelled("accumulating into a .grad of another shape: the leaf's .data was replaced between two backwards")
             self.engine.write(held, plus(held.window(), gradient.array))
-            if held.counter is None and not self.engine.inference:  # what was detached from it since has a counter of its own
+            if held.counter is None and not self.engine.inference:  # detach() of an inference tensor has its own counter
                 raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=held)
             self.engine.graph.bump(held.counter)
         if leaf.gradient is not None:
@@ -425,7 +425,7 @@ class Pass:
 
     @staticmethod
     def after(leaf: ShadowTensor) -> None:
-        """The hooks of a leaf that has its gradient."""
+        """Run the post-accumulate-grad hooks of a leaf."""
         for index, hook in leaf.hooks or ():
             returned = hook(leaf) if index == AFTER and hook is not None else None
             if isinstance(returned, ShadowTensor) and returned is not leaf:
@@ -435,14 +435,14 @@ class Pass:
 
 
 def made_by(step: Step, outgoing: list[Gradient | None]) -> None:
-    """Note what the gradients that came out of a formula come from; one that it handed through stays what it was."""
+    """Record in each outgoing gradient the formula it was computed by; one passed through unchanged keeps its origin."""
     for index, gradient in enumerate(outgoing):
         if gradient is not None and gradient.origin is None and all(gradient is not given for given in step.given):
             gradient.origin = Part(step, index)
 
 
 def check_saved(node: Node, graph: Graph) -> None:
-    """Raise what torch raises when a node asks for what it saved."""
+    """Raise what torch raises when a node unpacks its saved tensors."""
     if node.name == "CopySlices" and node.freed:
         raise runtime(errors.TWICE, "backward-twice", node=node)
     for saved in node.saved:
@@ -450,7 +450,7 @@ def check_saved(node: Node, graph: Graph) -> None:
 
 
 def check_sizes(node: Node, results: Iterable[Any], metas: Iterable[Meta | None]) -> None:
-    """Refuse a gradient of a shape that is not its tensor's: only one that was given other memory (``h.data = …``) can get it."""
+    """Raise for a gradient whose shape is not its tensor's, which is possible only after ``h.data = …``."""
     for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
         shape = np.shape(result.array if isinstance(result, Written) else result)
         if meta is not None and result is not None and not reducible(shape, meta[0]):
@@ -459,7 +459,7 @@ def check_sizes(node: Node, results: Iterable[Any], metas: Iterable[Meta | None]
 
 
 def is_still(gradient: Gradient, seen: Seen | None) -> bool:
-    """Whether what was seen is this gradient: the same tensor, or the same numbers (torch's rounding is taken over)."""
+    """Whether an observed gradient equals this one (same tensor or close values); torch's values then replace ours."""
     if seen is None or gradient.array is None or seen.array is None or gradient.array.shape != seen.array.shape:
         return False
     if seen.tensor is not gradient.tensor and seen.tensor is not None:
@@ -472,14 +472,14 @@ def is_still(gradient: Gradient, seen: Seen | None) -> bool:
 
 
 def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient | None:
-    """What torch was seen to hand on: one of the incoming gradients, a tensor of the program's, or something new."""
+    """The Gradient for an observed one: one of the incoming gradients, a tensor of the program, or a new one."""
     if seen is None:
         return None
     same = None if seen.given is None else incoming[seen.given]
     if same is not None and is_still(same, seen):
         return same
     gradient = Gradient(seen.array, seen.shape, tensor=seen.tensor)
-    gradient.loose = True  # the numbers are known, but not who else has them in his hands
+    gradient.loose = True  # the values are known, but not whether user code keeps the tensor
     if seen.tensor is not None and seen.tensor.counter is not None:
         gradient.array = seen.tensor.window()
         gradient.held.counter, gradient.held.storage = seen.tensor.counter, seen.tensor.storage
@@ -487,7 +487,7 @@ def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient
 
 
 def _joins(roots: list[Node]) -> dict[Node, int]:
-    """The roots, and the nodes where paths meet, with the edges that lead to each. To every other node that can be reached leads one."""
+    """The roots, and the nodes with several incoming edges, with the number of edges; every other reachable node has one."""
     count = dict.fromkeys(roots, 0)
     seen, stack = set(roots), list(roots)
     while stack:
@@ -506,7 +506,7 @@ def reducible(shape: Shape, wanted: Shape) -> bool:
 
 
 def meta_of(edge: Edge) -> Meta | None:
-    """Shape and type of what an edge leads to, which its gradient must have; None for an edge that leads nowhere."""
+    """The shape and dtype that a gradient along this edge must have; None for an edge without a node."""
     node, index = edge
     if node is None:
         return None
@@ -517,7 +517,7 @@ def meta_of(edge: Edge) -> Meta | None:
 
 
 def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
-    """Saved tensors whose memory has changed although their counter has not moved, or nobody looks at it."""
+    """Saved tensors whose values have changed although their version has not, or is not checked."""
     found = []
     for node in nodes:
         for saved in node.saved:
@@ -529,7 +529,7 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
 
 
 def compare(before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]]) -> list[Harm]:
-    """Leaf by leaf, as far as the pass came: the gradient torch gives beside the one that was meant."""
+    """For each tensor filled so far: torch's gradient and the one with unchanged saved values, where they differ."""
     harms = []
     for key, (leaf, gradient) in real.filled.items():
         meant = rehearsal.filled[key][1].array if key in rehearsal.filled else None

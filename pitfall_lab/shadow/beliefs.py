@@ -1,4 +1,4 @@
-"""What each switch of the Policy stands for: the belief in one sentence, and a program whose outcome it changes.
+"""What each switch of the Policy means: the belief in one sentence, and a program whose outcome the switch changes.
 
 ``python -m pitfall_lab.shadow.beliefs`` writes the pages ``pitfall_lab/docs/policies.md`` and ``policies.zh.md``. What the programs print
 is run, never typed; tests compare the first output with the running torch's, and the pages with what would be written.
@@ -22,7 +22,7 @@ TRY = "try:\n    {}\n    print('done')\nexcept RuntimeError:\n    print('refused
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """A belief about torch in the first person, and a program on which it predicts something else than torch does."""
+    """A false belief about torch in the first person, and a program for which it predicts another output than torch's."""
 
     says: T
     program: str
@@ -34,7 +34,7 @@ class Belief:
 
 
 def outcome(belief: Belief, policy: Policy) -> str:
-    """What the belief's program prints in the world of ``policy``; its own errors come out."""
+    """The text that the program prints under ``policy``; an error that it raises propagates."""
     _, error, printed = run(belief.source, policy)
     if error is not None:
         raise error
@@ -157,7 +157,7 @@ def page(language: Language = "en") -> str:
 
 
 def file(language: Language) -> Path:
-    """Where the page belongs."""
+    """The path of the page in ``language``."""
     return DOCS / ("policies.md" if language == "en" else f"policies.{language}.md")
 
 

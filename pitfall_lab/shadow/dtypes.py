@@ -1,7 +1,7 @@
-"""Element types as torch has them: names, NumPy twins and the promotion rules.
+"""Torch's dtypes: their names, the corresponding NumPy dtypes, and type promotion.
 
 Source: torch documentation, "Tensor Attributes", and ``c10/core/ScalarType.h``. bfloat16 and the quantized types
-have no NumPy twin: tensors of these types are modelled without their numbers.
+have no NumPy counterpart: tensors of these dtypes are modelled without values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class DType(str):
-    """The name of an element type, without ``torch.`` in front.
+    """A dtype as a string: its name without ``torch.`` in front.
 
     >>> DType("float32") == "float32", repr(DType("float32"))
     (True, 'torch.float32')
@@ -48,7 +48,7 @@ class DType(str):
 
     @property
     def numpy(self) -> np.dtype[Any] | None:
-        """The NumPy twin, or None when NumPy has none (bfloat16)."""
+        """The corresponding NumPy dtype, or None (bfloat16)."""
         return _NUMPY.get(self[:])
 
     @property
@@ -103,17 +103,17 @@ _COMPLEX_OF = {
     "float16": DType("complex32"), "bfloat16": DType("complex64"), "float32": DType("complex64"), "float64": DType("complex128"),
 }  # fmt: skip
 _ALONE = frozenset({"uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2"})
-"""Types that torch promotes with few others: left to torch."""
+"""Dtypes that torch promotes with few others; their promotion is not modelled."""
 _default = FLOAT32
 
 
 def default_float() -> DType:
-    """The type of new floats; each engine sets its own before a call (``torch.set_default_dtype``)."""
+    """The default floating point dtype; each engine sets its own before a call (``torch.set_default_dtype``)."""
     return _default
 
 
 def set_default_float(dtype: DType) -> None:
-    """Make ``dtype`` the type of new floats."""
+    """Make ``dtype`` the default floating point dtype."""
     global _default  # noqa: PLW0603 - torch's own is one for the whole process
     _default = dtype
 
@@ -125,14 +125,14 @@ def type_name(dtype: DType) -> str:
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DType:
-    """The torch name of a NumPy element type; raises TypeError when torch has none."""
+    """The torch dtype of a NumPy dtype; raises TypeError when torch has none."""
     if dtype.name not in _NUMPY:
         raise TypeError(f"can't convert np.ndarray of type {dtype}.")
     return DType(dtype.name)
 
 
 def of_number(value: complex) -> DType:
-    """The type that a bare Python number stands for: bool, int64, the default float, or complex64."""
+    """The dtype of a Python number: bool, int64, the default float dtype, or complex64."""
     if isinstance(value, bool | np.bool_):
         return BOOL
     if isinstance(value, int | np.integer):
@@ -143,7 +143,7 @@ def of_number(value: complex) -> DType:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The smallest type that holds both, torch's lattice (it differs from NumPy's: int64 + float16 stays float16).
+    """The dtype that torch promotes two dtypes to (``torch.promote_types``); unlike in NumPy, int64 with float16 gives float16.
 
     >>> promote(DType("int64"), DType("float16")), promote(DType("uint8"), DType("int8")), promote(DType("float16"), DType("bfloat16"))
     (torch.float16, torch.int16, torch.float32)
@@ -163,7 +163,7 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
-    """Promote operands given as (dtype, ndim, is a bare number).
+    """The result dtype (``torch.result_type``) of operands given as (dtype, ndim, is a Python number).
 
     Tensors with dimensions decide; 0-dim tensors and numbers change the type only by a higher *category*.
 
@@ -195,5 +195,5 @@ def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
 
 
 def can_cast(source: DType, target: DType) -> bool:
-    """Whether a result of type ``source`` may be stored in place into ``target``: the category must not sink."""
+    """Whether an in-place operation may store a ``source`` result in a ``target`` tensor (``torch.can_cast``): not in a lower category."""
     return source.category <= target.category and not (target.category == 0 and source.category != 0)

@@ -1,4 +1,4 @@
-"""The engine: one call in, everything torch would do to tensors, counters and graph out.
+"""The engine: given a torch call, it computes the result and what happens to storages, version counters and the graph.
 
 >>> engine = Engine()
 >>> x = engine.call("torch.tensor", ([1.0, -2.0],), {"requires_grad": True}).result
@@ -7,7 +7,7 @@
 >>> [(node.name, saved.name) for node, saved in engine.call("torch.Tensor.mul_", (h, 10)).stale]
 [('SigmoidBackward0', 'result')]
 
-The last line is the forecast: this write has made the backward of ``sigmoid`` impossible.
+The last line is a prediction: after this in-place write, the backward of ``sigmoid`` will raise.
 """
 
 # ruff: noqa: A002 - `next` is what torch's engine calls a node's edges
@@ -36,8 +36,8 @@ UNCOUNTED = frozenset({
     "gt", "lt", "ge", "le", "eq", "ne", "softmax", "log_softmax", "cumsum", "mm", "clone", "__rsub__", "__rdiv__", "__eq__", "__gt__",
     "to", "type_as", "float", "double", "half", "long", "int", "bool",
 })  # fmt: skip
-"""Operations that write their result without being counted even when nothing hides it: their result of inference tensors is at version 0
-(a clone's, and that of another type, at 1). Inside others torch calls counted operations."""
+"""Operations whose result, computed from inference tensors outside inference_mode, has version 0 (1 for clone and dtype conversions).
+Other operations call in-place operations internally, which increase the version."""
 
 
 FORBIDDEN = frozenset({"no-grad-view-modified", "multi-output-view-modified", "inference-tensor", "overlap"})
@@ -45,7 +45,7 @@ FORBIDDEN = frozenset({"no-grad-view-modified", "multi-output-view-modified", "i
 
 
 def is_forbidden(tensor: ShadowTensor) -> bool:
-    """Whether torch refuses to make a history for this view, of which the base has been written since."""
+    """Whether torch may refuse to regenerate the grad_fn of this view, whose base was written since."""
     view = tensor.view
     if view is None or view.creation == "default" or view.version == tensor.version:
         return False
@@ -54,7 +54,7 @@ def is_forbidden(tensor: ShadowTensor) -> bool:
 
 @cache
 def _operations() -> tuple[dict[str, Any], Any, Any]:
-    """The table of operations, and what is done around each: they are written with the engine, and so come after it."""
+    """The table of operations, the dtype checks and ``out=``; imported here because those modules import this one."""
     from pitfall_lab.shadow.ops import ENTRIES
     from pitfall_lab.shadow.ops.dtype_refusals import check_operands
     from pitfall_lab.shadow.ops.out import run_into
@@ -63,22 +63,22 @@ def _operations() -> tuple[dict[str, Any], Any, Any]:
 
 
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
-"""Names that torch takes from those who know NumPy."""
+"""NumPy's names of arguments, which torch accepts for its own."""
 LARGEST_HALF = 65504
 SUMS = frozenset({"add", "add_", "sub", "sub_", "_foreach_sub"})
-"""Operations with one signature, whatever their factor is."""
+"""Operations with one overload for any alpha: another type than a number gives a plain TypeError."""
 SUMMING = frozenset({"add", "sub", "rsub", "subtract", "foreach_add", "foreach_sub"})
-"""Operations that look at what their factor is."""
+"""Operations that check the type and size of alpha themselves."""
 FACTORS = frozenset({"alpha", "beta"})
-"""Numbers that torch also takes as a tensor without dimensions: an LBFGS step is ``p.add_(d, alpha=t)``."""
+"""Arguments that may be a number or a 0-dim tensor: an LBFGS step is ``p.add_(d, alpha=t)``."""
 
 
 class Engine:
-    """A world of shadow tensors under one :class:`Policy`.
+    """Carries out torch calls on shadow tensors under one :class:`Policy`, and holds the modes and the graph they share.
 
-    Tensors with more than ``value_limit`` elements are followed without their numbers (below zero: all). ``standalone`` engines own their
-    NumPy arrays and random numbers; an engine in lockstep with torch leaves both to torch (``random`` is None). It does what the
-    ``release`` of torch does.
+    Tensors with more than ``value_limit`` elements are modelled without values (below zero: all). ``standalone`` engines own their
+    NumPy arrays and random numbers; an engine in lockstep with torch leaves both to torch (``random`` is None). It models torch's
+    ``release``.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class Engine:
         self.warnings: list[str] = []
         self.arrived: list[Arrived] = []
         self.asks = False
-        """Somebody can tell what the program's own code does inside a backward: it stops there."""
+        """Backward suspends at hooks and custom nodes, so that the caller can report what they returned."""
         self.checks_nan = False
         """Anomaly mode: a node that returns NaN ends the backward."""
         self.suspicious = False
-        """The program puts hooks on nodes, which nothing tells of: a backward stops at every node."""
+        """The program may register node hooks, which cannot be observed: backward suspends at every node."""
 
     def does(self, difference: Difference) -> bool:
-        """Whether the release of torch that this engine stands for does something in the newer of two ways."""
+        """Whether the modelled release of torch has the newer of two behaviours."""
         return self.graph.does(difference)
 
     @property
@@ -134,7 +134,7 @@ class Engine:
 
     @property
     def packs(self) -> bool:
-        """Whether saved-tensor hooks of the program's keep what is saved now."""
+        """Whether ``saved_tensors_hooks`` of the program are active."""
         return self.graph.packs
 
     @packs.setter
@@ -146,7 +146,7 @@ class Engine:
     def call(self, name: str, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Applied:
         """Do what the torch function ``name`` does.
 
-        Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`, with nothing changed, where there is no model.
+        Raises :class:`ShadowError` where torch raises, and :class:`Unmodelled`, with nothing changed, where the call is not modelled.
 
         In torch: the dispatcher calls one layer after another, of which ``VariableType`` (graph, saved tensors) and
         ``ADInplaceOrView`` (versions, views) are generated; here an entry does all of it.
@@ -177,20 +177,20 @@ class Engine:
         except Exception as problem:
             if self.strict:
                 raise
-            # A slip of ours must not become a claim about torch.
+            # An error in our code must not appear as a prediction about torch.
             raise Unmodelled(f"{name}: {type(problem).__name__}: {problem}") from problem
         if self.met_inference:
             self._refuse_uncounted(entry.kind, name, args, result)
         return self.applied(result)
 
     def _as_here(self, error: ShadowError) -> ShadowError:
-        """An error of the type that this release gives it."""
+        """The error, with the exception type that the modelled release raises."""
         if any(self.does(change) and texts.match(error.message) for change, texts in UNFIT_TYPES.items()):
             error.type_name = "NotImplementedError"
         return error
 
     def _refuse_unordered(self, error: ShadowError, args: Sequence[Any]) -> None:
-        """Decline an error where torch may first find another one: an inference tensor that cannot be saved, a forbidden history."""
+        """Decline an error where torch may raise another one first: for saving an inference tensor, or a forbidden write to a view."""
         if error.kind not in FORBIDDEN and self.grad_enabled and any(isinstance(x, ShadowTensor) and is_forbidden(x) for x in args):
             raise Unmodelled("which of two errors torch raises first: for an argument, or for a view modified in a forbidden way") from None
         unordered = self.met_inference and error.kind in {"shape", "dtype", "other"} and not self.inference
@@ -198,7 +198,7 @@ class Engine:
             raise Unmodelled("which of two errors torch raises first: for a shape or dtype, or for saving an inference tensor") from None
 
     def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any], result: Any) -> None:
-        """Decline a result whose version depends on how torch has put the operation together."""
+        """Decline a result whose version depends on which in-place operations torch calls internally."""
         short = name.rpartition(".")[2]
         filled = short == "pow" and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
         given = [x for arg in args for x in (arg if isinstance(arg, (tuple, list)) else (arg,))]
@@ -214,14 +214,14 @@ class Engine:
             raise Unmodelled("the version of a result computed from inference tensors only, outside inference_mode")
 
     def begin(self) -> None:
-        """Start a new record of what is about to happen."""
+        """Start a new record of nodes, writes and warnings, for one call."""
         set_default_float(self.default_float)
         self.graph.created = []
         self.graph.stale = []
         self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived = [], [], [], [], [], []
 
     def record(self, record: Record | None = None) -> Record:
-        """Return the record so far; with ``record``, go on with that one."""
+        """Return the present record; with ``record``, make that one the present record."""
         graph = self.graph
         now = graph.created, graph.stale, self.writes, self.ran, self.passed, self.harms, self.warnings, self.arrived
         if record is not None:
@@ -232,7 +232,7 @@ class Engine:
         """The record since :meth:`begin`."""
         graph = self.graph
         writes = tuple(dict.fromkeys(self.writes)) if self.writes else ()
-        if writes and self.asks:  # who asks has marked all memory that there was: what a call does to memory of its own is no write
+        if writes and self.asks:  # in lockstep every older storage has a mark: one without was made by this call
             writes = tuple([storage for storage in writes if storage.mark])
         created, stale = tuple(graph.created), tuple(graph.stale)
         return Applied(result, created, writes, stale, tuple(self.ran), tuple(self.passed), tuple(self.harms), tuple(self.arrived))
@@ -240,7 +240,7 @@ class Engine:
     # -- making and changing memory
 
     def storage(self, size: int, dtype: str, device: str = "cpu", data: np.ndarray | None = None) -> Storage:
-        """New memory; ``data`` is a flat array that the engine may keep, or None when the numbers are unknown."""
+        """A new storage; ``data`` is a flat array that the engine may keep, or None when the values are unknown."""
         return Storage(size, DType(dtype), Device(device), data)
 
     def numpy_storage(self, memory: np.ndarray, dtype: DType) -> Storage:
@@ -254,13 +254,13 @@ class Engine:
         return storage
 
     def share(self, storage: Storage) -> None:
-        """NumPy code outside holds this memory from now on."""
+        """From now on NumPy code outside the engine may write to this array's memory."""
         storage.share()
         if storage.data is not None:
             self.numpy_memory[storage.data.__array_interface__["data"][0]] = storage
 
     def is_lent(self, storage: Storage) -> bool:
-        """Whether a NumPy array looks at this memory (stand-alone only)."""
+        """Whether a NumPy array shares this memory (stand-alone only)."""
         return storage.data is not None and self.numpy_memory.get(storage.data.__array_interface__["data"][0]) is storage
 
     def write(self, tensor: ShadowTensor, values: np.ndarray | None) -> None:
@@ -294,9 +294,9 @@ class Engine:
         return self.graph.bump(counter, by)
 
     def overwrite(self, storage: Storage, values: np.ndarray | None) -> tuple[tuple[Node, Saved], ...]:
-        """Memory that changed behind every counter (NumPy, a fused optimizer).
+        """Record a write that no version counter noticed (by NumPy, or a fused optimizer).
 
-        Returns the saved tensors that backward will now read wrongly without noticing.
+        Returns the saved tensors whose changed values backward will now read without an error.
         """
         storage.about_to_change()
         storage.data = None if values is None else np.array(values).reshape(-1)
@@ -305,10 +305,10 @@ class Engine:
         return tuple(sorted(((n, s) for n, s in live if n is not None), key=lambda pair: pair[0].sequence))
 
     def fill(self, storage: Storage, values: np.ndarray) -> None:
-        """Supply numbers that the engine could not know; nothing is counted or kept."""
+        """Supply values that the engine could not know; this is no write: no version changes, and no saved value is preserved."""
         storage.data = np.array(values).reshape(-1)
 
-    # -- taking over what torch made
+    # -- tensors and nodes that torch made
 
     def adopt(
         self,
@@ -327,7 +327,7 @@ class Engine:
         creation: str = "default",
         kind: str = "tensor",
     ) -> ShadowTensor:
-        """A tensor that the engine did not see being made."""
+        """A shadow tensor for one that the engine did not see being made."""
         if counter is None:
             counter = base.counter if base is not None else Counter(version)
         tensor = ShadowTensor(self.graph, storage, tuple(shape), tuple(stride), offset, DType(dtype), counter)
@@ -337,14 +337,14 @@ class Engine:
             tensor.view = ViewOf(base, creation, tensor.version)
         if grad_fn is not None:
             missing = output_nr + 1 - len(grad_fn.outputs)
-            grad_fn.outputs = grad_fn.outputs + [((), DType(dtype))] * missing  # not in place: nodes of one recipe share theirs
+            grad_fn.outputs = grad_fn.outputs + [((), DType(dtype))] * missing  # a new list: nodes made by one recipe share one
             grad_fn.outputs[output_nr] = (tensor.shape, tensor.dtype)
         return tensor
 
     def node(self, name: str, next: Sequence[Edge] = (), saved: Sequence[Saved] = (), *, lazy: bool = False) -> Node:
-        """A node taken over from torch: reached and version-checked in backward, but with unknown gradients.
+        """A node for one that torch made: backward reaches it and checks versions, but its outgoing gradients are unknown.
 
-        ``lazy``: its backward is the program's own code, and what it saved is checked only when that code asks for it.
+        ``lazy``: its backward is user code, and its saved tensors are checked only when that code reads ``saved_tensors``.
         """
         node = self.graph.new_node(name, tuple(next))
         node.mirrored, node.lazy = True, lazy
@@ -353,7 +353,7 @@ class Engine:
         return node
 
     def saved(self, name: str, tensor: ShadowTensor, *, is_output: bool = False, own: bool = False) -> Saved:
-        """A saved tensor for :meth:`node`, at its present version; ``is_output``: ``tensor`` looks at what the node itself has made."""
+        """A saved tensor for :meth:`node`, at its present version; ``is_output``: ``tensor`` is an output of the node itself."""
         saved = Saved(name, tensor, own=own)
         if is_output:
             saved.is_output = saved.has_node = True
@@ -375,7 +375,7 @@ class Engine:
 
 
 def _factor(name: str, key: str, value: Any) -> Any:
-    """The number in a tensor that is given for a number."""
+    """``alpha`` or ``beta`` as a number, also when given as a 0-dim tensor; declines other values."""
     short = name.rpartition(".")[2]
     if value is None or isinstance(value, str):
         if short not in SUMS:

@@ -1,4 +1,4 @@
-"""What the shadow raises, and torch's exact words.
+"""The exceptions of the shadow engine, and the exact texts of torch's errors.
 
 Two kinds of failure must not be mixed up: :class:`ShadowError` is a *prediction* ("torch raises this here"),
 :class:`Unmodelled` is honesty ("the shadow does not know"), and leaves the engine as it was.
@@ -23,7 +23,7 @@ class Unmodelled(Exception):
 
 
 class Absent(AttributeError):
-    """The stand-alone engine has nothing of this name."""
+    """The stand-alone engine has no function of this name."""
 
 
 class ShadowError(Exception):
@@ -63,7 +63,7 @@ def runtime(message: str, kind: str = "other", **facts: object) -> ShadowError:
 
 
 def no_kernel(kernel: str, scalar_name: str) -> ShadowError:
-    """Torch's refusal where a kernel was compiled for other types: ``"abs_cpu" not implemented for 'Bool'``."""
+    """Torch's error for a dtype that a kernel was not compiled for: ``"abs_cpu" not implemented for 'Bool'``."""
     return ShadowError("NotImplementedError", f"\"{kernel}\" not implemented for '{scalar_name}'", "dtype")
 
 

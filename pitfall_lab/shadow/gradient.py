@@ -1,4 +1,4 @@
-"""Gradients as torch lays them out in memory: who holds them, when a sum is taken in place, and what becomes ``.grad``.
+"""Gradients in memory: their strides, how many references hold them, when torch adds in place, and what becomes ``.grad``.
 
 Source in torch: ``torch/csrc/autograd/input_buffer.cpp`` and ``functions/accumulate_grad.h``. None of it changes a number; it
 decides what ``.grad._version``, ``.grad.stride()`` and the storage of ``.grad`` are.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """The memory of a gradient: who holds it, and the counter and storage it will have when it becomes a ``.grad``.
+    """The memory of a gradient: its number of holders, and the counter and storage that it has when it becomes a ``.grad``.
 
     In torch: the reference count of the gradient's own tensor (``input_buffer.cpp``, ``functions/accumulate_grad.h``).
     """
@@ -41,9 +41,9 @@ class Held:
 
 
 class Gradient:
-    """A gradient on its way. ``array`` is None when unknown.
+    """A gradient passed between nodes. ``array`` is None when its values are unknown.
 
-    torch adds in place into a gradient that nobody else holds, and the learner can see that in ``.grad._version``; so the
+    torch adds in place into a gradient with no other holder, which is visible in ``.grad._version``; so the
     holders of its memory are counted, views (the gradient of a transpose, of a sum) included.
     """
 
@@ -53,23 +53,24 @@ class Gradient:
         self.array = array
         self.shape = shape
         self.tensor = tensor
-        """The tensor that this is, when somebody outside has it: what the caller gave, or with ``create_graph`` every gradient."""
+        """The tensor of this gradient, when one exists: one that the caller passed in, or with ``create_graph`` every gradient."""
         self.held = held or Held()
         self.holders = 0
         self.loose = False
-        """It was computed from transposed arrays: how torch's kernels lay it out, and so whether ``.grad`` is a copy, is not modelled."""
+        """Whether its strides in torch, and so whether ``.grad`` is a copy, are not modelled (it was computed from transposed arrays)."""
         self.origin: Origin = None
         self.outline: np.ndarray | None = None
-        """Without numbers, but given by the caller: its window, on bytes that stand for the memory that it was given in."""
+        """For a gradient with unknown values that the caller passed in: an int8 array with the same shape and strides, used to see
+        whether a vjp returns a view of its input."""
 
     def hold(self, by: int = 1) -> None:
-        """Somebody keeps this (or, with -1, lets go)."""
+        """Count one more holder (or, with -1, one less)."""
         self.holders += by
         self.held.holders += by
 
     def plus(self, other: Gradient) -> Gradient:
         """The sum, in place where torch adds in place."""
-        # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it is never alone.
+        # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it never is the only holder.
         owned = self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))
         in_place = self.held.holders <= 1 and owned
         array = None if self.array is None or other.array is None else _sum(self.array, other.array, in_place=in_place)
@@ -78,14 +79,14 @@ class Gradient:
             self.held.counter.version += 1
             total.held = self.held
             if self.tensor is None:
-                total.held.storage = None  # what a hook was shown, and has let go of, is this memory before the sum
+                total.held.storage = None  # the storage that a hook saw held the values before the sum
         total.loose = self.loose or other.loose
         total.origin = Sum(self, other)
         return total
 
 
 def outline_of(tensor: ShadowTensor) -> np.ndarray | None:
-    """The tensor's window on bytes that stand for its elements, where these have no numbers."""
+    """An int8 array with the tensor's shape, strides and offset, for a tensor without values (see ``Gradient.outline``)."""
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride, strict=True))
     if not tensor.numel or tensor.offset + last >= tensor.storage.size:
         return None
@@ -93,14 +94,14 @@ def outline_of(tensor: ShadowTensor) -> np.ndarray | None:
 
 
 def handed_through(node: Node, incoming: Sequence[Gradient | None], metas: Sequence[Meta | None]) -> list[Gradient | None]:
-    """Outgoing gradients without numbers; what the node hands on as it is, or as a view, stays in the memory that it was given in."""
+    """Outgoing gradients without values; where the node returns its incoming gradient or a view of it, they share its memory."""
     made = [None if meta is None else Gradient(None, meta[0]) for meta in metas]
     given = incoming[0]
     if given is None or given.outline is None or node.vjp is None or node.saved or node.mirrored or node.multiple or not node.outputs:
         return made
     try:
         results = node.vjp(given.outline, SimpleNamespace())
-    except (ArithmeticError, TypeError, ValueError, Unmodelled):  # a formula for numbers
+    except (ArithmeticError, TypeError, ValueError, Unmodelled):  # the formula needs real values
         return made
     for k, (result, meta) in enumerate(zip(results, metas, strict=False)):
         if meta is None or not isinstance(result, np.ndarray) or meta[1] != node.outputs[0][1] or result.dtype != np.int8:
@@ -113,18 +114,18 @@ def handed_through(node: Node, incoming: Sequence[Gradient | None], metas: Seque
 
 
 def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
-    """What a hook has made of a gradient: the node that waits for it lets go of the old one, and holds the new one."""
+    """The gradient that a hook returned in place of ``old``: the node no longer holds the old one but the new one."""
     if new is not old:
         for gradient, by in ((old, -1), (new, 1)):
             if gradient is not None:
                 gradient.hold(by)
         if old is not None and new is not None:
-            new.loose |= old.loose  # what was computed from it lies like it
+            new.loose |= old.loose  # what was computed from it has its strides
     return new
 
 
 def _sum(a: np.ndarray, b: np.ndarray, *, in_place: bool) -> np.ndarray:
-    """``a + b``, where ``a`` lies or in new memory, laid out as any sum."""
+    """``a + b``, in place with the strides of ``a``, or in new memory with the strides that TensorIterator gives a sum."""
     from pitfall_lab.shadow.ops.building import made_of
 
     if in_place:
@@ -151,24 +152,24 @@ def sum_to(g: Any, shape: Shape) -> Any:
     axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and g.shape[extra + i] != 1))
     if not axes:
         return g.reshape(shape) if extra else g
-    if not isinstance(g, np.ndarray):  # a gradient with a history of its own (create_graph)
+    if not isinstance(g, np.ndarray):  # a gradient that has a grad_fn (create_graph)
         added = g.sum(axis=axes, keepdims=True)
         return added.reshape(shape) if extra else added
-    # torch makes room for a sum before it adds, in row-major order; NumPy would lay it out like ``g``.
+    # torch's sum has row-major strides; NumPy's would have those of ``g``.
     total = np.empty(tuple(1 if axis in axes else n for axis, n in enumerate(g.shape)), g.dtype)
     g.sum(axis=axes, keepdims=True, out=total)
     return total.reshape(shape) if extra else total
 
 
 def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTensor:
-    """``.grad``: laid out like the leaf; stolen (the very memory) when nobody else holds it, else copied.
+    """The new ``.grad`` of a leaf: the gradient's own memory when nothing else holds it and its strides fit, else a copy.
 
-    ``dtype`` and the shape are those that the leaf had when the graph was made: it may have been given other memory since.
+    ``dtype`` is the leaf's when the graph was made; ``leaf.data = …`` may have changed it since.
     """
     dense = is_dense(leaf.shape, leaf.stride)
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
     if dtype.numpy is None:
-        gradient.array = None  # bfloat16, of which hooks hand out a copy in float32
+        gradient.array = None  # bfloat16: the array is a float32 copy
     array, outline = gradient.array, gradient.outline
     fits = gradient.shape == leaf.shape
     if not fits and (array is None or array.size != 1 or gradient.holders > 1):
@@ -188,23 +189,23 @@ def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DTy
             target = result.window()
             if leaf.numel and target is not None:
                 target[...] = array
-    # What NumPy's strides say of an array without elements is not what torch's would.
+    # NumPy's strides of an empty array differ from torch's.
     result.loose = ((gradient.loose or (array is None and outline is None)) and gradient.holders <= 1) or not leaf.numel
     engine.graph.gradients.add(result)
     return result
 
 
 def retained(tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTensor:
-    """What ``retain_grad`` keeps: a contiguous copy, or a new sum (in torch: ``VariableHooks::retain_grad`` in ``variable.cpp``).
+    """The ``.grad`` of a tensor with ``retain_grad``: a contiguous copy, or a new sum (``VariableHooks::retain_grad`` in ``variable.cpp``).
 
-    ``dtype`` is the type that the tensor had when the graph was made.
+    ``dtype`` is the tensor's when the graph was made.
     """
     held = tensor.gradient
     array, shape = (gradient.array, gradient.shape) if held is None else (plus(held.window(), gradient.array), held.shape)
     storage = Storage(math.prod(shape), dtype)
     result = ShadowTensor(tensor.graph, storage, shape, contiguous_strides(shape), 0, dtype, Counter())
     if held is not None:
-        # A sum lies as its first part does; what is added decides where that leaves two dimensions in any order, as of size 1 it does.
+        # A sum has the order of dimensions of its first operand; the second decides where that is ambiguous (dimensions of size 1).
         turned = held.stride != contiguous_strides(shape)
         result.loose = turned or (1 in shape and (gradient.loose or gradient.array is None or is_permuted(gradient.array)))
     if array is not None:
@@ -216,17 +217,17 @@ def retained(tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTe
 
 
 def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
-    """The gradient as a tensor, on the very memory that becomes ``.grad`` if nobody keeps it."""
+    """The gradient as a tensor, on the memory that itself becomes ``.grad`` if nothing else holds it."""
     storage, offset = stolen(gradient, dtype)
     lying = gradient.outline if gradient.array is None else gradient.array
     assert lying is not None
-    made = not lying.size and lying.flags.owndata  # NumPy's strides say nothing of an array without elements
+    made = not lying.size and lying.flags.owndata  # NumPy's strides of an empty array mean nothing
     stride = contiguous_strides(gradient.shape) if made else element_strides(lying)
     return ShadowTensor(graph, storage, gradient.shape, stride, offset, dtype, gradient.held.counter)
 
 
 def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
-    """The gradient's memory as a storage; pieces of one gradient (of a cat, say) share it."""
+    """The gradient's memory as a storage and its offset in it; parts of one gradient (of a cat, say) share the storage."""
     held, array = gradient.held, gradient.array
     if array is None and gradient.outline is not None and held.storage is not None:
         return held.storage, _distance(gradient.outline, memory(gradient.outline))
@@ -242,29 +243,29 @@ def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
 
 
 def _distance(array: np.ndarray, whole: np.ndarray) -> int:
-    """How many elements into its memory an array begins."""
+    """The offset, in elements, at which an array begins in its memory."""
     return int(array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) // array.itemsize
 
 
 def memory(array: np.ndarray) -> np.ndarray:
-    """The array that owns the memory."""
+    """The array that owns the memory of this one."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def in_memory_order(array: np.ndarray) -> np.ndarray:
-    """The elements of a dense array as they lie in memory, flat, without a copy."""
+    """The elements of a dense array in memory order, as a flat array without a copy."""
     return array.transpose(sorted(range(array.ndim), key=lambda d: -array.strides[d])).reshape(-1)
 
 
 def dense_array(array: np.ndarray) -> bool:
-    """Whether the array's elements lie next to each other, each at its own address."""
+    """Whether the array's elements fill one run of memory without gaps and without sharing an address."""
     return is_dense(array.shape, element_strides(array))
 
 
 def laid_like(made: Any, like: Any) -> Any:
-    """New numbers in memory of their own, as ``empty_like`` lays them out: like a dense array, strides of dimensions of size 1 included."""
+    """``made`` with the strides of ``like``, copied if they differ; unchanged if ``like`` is not dense."""
     if not isinstance(like, np.ndarray) or made.shape != like.shape or not like.size or not dense_array(like):
         return made
     strides = element_strides(like)
@@ -281,24 +282,24 @@ def converted(array: Any, dtype: Any) -> Any:
 
 
 def without_imaginary(array: Any, dtype: Any) -> Any:
-    """The real parts, where ``dtype`` has no room for others: NumPy would warn in the program's name if they were dropped in silence."""
+    """The real parts when ``dtype`` is not complex, else the array; a plain NumPy cast would warn inside the user's program."""
     return array.real if array.dtype.kind == "c" and np.dtype(dtype).kind in "fiu" else array
 
 
 def zeros_like(array: Any) -> Any:
-    """Zeros, laid out like the array."""
+    """Zeros with the shape and strides of the array."""
     return laid_like(np.zeros_like(array), array)
 
 
 def reshaped(array: Any, shape: Shape) -> Any:
-    """Another shape for the same memory; the stride of a single number stays what it is, as for torch's ``view``."""
+    """A view of the array with another shape; a one-element array keeps its stride, as with torch's ``view``."""
     if isinstance(array, np.ndarray) and array.size == 1 and array.ndim:
         return np.ndarray(shape, array.dtype, in_memory_order(array), 0, array.strides[-1:] * len(shape))
     return array.reshape(shape)
 
 
 def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """Dimensions of size 1 put in, with the strides that torch's ``unsqueeze`` gives them: 0 before a stretched one."""
+    """The array with dimensions of size 1 inserted, with the strides of torch's ``unsqueeze``: 0 before an expanded one."""
     if not isinstance(g, np.ndarray) or not dense_array(g):
         return np.expand_dims(g, dims)
     shape, strides = list(g.shape), list(g.strides)
@@ -309,7 +310,7 @@ def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def is_permuted(array: Any) -> bool:
-    """Whether an array does not lie row by row, or has a dimension of size 1 with a stride of its own."""
+    """Whether an array is not row-major, or has a dimension of size 1 with another stride than a contiguous array has."""
     if not isinstance(array, np.ndarray) or array.ndim < 2:
         return False
     plain = contiguous_strides(array.shape)
@@ -330,13 +331,13 @@ def element_strides(array: np.ndarray) -> Shape:
 def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
     own = element_strides(array)
     if is_dense(leaf.shape, leaf.stride):
-        # A stride of 0 betrays an expanded gradient, also where the dimension has one element only: torch copies that.
+        # A stride of 0 shows that the gradient was expanded, even in a dimension of size 1: torch copies it.
         return all(a != 0 if n == 1 else a == b for n, a, b in zip(leaf.shape, own, stride, strict=True))
     return is_contiguous(leaf.shape, own)
 
 
 def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arrays: list[np.ndarray | None]) -> list[Any]:
-    """Half precision: torch's kernels compute in single precision and round what comes out. What is only handed on stays what it is."""
+    """Compute ``vjp`` as torch does in half precision: in float32, rounding only the results. Arrays passed through stay unchanged."""
 
     def wide(x: Any) -> Any:
         if isinstance(x, list):
@@ -352,9 +353,9 @@ def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], array
         if array is None or value is None or any(memory(np.asarray(array)) is owner for owner in owners):
             rounded.append(result)
         else:
-            once = converted(np.asarray(value), np.asarray(array).dtype)  # which another operand may have made a wider one
+            once = converted(np.asarray(value), np.asarray(array).dtype)  # another operand may have promoted it
             if any(isinstance(x, np.ndarray) and np.may_share_memory(once, x) for x in (given if isinstance(given, list) else [given])):
-                rounded.append(result)  # converted, and nothing else
+                rounded.append(result)  # only converted
                 continue
             if not _is_settled(np.asarray(array), once):
                 raise Unmodelled("a backward formula in half precision whose intermediate results overflow or underflow")
@@ -365,7 +366,7 @@ def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], array
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """An array of half precision in float32, lying as it does: stretched dimensions stay stretched."""
+    """A half-precision array converted to float32 with the same strides: expanded dimensions stay expanded."""
     if not array.size or dense_array(array) or min(array.strides) < 0:
         return np.asarray(converted(array, np.float32))
     strides = element_strides(array)
@@ -375,6 +376,6 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 
 def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
-    """Whether it makes no great difference that numbers are rounded after each step of a formula."""
+    """Whether rounding after each step of a formula, instead of once at its end, changes the results little."""
     size = np.abs(once[np.isfinite(once)]).max(initial=0)
     return stepwise.shape != once.shape or bool(np.allclose(stepwise, once, rtol=0.1, atol=0.1 * size, equal_nan=True))

@@ -1,4 +1,4 @@
-"""The autograd graph: nodes, what they save, and how in-place changes rewrite history.
+"""The autograd graph: nodes, their saved tensors, and how in-place operations change grad_fn.
 
 Source in torch: ``torch/csrc/autograd/saved_variable.cpp``, ``variable.cpp`` (``rebase_history``, ``VariableHooks::grad_fn``),
 ``functions/utils.h`` and ``VariableTypeUtils.h`` (``check_inplace``).
@@ -30,16 +30,16 @@ Meta = tuple[Shape, DType]
 NO_DERIVATIVE = "NotImplemented"
 """The node of an operation without a derivative."""
 FIRST = 2**63
-"""The sequence number of AccumulateGrad (gradients are put into leaves as soon as they are ready), and of a node without a derivative."""
+"""The sequence number of AccumulateGrad (it runs before all other ready nodes), and of a node without a derivative."""
 
 
 class Node:
-    """One step of backward: receives the gradients of its outputs, hands on those of its inputs to its ``children``.
+    """A node of the graph: in backward it receives the gradients of its outputs and passes those of its inputs to its ``children``.
 
     ``vjp(g, s)`` computes them: ``g`` is the incoming gradient (a list when the node has several outputs), ``s`` holds the
     saved arrays by name, and one array or None per edge comes back. ``outputs`` are the shapes and types of what the forward
-    made; a gradient is summed and cast to them on its way. ``indices`` say as the gradient of which of their outputs the children get it
-    (``next`` is both together). ``mirrored`` nodes were taken over from torch: gradients through them are unknown.
+    made; a gradient is summed and cast to them. ``indices`` are torch's ``input_nr``: which of each child's outputs it is of
+    (``next`` is both together). ``mirrored`` nodes stand for torch's without a model here: gradients through them are unknown.
 
     In torch: ``torch/csrc/autograd/function.h``, with one class for each derivative, generated from
     ``tools/autograd/derivatives.yaml``; sequence numbers are counted per thread.
@@ -73,7 +73,7 @@ class Node:
 
     @property
     def next(self) -> tuple[Edge, ...]:
-        """Where the gradients of the inputs go."""
+        """The edges: pairs of a child node and ``input_nr``."""
         return tuple(zip(self.children, self.indices, strict=True))
 
     @next.setter
@@ -87,7 +87,7 @@ class Node:
         self.saved += saved
 
     def release(self) -> None:
-        """Drop what was saved (after a backward without ``retain_graph``)."""
+        """Free the saved tensors (after a backward without ``retain_graph``)."""
         for s in self.saved:
             s.freed = True
             s.tensor = None
@@ -105,20 +105,20 @@ _IN_NAMESPACE = ("CopySlices", "CopyBackwards", "AccumulateGrad", "CloneBackward
 
 
 def full_name(name: str) -> str:
-    """How torch calls a node of a class that is not generated."""
+    """Torch's name of a node, with the C++ namespace where its class is not a generated one."""
     return f"torch::autograd::{name}" if name in _IN_NAMESPACE else name
 
 
 class Saved:
     """A tensor that a node keeps for backward, with the version it had.
 
-    ``own`` means a private copy: the program cannot invalidate it (``drawn``: of random numbers, which are torch's in lockstep).
-    An input is kept as the very object (so ``p.data = t`` changes what backward reads); an output as a detached window, so that
+    ``own``: a copy that only the node has, which no write can invalidate (``drawn``: of random numbers, in lockstep torch's).
+    An input is kept as the tensor object (so ``p.data = t`` changes what backward reads); an output as storage and strides, so that
     node and output do not keep each other alive.
-    ``packed`` means that hooks of the program's (``saved_tensors_hooks``) keep it: what they give back is theirs to know, and no
-    version is checked. ``original`` holds the numbers as they were, once the memory has been written: the base of the *meant* gradient.
+    ``packed``: hooks of the program (``saved_tensors_hooks``) keep it; what they return in backward is unknown, and no
+    version is checked. ``original``: a copy of the saved values, made before the memory was first written.
 
-    In torch: ``SavedVariable`` in ``torch/csrc/autograd/saved_variable.cpp``, which keeps no numbers and no way back from the counter.
+    In torch: ``SavedVariable`` in ``torch/csrc/autograd/saved_variable.cpp``, which keeps no copy, and which its counter does not know.
     """
 
     __slots__ = (
@@ -162,37 +162,37 @@ class Saved:
 
     @property
     def node(self) -> Node | None:
-        """The node that keeps this."""
+        """The node that saved this."""
         return self.owner() if self.owner else None
 
     def keep(self) -> None:
-        """Take a copy of the numbers, before they change for the first time."""
+        """Copy the values into ``original``, before they change for the first time."""
         if self.original is None and not self.freed:
             seen = self.now()
             self.original = None if seen is None else seen.copy()
 
     def now(self) -> np.ndarray | None:
-        """What lies at the saved place at this moment, or None when it is not modelled."""
+        """The present values in the saved tensor's memory, or None when they are not modelled."""
         return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
 
     def meant(self) -> np.ndarray | None:
-        """The numbers as they were when they were saved."""
+        """The values at the time of saving."""
         return self.now() if self.original is None else self.original
 
     def read(self) -> np.ndarray | None:
-        """The numbers that backward will find."""
+        """The values that backward will read."""
         return self.now() if self.tensor is None else self.tensor.window()
 
     @property
     def differs(self) -> bool:
-        """Whether backward will find other numbers than were saved."""
+        """Whether backward will read other values than were saved."""
         if self.own or self.freed or (self.original is None and (self.tensor is None or self.tensor.storage is self.storage)):
             return False
         then, now = self.meant(), self.read()
         return then is None or now is None or then.shape != now.shape or not np.array_equal(then, now, equal_nan=then.dtype.kind in "fc")
 
     def check(self, owner: Node, graph: Graph, *, foretold: bool = False) -> None:
-        """Do what torch does on unpacking: refuse freed, detached and modified tensors, in torch's words; ``foretold``: change nothing."""
+        """Raise torch's error for a freed, detached or modified saved tensor; ``foretold``: only check, without changing any state."""
         if owner.freed:
             raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
         if self.own or self.packed:
@@ -243,7 +243,7 @@ class Arrays(SimpleNamespace):
 
 
 class Graph:
-    """The bookkeeping that all tensors of one engine share: the two modes, the sequence numbers, the nodes just made."""
+    """The state that all tensors of one engine share: grad mode and inference mode, sequence numbers, the nodes just made."""
 
     def __init__(self, policy: Policy = TORCH, release: Release = NEWEST) -> None:
         self.policy = policy
@@ -254,21 +254,21 @@ class Graph:
         self.stale: list[tuple[Node, Saved]] = []
         self.sequence = 0
         self.follows_values = True
-        self.packs = False  # whether saved-tensor hooks of the program's are on
+        self.packs = False  # whether saved_tensors_hooks of the program are active
         self.has_packed = False
         self.has_guests = False
-        """Whether code of the program's may run in a backward: hooks, its own nodes, what it keeps saved tensors with."""
-        self.reshaped = False  # whether a tensor has got another shape than its node has made: then only numbers show what fits
+        """Whether user code may run in a backward: hooks, custom Functions, ``saved_tensors_hooks``."""
+        self.reshaped = False  # whether a tensor's shape was changed (.data) after its grad_fn was made: backward may raise then
         self.gradients: WeakSet[ShadowTensor] = WeakSet()
 
     def does(self, difference: Difference) -> bool:
-        """Whether the release of torch that is modelled does something in the newer of two ways."""
+        """Whether the modelled release of torch has the newer of two behaviours."""
         return self.release >= difference.since
 
     # -- nodes and edges
 
     def message_name(self, node: Node) -> str:
-        """How error messages name a node.
+        """The name of a node in torch's error messages.
 
         >>> [Graph().message_name(Node(name, (), 0)) for name in ("ExpBackward0", "MaxBackward1", "CopySlices")]
         ['Exp', 'Max1', 'torch::autograd::CopySlices']
@@ -279,22 +279,22 @@ class Graph:
         return head + tail.removeprefix("0") if found and (not tail or tail.isdigit()) else node.name
 
     def new_node(self, name: str, next: tuple[Edge, ...], vjp: Vjp | None = None) -> Node:
-        """Make a node and note it."""
+        """Make a node with the next sequence number and add it to ``created``."""
         node = Node(name, next, FIRST if name == NO_DERIVATIVE else self.sequence, vjp)
         self.sequence += 1
         self.created.append(node)
         return node
 
     def edge(self, tensor: ShadowTensor) -> Edge:
-        """Where the gradient of ``tensor`` goes: to its node, to its AccumulateGrad, or nowhere."""
+        """The edge for the gradient of ``tensor``: to its grad_fn, to its AccumulateGrad, or to no node."""
         node = self.grad_fn(tensor)
         if node is not None:
             return node, tensor.output_nr
-        # A view made under no_grad says requires_grad=True (its base does) but has no flag of its own: its edge is empty.
+        # A view made under no_grad has requires_grad=True (from its base) but no grad_fn: its edge is empty.
         return (self.accumulate_grad(tensor), 0) if tensor.flag else (None, 0)
 
     def accumulate_grad(self, leaf: ShadowTensor) -> Node:
-        """The leaf's AccumulateGrad node; the leaf holds it weakly, so a dropped graph drops it too."""
+        """The leaf's AccumulateGrad node, made if needed; a leaf has only a weak reference to it, so that it is freed with the graph."""
         node = leaf.accumulator() if leaf.accumulator else None
         if node is None:
             node = Node("AccumulateGrad", (), FIRST)
@@ -307,9 +307,10 @@ class Graph:
     # -- views
 
     def grad_fn(self, tensor: ShadowTensor, *, foretold: bool = False) -> Node | None:
-        """The node of ``tensor``; for a view whose base has changed, a fresh AsStridedBackward0 on the base's present node.
+        """The grad_fn of ``tensor``; for a view whose base was written since, a new AsStridedBackward0 on the base's present grad_fn.
 
-        ``foretold``: what it will be called, but the node is made when the program asks: its age decides when it runs.
+        ``foretold=True``: return a placeholder with the right name and do not create the node; creating it now would give it the
+        wrong sequence number, and so the wrong place in backward.
 
         In torch: ``VariableHooks::grad_fn`` in ``torch/csrc/autograd/variable.cpp``.
         """
@@ -331,7 +332,7 @@ class Graph:
         return tensor.node
 
     def check_creation(self, tensor: ShadowTensor, *, indirect: bool) -> None:
-        """Refuse to rewrite the history of views made under no_grad, in inference mode or by multi-output functions.
+        """Raise torch's error for an in-place write to a view made under no_grad, in inference mode or by a multi-output function.
 
         In torch: ``handle_view_on_rebase`` in ``torch/csrc/autograd/variable.cpp``.
         """
@@ -355,7 +356,7 @@ class Graph:
         kind = "inference-tensor" if view.creation == "inference" else "no-grad-view-modified"
         raise runtime(text + errors.AMBIGUOUS.format(mode=mode), kind, tensor=tensor)
 
-    # -- in-place changes
+    # -- in-place operations
 
     def check_inplace(self, tensor: ShadowTensor, any_requires_grad: bool) -> None:
         """Raise what torch raises before an in-place operation on a leaf, or on a view that may not be changed.
@@ -365,7 +366,7 @@ class Graph:
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed or tensor.inference:
             return
         if self.inference:
-            return  # autograd looks at nothing there, whatever the grad mode says
+            return  # no checks in inference mode, whatever the grad mode
         if self.policy.inplace_always_refused:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
         if tensor.received or (tensor.view is not None and tensor.view.base.received):
@@ -378,7 +379,7 @@ class Graph:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
 
     def bump(self, counter: Counter | None, by: int = 1) -> tuple[tuple[Node, Saved], ...]:
-        """Count an in-place change; returns the saved tensors that have just become invalid, by creation of their nodes."""
+        """Increase the version; returns the saved tensors that this made invalid, ordered by the creation of their nodes."""
         if counter is None or (self.policy.no_grad_hides_versions and not self.grad_enabled):
             return ()
         counter.version += by
@@ -398,14 +399,14 @@ class Graph:
 
     @staticmethod
     def taken_back(counter: Counter) -> None:
-        """A change was none after all: what was saved at the version that the counter is at again is valid."""
+        """After a version was set back: saved tensors of that version are valid again (``_unsafe_preserve_version_counter``)."""
         for saved in [known for reference in counter.saved or () if (known := reference()) is not None]:
             saved.stale &= saved.version != counter.version
 
     def rebase(self, tensor: ShadowTensor, node: Node) -> Node:
-        """Give ``tensor`` the node of an in-place operation as its new history; returns the node that keeps the saved tensors.
+        """Make the node of an in-place operation the grad_fn of ``tensor``; returns the node that holds the saved tensors.
 
-        Written through a view, the *base* gets a CopySlices node around the operation's node, and the view an
+        For a write through a view, the *base* gets a CopySlices node around the operation's node, and the view an
         AsStridedBackward0 on top of that.
 
         In torch: ``rebase_history`` in ``torch/csrc/autograd/variable.cpp``.
@@ -426,7 +427,7 @@ class Graph:
         outer.outputs = [(base.shape, base.dtype)]
         outer.keep(*node.saved)
         if node in self.created:
-            self.created.remove(node)  # it lives inside CopySlices; torch shows no trace of it either
+            self.created.remove(node)  # it is inside CopySlices, invisible in torch too
         self.move_retained(base, outer)
         base.node, base.output_nr = outer, 0
         if base.view is not None:
@@ -436,12 +437,12 @@ class Graph:
 
     @staticmethod
     def move_retained(tensor: ShadowTensor, node: Node, index: int = 0) -> None:
-        """``retain_grad`` follows the newest version of a tensor; hooks stay with the old one, and new ones will go to the new one.
+        """After an in-place operation: move a ``retain_grad`` hook to the new grad_fn; other hooks stay at the old one.
 
         In torch: ``update_tensor_hooks_on_new_gradfn`` in ``variable.cpp``.
         """
         tensor.hooked = None
-        tensor.hooks = tuple(hook for hook in tensor.hooks or () if hook[0] < 0)  # what is done after accumulation stays
+        tensor.hooks = tuple(hook for hook in tensor.hooks or () if hook[0] < 0)  # post-accumulate-grad hooks stay
         if tensor.retains_grad:
             if tensor.node is None or tensor.has_lost_hook:
                 raise Unmodelled("torch lost the retain_grad hook at an in-place view operation: an internal assert fails")

@@ -1,7 +1,7 @@
-"""Code of the program's inside a backward: hooks, and nodes without a model (a custom Function's ``backward`` among them).
+"""User code inside a backward: hooks, and nodes whose backward is not modelled (custom Functions among them).
 
-A stand-alone engine calls hooks itself. An engine in lockstep cannot: torch calls them, and what they do is torch's to know. So
-its backward pass *stops* there (:class:`Stop`), as a :class:`Suspended` call, and goes on with the gradients that came out.
+A stand-alone engine calls hooks itself. An engine in lockstep cannot: torch calls them, and only their results are observed. So
+its backward pass *stops* there (:class:`Stop`), as a :class:`Suspended` call, and continues with the observed gradients.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 Hook = Callable[[Any], Any] | None
-"""What a hook does to a gradient; None: torch knows, we do not."""
+"""A hook as a function of the gradient; None in lockstep, where torch calls it."""
 AFTER = -1
-"""The slot of hooks that run when a leaf has accumulated its gradient."""
+"""The slot number of post-accumulate-grad hooks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A place where a pass waits. ``given`` are the gradients that the node received.
+    """A point at which a backward pass waits for user code. ``given`` are the gradients that the node received.
 
-    ``after`` says that the node has run (its outgoing gradients are asked for), else its hooks are about to have run. ``refusal`` is
-    the error that unpacking what the node saved raises, if its code asks for it.
+    ``after``: the node's own backward runs, and its outgoing gradients are needed; else its hooks run. ``refusal`` is
+    the error that reading its saved tensors would raise.
     """
 
     node: Node
@@ -46,29 +46,29 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A gradient that came out; ``array`` is None when its numbers cannot be followed. ``given``: it is the incoming one of that number."""
+    """A gradient that user code returned; ``array`` is None when its values are unknown. ``given``: index of the same incoming gradient."""
 
     shape: Shape
     array: np.ndarray | None
     given: int | None = None
     tensor: ShadowTensor | None = None
-    """The tensor of the program's that it is, if it is a known one."""
+    """The shadow tensor of the gradient, if the program's tensor is known."""
 
 
 Answer = Sequence[Seen | None] | None
-"""For each slot what came out (None: no gradient); None altogether when nobody saw it."""
+"""For each slot the gradient that came out (None: no gradient); None in place of the list when it was not observed."""
 
 
 class Suspended:
-    """A call that waits for the program's own code. ``stop`` is where, None when it has ended."""
+    """A call (a backward) that waits for user code. ``stop`` is the point at which it waits, None when the call has ended."""
 
     def __init__(self, engine: Engine, the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None) -> None:
         self.stop: Stop | None = None
         self.asked = False
-        """Whether it has waited at all."""
+        """Whether the call waited at least once."""
         self._engine, self._pass, self._steps, self._finish = engine, the_pass, the_pass.steps(), finish
         self._judge = judge
-        """What is done after a run that fails."""
+        """Called when the backward raises, to compare the gradients filled until then."""
         self._record = engine.record()
         self._result: Any = None
 
@@ -94,13 +94,13 @@ class Suspended:
             self._record = self._engine.record(others)
 
     def stops_at(self, node: Node) -> tuple[bool, bool]:
-        """Whether it waits before ``node`` runs, for its hooks, and afterwards, for what comes out."""
+        """A pair: whether the call waits for hooks before ``node`` runs, and whether it waits for the node's outgoing gradients."""
         return self._pass.has_hooks(node), self._pass.is_foreign(node)
 
     def recognise(self, array: np.ndarray, dtype: DType, *, on_known_memory: bool) -> ShadowTensor | None:
-        """The tensor that stands for a gradient in the hands of the program's code: one of this stop's, with these numbers.
+        """Return the shadow tensor of a gradient that user code (a hook, a custom backward) received, matched by shape, strides and values.
 
-        ``on_known_memory``: it lies on memory of the program's, so it is none of which only the numbers were seen.
+        None if no gradient of this stop matches. ``on_known_memory``: its storage is already tracked; skip gradients known by value only.
         """
         for gradient in self.stop.given if self.stop is not None else ():
             if gradient is None or gradient.tensor is not None or gradient.array is None or gradient.array.dtype != array.dtype:
@@ -110,14 +110,14 @@ class Suspended:
             same = gradient.shape == array.shape and element_strides(gradient.array) == element_strides(array)
             if same and np.allclose(gradient.array, array, rtol=1e-5, atol=1e-8, equal_nan=True):
                 if gradient.array.flags.writeable:
-                    gradient.array[...] = array  # what is done with it is compared, and not rounding that came before
+                    gradient.array[...] = array  # take over torch's rounding, so that only what follows is compared
                 gradient.tensor = in_memory(gradient, self._engine.graph, dtype)
                 gradient.tensor.loose = gradient.loose
                 return gradient.tensor
         return None
 
     def applied(self) -> Applied:
-        """What the call has done so far."""
+        """The record of what the call has done so far."""
         others = self._engine.record(self._record)
         try:
             return self._engine.applied(self._result)._replace(asked=self.asked)
@@ -126,7 +126,7 @@ class Suspended:
 
 
 class Handle:
-    """A hook on a leaf, on a node or on both (a result may become a leaf), and what registering it returns."""
+    """A registered hook, on a leaf, a node or both (a result may become a leaf); returned by ``register_hook``."""
 
     def __init__(self, entry: tuple[int, Hook], *owners: Node | ShadowTensor) -> None:
         self._owners, self._entry = owners, entry
@@ -134,6 +134,6 @@ class Handle:
             owner.hooks = (*(owner.hooks or ()), entry)
 
     def remove(self) -> None:
-        """Take the hook away; a second time does nothing."""
+        """Remove the hook; a second call does nothing."""
         for owner in self._owners:
             owner.hooks = tuple(entry for entry in owner.hooks or () if entry is not self._entry)

@@ -1,4 +1,4 @@
-"""Where gradients come from: the formula that made one, or the two that it is the sum of. See :mod:`pitfall_lab.shadow.rounding`."""
+"""How a gradient was computed: by which formula, or as a sum of which two. Used by :mod:`pitfall_lab.shadow.rounding`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 ATTENDED = "output"
-"""What attention saves: it was rounded apart from the values that it is a mean of, even where it equals them."""
+"""The saved tensor of attention that is rounded on its own, even where it equals one of the values it is a mean of."""
 
 
 class Step:
-    """A formula that ran, with what it was given and what it read; ``own`` names what only the node has seen."""
+    """A formula that ran, with its incoming gradients and saved values; ``own`` names the saved values private to the node."""
 
     __slots__ = ("given", "own", "saved", "vjp", "width")
 
@@ -28,31 +28,31 @@ class Step:
         self.vjp, self.given, self.saved = vjp, tuple(given), saved
         self.own = frozenset(own)
         self.width = width
-        """How many gradients the formula takes in a list; 0: it takes one, as it is."""
+        """The number of gradients that the formula takes as a list; 0: it takes a single gradient."""
 
     @classmethod
     def of(cls, node: Node, given: Sequence[Gradient | None], saved: Arrays) -> Step:
-        """The step of a node."""
+        """The step for a node that runs."""
         own = (s.name for s in node.saved if s.own or s.name == ATTENDED)
         return cls(node.vjp, given, saved, own, len(node.outputs) if node.multiple else 0)
 
 
 class Part(NamedTuple):
-    """A gradient is what the formula of a step gave for this input."""
+    """Origin of a gradient: the result of a step's formula for one of its inputs."""
 
     step: Step
     place: int
 
 
 class Sum(NamedTuple):
-    """A gradient is the sum of two."""
+    """Origin of a gradient: the sum of two."""
 
     one: Gradient
     other: Gradient
 
 
 def hooked(before: Gradient, after: Gradient) -> Gradient:
-    """What a hook has made of a gradient; rounding from before it comes out as much larger, or smaller, as the gradient itself."""
+    """Origin of a gradient that a hook returned: earlier rounding errors are scaled like the gradient itself."""
     was, now = before.array, after.array
     if was is not None and now is not None and was.shape == now.shape and was.dtype == now.dtype and was.dtype.kind == "f":
         with np.errstate(all="ignore"):
@@ -62,4 +62,4 @@ def hooked(before: Gradient, after: Gradient) -> Gradient:
 
 
 Origin = Part | Sum | None
-"""None: the caller gave it, or the program's own code."""
+"""None: passed in by the caller, or returned by user code."""

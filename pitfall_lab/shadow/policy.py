@@ -1,6 +1,6 @@
-"""Switches that turn torch's rules into a learner's beliefs.
+"""Switches that replace a rule of torch by a learner's false belief about it.
 
-Every switch is False for torch; :mod:`pitfall_lab.shadow.beliefs` holds a program for each whose outcome it changes.
+Every switch is False for torch; :mod:`pitfall_lab.shadow.beliefs` has, for each, a program whose outcome it changes.
 A misconception is a function ``Policy -> Policy`` that turns some on; running a program
 under it gives the answer that a person with that belief would predict.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of the world the engine runs in; all defaults are torch's.
+    """The rules that the engine follows; all defaults are torch's.
 
     >>> Policy() == TORCH, Policy(detach_copies=True).detach_copies
     (True, True)

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class ReadyQueue:
-    """The nodes that have all their gradients; the one made last comes out first.
+    """The nodes that have received all their gradients; the one created last is taken first.
 
-    Leaves all carry the same number, and which of them comes first shows in which of two leaves gets the gradient itself, and which a copy:
-    so this is the heap of the C++ library that torch is built with (``std::push_heap`` and ``std::pop_heap`` of libstdc++).
+    All AccumulateGrad nodes have the same sequence number, and their order decides which of two leaves gets a copy of a gradient:
+    so this is the same heap as in libstdc++, which torch uses (``std::push_heap``, ``std::pop_heap``).
     """
 
     def __init__(self) -> None:
         self.heap: list[Node] = []
-        """What is in the queue, in no order that says much."""
+        """The nodes in heap order."""
 
     def __bool__(self) -> bool:
         return bool(self.heap)

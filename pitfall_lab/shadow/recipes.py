@@ -1,9 +1,9 @@
-"""Recipes: what an operation did once to operands of one kind, it does again.
+"""Recipes: repeat what an operation did, for operands of the same shape, dtype and autograd state, without running its entry.
 
-A recipe is derived from what the engine itself did with a call: which nodes it made, what they saved, what memory the results lie
-on. Following it makes the same things for other operands of the same kind (:class:`Form`) without working out again why. Only
-calls that make new tensors or windows can be followed; what they change besides, they must not change: no memory, no history, no
-counter. Numbers have no part in it: an engine that follows them does each call itself, and a recipe only says what came of it.
+A recipe is derived from what the engine did for one call: which nodes it made, what they saved, which storages the results are
+on. Following it makes the same objects for other operands of the same :class:`Form`. Only
+calls that return new tensors or views have a recipe, not those that change memory, a grad_fn or a
+counter otherwise. Recipes handle no values: an engine with values runs each call itself.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, Storage, Vi
 
 
 class Form:
-    """All that the course of an operation can depend on in an operand, but for its numbers, its history and where in its memory it begins.
+    """Everything about an operand that an operation may depend on, except its values, its grad_fn and its storage offset.
 
-    One object for each kind.
+    Equal forms are the same object.
     """
 
     __slots__ = ("is_flagged", "requires_grad")
@@ -48,14 +48,14 @@ class Forms:
         return len(self._known)
 
     def of(self, x: ShadowTensor) -> Form | None:
-        """The form of ``x``; None where an operation's course may depend on more than that."""
+        """The form of ``x``; None where an operation may depend on more than that."""
         storage, view = x.storage, x.view
         if x.inference or x.counter is None or storage.shared:
             return None
         if view is None:
             family: Any = None
         elif view.version != x.counter.version:
-            return None  # its history must be written anew first
+            return None  # its grad_fn must be regenerated first
         else:
             family = (view.creation, view.base.requires_grad, view.base.is_leaf)
         key = (
@@ -75,11 +75,11 @@ PLAIN = frozenset({bool, int, float, complex})
 
 
 class Underivable(Exception):
-    """The call did something that no recipe can say."""
+    """The call did something that a recipe cannot express."""
 
 
 class Way(NamedTuple):
-    """Where a gradient goes: to the recipe's ``own`` node in this place, to what made the operand in this place, or nowhere (None)."""
+    """An edge in a recipe: to its ``own`` node of this index, to the grad_fn of the operand of this index, or to no node (None)."""
 
     own: bool
     place: int | None
@@ -88,9 +88,9 @@ class Way(NamedTuple):
 
 
 class Made:
-    """A node to be made.
+    """A node that the recipe makes.
 
-    ``saved`` holds private saved tensors (nothing can invalidate them, so that one will do for all) and ``(slot, name of the tensor,
+    ``saved`` holds private saved tensors (no write can invalidate them, so all calls share one) and ``(slot, name of the tensor,
     is_output)``.
     """
 
@@ -107,7 +107,7 @@ class Made:
 
 
 class Window:
-    """A tensor to be made. ``on`` is the operand whose memory it shares, ``counts_with`` the one whose counter; None for one of its own."""
+    """A tensor that the recipe makes. ``on``: the operand whose storage it shares; ``counts_with``: whose counter; None: a new one."""
 
     __slots__ = (
         "base", "counter", "counts_with", "creation", "device", "dtype", "flag", "node", "offset", "on", "output_nr", "shape", "size",
@@ -130,7 +130,7 @@ class Window:
         if x.storage.mark and self.on is None:
             raise Underivable
         if self.on is not None and x.dtype != operands[self.on].dtype:
-            raise Underivable  # it begins elsewhere, counted in its own elements, and not everywhere can it begin
+            raise Underivable  # the offset is in elements of the view's dtype, and must be divisible
         self.size = x.storage.size
         self.storage = -1 if self.on is not None else _number(parts.storages, x.storage)
         self.version = x.counter.version
@@ -143,19 +143,19 @@ class Window:
 
     @property
     def is_plain(self) -> bool:
-        """Whether :meth:`tensor` makes it: nothing but its node ties it to anything else."""
+        """Whether :meth:`tensor` can make it: it shares no storage and no counter."""
         alone = self.on is None and self.counts_with is None and self.base is None
         return alone and not (self.flag or self.offset or self.version)
 
     def tensor(self, graph: Graph, node: Node | None) -> ShadowTensor:
-        """The tensor of a plain window. The recipe's own lines do the same in less time."""
+        """Make the tensor of a plain window; the lines of :meth:`written` do the same faster."""
         storage = Storage(self.size, self.dtype, self.device)
         x = ShadowTensor(graph, storage, self.shape, self.stride, 0, self.dtype, Counter())
         x.node, x.output_nr = node, self.output_nr
         return x
 
     def written(self, name: str, constants: dict[str, Any], known: set[str]) -> Iterator[str]:
-        """The lines that make the tensor and call it ``name``. Everything but the operands is a constant."""
+        """The lines of code that make the tensor and assign it to ``name``. Everything but the operands is a constant."""
         constants |= {f"{name}_{what}": getattr(self, what) for what in ("shape", "stride", "dtype", "device")}
         storage, counter = f"m{self.storage}", f"c{self.counter}"
         if self.on is not None:
@@ -179,7 +179,7 @@ class Window:
 
 
 def _new(called: str, like: Node | Storage | Counter | ShadowTensor, /, **given: str) -> str:
-    """The statements that make a thing ``like`` this one, but for what is ``given``. Calling its class would take twice as long."""
+    """Statements that make an object with the attributes of ``like``, except those ``given``; twice as fast as calling its class."""
     kind = type(like)
     parts = [f"{called} = new({kind.__name__})"]
     for slot in kind.__slots__:
@@ -191,7 +191,7 @@ def _new(called: str, like: Node | Storage | Counter | ShadowTensor, /, **given:
 
 
 class Parts:
-    """What a call worked with and made: operands, nodes, the tensors that are made (bases before their views), their memory."""
+    """The operands of a call and what it made: nodes, tensors (bases before their views), storages."""
 
     def __init__(self, operands: Sequence[ShadowTensor], nodes: Sequence[Node]) -> None:
         self.operands, self.nodes = operands, nodes
@@ -200,7 +200,7 @@ class Parts:
         self.counters: list[Counter] = []
 
     def name(self, x: ShadowTensor) -> str:
-        """What a tensor is called in the recipe: an operand, or one to be made."""
+        """The name of a tensor in the recipe's code: of an operand, or of one that it makes."""
         for j, operand in enumerate(self.operands):
             if operand is x:
                 return f"o{j}"
@@ -213,7 +213,7 @@ class Parts:
         return name
 
     def root(self, base: ShadowTensor) -> str:
-        """How to find the base of a view."""
+        """The expression for the base of a view."""
         for j, operand in enumerate(self.operands):
             if operand.view is not None and operand.view.base is base:
                 return f"o{j}.view.base"
@@ -245,20 +245,20 @@ def _place(things: Sequence[Any], wanted: object) -> int:
 
 
 class Recipe:
-    """How to do a call again. ``results`` are windows, or the place of an operand that was handed back.
+    """How to repeat a call. ``results`` are windows, or the index of an operand that the call returned.
 
-    ``follow(graph, operands)`` does it and returns the results, the nodes (those of leaves, AccumulateGrad, not among them), and the
-    tensors that remain inside the graph; ``insides`` are those of the first call. It is None where there are numbers. ``steps`` are its
-    text, for who wants to do more in one function. ``writes``: the memory of the first operand is written, which is handed back.
-    ``uncounted`` are the operands whose memory is written as well, and no counter moves (the statistics of a batch norm): without numbers
-    there is nothing to do for that. ``is_plain``: what is returned is no tensor. ``is_timeless``: it holds nothing of the engine that it
-    was derived from, so that it will do for others.
+    ``follow(graph, operands)`` repeats it and returns the results, the nodes (without AccumulateGrad nodes), and the
+    tensors that only the graph holds; ``insides`` are those of the first call. It is None for an engine with values. ``steps`` are its
+    code, to be included in a larger function. ``writes``: the call writes its first operand and returns it.
+    ``uncounted`` are the operands written without a change of version (running statistics of batch norm): without values
+    nothing is to be done for these. ``is_plain``: the call returns no tensor. ``is_timeless``: it refers to no object of the engine that it
+    was derived from, so that other engines can use it.
     """
 
     __slots__ = ("follow", "insides", "is_plain", "is_timeless", "nodes", "results", "steps", "uncounted", "writes")
 
     def __init__(self, applied: Applied, operands: Sequence[ShadowTensor], versions: Sequence[int]) -> None:
-        """Derive the recipe of what was ``applied`` to ``operands``; the results must not have been marked yet.
+        """Derive the recipe of a call from its record ``applied``; the results must not have a ``mark`` yet.
 
         ``versions`` are those that the operands had before.
 
@@ -291,7 +291,7 @@ class Recipe:
         self.follow: Follow | None = None if has_numbers else _count_write if self.writes else self._compiled(parts, names)
 
     def _compiled(self, parts: Parts, results: list[str]) -> Follow:
-        """The recipe as one straight function: it is followed at every call, and a loop over its parts takes longer than the parts."""
+        """The recipe compiled into one function without loops, which is faster than interpreting its parts at every call."""
         self.steps = steps = self._written(parts)
         insides = [name for name, _, _ in parts.tensors if name not in results]
         returned = ("".join(f"{name}, " for name in names) for names in (results, [f"n{k}" for k in range(len(self.nodes))], insides))
@@ -302,7 +302,7 @@ class Recipe:
         return steps.function("graph, o", lines)
 
     def _written(self, parts: Parts) -> Steps:
-        """What the recipe does, in lines of text, and the constants that they name."""
+        """The recipe as lines of code, and the constants that they use."""
         constants: dict[str, Any] = {
             "Node": Node, "Saved": Saved, "ShadowTensor": ShadowTensor, "Storage": Storage, "Counter": Counter, "ViewOf": ViewOf,
             "ref": ref, "new": object.__new__,
@@ -339,9 +339,9 @@ class Recipe:
 
 
 class Steps(NamedTuple):
-    """What a recipe does, in lines of text: how nodes and tensors are made and what is kept; and the constants that these name.
+    """The code of a recipe: lines that make nodes and tensors and save tensors, and the constants that these lines use.
 
-    They call the operands o0, o1 and so on, the nodes that those come from p0, the results x0, and the nodes that are made n0.
+    Names in the code: operands o0, o1, …; their grad_fns p0, …; results x0, …; new nodes n0, ….
     """
 
     nodes: list[str]
@@ -350,12 +350,12 @@ class Steps(NamedTuple):
     constants: dict[str, Any]
 
     def name(self, thing: str, *, but_for_tensors: bool = False) -> bool:
-        """Whether the steps speak of something; ``but_for_tensors``: also where no tensor is made."""
+        """Whether the code uses a name; ``but_for_tensors``: without the lines that make tensors."""
         lines = self.nodes + self.keeps + ([] if but_for_tensors else self.tensors)
         return any(re.search(rf"\b{thing}\b", line) for line in lines)
 
     def function(self, given: str, lines: Sequence[str], **constants: Any) -> Callable[..., Any]:
-        """The function of what is ``given`` that consists of these lines."""
+        """Compile the lines into a function with the parameters ``given``."""
         named = self.constants | constants
         text = "".join(f"    {line}\n" for line in lines)
         exec(f"def follow({given}):\n{text}", named)  # noqa: S102 - our own text
@@ -364,7 +364,7 @@ class Steps(NamedTuple):
 
 
 def _count_write(graph: Graph, operands: Sequence[ShadowTensor]) -> tuple[tuple[ShadowTensor, ...], tuple[()], tuple[()]]:
-    """Write the first operand, of whose numbers nothing is known."""
+    """Record a write to the first operand, whose values are unknown."""
     target = operands[0]
     target.storage.about_to_change()
     graph.bump(target.counter)
@@ -372,7 +372,7 @@ def _count_write(graph: Graph, operands: Sequence[ShadowTensor]) -> tuple[tuple[
 
 
 def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
-    """Whether a call wrote its first operand, which is no view, and nothing else came of it."""
+    """Whether a call did nothing but write its first operand, which is not a view."""
     target = operands[0] if operands else None
     return (
         target is not None
@@ -385,7 +385,7 @@ def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
 
 
 def _uncounted_writes(applied: Applied, operands: Sequence[ShadowTensor], versions: Sequence[int]) -> tuple[int, ...]:
-    """The operands whose memory a call wrote, if no counter has moved and there are no numbers."""
+    """The operands whose memory a call wrote without a change of version, in an engine without values."""
     moved = any(x.version != before for x, before in zip(operands, versions, strict=True))
     if moved or any(x.graph.follows_values for x in operands):
         raise Underivable
@@ -393,7 +393,7 @@ def _uncounted_writes(applied: Applied, operands: Sequence[ShadowTensor], versio
 
 
 def _is_timeless(value: Any) -> bool:
-    """Whether a vjp (or what it encloses) knows of no tensor, memory or node."""
+    """Whether a vjp, and the values it closes over, refer to no tensor, storage or node."""
     if isinstance(value, FunctionType):
         inside = [cell.cell_contents for cell in value.__closure__ or ()]
         return all(map(_is_timeless, [*inside, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]))
@@ -407,7 +407,7 @@ def _is_timeless(value: Any) -> bool:
 
 
 def _end(way: Way) -> str:
-    """The node that a way leads to."""
+    """The node at the end of an edge."""
     if way.own or way.place is None:
         return "None" if way.place is None else f"n{way.place}"
     return f"graph.accumulate_grad(o{way.place})" if way.is_leaf else f"p{way.place}"
@@ -430,7 +430,7 @@ def _way(edge: Edge, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) ->
 def _kept(s: Saved, node: Node, parts: Parts) -> Saved | tuple[str, str, bool]:
     if s.own:
         kept = copy.copy(s)
-        kept.tensor = kept.owner = None  # a recipe may outlive the program it was derived from
+        kept.tensor = kept.owner = None  # a recipe may be used after the program that it was derived from has ended
         return kept
     if s.view_node is not None or (s.tensor is None and not s.is_output):
         raise Underivable

@@ -1,8 +1,8 @@
-"""What torch's releases do differently, as far as the engine models it: one entry for each difference, with the first release that has it.
+"""Differences between releases of torch, as far as they are modelled: for each, the first release with the newer behaviour.
 
-The engine speaks as :data:`NEWEST` does, or as the release that it is told of: ``if e.does(CLAMP_STOPS_AT_ITS_BOUNDS): ...``. A new release
-adds entries; an older one that shall be supported adds the differences that it shows. ``tests/shadow/test_releases.py`` runs each entry's
-sample on the installed torch and on the engine, and holds every entry to show two sides.
+The engine models :data:`NEWEST`, or the release given to it: ``if e.does(CLAMP_STOPS_AT_ITS_BOUNDS): ...``. A new release
+adds entries, and so does support for an older one. ``tests/shadow/test_releases.py`` runs each entry's
+sample on the installed torch and on the engine, and requires that the engine gives two results for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NEWEST: Release = (2, 15)
 
 
 class Difference(NamedTuple):
-    """Something that torch does since a release, and did otherwise before; ``sample`` shows it."""
+    """A behaviour that torch has since a release, and had not before; ``sample`` is a program that shows it."""
 
     since: Release
     what: str
@@ -73,4 +73,4 @@ UNFIT_TYPES = {
         r"mean\(\): could not|nanmean\(\): expected|std and var only|linalg\.vector_norm: Expected a floating|Boolean inputs not supported"
     ),
 }
-"""How the texts of these errors begin."""
+"""How the messages of these errors begin."""

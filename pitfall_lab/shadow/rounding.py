@@ -1,9 +1,9 @@
-"""How far rounding may have moved a gradient, from the gradient's own computation.
+"""An upper bound on the rounding error of a gradient, found by repeating its computation with disturbed values.
 
-Two engines add in different orders, and where large numbers cancel, what is left is rounding. How much of it there may be depends on the
-way that a gradient took, not on other numbers of the backward. So each gradient knows the formula that made it, or the two that it is
-the sum of (:mod:`pitfall_lab.shadow.origins`). When two engines differ in more than a few units in the last place, that way is taken
-again: a few times, in double precision, with every number on it disturbed by one rounding of its type. What that changes is what rounding
+Two engines add in different orders, and where large numbers cancel, mostly rounding error remains. Its size depends on the
+formulas that computed the gradient. So each gradient refers to the formula that computed it, or to the two that it is
+the sum of (:mod:`pitfall_lab.shadow.origins`). When two engines differ by more than a few units in the last place, these formulas run
+again: a few times, in double precision, with every value changed by one rounding of its dtype. The change in the result is what rounding
 can do. (Stochastic arithmetic, as in CESTAC and Monte Carlo arithmetic.)
 """
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 PROBES = 4
 ROUNDINGS = 64
-"""How many times the disturbance of one rounding is allowed. A sum of n parts, each disturbed in its own way, moves by the root of n;
-what is lost while it is added may grow with n. The largest arrays whose numbers are followed by default have 4,096 elements."""
+"""The bound is this many times the change of the disturbed runs. A sum of n disturbed parts changes by about the root of n;
+the rounding error of adding may grow with n. The largest arrays with modelled values have 4,096 elements by default."""
 HALF = 1 / 16
-"""Numbers of half precision are added in single precision: fewer roundings are lost."""
+"""The factor for half precision, which is added in single precision and so loses less."""
 
 
 class Rounding:
-    """What rounding can do to the gradients of one backward: ``made`` are the tensors that got them."""
+    """The possible rounding errors of the gradients of one backward; ``made`` are the tensors that received them."""
 
     def __init__(self, made: Iterable[tuple[ShadowTensor, Gradient]] = ()) -> None:
         self._made = list(made)
@@ -42,11 +42,11 @@ class Rounding:
         self._results: dict[int, list[Sequence[Any]]] = {}
 
     def knows(self, storage: Storage) -> bool:
-        """Whether a gradient of this backward lies in the memory."""
+        """Whether the storage holds a gradient of this backward."""
         return any(tensor.storage is storage for tensor, _ in self._made)
 
     def allowed(self, storage: Storage) -> np.ndarray:
-        """For each element of a gradient's memory, how far two engines may be apart."""
+        """For each element of a gradient's storage, the difference that rounding between two engines can cause."""
         flat = np.zeros(storage.size)
         for tensor, gradient in self._made:
             if tensor.storage is storage and gradient.array is not None and gradient.shape == tensor.shape and tensor.numel:
@@ -56,12 +56,12 @@ class Rounding:
         return flat
 
     def within(self, tensor: ShadowTensor) -> np.ndarray:
-        """The same for the elements of a window on that memory."""
+        """The same for the elements of a tensor on that storage."""
         flat = self.allowed(tensor.storage)
         return np.ndarray(tensor.shape, flat.dtype, flat, tensor.offset * flat.itemsize, [s * flat.itemsize for s in tensor.stride])
 
     def bound(self, gradient: Gradient) -> np.ndarray:
-        """The same for the elements of a gradient on its way."""
+        """The same for the elements of a gradient passed between nodes."""
         array = gradient.array
         assert array is not None
         given = self._found(gradient)
@@ -70,7 +70,7 @@ class Rounding:
         return ROUNDINGS * np.where(np.isfinite(apart), apart, 0)
 
     def _found(self, gradient: Gradient) -> list[np.ndarray]:
-        """What each probe finds for a gradient. Iterative: a backward may be 100,000 steps deep."""
+        """The gradient as computed by each of the disturbed runs. Iterative, since a backward may be 100,000 nodes deep."""
         stack = [gradient]
         while stack:
             waiting = [g for g in _sources(stack[-1]) if id(g) not in self._probed]
@@ -95,7 +95,7 @@ class Rounding:
         return [_fitted(made[origin.place], array) if made else array for made in results]
 
     def _again(self, step: Step, probe: int) -> Sequence[Any]:
-        """What a formula gives when all that it works with is disturbed."""
+        """The result of a formula when all its inputs and saved values are disturbed."""
         given: list[Any] = [None if g is None or g.array is None else self._probed[id(g)][probe] for g in step.given]
         given += [None] * (step.width - len(given))
         read = {name: _reread(array, probe + PROBES * (name in step.own)) for name, array in vars(step.saved).items()}
@@ -103,19 +103,19 @@ class Rounding:
         try:
             with np.errstate(all="ignore"):
                 return step.vjp(given if step.width else given[0], Arrays(read))
-        except (Unmodelled, ShadowError):  # it takes no such numbers
+        except (Unmodelled, ShadowError):  # the formula does not accept such values
             return ()
 
 
 def _sources(gradient: Gradient) -> Sequence[Gradient]:
-    """The gradients with numbers that one was computed from."""
+    """The gradients with known values from which this one was computed."""
     origin = gradient.origin
     behind = origin.step.given if isinstance(origin, Part) else origin or ()
     return [g for g in behind if g is not None and g.array is not None]
 
 
 def _fitted(made: Any, array: np.ndarray) -> np.ndarray:
-    """What a probe has got, in the shape that the engine gave it."""
+    """A disturbed gradient, reduced to the shape that the engine's has."""
     found = np.asarray(made.array if isinstance(made, Written) else made)
     if found.shape != array.shape:
         found = np.asarray(sum_to(found, array.shape))
@@ -123,7 +123,7 @@ def _fitted(made: Any, array: np.ndarray) -> np.ndarray:
 
 
 def disturbed(numbers: Any, dtype: np.dtype[Any], salt: int) -> Any:
-    """Numbers, each moved by up to one unit in the last place of ``dtype``."""
+    """The values, each changed by up to one unit in the last place of ``dtype``."""
     numbers = np.asarray(numbers)
     if dtype.kind != "f":
         return numbers
@@ -131,16 +131,16 @@ def disturbed(numbers: Any, dtype: np.dtype[Any], salt: int) -> Any:
 
 
 def _reread(array: Any, salt: int) -> Any:
-    """A saved array, disturbed. Equal numbers stay equal: formulas find the largest one by comparing."""
+    """A saved array, disturbed so that equal values stay equal (formulas find the maximum by comparing)."""
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
         return array
     return _moved(array, array.dtype, np.array(array, np.float64).view(np.uint64), salt)
 
 
 def _moved(numbers: np.ndarray, dtype: np.dtype[Any], bits: np.ndarray, salt: int) -> np.ndarray:
-    """Each number moved by half a unit in the last place or more, up or down, as ``bits`` decide; zeros stay what they are.
+    """Each value changed by half a unit in the last place or more, up or down as ``bits`` say; zeros stay zero.
 
-    Every other probe works in double precision: what differs from it is lost inside of a formula. (Half precision is worked out in single.)
+    Every other run computes in double precision, which shows what a formula loses inside. (For half precision: in single.)
     """
     with np.errstate(all="ignore"):
         mixed = (bits + np.uint64(salt + 1)) * np.uint64(0x9E3779B97F4A7C15)

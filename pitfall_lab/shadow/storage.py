@@ -1,15 +1,15 @@
-"""Memory, its version counters, and the tensors that look at it.
+"""Storages, version counters, and the shadow tensors on them.
 
-Three separate things that are easily taken for one:
+Three separate things that are easily confused:
 
-- a :class:`Storage` is a flat run of elements;
-- a :class:`Counter` counts in-place changes. A base, its views and ``detach()`` share one; ``.data`` gets its own;
-- a :class:`ShadowTensor` is a window: storage + offset + shape + strides, and a place in the autograd graph.
+- a :class:`Storage` is a one-dimensional block of elements;
+- a :class:`Counter` counts in-place operations (``_version``). A base, its views and ``detach()`` share one; ``.data`` gets its own;
+- a :class:`ShadowTensor` is storage + offset + shape + strides, and a place in the autograd graph.
 
-Same storage with another counter is the whole secret of the ``.data`` bug.
+A write through ``.data`` goes unnoticed because it is to the same storage with another counter.
 
-Each of them, and each node of the graph, has a ``mark``: the number that whoever watches the engine calls it by (0: none yet). A
-node also has a ``twin``: what the watcher knows the other engine's node by.
+Each of them, and each node of the graph, has a ``mark``: its number in the recorder of the engine (0: none yet). A
+node also has a ``twin``: torch's node for it, when the engine runs in lockstep.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FORGET = 64
 
 
 class Counter:
-    """A version counter; ``saved`` are the saved tensors that will be compared with it in backward.
+    """A version counter; ``saved`` are the saved tensors whose version backward will compare with it.
 
-    In torch: ``VariableVersion`` in ``c10/core/TensorImpl.h``, a shared number that knows nobody. That a write has made a saved
-    tensor useless is only found out in backward; knowing who watches is what lets the engine say it at once.
+    In torch: ``VariableVersion`` in ``c10/core/TensorImpl.h``, a shared number only. That a write has made a saved
+    tensor invalid is found only in backward; the list ``saved`` lets the engine find it at the write.
     """
 
     __slots__ = ("__weakref__", "mark", "saved", "version")
@@ -46,24 +46,24 @@ class Counter:
         self.saved: list[ref[Saved]] | None = None
 
     def watch(self, saved: Saved) -> None:
-        """Tell ``saved`` when the version moves on."""
+        """Add ``saved`` to the saved tensors that a change of this version makes invalid."""
         if self.saved is None:
             self.saved = [ref(saved)]
             return
         self.saved.append(ref(saved))
         count = len(self.saved)
         if count >= FORGET and not count & count - 1:
-            # A parameter is saved by every step of a training: from time to time, the graphs that are gone are forgotten.
+            # Every training step saves the parameters: from time to time, entries of freed graphs are removed.
             self.saved = [reference for reference in self.saved if reference() is not None]
 
 
 class Storage:
-    """A flat run of ``size`` elements.
+    """A one-dimensional block of ``size`` elements.
 
-    ``data`` is a one-dimensional array, or None when the numbers are not modelled. ``shared`` is True once NumPy code
-    outside the engine can write into it: then nothing tells us of a write, and saved values are kept at once.
+    ``data`` is a one-dimensional array, or None when the values are not modelled. ``shared`` is True once NumPy code
+    outside the engine can write to it: such a write cannot be noticed, so saved values are copied when they are saved.
 
-    In torch: ``c10/core/StorageImpl.h``, bytes without a type. Old numbers are never kept there.
+    In torch: ``c10/core/StorageImpl.h``, bytes without a dtype. Torch never keeps old values.
     """
 
     __slots__ = ("__weakref__", "data", "device", "dtype", "laid", "links", "mark", "saved", "shared", "size")
@@ -78,10 +78,10 @@ class Storage:
         self.saved: WeakSet[Saved] | None = None
         self.links: tuple[tuple[Storage, np.ndarray, np.ndarray], ...] = ()
         self.laid: tuple[np.ndarray, np.ndarray] | None = None
-        """The numbers as they lay before somebody was moved (see ``ShadowTensor.lay_out``), and as they lie since."""
+        """The data before and after the last change of strides by ``ShadowTensor.lay_out``."""
 
     def watch(self, saved: Saved) -> None:
-        """Let ``saved`` keep the old numbers before they are overwritten."""
+        """Have ``saved`` copy its values before this storage is next written."""
         if self.shared:
             saved.keep()
             return
@@ -90,18 +90,18 @@ class Storage:
         self.saved.add(saved)
 
     def about_to_change(self) -> None:
-        """Copy on write: every saved tensor that looks here keeps its numbers as they are now."""
+        """Call before a write: every saved tensor on this storage copies its present values."""
         if self.saved:
             for saved in tuple(self.saved):
                 saved.keep()
 
     def share(self) -> None:
-        """NumPy code can write here from now on."""
+        """From now on NumPy code outside the engine can write to this storage."""
         self.about_to_change()
         self.shared = True
 
     def changed(self) -> None:
-        """Pass new numbers on to linked storages (only beliefs such as "advanced indexing gives a view" link any)."""
+        """Copy new values to linked storages (only beliefs such as "advanced indexing gives a view" link any)."""
         for other, there, here in self.links:
             if self.data is not None and other.data is not None and not np.array_equal(other.data[there], self.data[here], equal_nan=True):
                 other.data[there] = self.data[here]
@@ -135,7 +135,7 @@ def is_contiguous(shape: Shape, stride: Shape) -> bool:
 
 
 def is_dense(shape: Shape, stride: Shape) -> bool:
-    """Whether the elements fill one run of memory, each address once, in whatever order."""
+    """Whether the elements fill a block of memory without gaps, each at its own address, in any order."""
     if math.prod(shape) < 2:
         return True
     step = 1
@@ -147,12 +147,12 @@ def is_dense(shape: Shape, stride: Shape) -> bool:
 
 
 class ShadowTensor:
-    """A window into a storage, with its place in the graph.
+    """A tensor: a strided view of a storage, with its place in the autograd graph.
 
-    ``requires_grad`` and ``grad_fn`` of a view depend on its base and are worked out when they are asked for, as in torch
+    ``requires_grad`` and ``grad_fn`` of a view depend on its base and are computed when they are read, as in torch
     (``torch/csrc/autograd/variable.cpp``).
 
-    In torch: ``c10/core/TensorImpl.h`` is the window, ``AutogradMeta`` in ``torch/csrc/autograd/variable.h`` the place in the graph.
+    In torch: ``c10/core/TensorImpl.h`` (storage, shape, strides) and ``AutogradMeta`` in ``torch/csrc/autograd/variable.h`` (the graph).
     """
 
     __slots__ = (
@@ -186,10 +186,10 @@ class ShadowTensor:
         self.accumulator: ref[Node] | None = None
         self.hooks: tuple[tuple[int, Any], ...] | None = None
         self.hooked: tuple[Callable[[], Node | None], int] | None = None
-        """The node, and its output, that runs the hooks of a result: its history at the first of them, until torch begins anew."""
+        """The node and output number that hold the tensor's hooks: its grad_fn when the first hook was registered."""
         self.retains_grad = False
         self.received = False
-        """Handed out by ``autograd.grad``: whether it is a view of another gradient is not modelled."""
+        """Whether ``autograd.grad`` returned this tensor: whether it is then a view is not modelled."""
         self.loose = False
         """A gradient of which neither strides nor version are predicted (see ``Gradient.loose``)."""
         self.inference = False
@@ -210,29 +210,29 @@ class ShadowTensor:
 
     @property
     def is_expanded(self) -> bool:
-        """Whether a dimension steps by 0, so that several elements lie at one address."""
+        """Whether a dimension has stride 0, so that several elements share one address."""
         return any(n > 1 and s == 0 for n, s in zip(self.shape, self.stride, strict=True))
 
     @property
     def base(self) -> ShadowTensor | None:
-        """The root tensor that this is a view of, or None."""
+        """The tensor that this is a view of (``_base``), or None."""
         return self.view.base if self.view else None
 
     @property
     def requires_grad(self) -> bool:
-        """True for a flagged leaf, for a result with a node, and for every view of such a tensor."""
+        """True for a leaf with ``requires_grad`` set, for a result with a grad_fn, and for every view of such a tensor."""
         return self.flag or self.node is not None or (self.view is not None and self.view.base.requires_grad)
 
     @property
     def is_leaf(self) -> bool:
-        """True when no node made this tensor (plain tensors are leaves too)."""
+        """True when this tensor has no grad_fn (tensors that do not require grad are leaves too)."""
         return self.node is None
 
     @property
     def sleeps(self) -> bool:
-        """Whether this is a view that passes for a leaf: its base has got a history since, and nobody has asked for its own.
+        """True while this view has no grad_fn although an in-place write gave its base one: reading ``grad_fn`` will make it.
 
-        So is one that cannot be asked: torch has lost the hook that retains its gradient, and an assertion of its own would fail, once.
+        Also True where regenerating it would fail an internal assert of torch (``has_lost_hook``).
         """
         view = self.view
         if view is None or view.version == self.version:
@@ -241,12 +241,12 @@ class ShadowTensor:
 
     @property
     def has_lost_hook(self) -> bool:
-        """Whether this retains its gradient, but its node knows nothing of it."""
+        """Whether ``retain_grad`` was called, but the present grad_fn has no retain_grad hook for this tensor."""
         return self.retains_grad and self.node is not None and all(kept() is not self for _, kept in self.node.retains)
 
     @property
     def grad_fn(self) -> Node | None:
-        """The node that made this tensor; a view of a changed base gets a new one here, or raises ShadowError."""
+        """The grad_fn; reading it on a view whose base was written makes a new one, or raises ShadowError."""
         return self.graph.grad_fn(self)
 
     @property
@@ -256,25 +256,25 @@ class ShadowTensor:
 
     @property
     def version(self) -> int:
-        """The number of in-place changes so far; -1 for inference tensors, which have no counter."""
+        """The version (``_version``): the number of in-place operations so far; -1 for inference tensors, which have no counter."""
         return -1 if self.counter is None else self.counter.version
 
     _version = version
 
     def window(self) -> np.ndarray | None:
-        """The elements as an array over the storage's own memory (writing to it writes there), or None."""
+        """The elements as a NumPy view of the storage's data (writing to it writes the storage), or None when unknown."""
         return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
 
     def become(self, other: ShadowTensor) -> None:
-        """Look at other memory, with another history: the same object, for all that hold it (``p.data = …``, ``out=``)."""
+        """Take over storage, shape, dtype, counter and grad_fn of ``other``, as the same object (``p.data = …``, ``out=``)."""
         if self.dtype != other.dtype:
-            self.accumulator = None  # the next operation makes one for the new type (a new shape alone does not count)
+            self.accumulator = None  # the next operation makes one for the new dtype (a new shape alone keeps it)
         place = "storage", "offset", "shape", "stride", "dtype", "device", "counter"
         for name in (*place, "view", "node", "output_nr", "flag", "inference"):
             setattr(self, name, getattr(other, name))
 
     def lay_out(self, stride: Shape, offset: int, size: int) -> None:
-        """Move the elements within their own memory: where torch was seen to have them. Who else looks at it is moved in turn."""
+        """Change strides, offset and storage size to those observed in torch, moving the elements in the storage's data accordingly."""
         storage = self.storage
         if storage.data is not None and (storage.laid is None or storage.laid[1] is not storage.data):
             storage.laid = storage.data, np.zeros(size, storage.data.dtype)
@@ -296,10 +296,10 @@ class ShadowTensor:
 
 
 class ViewOf:
-    """What a view remembers: its base, how it was made, and the version its grad_fn belongs to.
+    """The view part of a tensor: its base, how the view was made, and the version for which its grad_fn was made.
 
-    In torch: ``DifferentiableViewMeta`` in ``torch/csrc/autograd/variable.h``. It can also hold a function that makes the view anew,
-    for layouts without strides; here the window says enough.
+    In torch: ``DifferentiableViewMeta`` in ``torch/csrc/autograd/variable.h``. It can also hold a function that recreates the view,
+    for layouts without strides; here strides are enough.
     """
 
     __slots__ = ("base", "creation", "version")
@@ -311,7 +311,7 @@ class ViewOf:
 
 
 def window(storage: Storage, offset: int, shape: Shape, stride: Shape, dtype: DType) -> np.ndarray | None:
-    """An array of ``shape`` over ``storage`` at ``offset`` with ``stride`` (in elements), or None without numbers."""
+    """A NumPy view of ``storage`` with ``shape``, ``offset`` and ``stride`` (in elements), or None when the values are unknown."""
     data = storage.data
     twin = None if data is None else dtype.numpy
     if twin is None:
@@ -321,5 +321,5 @@ def window(storage: Storage, offset: int, shape: Shape, stride: Shape, dtype: DT
         return np.empty(shape, twin)
     try:
         return np.ndarray(shape, twin, data, offset * item, tuple([s * item for s in stride]))
-    except ValueError:  # it reads its base as another type, or beyond what is known of it
+    except ValueError:  # a view with another dtype than its storage, or beyond its known part
         return None

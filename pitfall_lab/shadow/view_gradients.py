@@ -1,4 +1,4 @@
-"""What the formula of a node hands out, and the two formulas that every graph needs: gradients through windows of memory.
+"""Backward of as_strided and CopySlices: gradients through strided views of memory; and how a formula marks its results.
 
 Source in torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``, ``CopySlices`` in ``functions/tensor.cpp``.
 """
@@ -21,9 +21,9 @@ Vjp = Callable[[Any, Any], Sequence[Any]]
 
 
 class Written(NamedTuple):
-    """A gradient that its formula wrote into fresh memory ``times`` times: the counter of ``.grad`` will show it.
+    """A gradient that its formula wrote into new memory ``times`` times: ``.grad._version`` will show it.
 
-    ``seen_through``: the formula hands out a view of that memory, which is never alone with it: torch adds nothing in place there.
+    ``seen_through``: the formula returns a view of that memory, so torch does not add in place into it.
     """
 
     array: np.ndarray
@@ -32,7 +32,7 @@ class Written(NamedTuple):
 
 
 class Refusal:
-    """The rule of a node that raises as soon as a gradient arrives, whatever its numbers."""
+    """The vjp of a node that raises as soon as a gradient arrives, whatever its values."""
 
     __slots__ = ("kind", "message")
 
@@ -49,7 +49,7 @@ Window = tuple[int, Shape, Shape]
 
 
 def as_strided_vjp(given: Window, made: Window) -> Vjp:
-    """Put the gradient of the window ``made`` at its place in zeros, and look at them through the window ``given`` (offset, shape, stride).
+    """The vjp of as_strided: add the gradient of the result ``made`` into zeros over the storage, and return the part at ``given``.
 
     In torch: ``as_strided_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``.
     """
@@ -62,7 +62,7 @@ def as_strided_vjp(given: Window, made: Window) -> Vjp:
         everywhere, places = (positions(window[0] - first, *window[1:]) for window in (given, made))
         flat = np.zeros(max(int(everywhere.max()), int(places.max())) + 1, g.dtype)
         np.add.at(flat, places.reshape(-1), g.reshape(-1))
-        # where several elements of the input have one address, they share its gradient evenly
+        # elements of the input that share an address share its gradient evenly
         count = np.bincount(everywhere.reshape(-1), minlength=flat.size)
         if shared := bool(count.max() > 1):
             flat /= np.maximum(count, 1).astype(g.dtype)
@@ -74,13 +74,13 @@ def as_strided_vjp(given: Window, made: Window) -> Vjp:
 
 
 def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
-    """The slice of the gradient goes through the operation's own rule; the rest passes unchanged.
+    """The vjp of CopySlices: the written part of the gradient goes through the operation's own vjp; the rest passes unchanged.
 
     In torch: ``CopySlices::apply`` in ``torch/csrc/autograd/functions/tensor.cpp``.
     """
     stretched = 0 not in view.shape and any(n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True))
     if stretched and base.requires_grad:
-        return Refusal(errors.OVERLAP_SELF, "overlap")  # the gradient is written through a window like this one
+        return Refusal(errors.OVERLAP_SELF, "overlap")  # the gradient is written through a view with these strides
     window_at = (view.offset - base.offset, view.shape, view.stride)
     shape, stride = base.shape, base.stride
 
@@ -100,7 +100,7 @@ def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
 
 
 def _laid_out(array: np.ndarray, stride: Shape) -> np.ndarray:
-    """The array in memory of its own, in the order of these strides."""
+    """A copy of the array whose dimensions are ordered in memory like these strides."""
     order = sorted(range(array.ndim), key=lambda d: -stride[d])
     return array if order == list(range(array.ndim)) else array.transpose(order).copy().transpose(np.argsort(order)).copy(order="K")
 
@@ -111,7 +111,7 @@ def _extent(shape: Shape, stride: Shape, places: np.ndarray) -> int:
 
 
 def positions(offset: int, shape: Shape, stride: Shape) -> np.ndarray:
-    """The flat index of every element of a window.
+    """The index into the storage of every element of a strided view.
 
     >>> positions(1, (2, 2), (3, 1)).tolist()
     [[1, 2], [4, 5]]
