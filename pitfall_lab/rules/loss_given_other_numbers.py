@@ -190,13 +190,16 @@ def _other_maker(story: Story, found: Mismatch) -> Iterator[Fix]:
     program = story.program
     node = program.at(story.span(found.maker.step)) if found.maker is not None else None
     name = found.maker.name if found.maker is not None else ""
+    if not name:
+        return  # numbers that no call of the program made: which loss they were meant for is all there is to say
     places: list[ast.Call] = [node] if isinstance(node, ast.Call) and call_name(node) == name else []
-    built = {"softmax": "Softmax", "sigmoid": "Sigmoid"}.get(name, "")
+    built = {"softmax": "Softmax", "sigmoid": "Sigmoid"}.get(name)
     places += [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == built]
     for place in places:
-        text = program.segment(place)
+        text, new = program.segment(place), OTHER_MAKER.get(call_name(place))
         if found.wanted == "log-probabilities":
-            new = OTHER_MAKER[call_name(place)]
+            if new is None:
+                continue
             title = T(en=f"Take the logarithms: `{new}`", zh=f"取对数：`{new}`")
             yield Fix(title, program.replace((place.func, _renamed(program, place.func, new))), meaning="shape")
             continue

@@ -53,7 +53,9 @@ def _harmful(story: Story, statement: ast.Assign) -> Iterator[Rebinding]:
         given = [o.label for o in event.operands if o.label is not None]
         if event.span != place or event.error is not None or not event.results or event.results[0] in given:
             continue
-        leaf = next((label for label in given if label in story.leaves), None)
+        if is_loop_variable:  # `p = p * m + q * (1 - m)`: the parameter is given to a part of the whole
+            given = [o.label for part in events for o in part.operands if _is_parameter(story, o.label)]
+        leaf = next((label for label in given if label in story.leaves or _is_parameter(story, label)), None)
         if leaf is None or not (is_loop_variable or leaf in gradients) or _is_leaf(story, event.results[0], event.step):
             continue
         if is_loop_variable:
@@ -63,6 +65,11 @@ def _harmful(story: Story, statement: ast.Assign) -> Iterator[Rebinding]:
         elif (trouble := _trouble(story, event, event.results[0])) is not None:
             yield Rebinding(statement, event, leaf, event.results[0], trouble)
             return
+
+
+def _is_parameter(story: Story, label: str | None) -> bool:
+    """A frozen one too: an average of weights is kept in parameters that require no gradient."""
+    return (story.tensor(label) or {}).get("kind") == "parameter"
 
 
 def _is_leaf(story: Story, label: str, step: int) -> bool:
