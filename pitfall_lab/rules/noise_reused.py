@@ -25,6 +25,7 @@ POSITIVE = {"exp", "softplus", "sqrt", "exp_", "sqrt_"}
 PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__"}
 QUOTIENTS = {"div", "truediv", "true_divide"}
 AGAIN = {"bool", "float", "to", "double", "type", "view", "reshape", "unsqueeze", "expand", "expand_as", "__getitem__", "type_as"}
+SUMS = {"add", "add_", "sub", "__add__", "__radd__"}
 ROUNDS = 3
 
 
@@ -60,7 +61,7 @@ def _reused(story: Story, draw: Event, updates: list[int]) -> Reused | None:
             result = use.results[0]
             other = next((o.label for o in use.operands if o.label is not None and o.label != label), None)
             if use.name in PRODUCTS and other is not None and _is_trained(story, other, use.step, noise=kind == "noise"):
-                if kind == "noise" or keep is not None:
+                if keep is not None or (kind == "noise" and _moves_something(story, result)):
                     uses.setdefault(label, []).append(use)
             elif (new := _becomes(kind, keep, use)) is not None and result not in made and other is None:
                 made[result] = new
@@ -71,6 +72,11 @@ def _reused(story: Story, draw: Event, updates: list[int]) -> Reused | None:
         if between >= ROUNDS - 1:
             return Reused(draw, label, rounds, made[label][1])
     return None
+
+
+def _moves_something(story: Story, label: str) -> bool:
+    """Is the product added to a tensor, as noise is to a mean? What is only weighted with drawn numbers may be data."""
+    return any(use.name in SUMS and all(o.label is not None for o in use.operands[:2]) for use in story.uses(label))
 
 
 def _becomes(kind: str, keep: float | None, use: Event) -> tuple[str, float | None] | None:

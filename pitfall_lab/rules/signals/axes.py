@@ -11,8 +11,10 @@ from pitfall_lab.trace import Event
 
 ELEMENTWISE = {
     "add", "sub", "clamp", "clip", "clamp_min", "log", "dropout", "masked_fill", "where", "neg", "clone", "contiguous", "float", "to",
-    "double", "half", "detach",
+    "double", "half", "detach", "relu", "gelu", "tanh", "sigmoid", "silu", "leaky_relu", "elu",
 }  # fmt: skip
+LAYERS = {"linear", "layer_norm"}
+"""Layers that work along the last axis, and leave the others where they are."""
 PRODUCTS = {"mul", "multiply", "__mul__", "__rmul__"}
 VIEWS = {"transpose", "permute", "unsqueeze", "squeeze", "t", "T", "mT", "swapaxes", "movedim", "expand", "__getitem__", "view", "reshape",
          "unflatten", "flatten"}  # fmt: skip
@@ -72,6 +74,8 @@ def _along(event: Event, place: int, count: int) -> int | None:
     """The axis of its operand at ``place`` that a call goes along."""
     if event.name in ("matmul", "bmm", "mm", "__matmul__", "mv") and count > 1:
         return count - 1 if place == 0 else None
+    if event.name == "einsum":
+        return _contracted(event, place)
     if event.name == "nll_loss" and place == 0:
         return 1 if count > 1 else 0
     if event.name == "multinomial" and place == 0:
@@ -87,6 +91,17 @@ def _along(event: Event, place: int, count: int) -> int | None:
     return None
 
 
+def _contracted(event: Event, place: int) -> int | None:
+    """The axis of its operand at ``place`` that an ``einsum`` sums over, where it is one axis and the equation names every axis."""
+    given, arrow, result = event.operands[0].text.strip("'\"").replace(" ", "").partition("->")
+    terms = given.split(",")
+    if not arrow or "." in given or not 0 < place <= len(terms):
+        return None
+    term = terms[place - 1]
+    summed = [axis for axis, letter in enumerate(term) if letter not in result]
+    return summed[0] if len(summed) == 1 else None
+
+
 def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
     """The axis in the result of an element-wise call or a view."""
     source, result = (story.tensor(label, event.step) or {} for label in (event.operands[place].label, event.results[0]))
@@ -94,6 +109,8 @@ def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
     if event.name in ELEMENTWISE or event.name in PRODUCTS:
         new = axis + len(after) - len(before)
         return new if 0 <= new < len(after) and after[new] == before[axis] else None
+    if event.name in LAYERS and place == 0:
+        return axis if axis < len(before) - 1 and len(after) == len(before) else None
     if event.name in VIEWS and place == 0 and source.get("storage") == result.get("storage"):
         step, length = (source.get("stride") or [])[axis], before[axis]
         found = [i for i, pair in enumerate(zip(result.get("stride") or (), after, strict=False)) if pair == (step, length)]

@@ -1,0 +1,179 @@
+"""PL409: scores were masked with a number that a softmax does not turn into nothing, so what is masked keeps a share."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital, flat, number
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.trace import Event, T
+
+MASKS = ("masked_fill", "masked_fill_", "where")
+SOFTMAX = {"softmax", "log_softmax"}
+ON_THE_WAY = SAME_NUMBERS | {"div", "mul", "add", "dropout"}
+NOTHING = -20.0
+"""Below this a share is at most e⁻²⁰ of that of a score of 0."""
+HOPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``mask`` put ``value`` where scores are masked; ``softmax`` made shares of them."""
+
+    mask: Event
+    value: float
+    softmax: Event
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that masks scores with a number near the other scores, on the way to a softmax."""
+    told = set()
+    for event in story.calls(*MASKS):
+        place = story.span(event.step)
+        value = _value(event) if event.error is None and event.results and place not in told else None
+        if value is None or not NOTHING < value < math.inf or not _masks_something(story, event):
+            continue
+        softmax = _softmax(story, event.results[0], event.step)
+        if softmax is not None:
+            told.add(place)
+            yield _finding(story, Kept(event, value, softmax))
+
+
+def _value(event: Event) -> float | None:
+    """The number that takes the place of scores: the plain argument beside the scores and the mask."""
+    plain = [o.text for o in event.operands[1:] if o.label is None and o.text not in ("True", "False")]
+    if len(plain) != 1 or sum(o.label is not None for o in event.operands) != 2:
+        return None
+    try:
+        return float(plain[0])
+    except ValueError:
+        return None
+
+
+def _masks_something(story: Story, event: Event) -> bool:
+    """Is some score masked? Where the mask's numbers are not known, it is taken to be so."""
+    masks = [o.label for o in event.operands if (story.tensor(o.label, event.step) or {}).get("dtype") == "bool"]
+    held = (story.record("storages", (story.tensor(masks[0]) or {}).get("storage"), event.step) or {}).get("cells") if masks else None
+    values = [value for _, value in flat(held)]
+    return bool(masks) and (isinstance(held, dict) or not values or len(set(values)) > 1)
+
+
+def _softmax(story: Story, label: str, step: int) -> Event | None:
+    """The softmax that the scores go to as they are, scaled or seen otherwise."""
+    for _ in range(HOPS):
+        uses = [use for use in story.uses(label) if use.step > step and use.operands[0].label == label and use.error is None]
+        softmax = next((use for use in uses if use.name in SOFTMAX), None)
+        onward = next((use for use in uses if use.name in ON_THE_WAY and use.results and use.results[0] != label), None)
+        if softmax is not None or onward is None:
+            return softmax
+        label, step = onward.results[0], onward.step
+    return None
+
+
+def _finding(story: Story, found: Kept) -> Finding:
+    span = story.span(found.mask.step)
+    here, there = at_line(story, span), at_line(story, story.span(found.softmax.step))
+    value, share = number(found.value), number(math.exp(found.value))
+    return RULE.finding(
+        span, found.mask.step,
+        T(
+            en=f"{capital(here.en)} puts {value} where scores are masked, and the softmax on {there.en} makes a share of it as of any other "
+            "score: what is masked still counts.",
+            zh=f"{here.zh}在被遮住的地方填入 {value}，而{there.zh}的 softmax 把它当作普通分数分给它一份：被遮住的部分仍然起作用。",
+        ),
+        T(
+            en=f"A softmax takes `exp` of each score. `exp({value})` is {share}, as much as an ordinary score gets; only a score far below all "
+            "others, best `-inf`, becomes a share of 0.",
+            zh=f"softmax 对每个分数取 `exp`。`exp({value})` 是 {share}，与普通分数差不多；只有远低于其他分数的值（最好是 `-inf`）才会得到 0 的"
+            "份额。",
+        ),
+        related=[
+            story.related("made", found.mask.step, T(en="masked with this number", zh="用这个数遮住")),
+            story.related("used", found.softmax.step, T(en="becomes a share here", zh="在这里变成份额")),
+        ],
+        fixes=_fixes(story, found),
+        facts=[Fact("value", found.value, story.by(found.mask.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
+    program = story.program
+    node = program.at(story.span(found.mask.step)) if program.tree is not None else None
+    if not isinstance(node, ast.Call) or call_name(node) != found.mask.name:
+        return ()
+    given = [*node.args, *(k.value for k in node.keywords)]
+    plain = [arg for arg in given if _is_number(arg)]
+    if len(plain) != 1:
+        return ()
+    new = 'float("-inf")' if not (torch := torch_name(program)) else f"-{torch}.inf"
+    title = T(en=f"Mask with `{new}`", zh=f"用 `{new}` 遮住")
+    return unique(program.text, [Fix(title, program.replace((plain[0], new)), meaning="shape")])
+
+
+def _is_number(node: ast.expr) -> bool:
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(inner, ast.Constant) and isinstance(inner.value, int | float) and not isinstance(inner.value, bool)
+
+
+RULE = Rule(
+    code="PL409",
+    name="mask-without-effect",
+    severity="warning",
+    title=T(en="Masked scores keep a share, because the masking number is too large", zh="遮罩用的数太大，被遮住的分数仍然得到份额"),
+    what=T(
+        en="A program masks scores before it turns them into shares that add up to 1, but puts a number there that is no smaller than the "
+        "other scores, such as `1e-9` where `-1e9` was meant. What should have been left out still counts. Put `-inf` there.",
+        zh="程序在把分数变成加起来为 1 的份额之前先遮住一部分，但填进去的数并不比其他分数小，例如本想写 `-1e9` 却写成 `1e-9`。本该忽略的部分仍"
+        "然起作用。请填入 `-inf`。",
+    ),
+    why=T(
+        en="`softmax` divides `exp(score)` by the sum of all of them. A score becomes a share of 0 only when its `exp` is nothing beside the "
+        "others: `exp(-inf)` is exactly 0, `exp(-1e9)` is 0 as well. `exp(0)` and `exp(1e-9)` are 1. In attention the padding of short "
+        "sentences then takes part in every result, in a causal mask the future does.",
+        zh="`softmax` 用 `exp(分数)` 除以它们的总和。只有 `exp` 比其他小得多时，份额才会变成 0：`exp(-inf)` 恰好是 0，`exp(-1e9)` 也是 0；而 "
+        "`exp(0)` 与 `exp(1e-9)` 都是 1。在注意力里，短句的填充会参与每个结果；在因果遮罩里，参与的是未来。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+scores = torch.randn(2, 4, requires_grad=True)
+padding = torch.tensor([[False, False, True, True], [False, False, False, True]])
+masked = scores.masked_fill(padding, 1e-9)  # PL409 made
+shares = torch.softmax(masked, dim=-1)  # used
+values = torch.arange(4.0)
+(shares @ values).sum().backward()
+print(shares, scores.grad)
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+scores = torch.randn(2, 4, requires_grad=True)
+padding = torch.tensor([[False, False, True, True], [False, False, False, True]])
+masked = scores.masked_fill(padding, -torch.inf)
+shares = torch.softmax(masked, dim=-1)
+values = torch.arange(4.0)
+(shares @ values).sum().backward()
+print(shares, scores.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "1e-9",
+            "-1.0",
+            T(
+                en="A negative number is not enough: the others are about as small, so the share is still a large one.",
+                zh="只是负数还不够：其他分数也差不多小，份额仍然很大。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html"),
+)
