@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterator
+from itertools import takewhile
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.reordering import meeting
@@ -14,7 +15,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.training import Moment, cells, lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, gradient_of, numbers
-from pitfall_lab.trace import T
+from pitfall_lab.trace import Event, T
 
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_", "clamp_", "clip_"}
 CLIPPING = 40
@@ -28,12 +29,83 @@ def find(story: Story) -> Iterator[Finding]:
         for index, clip in enumerate(moments):
             place = story.span(clip.step)
             following = moments[index + 1].kind if index + 1 < len(moments) else "cleared"
-            if clip.kind != "changed" or place in told or following != "cleared" or not _clips(story, clip):
+            if clip.kind != "changed" or place in told or not _clips(story, clip):
+                continue
+            if (unscale := _unscaled_later(moments[index + 1 :])) is not None and _effective(story, clip):
+                told.add(place)
+                yield _early(story, label, clip, unscale)
+            if following != "cleared":
                 continue
             before = [m for m in moments[:index] if m.kind != "changed"]
             if len(before) > 1 and before[-1].kind == "used" and before[-2].kind == "added" and _effective(story, clip):
                 told.add(place)
                 yield _finding(story, label, before[-2], before[-1], clip)
+    for call, added in _before_backward(story):
+        if (place := story.span(call.step)) not in told:
+            told.add(place)
+            yield _early(story, None, Moment("changed", call.step, call), added)
+
+
+def _unscaled_later(following: list[Moment]) -> Moment | None:
+    """The moment at which a gradient scaler divides by its scale, where that comes before the gradient is used or computed anew."""
+    changes = takewhile(lambda moment: moment.kind == "changed", following)
+    return next((moment for moment in changes if "unscale" in moment.event.name), None)
+
+
+def _before_backward(story: Story) -> Iterator[tuple[Event, Moment]]:
+    """The calls that clip where no gradient holds anything: each is cleared, and computed and used only afterwards."""
+    for run in story.runs(*(name for name in CLIPS if name.startswith("clip_grad"))):
+        step = run[0].step
+        places = [(moments, sum(m.step < step for m in moments)) for moments in lives(story).values()]
+        following = [moments[at : at + 2] for moments, at in places]
+        held = any(at and moments[at - 1].kind != "cleared" for moments, at in places)
+        used = [next_ for next_ in following if [m.kind for m in next_] == ["added", "used"]]
+        if used and not held and len(used) == len(following):
+            yield run[0], used[0][0]
+
+
+def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Finding:
+    """What is said of a limit that comes before the numbers that it is for."""
+    scaled = "unscale" in later.event.name
+    here, there = at_line(story, story.span(clip.step)), at_line(story, story.span(later.step))
+    why = (
+        T(
+            en=f"limits the gradients while they are still multiplied by the scaler's factor; {there.en} divides by it afterwards, so the limit "
+            "is smaller by that factor.",
+            zh=f"限制梯度时，它们还乘着缩放器的系数；{there.zh}之后才除以它，所以实际的上限要小那么多倍。",
+        )
+        if scaled
+        else T(
+            en=f"limits the gradients before {there.en} computes them: there is nothing to limit, and the update uses them as they are.",
+            zh=f"在{there.zh}算出梯度之前就限制梯度：此时没有可限制的，更新原样使用它们。",
+        )
+    )
+    return RULE.finding(
+        story.span(clip.step), clip.step,
+        T(en=f"{capital(here.en)} {why.en}", zh=f"{here.zh}{why.zh}"),
+        T(
+            en="Clipping changes the numbers in `.grad` at the moment of the call. It belongs between the backward and the update, and with a "
+            "gradient scaler behind `scaler.unscale_(optimizer)`.",
+            zh="裁剪改变的是调用那一刻 `.grad` 里的数。它应当放在反向传播与更新之间；使用梯度缩放器时，还要放在 `scaler.unscale_(optimizer)` 之后。",
+        ),
+        related=[
+            story.related("changed", clip.step, T(en="clipped here", zh="在这里裁剪")),
+            story.related("step" if scaled else "backward", later.step, T(en="the gradients of the update come only here", zh="更新所用的梯度在这里才有")),
+        ],
+        fixes=() if scaled else _moved_down(story, clip, later),
+        facts=[Fact("tensor", label, story.by(clip.step))],
+    )  # fmt: skip
+
+
+def _moved_down(story: Story, clip: Moment, added: Moment) -> tuple[Fix, ...]:
+    """The clipping moved behind the backward, where both stand in one block."""
+    program = story.program
+    clipping, backward = (program.statement_at(story.span(m.step)) for m in (clip, added)) if program.tree is not None else (None, None)
+    if clipping is None or backward is None or program.block(clipping) is not program.block(backward) or not program.stands_alone(clipping):
+        return ()
+    edits = merge(program.delete(clipping), program.insert_after(backward, program.segment(clipping)))
+    title = T(en="Clip after the backward", zh="在反向传播之后裁剪")
+    return unique(program.text, [Fix(title, edits, meaning="recompute")]) if edits else ()
 
 
 def _clips(story: Story, clip: Moment) -> bool:
@@ -118,9 +190,9 @@ RULE = Rule(
     severity="warning",
     title=T(en="Gradients were clipped after the update had used them", zh="梯度在更新用过之后才被裁剪"),
     what=T(
-        en="A program limits the size of its gradients, but only when the update has already been made with the full ones. Clip after "
-        "the backward and before the update.",
-        zh="程序限制了梯度的大小，但这时已经用完整的梯度更新过了。请在反向传播之后、更新之前裁剪。",
+        en="A program limits the size of its gradients, but only when the update has already been made with the full ones, or before "
+        "there are any. Clip after the backward and before the update.",
+        zh="程序限制了梯度的大小，但这时已经用完整的梯度更新过了，或者梯度还没有算出来。请在反向传播之后、更新之前裁剪。",
     ),
     why=T(
         en="`clip_grad_norm_` scales all gradients down together when their length is above a limit; `clip_grad_value_` cuts each number. "

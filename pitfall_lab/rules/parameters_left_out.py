@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
@@ -34,7 +35,7 @@ def find(story: Story) -> Iterator[Finding]:
         changed = any(m.kind in ("used", "frozen", "cleared") for m in moments)
         parameter = (story.tensor(label) or {}).get("kind") == "parameter"
         if label not in held and label not in elsewhere and len(added) >= ROUNDS and not changed and parameter:
-            left += [label] if _comes_after(story, label, added[0], held) else []
+            left += [label] if _thawed(story, label) or _comes_after(story, label, added[0], held) else []
     if left and not any(plain_lists(story)):
         yield _finding(story, left, lives(story)[left[0]][0].event)
 
@@ -44,6 +45,15 @@ def _trains_layers(story: Story, held: set[str]) -> bool:
     return any(
         (story.tensor(label) or {}).get("kind") == "parameter" and any(use.name in LAYERS for use in story.uses(label)) for label in held
     )
+
+
+def _thawed(story: Story, label: str) -> bool:
+    """Was it frozen, and made to require a gradient again after an optimizer had been made? Then it is to learn from there on."""
+    values = story.history("tensors", label, "requires_grad")
+    thawed = next((at for (_, before), (at, now) in pairwise(values) if now and not before), None)
+    made = [optimizer.step for optimizer in story.trace.optimizers]
+    frozen = any(at < thawed and not now for at, now in values) if thawed is not None else False
+    return thawed is not None and frozen and bool(made) and made[0] <= thawed and any(s.step > thawed for s in story.trace.optimizer_steps)
 
 
 def _comes_after(story: Story, label: str, backward: Event, held: set[str]) -> bool:

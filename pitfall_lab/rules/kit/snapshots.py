@@ -14,13 +14,15 @@ from pitfall_lab.rules.kit.saving_repairs import appended
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, is_name, written_root
-from pitfall_lab.trace import Event
+from pitfall_lab.trace import Event, T
 
 COMPARING = ("sub", "eq", "ne", "allclose", "isclose", "equal", "mse_loss", "l1_loss", "dist", "__eq__", "__ne__", "subtract")
 MIXING = ("add_", "sub_", "lerp_")
 """Writes that move a tensor towards another one, or away from it."""
 COMPARED_ARRAYS = {"allclose", "array_equal", "isclose", "array_equiv"}
 PAIR = 2
+WRAPPING = {"dict", "list", "tuple", "OrderedDict"}
+"""New containers of the same tensors."""
 COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}
 
 
@@ -165,6 +167,9 @@ def is_collected(program: Program, node: ast.AST | None) -> bool:
     """Is ``node`` itself put into a list or a dictionary: an argument of ``append``, a value behind a key, an entry of a comprehension?"""
     while node is not None:
         parent = program.parents.get(node)
+        if isinstance(parent, ast.Call) and node in parent.args and called(parent) in WRAPPING:
+            node = parent
+            continue
         if isinstance(parent, ast.Call):
             return node in parent.args and called(parent) in COLLECTING
         if isinstance(parent, ast.Assign):
@@ -181,6 +186,11 @@ def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:
     node = program.at(story.span(kept.made.step))
     if not isinstance(node, ast.expr):
         return ()
+    if isinstance(node, ast.Call) and called(node) == "state_dict":
+        text = program.segment(node)
+        new = f"{{name: value.clone() for name, value in {text}.items()}}"
+        title = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本")
+        return unique(program.text, [Fix(title, program.replace((node, new)), meaning="later")])
     array = (story.tensor(kept.label) or {}).get("kind") == "array"
     fix = appended(program, node, ".copy()" if array else ".clone()")
     return unique(program.text, [Fix(fix.title, fix.edits, meaning="later")])

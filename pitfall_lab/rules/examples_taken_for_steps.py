@@ -1,0 +1,178 @@
+"""PL410: a recurrent layer counts steps along the first axis, and what follows takes the first axis for the examples."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.wording import at_line, capital, snippet
+from pitfall_lab.rules.signals.modes import MEASURES
+from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.trace import Event, T
+
+RECURRENT = {"gru": "GRU", "lstm": "LSTM", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
+REDUCED = {"mean", "sum", "amax", "max"}
+COMPARED = MEASURES | {"sub", "__sub__", "__rsub__"}
+FURTHER = 60
+SEQUENCE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """``layer`` took its input for ``steps`` steps of ``examples`` examples; ``pick`` left the examples out, ``loss`` met ``steps`` targets."""
+
+    layer: Event
+    steps: int
+    examples: int
+    pick: Event
+    loss: Event
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each recurrent layer whose results are told apart by step where the targets are told apart by example."""
+    told = set()
+    for event in story.calls(*RECURRENT):
+        place = story.span(event.step)
+        if place not in told and event.error is None and event.results and (found := _mixed(story, event)) is not None:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _mixed(story: Story, layer: Event) -> Mixed | None:
+    given, state = (story.shape(o.label, layer.step) or () for o in layer.operands[:2])
+    if len(given) != SEQUENCE or len(state) != SEQUENCE or given[0] == given[1] or state[1] != given[1] or 1 in given[:2]:
+        return None  # with as many steps as examples the state does not say which axis is which
+    for pick in story.uses(layer.results[0]):
+        if pick.error is None and pick.results and _leaves_out(pick, given[1]) and (loss := _measured(story, pick, given[0])) is not None:
+            return Mixed(layer, given[0], given[1], pick, loss)
+    return None
+
+
+def _leaves_out(event: Event, examples: int) -> bool:
+    """Does the call take the last element of the second axis, or one number for all of it?"""
+    if event.name == "__getitem__":
+        parts = event.operands[1].text.strip("()").split(", ") if len(event.operands) > 1 else []
+        return len(parts) > 1 and parts[0] == ":" and whole(parts[1].rstrip(",")) in (-1, examples - 1)
+    return event.name in REDUCED and whole(argument(event, "dim", 1)) in (1, -2)
+
+
+def _measured(story: Story, pick: Event, count: int) -> Event | None:
+    """The loss that compares ``count`` rows of what became of the result with as many targets."""
+    reached = set(pick.results[:1])
+    for event in story.events[pick.step + 1 : pick.step + FURTHER]:
+        labels = [o.label for o in event.operands if o.label is not None]
+        if event.kind != "call" or event.error is not None or not reached & set(labels):
+            continue
+        if event.name in COMPARED and len(labels) > 1:
+            first, other = (story.shape(label, event.step) or () for label in labels[:2])
+            data = all((story.tensor(label, event.step) or {}).get("kind") != "parameter" for label in labels[:2])
+            if data and first[:1] == other[:1] == (count,):
+                return event
+        shape = story.shape(event.results[0], event.step) if event.results else None
+        if shape is not None and shape[:1] == (count,):
+            reached.add(event.results[0])
+    return None
+
+
+def _finding(story: Story, found: Mixed) -> Finding:
+    span = story.span(found.layer.step)
+    here, there = at_line(story, span), at_line(story, story.span(found.pick.step))
+    code, name = snippet(story, story.span(found.pick.step)), RECURRENT[found.layer.name]
+    steps, examples = found.steps, found.examples
+    loss = at_line(story, story.span(found.loss.step))
+    return RULE.finding(
+        span, found.layer.step,
+        T(
+            en=f"{capital(here.en)} takes its input for {steps} steps of {examples} examples, but {loss.en} has a target for each of {steps} "
+            "examples: the axes are the other way round.",
+            zh=f"{here.zh}把输入当作 {examples} 个样本、每个 {steps} 步，而{loss.zh}有 {steps} 个样本的目标：两个轴弄反了。",
+        ),
+        T(
+            en=f"A {name} runs along the first axis unless it is made with `batch_first=True`, and treats the second one as examples that know "
+            f"nothing of each other. Here it ran from one example to the next, and `{code}` on {there.en} keeps one of the {examples} steps.",
+            zh=f"除非用 `batch_first=True` 创建，{name} 沿第一个轴逐步前进，把第二个轴当作互不相干的样本。这里它从一个样本走到下一个样本，而"
+            f"{there.zh}的 `{code}` 只留下 {examples} 步中的一步。",
+        ),
+        related=[
+            story.related("made", found.layer.step, T(en="steps along the first axis", zh="沿第一个轴逐步前进")),
+            story.related("used", found.pick.step, T(en="leaves the second axis out", zh="去掉了第二个轴")),
+            story.related("read", found.loss.step, T(en="meets one target for each example", zh="与每个样本的目标相遇")),
+        ],
+        fixes=_fixes(story, name),
+        facts=[Fact("steps", steps, story.by(found.layer.step)), Fact("examples", examples, story.by(found.layer.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, name: str) -> tuple[Fix, ...]:
+    program, fixes = story.program, []
+    for node in program.nodes:
+        if isinstance(node, ast.Call) and call_name(node) == name and all(k.arg not in (None, "batch_first") for k in node.keywords):
+            new = f"{program.segment(node).rstrip()[:-1].rstrip(', ')}, batch_first=True)"
+            title = T(en=f"Say that the examples come first: `{new}`", zh=f"说明样本在最前面：`{new}`")
+            fixes.append(Fix(title, program.replace((node, new)), meaning="shape"))
+    return unique(program.text, fixes)
+
+
+RULE = Rule(
+    code="PL410",
+    name="examples-taken-for-steps",
+    severity="warning",
+    title=T(en="A recurrent layer ran over the examples and not over the steps", zh="循环层沿样本而不是沿时间步运行"),
+    what=T(
+        en="A program gives a recurrent layer a batch with the examples first, but the layer expects the steps first. It runs from one example "
+        "to the next as if they followed each other in time, and the results mix examples. Make the layer with `batch_first=True`.",
+        zh="程序把样本排在最前面的一批数据交给循环层，而该层要求时间步在最前面。它从一个样本走到下一个样本，好像它们在时间上相继，结果混在了一"
+        "起。请用 `batch_first=True` 创建这一层。",
+    ),
+    why=T(
+        en="`nn.RNN`, `nn.GRU` and `nn.LSTM` take input of shape (steps, examples, features); the first axis is the one that the state is handed "
+        "along. With `batch_first=True` it is (examples, steps, features). The shapes fit either way, so nothing fails: `out[:, -1]` of a "
+        "steps-first result is the last example at every step, and not the last step of every example.",
+        zh="`nn.RNN`、`nn.GRU`、`nn.LSTM` 的输入形状是（步，样本，特征），状态沿第一个轴传递；用 `batch_first=True` 时是（样本，步，特征）。两种情"
+        "况形状都合适，所以不会报错：对步在前的结果取 `out[:, -1]`，得到的是每一步的最后一个样本，而不是每个样本的最后一步。",
+    ),
+    bad="""import torch
+from torch import nn
+
+torch.manual_seed(0)
+layer = nn.GRU(2, 3)
+head = nn.Linear(3, 1)
+batch, target = torch.randn(4, 5, 2), torch.randn(4, 1)
+out, _ = layer(batch)  # PL410 made
+last = out[:, -1]  # used
+loss = nn.functional.mse_loss(head(last), target)
+loss.backward()
+print(loss.item())
+""",
+    good="""import torch
+from torch import nn
+
+torch.manual_seed(0)
+layer = nn.GRU(2, 3, batch_first=True)
+head = nn.Linear(3, 1)
+batch, target = torch.randn(4, 5, 2), torch.randn(4, 1)
+out, _ = layer(batch)
+last = out[:, -1]
+loss = nn.functional.mse_loss(head(last), target)
+loss.backward()
+print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "layer(batch)",
+            "layer(batch.reshape(5, 4, 2).reshape(4, 5, 2))",
+            T(
+                en="`reshape` exchanges no axes; the numbers keep their order. `transpose(0, 1)` would.",
+                zh="`reshape` 不交换轴，数的次序不变；`transpose(0, 1)` 才会。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.GRU.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html"),
+)

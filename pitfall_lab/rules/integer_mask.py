@@ -1,0 +1,139 @@
+"""PL807: a mask of whole numbers was used where a mask of truth values was meant: ``~`` turned its bits, or an index took rows 0 and 1."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand as in_parentheses
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.value_origins import values
+from pitfall_lab.trace import Event, T
+
+WHOLE = {"int8", "int16", "int32", "int64"}
+TURNED = {"__invert__", "bitwise_not"}
+FEW = 3
+"""So few rows may be picked by 0 and 1 on purpose."""
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that treats whole numbers 0 and 1 as if they were false and true."""
+    told = set()
+    for event in story.calls(*TURNED, "__getitem__"):
+        place = story.span(event.step)
+        mask = _mask(story, event) if place not in told and event.error is None and event.results else None
+        if mask is not None:
+            told.add(place)
+            yield _finding(story, event, mask)
+
+
+def _mask(story: Story, event: Event) -> str | None:
+    """The operand that is a mask of whole numbers: all of them 0 and 1, and as many as there are rows."""
+    labels = [o.label for o in event.operands]
+    label = labels[0] if event.name in TURNED else labels[1] if len(labels) > 1 else None
+    record = story.tensor(label, event.step) or {}
+    if label is None or str(record.get("dtype")).removeprefix("torch.") not in WHOLE or set(values(story, label, event.step)) != {0.0, 1.0}:
+        return None
+    if event.name in TURNED:
+        return label if record.get("shape") else None
+    rows, shape = story.shape(labels[0], event.step) or (0,), tuple(record.get("shape") or ())
+    return label if len(shape) == 1 and shape[0] == rows[0] and rows[0] > FEW else None
+
+
+def _finding(story: Story, event: Event, mask: str) -> Finding:
+    span = story.span(event.step)
+    here, name = at_line(story, span), expression(story, mask, event.step)
+    record = story.tensor(mask, event.step) or {}
+    dtype = str(record.get("dtype")).removeprefix("torch.")
+    turned = event.name in TURNED
+    what = (
+        T(
+            en=f"turns every bit of {name.en}, whole numbers 0 and 1: they become -1 and -2, and none becomes 0.",
+            zh=f"把 {name.zh}（整数 0 和 1）的每一位取反：它们变成 -1 和 -2，没有一个变成 0。",
+        )
+        if turned
+        else T(
+            en=f"takes {name.en} for row numbers and not for a mask: the result is rows 0 and 1, again and again.",
+            zh=f"把 {name.zh} 当作行号而不是遮罩：结果只是反复取第 0 行和第 1 行。",
+        )
+    )
+    return RULE.finding(
+        span, event.step,
+        T(en=f"{capital(here.en)} {what.en}", zh=f"{here.zh}{what.zh}"),
+        T(
+            en=f"{capital(name.en)} has the type {dtype}. Only of truth values (`torch.bool`) is `~` the opposite and an index a choice of rows; "
+            "of whole numbers `~n` is `-n - 1`, and an index says which rows to take.",
+            zh=f"{name.zh} 的类型是 {dtype}。只有对真值（`torch.bool`），`~` 才是相反的意思，索引才是挑选行；对整数，`~n` 是 `-n - 1`，而索引说的是取哪"
+            "些行。",
+        ),
+        related=[
+            story.related("made", record.get("born"), T(en="the mask is made here", zh="遮罩在这里产生")),
+            story.related("used", event.step, T(en="used as if it were one of truth values", zh="在这里被当作真值使用")),
+        ],
+        fixes=_fixes(story, event, turned=turned),
+        facts=[Fact("dtype", dtype, story.by(event.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, event: Event, *, turned: bool) -> tuple[Fix, ...]:
+    program = story.program
+    node = program.at(story.span(event.step)) if program.tree is not None else None
+    inner: ast.expr | None = None
+    if turned and isinstance(node, ast.UnaryOp):
+        inner = node.operand
+    elif not turned and isinstance(node, ast.Subscript):
+        inner = node.slice
+    if inner is None:
+        return ()
+    new = f"{in_parentheses(program, inner)}.bool()"
+    title = T(en=f"Use truth values: `{new}`", zh=f"使用真值：`{new}`")
+    return unique(program.text, [Fix(title, program.replace((inner, new)), meaning="shape")])
+
+
+RULE = Rule(
+    code="PL807",
+    name="integer-mask",
+    severity="warning",
+    title=T(en="Whole numbers 0 and 1 were used as a mask of truth values", zh="整数 0 和 1 被当作真值遮罩使用"),
+    what=T(
+        en="A program marks elements with the whole numbers 0 and 1 and then uses the marks as if they were false and true. As an index they take "
+        "the rows 0 and 1 over and over, and `~` makes -1 and -2 of them. Turn them into truth values with `.bool()`.",
+        zh="程序用整数 0 和 1 标记元素，然后把标记当作假和真来使用。作为索引，它们只会反复取第 0 行和第 1 行；而 `~` 把它们变成 -1 和 -2。请用 "
+        "`.bool()` 把它们变成真值。",
+    ),
+    why=T(
+        en="Torch tells a mask from row numbers by the type alone. `x[m]` with `torch.bool` keeps the rows where `m` is true; with whole numbers it "
+        "takes row `m[0]`, then row `m[1]`, and so on. `~` works on bits: of a truth value it makes the opposite, of the whole number `n` it makes "
+        "`-n - 1`. Neither raises, and as many rows come out as there are marks.",
+        zh="torch 只凭类型区分遮罩和行号。`x[m]` 在 `m` 是 `torch.bool` 时保留为真的行；是整数时依次取第 `m[0]` 行、第 `m[1]` 行……。`~` 按位取反：真"
+        "值变成相反的真值，整数 `n` 变成 `-n - 1`。两者都不报错，得到的行数也与标记一样多。",
+    ),
+    bad="""import torch
+
+x = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+labelled = torch.tensor([0, 1, 1, 0])  # made
+chosen = x[labelled]  # PL807 used
+chosen.sum().backward()
+print(chosen, x.grad)
+""",
+    good="""import torch
+
+x = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+labelled = torch.tensor([0, 1, 1, 0])
+chosen = x[labelled.bool()]
+chosen.sum().backward()
+print(chosen, x.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "x[labelled]",
+            "x[labelled.int()]",
+            T(en="Another type of whole numbers is still one of row numbers.", zh="换一种整数类型，仍然是行号。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/tensor_view.html",),
+)

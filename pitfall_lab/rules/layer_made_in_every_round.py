@@ -1,0 +1,146 @@
+"""PL615: one line makes a layer anew in every round, so what the last round could have taught it is gone."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.training import lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
+from pitfall_lab.trace import Event, T
+
+ROUNDS = 2
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line whose parameters live for one backward, one after the other, while others are updated."""
+    updates = story.trace.optimizer_steps
+    held = {label for made in story.trace.optimizers for label in made.holds} | {label for update in updates for label in update.holds}
+    by_place: dict[tuple[object, object], list[tuple[str, Event]]] = defaultdict(list)
+    for label, moments in lives(story).items() if updates else ():
+        record = story.tensor(label) or {}
+        place = story.span(record.get("born"))
+        if place is not None and record.get("kind") == "parameter" and label not in held and [m.kind for m in moments] == ["added"]:
+            by_place[place, tuple(record.get("shape") or ())].append((label, moments[0].event))
+    told = set()
+    for (place, _), made in by_place.items():
+        backwards = {event.step for _, event in made}
+        between = [u for u in updates if min(backwards) < u.step < max(backwards)]
+        if len(backwards) >= ROUNDS and between and len(made) == len(backwards) and place not in told:
+            told.add(place)
+            yield _finding(story, made, between[0].step)
+
+
+def _finding(story: Story, made: list[tuple[str, Event]], update: int) -> Finding:
+    label, backward = made[0]
+    born = (story.tensor(label) or {}).get("born")
+    span, name = story.span(born), called(story, label, None, backward.step)
+    here, there = at_line(story, span), at_line(story, story.span(update))
+    return RULE.finding(
+        span, born,
+        T(
+            en=f"{capital(here.en)} makes a new {name.en} in every round, {len(made)} of them so far; each gets a gradient once, and {there.en} "
+            "updates none.",
+            zh=f"{here.zh}在每一轮都新建一个 {name.zh}，到目前共 {len(made)} 个；每个只得到一次梯度，而{there.zh}一个也不更新。",
+        ),
+        T(
+            en=f"`{snippet(story, span)}` draws new weights each time. The optimizer was given the parameters that there were when it was made, "
+            "and these are not among them. Make the layer once, before the optimizer, and keep it.",
+            zh=f"`{snippet(story, span)}` 每次都抽取新的权重。优化器拿到的是它创建时已有的参数，这些不在其中。请只创建一次这一层（在优化器之前），"
+            "并把它留下。",
+        ),
+        related=[
+            story.related("made", born, T(en="a new layer in every round", zh="每一轮一个新的层")),
+            story.related("backward", backward.step, T(en="its gradient is computed once", zh="它的梯度只算一次")),
+            story.related("step", update, T(en="this update does not know it", zh="这次更新不知道它")),
+        ],
+        fixes=_fixes(story, born),
+        facts=[Fact("made", len(made), story.by(backward.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
+    """The line moved in front of the line that makes the optimizer, where both are in the program's outermost blocks."""
+    program = story.program
+    maker = next(iter(call_chain(story, story.line_event(born))), None) if program.tree is not None else None
+    optimizer = program.statement_at(story.trace.optimizers[0].span) if story.trace.optimizers else None
+    if not isinstance(maker, ast.Assign) or not isinstance(maker.value, ast.Call) or not isinstance(optimizer, ast.Assign):
+        return ()
+    given = optimizer.value.args[:1] if isinstance(optimizer.value, ast.Call) else []
+    if not given or not program.stands_alone(maker) or not program.stands_alone(optimizer):
+        return ()
+    name, first = program.segment(maker.targets[0]), given[0]
+    text = program.segment(optimizer)
+    old = program.segment(first)
+    both = f"[*{old}, *{name}.parameters()]"
+    new = program.segment(maker) + "\n" + program.indent(optimizer) + text.replace(old, both, 1)
+    edits = merge(program.delete(maker), program.replace((optimizer, new)))
+    title = T(en=f"Make `{name}` once, and give it to the optimizer", zh=f"只创建一次 `{name}`，并交给优化器")
+    return unique(program.text, [Fix(title, edits, meaning="recompute")]) if edits else ()
+
+
+RULE = Rule(
+    code="PL615",
+    name="layer-made-in-every-round",
+    severity="warning",
+    title=T(en="A layer is made anew in every round, and never learns", zh="每一轮都新建一个层，它从未学到东西"),
+    what=T(
+        en="A program makes a layer where it uses it, in the function that computes the results. Every call begins with other random weights, and "
+        "what a round has learned about them is thrown away. Make layers once, where the model is made.",
+        zh="程序在使用某个层的地方（计算结果的函数里）创建它。于是每次调用都从另一组随机权重开始，一轮里学到的东西随即丢掉。请在创建模型的地方，"
+        "只创建一次各层。",
+    ),
+    why=T(
+        en="`nn.Linear(…)` is no operation: it makes an object with parameters of its own, filled with random numbers. An optimizer updates the "
+        "parameters that it was given, and a model's `parameters()` are those of the layers that are its attributes. A layer that a function "
+        "makes is neither; it ends with the function. Where a size is known only from the data, `nn.LazyLinear` waits for it.",
+        zh="`nn.Linear(…)` 不是一种运算：它创建一个带有自己参数的对象，并填入随机数。优化器只更新交给它的参数，而模型的 `parameters()` 是作为属性的"
+        "各层的参数。函数里创建的层两者都不是，函数结束它也就没了。如果大小要由数据决定，可以用 `nn.LazyLinear`。",
+    ),
+    bad="""import torch
+from torch import nn
+
+torch.manual_seed(0)
+body = nn.Linear(2, 3)
+opt = torch.optim.SGD(body.parameters(), lr=0.1)
+x, y = torch.randn(4, 2), torch.randn(4, 1)
+for _ in range(3):
+    head = nn.Linear(3, 1)  # PL615 made
+    loss = nn.functional.mse_loss(head(torch.relu(body(x))), y)
+    opt.zero_grad()
+    loss.backward()  # backward
+    opt.step()  # step
+    print(loss.item())
+""",
+    good="""import torch
+from torch import nn
+
+torch.manual_seed(0)
+body = nn.Linear(2, 3)
+head = nn.Linear(3, 1)
+opt = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+x, y = torch.randn(4, 2), torch.randn(4, 1)
+for _ in range(3):
+    loss = nn.functional.mse_loss(head(torch.relu(body(x))), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    opt.zero_grad()\n",
+            "    opt.zero_grad()\n    head.zero_grad()\n",
+            T(en="Its gradient was never the trouble: no update uses it.", zh="问题不在它的梯度：没有更新使用它。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.LazyLinear.html",
+          "https://docs.pytorch.org/docs/stable/optim.html"),
+)
