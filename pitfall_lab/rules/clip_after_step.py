@@ -70,7 +70,8 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
     here, there = at_line(story, story.span(clip.step)), at_line(story, story.span(later.step))
     why = (
         T(
-            en=f"limits the gradients while they are still multiplied by the scaler's factor; {there.en} divides by it afterwards, so the limit "
+            en=f"limits the gradients while they are still multiplied by the scaler's factor; {there.en} divides by it afterwards, so "
+            "the limit "
             "is smaller by that factor.",
             zh=f"限制梯度时，它们还乘着缩放器的系数；{there.zh}之后才除以它，所以实际的上限要小那么多倍。",
         )
@@ -84,13 +85,15 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
         story.span(clip.step), clip.step,
         T(en=f"{capital(here.en)} {why.en}", zh=f"{here.zh}{why.zh}"),
         T(
-            en="Clipping changes the numbers in `.grad` at the moment of the call. It belongs between the backward and the update, and with a "
+            en="Clipping changes the numbers in `.grad` at the moment of the call. It belongs between the backward and the update, and "
+            "with a "
             "gradient scaler behind `scaler.unscale_(optimizer)`.",
-            zh="裁剪改变的是调用那一刻 `.grad` 里的数。它应当放在反向传播与更新之间；使用梯度缩放器时，还要放在 `scaler.unscale_(optimizer)` 之后。",
+            zh="裁剪改变的是调用那一刻 `.grad` 里的数。它应当放在反向传播与更新之间；使用梯度缩放器时，还要放在 "
+            "`scaler.unscale_(optimizer)` 之后。",
         ),
         related=[
             story.related("changed", clip.step, T(en="clipped here", zh="在这里裁剪")),
-            story.related("step" if scaled else "backward", later.step, T(en="the gradients of the update come only here", zh="更新所用的梯度在这里才有")),
+            story.related("step" if scaled else "backward", later.step, T(en="too late for the limit", zh="对这个上限来说太晚")),
         ],
         fixes=() if scaled else _moved_down(story, clip, later),
         facts=[Fact("tensor", label, story.by(clip.step))],

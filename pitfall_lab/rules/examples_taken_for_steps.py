@@ -24,7 +24,7 @@ SEQUENCE = 3
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """``layer`` took its input for ``steps`` steps of ``examples`` examples; ``pick`` left the examples out, ``loss`` met ``steps`` targets."""
+    """``layer`` saw ``steps`` steps of ``examples`` examples; ``pick`` left the examples out, and ``loss`` had ``steps`` targets."""
 
     layer: Event
     steps: int
@@ -88,14 +88,18 @@ def _finding(story: Story, found: Mixed) -> Finding:
     return RULE.finding(
         span, found.layer.step,
         T(
-            en=f"{capital(here.en)} takes its input for {steps} steps of {examples} examples, but {loss.en} has a target for each of {steps} "
+            en=f"{capital(here.en)} takes its input for {steps} steps of {examples} examples, but {loss.en} has a target for each of "
+            f"{steps} "
             "examples: the axes are the other way round.",
             zh=f"{here.zh}把输入当作 {examples} 个样本、每个 {steps} 步，而{loss.zh}有 {steps} 个样本的目标：两个轴弄反了。",
         ),
         T(
-            en=f"A {name} runs along the first axis unless it is made with `batch_first=True`, and treats the second one as examples that know "
-            f"nothing of each other. Here it ran from one example to the next, and `{code}` on {there.en} keeps one of the {examples} steps.",
-            zh=f"除非用 `batch_first=True` 创建，{name} 沿第一个轴逐步前进，把第二个轴当作互不相干的样本。这里它从一个样本走到下一个样本，而"
+            en=f"A {name} runs along the first axis unless it is made with `batch_first=True`, and treats the second one as examples "
+            "that know "
+            f"nothing of each other. Here it ran from one example to the next, and `{code}` on {there.en} keeps one of the {examples} "
+            "steps.",
+            zh=f"除非用 `batch_first=True` 创建，{name} 沿第一个轴逐步前进，把第二个轴当作互不相干的样本。这里它从一个样本走到下一个样"
+            "本，而"
             f"{there.zh}的 `{code}` 只留下 {examples} 步中的一步。",
         ),
         related=[
@@ -124,16 +128,20 @@ RULE = Rule(
     severity="warning",
     title=T(en="A recurrent layer ran over the examples and not over the steps", zh="循环层沿样本而不是沿时间步运行"),
     what=T(
-        en="A program gives a recurrent layer a batch with the examples first, but the layer expects the steps first. It runs from one example "
+        en="A program gives a recurrent layer a batch with the examples first, but the layer expects the steps first. It runs from one "
+        "example "
         "to the next as if they followed each other in time, and the results mix examples. Make the layer with `batch_first=True`.",
-        zh="程序把样本排在最前面的一批数据交给循环层，而该层要求时间步在最前面。它从一个样本走到下一个样本，好像它们在时间上相继，结果混在了一"
+        zh="程序把样本排在最前面的一批数据交给循环层，而该层要求时间步在最前面。它从一个样本走到下一个样本，好像它们在时间上相继，结果混"
+        "在了一"
         "起。请用 `batch_first=True` 创建这一层。",
     ),
     why=T(
-        en="`nn.RNN`, `nn.GRU` and `nn.LSTM` take input of shape (steps, examples, features); the first axis is the one that the state is handed "
+        en="`nn.RNN`, `nn.GRU` and `nn.LSTM` take input of shape (steps, examples, features); the first axis is the one that the state "
+        "is handed "
         "along. With `batch_first=True` it is (examples, steps, features). The shapes fit either way, so nothing fails: `out[:, -1]` of a "
         "steps-first result is the last example at every step, and not the last step of every example.",
-        zh="`nn.RNN`、`nn.GRU`、`nn.LSTM` 的输入形状是（步，样本，特征），状态沿第一个轴传递；用 `batch_first=True` 时是（样本，步，特征）。两种情"
+        zh="`nn.RNN`、`nn.GRU`、`nn.LSTM` 的输入形状是（步，样本，特征），状态沿第一个轴传递；用 `batch_first=True` 时是（样本，步，特"
+        "征）。两种情"
         "况形状都合适，所以不会报错：对步在前的结果取 `out[:, -1]`，得到的是每一步的最后一个样本，而不是每个样本的最后一步。",
     ),
     bad="""import torch

@@ -45,14 +45,17 @@ def _finding(story: Story, made: list[tuple[str, Event]], update: int) -> Findin
     return RULE.finding(
         span, born,
         T(
-            en=f"{capital(here.en)} makes a new {name.en} in every round, {len(made)} of them so far; each gets a gradient once, and {there.en} "
+            en=f"{capital(here.en)} makes a new {name.en} in every round, {len(made)} of them so far; each gets a gradient once, and "
+            f"{there.en} "
             "updates none.",
             zh=f"{here.zh}在每一轮都新建一个 {name.zh}，到目前共 {len(made)} 个；每个只得到一次梯度，而{there.zh}一个也不更新。",
         ),
         T(
-            en=f"`{snippet(story, span)}` draws new weights each time. The optimizer was given the parameters that there were when it was made, "
+            en=f"`{snippet(story, span)}` draws new weights each time. The optimizer was given the parameters that there were when it "
+            "was made, "
             "and these are not among them. Make the layer once, before the optimizer, and keep it.",
-            zh=f"`{snippet(story, span)}` 每次都抽取新的权重。优化器拿到的是它创建时已有的参数，这些不在其中。请只创建一次这一层（在优化器之前），"
+            zh=f"`{snippet(story, span)}` 每次都抽取新的权重。优化器拿到的是它创建时已有的参数，这些不在其中。请只创建一次这一层（在优化"
+            "器之前），"
             "并把它留下。",
         ),
         related=[
@@ -82,7 +85,7 @@ def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
     new = program.segment(maker) + "\n" + program.indent(optimizer) + text.replace(old, both, 1)
     edits = merge(program.delete(maker), program.replace((optimizer, new)))
     title = T(en=f"Make `{name}` once, and give it to the optimizer", zh=f"只创建一次 `{name}`，并交给优化器")
-    return unique(program.text, [Fix(title, edits, meaning="recompute")]) if edits else ()
+    return unique(program.text, [Fix(title, edits, meaning="later")]) if edits else ()
 
 
 RULE = Rule(
@@ -91,16 +94,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="A layer is made anew in every round, and never learns", zh="每一轮都新建一个层，它从未学到东西"),
     what=T(
-        en="A program makes a layer where it uses it, in the function that computes the results. Every call begins with other random weights, and "
+        en="A program makes a layer where it uses it, in the function that computes the results. Every call begins with other random "
+        "weights, and "
         "what a round has learned about them is thrown away. Make layers once, where the model is made.",
-        zh="程序在使用某个层的地方（计算结果的函数里）创建它。于是每次调用都从另一组随机权重开始，一轮里学到的东西随即丢掉。请在创建模型的地方，"
+        zh="程序在使用某个层的地方（计算结果的函数里）创建它。于是每次调用都从另一组随机权重开始，一轮里学到的东西随即丢掉。请在创建模型"
+        "的地方，"
         "只创建一次各层。",
     ),
     why=T(
-        en="`nn.Linear(…)` is no operation: it makes an object with parameters of its own, filled with random numbers. An optimizer updates the "
-        "parameters that it was given, and a model's `parameters()` are those of the layers that are its attributes. A layer that a function "
+        en="`nn.Linear(…)` is no operation: it makes an object with parameters of its own, filled with random numbers. An optimizer "
+        "updates the "
+        "parameters that it was given, and a model's `parameters()` are those of the layers that are its attributes. A layer that a "
+        "function "
         "makes is neither; it ends with the function. Where a size is known only from the data, `nn.LazyLinear` waits for it.",
-        zh="`nn.Linear(…)` 不是一种运算：它创建一个带有自己参数的对象，并填入随机数。优化器只更新交给它的参数，而模型的 `parameters()` 是作为属性的"
+        zh="`nn.Linear(…)` 不是一种运算：它创建一个带有自己参数的对象，并填入随机数。优化器只更新交给它的参数，而模型的 `parameters()` "
+        "是作为属性的"
         "各层的参数。函数里创建的层两者都不是，函数结束它也就没了。如果大小要由数据决定，可以用 `nn.LazyLinear`。",
     ),
     bad="""import torch
@@ -108,8 +116,8 @@ from torch import nn
 
 torch.manual_seed(0)
 body = nn.Linear(2, 3)
-opt = torch.optim.SGD(body.parameters(), lr=0.1)
 x, y = torch.randn(4, 2), torch.randn(4, 1)
+opt = torch.optim.SGD(body.parameters(), lr=0.1)
 for _ in range(3):
     head = nn.Linear(3, 1)  # PL615 made
     loss = nn.functional.mse_loss(head(torch.relu(body(x))), y)
@@ -123,9 +131,9 @@ from torch import nn
 
 torch.manual_seed(0)
 body = nn.Linear(2, 3)
+x, y = torch.randn(4, 2), torch.randn(4, 1)
 head = nn.Linear(3, 1)
 opt = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
-x, y = torch.randn(4, 2), torch.randn(4, 1)
 for _ in range(3):
     loss = nn.functional.mse_loss(head(torch.relu(body(x))), y)
     opt.zero_grad()

@@ -85,14 +85,17 @@ def _finding(story: Story, found: Kept) -> Finding:
     return RULE.finding(
         span, found.mask.step,
         T(
-            en=f"{capital(here.en)} puts {value} where scores are masked, and the softmax on {there.en} makes a share of it as of any other "
+            en=f"{capital(here.en)} puts {value} where scores are masked, and the softmax on {there.en} makes a share of it as of any "
+            "other "
             "score: what is masked still counts.",
             zh=f"{here.zh}在被遮住的地方填入 {value}，而{there.zh}的 softmax 把它当作普通分数分给它一份：被遮住的部分仍然起作用。",
         ),
         T(
-            en=f"A softmax takes `exp` of each score. `exp({value})` is {share}, as much as an ordinary score gets; only a score far below all "
+            en=f"A softmax takes `exp` of each score. `exp({value})` is {share}, as much as an ordinary score gets; only a score far "
+            "below all "
             "others, best `-inf`, becomes a share of 0.",
-            zh=f"softmax 对每个分数取 `exp`。`exp({value})` 是 {share}，与普通分数差不多；只有远低于其他分数的值（最好是 `-inf`）才会得到 0 的"
+            zh=f"softmax 对每个分数取 `exp`。`exp({value})` 是 {share}，与普通分数差不多；只有远低于其他分数的值（最好是 `-inf`）才会得"
+            "到 0 的"
             "份额。",
         ),
         related=[
@@ -131,14 +134,17 @@ RULE = Rule(
     what=T(
         en="A program masks scores before it turns them into shares that add up to 1, but puts a number there that is no smaller than the "
         "other scores, such as `1e-9` where `-1e9` was meant. What should have been left out still counts. Put `-inf` there.",
-        zh="程序在把分数变成加起来为 1 的份额之前先遮住一部分，但填进去的数并不比其他分数小，例如本想写 `-1e9` 却写成 `1e-9`。本该忽略的部分仍"
+        zh="程序在把分数变成加起来为 1 的份额之前先遮住一部分，但填进去的数并不比其他分数小，例如本想写 `-1e9` 却写成 `1e-9`。本该忽略的"
+        "部分仍"
         "然起作用。请填入 `-inf`。",
     ),
     why=T(
-        en="`softmax` divides `exp(score)` by the sum of all of them. A score becomes a share of 0 only when its `exp` is nothing beside the "
+        en="`softmax` divides `exp(score)` by the sum of all of them. A score becomes a share of 0 only when its `exp` is nothing "
+        "beside the "
         "others: `exp(-inf)` is exactly 0, `exp(-1e9)` is 0 as well. `exp(0)` and `exp(1e-9)` are 1. In attention the padding of short "
         "sentences then takes part in every result, in a causal mask the future does.",
-        zh="`softmax` 用 `exp(分数)` 除以它们的总和。只有 `exp` 比其他小得多时，份额才会变成 0：`exp(-inf)` 恰好是 0，`exp(-1e9)` 也是 0；而 "
+        zh="`softmax` 用 `exp(分数)` 除以它们的总和。只有 `exp` 比其他小得多时，份额才会变成 0：`exp(-inf)` 恰好是 0，`exp(-1e9)` 也是 "
+        "0；而 "
         "`exp(0)` 与 `exp(1e-9)` 都是 1。在注意力里，短句的填充会参与每个结果；在因果遮罩里，参与的是未来。",
     ),
     bad="""import torch

@@ -39,14 +39,17 @@ def _finding(story: Story, event: Event, axis: int, shape: tuple[int, ...], use:
     return RULE.finding(
         span, event.step,
         T(
-            en=f"{capital(here.en)} makes length 1 along axis {axis} of {size}, but {there.en} multiplies vectors along another axis: those "
+            en=f"{capital(here.en)} makes length 1 along axis {axis} of {size}, but {there.en} multiplies vectors along another axis: "
+            "those "
             "have other lengths.",
             zh=f"{here.zh}沿 {size} 的第 {axis} 轴把长度变成 1，而{there.zh}沿另一个轴做向量的乘积：那些向量的长度并不是 1。",
         ),
         T(
-            en=f"`{code}` divides by the length along axis {axis} (`normalize` takes axis 1 where none is given). A product of two vectors is "
+            en=f"`{code}` divides by the length along axis {axis} (`normalize` takes axis 1 where none is given). A product of two "
+            "vectors is "
             "the cosine of their angle only when both have length 1 along the axis that is summed.",
-            zh=f"`{code}` 除以沿第 {axis} 轴的长度（不指定时 `normalize` 用第 1 轴）。只有当两个向量沿求和的轴长度都是 1 时，它们的乘积才是夹角"
+            zh=f"`{code}` 除以沿第 {axis} 轴的长度（不指定时 `normalize` 用第 1 轴）。只有当两个向量沿求和的轴长度都是 1 时，它们的乘积"
+            "才是夹角"
             "的余弦。",
         ),
         related=[
@@ -75,17 +78,22 @@ RULE = Rule(
     severity="warning",
     title=T(en="Vectors were normalized along another axis than the one that is multiplied", zh="归一化所沿的轴不是后来相乘的轴"),
     what=T(
-        en="A program makes vectors of length 1 before it compares them by their products, but along the wrong axis: the lengths of other rows "
+        en="A program makes vectors of length 1 before it compares them by their products, but along the wrong axis: the lengths of "
+        "other rows "
         "of numbers became 1. The products are then no cosines, and longer vectors win. Give `normalize` the axis of the features, mostly "
         "`dim=-1`.",
-        zh="程序先把向量变成长度 1 再用乘积比较它们，但沿错了轴：变成 1 的是另一排数的长度。于是乘积不是余弦，较长的向量占便宜。请把特征所在的轴"
+        zh="程序先把向量变成长度 1 再用乘积比较它们，但沿错了轴：变成 1 的是另一排数的长度。于是乘积不是余弦，较长的向量占便宜。请把特征"
+        "所在的轴"
         "交给 `normalize`，通常是 `dim=-1`。",
     ),
     why=T(
-        en="`F.normalize(x, dim=d)` divides by the length along axis `d`; where none is given it takes axis 1. For (examples, features) that is "
-        "right. For (examples, words, features) axis 1 counts the words, and with `dim=0` the examples of a batch change each other. The shape "
+        en="`F.normalize(x, dim=d)` divides by the length along axis `d`; where none is given it takes axis 1. For (examples, features) "
+        "that is "
+        "right. For (examples, words, features) axis 1 counts the words, and with `dim=0` the examples of a batch change each other. "
+        "The shape "
         "stays the same, so nothing fails.",
-        zh="`F.normalize(x, dim=d)` 除以沿第 `d` 轴的长度，不指定时用第 1 轴。对（样本，特征）这是对的；对（样本，词，特征），第 1 轴是词；用 "
+        zh="`F.normalize(x, dim=d)` 除以沿第 `d` 轴的长度，不指定时用第 1 轴。对（样本，特征）这是对的；对（样本，词，特征），第 1 轴是"
+        "词；用 "
         "`dim=0` 时，一批里的样本互相影响。形状不变，所以不会报错。",
     ),
     bad="""import torch

@@ -56,13 +56,16 @@ def _finding(story: Story, fill: Event, event: Event, padding: int, row: list[fl
     return RULE.finding(
         span, fill.step,
         T(
-            en=f"{capital(here.en)} fills all of {table.en} with random numbers, row {padding} for padding too, and {there.en} looks it up.",
+            en=f"{capital(here.en)} fills all of {table.en} with random numbers, row {padding} for padding too, and {there.en} looks it "
+            "up.",
             zh=f"{here.zh}用随机数填满了 {table.zh}，包括用于填充的第 {padding} 行，而{there.zh}会查到它。",
         ),
         T(
-            en=f"The row was 0 when the layer was made with `padding_idx={padding}`; now it is {numbers(row)}. No gradient ever reaches this row, "
+            en=f"The row was 0 when the layer was made with `padding_idx={padding}`; now it is {numbers(row)}. No gradient ever reaches "
+            "this row, "
             "so these numbers stay: padding counts as a word of its own, the same in every sum and mean.",
-            zh=f"用 `padding_idx={padding}` 创建该层时，这一行是 0；现在是 {numbers(row)}。梯度从不到达这一行，所以这些数一直留着：填充被当作一个"
+            zh=f"用 `padding_idx={padding}` 创建该层时，这一行是 0；现在是 {numbers(row)}。梯度从不到达这一行，所以这些数一直留着：填充"
+            "被当作一个"
             "词，出现在每个总和与平均里。",
         ),
         related=[
@@ -98,15 +101,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="The embedding's row for padding was overwritten by an initialization", zh="嵌入中用于填充的行被初始化覆盖"),
     what=T(
-        en="A program tells a table of word vectors which word is padding, so that its vector is 0 and stays 0, and then fills the whole table with "
+        en="A program tells a table of word vectors which word is padding, so that its vector is 0 and stays 0, and then fills the "
+        "whole table with "
         "random numbers. Padding now counts like a word, and that vector never learns. Set the row to 0 after the initialization.",
-        zh="程序告诉词向量表哪个词是填充，让它的向量是 0 并一直是 0，随后又用随机数填满整张表。于是填充像一个词那样起作用，而且这个向量永远学不到东"
+        zh="程序告诉词向量表哪个词是填充，让它的向量是 0 并一直是 0，随后又用随机数填满整张表。于是填充像一个词那样起作用，而且这个向量"
+        "永远学不到东"
         "西。请在初始化之后把这一行设为 0。",
     ),
     why=T(
-        en="`nn.Embedding(…, padding_idx=0)` does two things: it writes zeros into row 0 once, when it is made, and it gives that row no gradient. "
+        en="`nn.Embedding(…, padding_idx=0)` does two things: it writes zeros into row 0 once, when it is made, and it gives that row "
+        "no gradient. "
         "`nn.init.normal_(layer.weight)` writes every row, and the second thing then keeps the random numbers where they are.",
-        zh="`nn.Embedding(…, padding_idx=0)` 做两件事：创建时把第 0 行写成零（只此一次），并且不给这一行梯度。`nn.init.normal_(layer.weight)` 会写所"
+        zh="`nn.Embedding(…, padding_idx=0)` 做两件事：创建时把第 0 行写成零（只此一次），并且不给这一行梯"
+        "度。`nn.init.normal_(layer.weight)` 会写所"
         "有的行，而第二件事又让这些随机数一直留在那里。",
     ),
     bad="""import torch

@@ -89,9 +89,11 @@ def _finding(story: Story, found: Shared) -> Finding:
             zh=f"{here.zh}把 {own.zh} 自己的内存交给了 `{name.zh}`，所以{then.zh}的每次更新都同时改变两者。",
         ),
         T(
-            en=f"They are two parameters that look at one memory. What {there.en} computes with the copy is to stay as it was for a while, as "
+            en=f"They are two parameters that look at one memory. What {there.en} computes with the copy is to stay as it was for a "
+            "while, as "
             "the values of a target network do; here it moves along with what is compared with it.",
-            zh=f"它们是看着同一块内存的两个参数。{there.zh}用副本算出的东西本应在一段时间里保持不变（例如目标网络的值），这里却与被比较的一方一起变"
+            zh=f"它们是看着同一块内存的两个参数。{there.zh}用副本算出的东西本应在一段时间里保持不变（例如目标网络的值），这里却与被比较"
+            "的一方一起变"
             "动。",
         ),
         related=[
@@ -127,16 +129,21 @@ RULE = Rule(
     severity="warning",
     title=T(en="A copy of a network shares its weights' memory, and learns along", zh="网络的副本共用权重的内存，跟着一起改变"),
     what=T(
-        en="A program makes a second network that is to keep the weights of a moment, and gives it the weights themselves and not their numbers. "
+        en="A program makes a second network that is to keep the weights of a moment, and gives it the weights themselves and not their "
+        "numbers. "
         "Each update of the first then changes the second. Copy the numbers: `load_state_dict(…)` without `assign=True`, `copy.deepcopy`.",
-        zh="程序想让第二个网络保留某一刻的权重，却把权重本身而不是其中的数交给了它。于是第一个网络的每次更新都会改变第二个。请复制数值：不带 "
+        zh="程序想让第二个网络保留某一刻的权重，却把权重本身而不是其中的数交给了它。于是第一个网络的每次更新都会改变第二个。请复制数值："
+        "不带 "
         "`assign=True` 的 `load_state_dict(…)`，或 `copy.deepcopy`。",
     ),
     why=T(
-        en="`state_dict()` returns tensors that look at the model's own memory. `load_state_dict` copies their numbers into the parameters that are "
-        "there; with `assign=True` it makes parameters of the given tensors, on the same memory, which saves a copy when a file was loaded. "
+        en="`state_dict()` returns tensors that look at the model's own memory. `load_state_dict` copies their numbers into the "
+        "parameters that are "
+        "there; with `assign=True` it makes parameters of the given tensors, on the same memory, which saves a copy when a file was "
+        "loaded. "
         "Assigning `.data` does so too. An optimizer writes in place, so both networks have the new weights.",
-        zh="`state_dict()` 返回的张量看着模型自己的内存。`load_state_dict` 把它们的数复制到已有的参数里；用 `assign=True` 时，则直接用给出的张量（同"
+        zh="`state_dict()` 返回的张量看着模型自己的内存。`load_state_dict` 把它们的数复制到已有的参数里；用 `assign=True` 时，则直接用给"
+        "出的张量（同"
         "一块内存）作为参数，这在载入文件时可以省去一次复制。给 `.data` 赋值也是如此。优化器就地写入，于是两个网络都得到新的权重。",
     ),
     bad="""import torch

@@ -98,7 +98,7 @@ def _gone(story: Story, old: str, new: str, step: int) -> bool:
     first = min((use.step for use in fresh if not use.writes), default=step)
     if any(use.step >= first for use in uses):
         return False
-    places = {(use.span, _place(use, old)) for use in uses if not use.writes and use.name != "detach"}  # `state_dict` looks so, computes nothing
+    places = {(use.span, _place(use, old)) for use in uses if not use.writes and use.name != "detach"}  # not `state_dict`
     return not places or any((use.span, _place(use, new)) in places for use in fresh)
 
 
