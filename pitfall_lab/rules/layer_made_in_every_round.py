@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.training import lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
-from pitfall_lab.trace import Event, T
+from pitfall_lab.trace import Event, Span, T
 
 ROUNDS = 2
 
@@ -22,7 +22,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line whose parameters live for one backward, one after the other, while others are updated."""
     updates = story.trace.optimizer_steps
     held = {label for made in story.trace.optimizers for label in made.holds} | {label for update in updates for label in update.holds}
-    by_place: dict[tuple[object, object], list[tuple[str, Event]]] = defaultdict(list)
+    by_place: dict[tuple[Span, tuple[int, ...]], list[tuple[str, Event]]] = defaultdict(list)
     for label, moments in lives(story).items() if updates else ():
         record = story.tensor(label) or {}
         place = story.span(record.get("born"))

@@ -54,7 +54,7 @@ def _harmful(story: Story, statement: ast.Assign) -> Iterator[Rebinding]:
         if event.span != place or event.error is not None or not event.results or event.results[0] in given:
             continue
         if is_loop_variable:  # `p = p * m + q * (1 - m)`: the parameter is given to a part of the whole
-            given = [o.label for part in events for o in part.operands if _is_parameter(story, o.label)]
+            given = [o.label for part in events for o in part.operands if o.label is not None and _is_parameter(story, o.label)]
         leaf = next((label for label in given if label in story.leaves or _is_parameter(story, label)), None)
         if leaf is None or not (is_loop_variable or leaf in gradients) or _is_leaf(story, event.results[0], event.step):
             continue
