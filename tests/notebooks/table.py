@@ -109,8 +109,10 @@ def _before(cells: list[Any]) -> int:
     for cell in cells:
         if cell.cell_type == "code" and re.search(TASKS, cell.source):
             break
-        if cell.cell_type == "markdown":
-            words += len(cell.source.split())
+        for paragraph in cell.source.split("\n\n") if cell.cell_type == "markdown" else ():
+            words += len(paragraph.split())
+            if re.search(DOING, paragraph):
+                return words
     return words
 
 

@@ -16,10 +16,6 @@ from tests.notebooks.books import FOLDER, NAMES, checked, code, exercises_of, re
 
 PLANNED = {chapter.file: chapter for chapter in chapters.CHAPTERS}
 CHAPTERS = [name for name in NAMES if name in PLANNED]
-SECOND_EDITION = ("00", "01", "02", "03", "04", "05", "06", "07", "08", "09")
-"""Chapters that keep all bounds of ``python -m tests.notebooks.table``; the others are being reworked."""
-
-
 def test_there_are_no_other_notebooks_than_the_start_and_the_planned_chapters() -> None:
     assert ["00-start-here.ipynb", *CHAPTERS] == NAMES
     assert [c.number for c in chapters.CHAPTERS] == list(range(1, 20))
@@ -129,7 +125,7 @@ def test_a_chapter_keeps_the_rhythm(name: str) -> None:
     assert len(remembered[1].splitlines()) == 3
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name[:2] in SECOND_EDITION])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_chapter_keeps_the_bounds_of_the_second_edition(name: str) -> None:
     assert table.row(name).broken() == []
 

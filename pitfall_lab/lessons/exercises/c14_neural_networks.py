@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, finds_nothing, gradient_as_solved, runs, true
+from collections.abc import Mapping
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, finds_nothing, gradient_as_solved, runs, true
 from pitfall_lab.trace import T
 
 _DEEP = """\
@@ -31,6 +33,24 @@ class Silent(nn.Module):
     def forward(self, x):
         return x * self.weight
 """
+
+_COUNTS = {
+    "nn.Linear(3, 2)": 8,
+    "nn.Sequential(nn.Linear(2, 2), nn.ReLU())": 6,
+    "nn.Conv2d(1, 2, 3)": 20,
+    "nn.BatchNorm1d(4)": 8,
+    "nn.ModuleList([nn.Linear(2, 1)] * 2)": 3,
+}
+
+_COUNT = """\
+def count(text):
+    return sum(p.numel() for p in eval(text).parameters())
+"""
+
+
+def _counts(answers: Mapping[str, int | None]) -> str:
+    return "counts = {\n" + "".join(f'    "{text}": {count},\n' for text, count in answers.items()) + "}\n"
+
 
 EXERCISES = (
     Exercise(
@@ -142,6 +162,33 @@ column = flat[:, None].clone()
             _SILENT.replace("x * self.weight", "x * self.weight.detach()"),
             _SILENT.replace("x * self.weight", "x + 0 * self.weight"),
             _SILENT.replace("x * self.weight", "x * (self.weight > 0).float()"),
+        ),
+    ),
+    Exercise(
+        key="14.4",
+        kind="predict",
+        title=T(en="How many parameters?", zh="有多少参数？"),
+        task=T(en="How many numbers does the optimizer get from `parameters()` of each module?", zh="优化器从每个模块的 `parameters()` 得到多少个数？"),
+        given=_counts(dict.fromkeys(_COUNTS)),
+        setup=_COUNT,
+        properties=tuple(Property(T(en=text, zh=text), equal(f"counts[{text!r}]", f"count({text!r})", tell=False)) for text in _COUNTS),
+        hints=(
+            T(en="`nn.Linear(a, b)` has a weight of a · b numbers and a bias of b.", zh="`nn.Linear(a, b)` 的权重有 a · b 个数，偏置有 b 个。"),
+            T(en="Running statistics are buffers: saved, but not given to the optimizer.", zh="滑动统计量是缓冲区：会保存，但不交给优化器。"),
+            T(en="The last list holds one and the same layer twice, and `parameters()` gives each parameter once.", zh="最后的列表里是同一个层两次，而 `parameters()` 每个参数只给一次。"),
+        ),
+        right=(
+            _counts(_COUNTS),
+            f"counts = dict({list(_COUNTS.items())!r})\n",
+            f"counts = dict(zip({list(_COUNTS)!r}, {list(_COUNTS.values())!r}))\n",
+            f"counts = {{text: sum(p.numel() for p in eval(text).parameters()) for text in {list(_COUNTS)!r}}}\n",
+        ),
+        wrong=(
+            _counts(dict.fromkeys(_COUNTS, 6)),
+            _counts({**_COUNTS, "nn.Linear(3, 2)": 6}),
+            _counts({**_COUNTS, "nn.BatchNorm1d(4)": 17}),
+            _counts({**_COUNTS, "nn.ModuleList([nn.Linear(2, 1)] * 2)": 6}),
+            _counts({**_COUNTS, "nn.Conv2d(1, 2, 3)": 18}),
         ),
     ),
 )

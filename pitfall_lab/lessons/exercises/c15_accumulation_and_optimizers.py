@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, finds_nothing, no_optimizer, true
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, finds_nothing, no_optimizer, true
 from pitfall_lab.trace import T
 
 _TRAIN = """\
@@ -42,6 +42,22 @@ def resume(make, saved):
     model.load_state_dict(saved["model"])
     return model, optimizer
 """
+
+_FATES = {0.0001: "crawls", 0.02: "arrives", 0.24: "arrives", 0.26: "runs away", 0.9: "runs away"}
+
+_FATE = """\
+def fate(rate):
+    w = torch.tensor([1.0, 1.0], dtype=torch.float64)
+    for _ in range(200):
+        w = w - rate * torch.stack([2 * w[0], 8 * w[1]])
+    distance = w.norm().item()
+    return "arrives" if distance < 0.1 else "crawls" if distance < 1.5 else "runs away"
+"""
+
+
+def _fates(answers: dict[float, str]) -> str:
+    return "fates = {\n" + "".join(f'    {rate}: "{fate}",\n' for rate, fate in answers.items()) + "}\n"
+
 
 EXERCISES = (
     Exercise(
@@ -207,6 +223,46 @@ steps(model, optimizer, 3)
             "def resume(make, saved):\n    return model, optimizer\n",
             'def resume(make, saved):\n    again, its_optimizer = make()\n    its_optimizer.load_state_dict(saved["optimizer"])\n    return again, its_optimizer\n',
             _RESUME.replace("    return", '    optimizer.load_state_dict(saved["optimizer"])\n    optimizer.param_groups[0]["lr"] = 0.001\n    return'),
+        ),
+    ),
+    Exercise(
+        key="15.4",
+        kind="predict",
+        title=T(en="Which rates arrive?", zh="哪些学习率能到达？"),
+        task=T(
+            en='Plain SGD on `w0² + 4 · w1²`, 200 steps from (1, 1). For each rate write `"crawls"` (still more than 0.1 from the middle), '
+            '`"arrives"` (closer) or `"runs away"`.',
+            zh='在 `w0² + 4 · w1²` 上做普通 SGD，从 (1, 1) 出发走 200 步。对每个学习率填写 `"crawls"`（离中心仍超过 0.1）、`"arrives"`（更近）或 `"runs away"`。',
+        ),
+        given=_fates(dict.fromkeys(_FATES, "?")),
+        setup=_FATE,
+        properties=tuple(
+            Property(T(en=f"rate {rate}", zh=f"学习率 {rate}"), equal(f"fates[{rate}]", f"fate({rate})", tell=False)) for rate in _FATES
+        ),
+        hints=(
+            T(en="One step multiplies w0 by 1 − 2 · rate. By what does it multiply w1?", zh="一步把 w0 乘以 1 − 2 · 学习率。w1 乘以多少？"),
+            T(
+                en="w1 is multiplied by 1 − 8 · rate. It runs away where this factor is below −1.",
+                zh="w1 乘以 1 − 8 · 学习率。该因子小于 −1 时发散。",
+            ),
+            T(
+                en="The limit is 2/8 = 0.25. For the slow one, compute (1 − 2 · rate) to the power of 200.",
+                zh="上限是 2/8 = 0.25。慢的那个：计算 (1 − 2 · 学习率) 的 200 次方。",
+            ),
+        ),
+        right=(
+            _fates(_FATES),
+            f"fates = dict({list(_FATES.items())!r})\n",
+            'fates = {}\nfor rate in (0.0001, 0.02, 0.24, 0.26, 0.9):\n'
+            '    fates[rate] = "runs away" if rate > 2 / 8 else "arrives" if (1 - 2 * rate) ** 200 < 0.05 else "crawls"\n',
+            'fates = dict.fromkeys((0.02, 0.24), "arrives") | dict.fromkeys((0.26, 0.9), "runs away") | {1e-4: "crawls"}\n',
+        ),
+        wrong=(
+            _fates(dict.fromkeys(_FATES, "arrives")),
+            _fates({**_FATES, 0.26: "arrives"}),
+            _fates({**_FATES, 0.24: "runs away"}),
+            _fates({**_FATES, 0.9: "arrives"}),
+            _fates({**_FATES, 0.02: "crawls"}),
         ),
     ),
 )

@@ -44,6 +44,33 @@ def sentence_vector(table, words, length):
     return table[words].mean(dim=0)
 """
 
+_PATIENCE = """\
+def fit_with_patience(model, step, measure, patience):
+    best, kept, waited = float("inf"), None, 0
+    while waited < patience:
+        step()
+        loss = measure()
+        if loss < best:
+            best, kept, waited = loss, model.state_dict(), 0
+        waited += 1
+    model.load_state_dict(kept)
+    return loss
+"""
+
+_PATIENT = """\
+def fit_with_patience(model, step, measure, patience):
+    best, kept, waited = float("inf"), None, 0
+    while waited < patience:
+        step()
+        loss = measure()
+        if loss < best:
+            best, kept, waited = loss, {k: v.clone() for k, v in model.state_dict().items()}, 0
+        else:
+            waited += 1
+    model.load_state_dict(kept)
+    return best
+"""
+
 EXERCISES = (
     Exercise(
         key="16.1",
@@ -164,6 +191,69 @@ words = torch.cat([torch.randint(1, 10, (length,)), torch.zeros(5 - length, dtyp
             _MEAN.replace(".mean(dim=0)", ".sum(dim=0) / length"),
             _MEAN.replace("table[words]", "table[words[:length]].detach().requires_grad_()"),
             _MEAN.replace("table[words]", "table[words[:1]]"),
+        ),
+    ),
+    Exercise(
+        key="16.4",
+        kind="find-and-fix",
+        title=T(en="Stop at the best epoch", zh="停在最好的一轮"),
+        task=T(
+            en="Train until `measure()` has not been lower than its best for `patience` epochs in a row; put the weights of the best epoch back and return its loss.",
+            zh="训练到 `measure()` 连续 `patience` 轮没有低于最好值为止；恢复最好那一轮的权重并返回它的损失。",
+        ),
+        given=_PATIENCE,
+        setup="import copy\n",
+        inputs="""\
+model = nn.Linear(2, 1)
+losses = sorted((torch.rand(3) + 3).tolist(), reverse=True) + [2.0, 2.5, 2.25, 1.0, 1.5, 1.25, 1.75, 0.5, 0.25, 3.0]
+seen, weights = [], []
+
+
+def step():
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(1.0)
+
+
+def measure():
+    weights.append(model.weight.detach().clone())
+    seen.append(losses[len(seen)])
+    return seen[-1]
+""",
+        drive="result = fit_with_patience(model, step, measure, 3)",
+        properties=(
+            Property(T(en="it stops after three epochs without a better one", zh="连续三轮没有变好就停止"), true("len(seen) == 10")),
+            Property(T(en="the model has the weights of the best epoch", zh="模型的权重是最好那一轮的"), true("torch.equal(model.weight, weights[6])")),
+            Property(T(en="the best loss is returned", zh="返回最好的损失"), true("result == 1.0")),
+            Property(
+                T(en="with a patience of 2 it stops earlier", zh="耐心为 2 时更早停止"),
+                true("len(seen) == 6 and torch.equal(model.weight, weights[3])", drive="result = fit_with_patience(model, step, measure, 2)"),
+            ),
+        ),
+        hints=(
+            T(en="What does `state_dict()` share with the model? (Chapter 11.)", zh="`state_dict()` 与模型共享什么？（第 11 章）"),
+            T(en="After a better epoch, is `waited` 0 or 1 when the loop goes on?", zh="变好的一轮之后，循环继续时 `waited` 是 0 还是 1？"),
+            T(en="Clone each tensor of the state dict, count only epochs that were not better, and return `best`.", zh="克隆 state dict 的每个张量，只数没有变好的轮次，并返回 `best`。"),
+        ),
+        right=(
+            _PATIENT,
+            _PATIENT.replace("{k: v.clone() for k, v in model.state_dict().items()}", "copy.deepcopy(model.state_dict())"),
+            "def fit_with_patience(model, step, measure, patience):\n    history, states = [], []\n"
+            "    while not history or len(history) - 1 - history.index(min(history)) < patience:\n        step()\n"
+            "        history.append(measure())\n        states.append([p.detach().clone() for p in model.parameters()])\n"
+            "    with torch.no_grad():\n        for p, kept in zip(model.parameters(), states[history.index(min(history))]):\n            p.copy_(kept)\n"
+            "    return min(history)\n",
+            "def fit_with_patience(model, step, measure, patience):\n    best = None\n    left = patience\n    while left:\n        step()\n        loss = measure()\n"
+            "        left -= 1\n        if best is None or loss < best[0]:\n            best = loss, copy.deepcopy(model).state_dict()\n            left = patience\n"
+            "    model.load_state_dict(best[1])\n    return best[0]\n",
+        ),
+        wrong=(
+            _PATIENT.replace("{k: v.clone() for k, v in model.state_dict().items()}", "model.state_dict()"),
+            _PATIENT.replace("return best", "return loss"),
+            _PATIENT.replace("    model.load_state_dict(kept)\n", ""),
+            _PATIENT.replace("while waited < patience", "while waited <= patience"),
+            _PATIENT.replace("{k: v.clone() for k, v in model.state_dict().items()}", "dict(model.state_dict())"),
+            _PATIENT.replace("best, kept, waited = loss", "best, kept, _ = loss"),
         ),
     ),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, gradient_as_solved, true, unchanged
+from collections.abc import Mapping
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, true, unchanged
 from pitfall_lab.trace import T
 
 _SCALE = """\
@@ -57,6 +59,26 @@ class Fake(torch.autograd.Function):
         (t,) = ctx.saved_tensors
         return 3 * t**2 * gradient
 """
+
+_SLOPES = {
+    "torch.relu(x)": 0,
+    "x.clamp(min=0)": 1,
+    "x.abs()": 0,
+    "torch.where(x >= 0, x, 0 * x)": 1,
+    "torch.where(x > 0, x, -x)": -1,
+}
+
+_SLOPE = """\
+def slope(expression):
+    x = torch.zeros((), requires_grad=True)
+    eval(expression, {"torch": torch, "x": x}).backward()
+    return x.grad.item()
+"""
+
+
+def _slopes(answers: Mapping[str, float | None]) -> str:
+    return "slopes = {\n" + "".join(f'    "{line}": {slope},\n' for line, slope in answers.items()) + "}\n"
+
 
 EXERCISES = (
     Exercise(
@@ -159,5 +181,35 @@ EXERCISES = (
         ),
         right=(_FAKE.replace("t**2", "t"), _FAKE.replace("3 * t**2", "(2 + t**2)")),
         wrong=(_FAKE.replace("3 * t**2", "2 * t**2"), _FAKE.replace("return t**3", "return t**2").replace("3 * t**2", "3 * t"), _FAKE.replace("t**2 * gradient", "t.square() * gradient")),
+    ),
+    Exercise(
+        key="17.4",
+        kind="predict",
+        title=T(en="Which slope at the kink?", zh="拐点处的斜率是多少？"),
+        task=T(en="What does backward give exactly at `x = 0`, for each of these?", zh="对下列每一个，backward 在 `x = 0` 处恰好给出什么？"),
+        given=_slopes(dict.fromkeys(_SLOPES)),
+        setup=_SLOPE,
+        properties=tuple(Property(T(en=line, zh=line), equal(f"slopes[{line!r}]", f"slope({line!r})", tell=False)) for line in _SLOPES),
+        hints=(
+            T(en="A dot in the picture of section 6 shows the value at 0 for the first three.", zh="第 6 节图中的点给出前三个在 0 处的值。"),
+            T(en="`where` passes the gradient on to the branch that was chosen, element by element.", zh="`where` 逐元素地把梯度传给被选中的分支。"),
+            T(
+                en="At 0, `x >= 0` is true and `x > 0` is false. What is the slope of the branch that is chosen?",
+                zh="在 0 处 `x >= 0` 为真，`x > 0` 为假。被选中的分支斜率是多少？",
+            ),
+        ),
+        right=(
+            _slopes(_SLOPES),
+            _slopes({line: float(slope) for line, slope in _SLOPES.items()}),
+            f"slopes = dict({list(_SLOPES.items())!r})\n",
+            f"slopes = dict(zip({list(_SLOPES)!r}, (0, 1, 0, 1, -1)))\n",
+        ),
+        wrong=(
+            _slopes(dict.fromkeys(_SLOPES, 0)),
+            _slopes({**_SLOPES, "x.clamp(min=0)": 0}),
+            _slopes({**_SLOPES, "torch.relu(x)": 0.5}),
+            _slopes({**_SLOPES, "torch.where(x > 0, x, -x)": 0}),
+            _slopes({**_SLOPES, "x.abs()": 1}),
+        ),
     ),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, gradient_as_solved, runs, storages, true
+from collections.abc import Mapping
+
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, runs, storages, true
 from pitfall_lab.trace import T
 
 _ACTIVATE = """\
@@ -39,6 +41,20 @@ def scaled_gradient(w, loss_of, scale):
     (gradient,) = torch.autograd.grad(loss, w)
     return gradient.float()
 """
+
+_NUMBERS = {"1e-8": "zero", "2**-14": "exact", "0.1": "rounded", "2049": "rounded", "4096": "exact", "1e5": "infinity"}
+
+_NUMBER = """\
+def fate(text):
+    value = float(eval(text))
+    half = torch.tensor(value, dtype=torch.float64).half().item()
+    return "zero" if half == 0 else "infinity" if half == float("inf") else "exact" if half == value else "rounded"
+"""
+
+
+def _numbers(answers: Mapping[str, str]) -> str:
+    return "becomes = {\n" + "".join(f'    "{text}": "{fate}",\n' for text, fate in answers.items()) + "}\n"
+
 
 EXERCISES = (
     Exercise(
@@ -150,6 +166,38 @@ loss_of = lambda w: (w * tiny * tiny * 2).sum()
             _SCALED.replace("torch.autograd.grad(loss, w)", "torch.autograd.grad(loss * scale, w)"),
             _SCALED.replace("torch.autograd.grad(loss, w)", "torch.autograd.grad(loss * scale, w)").replace("gradient.float()", "(gradient / scale).float()"),
             _SCALED.replace("return gradient.float()", "return torch.full((4,), 2.5e-8)"),
+        ),
+    ),
+    Exercise(
+        key="18.4",
+        kind="predict",
+        title=T(en="What float16 makes of it", zh="float16 会把它变成什么"),
+        task=T(
+            en='For each number write `"zero"`, `"infinity"`, `"exact"` or `"rounded"`.',
+            zh='对每个数填写 `"zero"`、`"infinity"`、`"exact"` 或 `"rounded"`。',
+        ),
+        given=_numbers(dict.fromkeys(_NUMBERS, "?")),
+        setup=_NUMBER,
+        properties=tuple(Property(T(en=text, zh=text), equal(f"becomes[{text!r}]", f"fate({text!r})", tell=False)) for text in _NUMBERS),
+        hints=(
+            T(en="float16 reaches from about 6e-8 to 65504.", zh="float16 的范围大约从 6e-8 到 65504。"),
+            T(en="It has 11 binary digits: every integer up to 2048, then every second one.", zh="它有 11 位二进制数字：2048 以内的每个整数，之后隔一个。"),
+            T(en="Powers of two inside the range are exact; 0.1 is exact in no binary type.", zh="范围内的 2 的幂是精确的；0.1 在任何二进制类型中都不精确。"),
+        ),
+        right=(
+            _numbers(_NUMBERS),
+            f"becomes = dict({list(_NUMBERS.items())!r})\n",
+            f"becomes = dict(zip({list(_NUMBERS)!r}, {list(_NUMBERS.values())!r}))\n",
+            "becomes = {}\nfor text in (" + ", ".join(map(repr, _NUMBERS)) + "):\n    value = eval(text)\n"
+            "    half = torch.tensor(float(value)).half().item()\n"
+            '    becomes[text] = "zero" if half == 0 else "infinity" if half == float("inf") else "exact" if half == value else "rounded"\n',
+        ),
+        wrong=(
+            _numbers(dict.fromkeys(_NUMBERS, "rounded")),
+            _numbers({**_NUMBERS, "1e-8": "rounded"}),
+            _numbers({**_NUMBERS, "2049": "exact"}),
+            _numbers({**_NUMBERS, "2**-14": "zero"}),
+            _numbers({**_NUMBERS, "1e5": "rounded"}),
         ),
     ),
 )

@@ -26,6 +26,11 @@ _COPIES = (
     "for net, piece in zip(replicas, x.split(sizes)):\n    net(piece).square().mean().backward()\nweight = first.weight.detach()"
 )
 
+_SHARD = """\
+def shard(samples, rank, world):
+    return samples.chunk(world)[rank]
+"""
+
 EXERCISES = (
     Exercise(
         key="19.1",
@@ -152,6 +157,62 @@ EXERCISES = (
             "        for p in together:\n            p.grad = mean\n",
             "def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n"
             "        for p in together:\n            p.grad = sum(p.grad * (n / sum(sizes)) for p, n in zip(together, sizes))\n",
+        ),
+    ),
+    Exercise(
+        key="19.4",
+        kind="find-and-fix",
+        title=T(en="Equal shares", zh="相等的份额"),
+        task=T(
+            en="All shares are equally long and as short as possible, no sample is left out, and what is missing is filled with samples that are repeated.",
+            zh="所有份额等长且尽可能短，不遗漏任何样本，缺少的用重复的样本补足。",
+        ),
+        given=_SHARD,
+        inputs="samples = torch.randperm(10) + 1.0\nworld = 4",
+        drive="parts = [shard(samples, rank, world) for rank in range(world)]",
+        properties=(
+            Property(T(en="ten samples for four: three each", zh="十个样本分给四个：每个三个"), true("[len(p) for p in parts] == [3, 3, 3, 3]")),
+            Property(T(en="every sample is in a share, and no others are", zh="每个样本都在某一份中，且没有别的"), true("set(torch.cat(parts).tolist()) == set(samples.tolist())")),
+            Property(
+                T(en="five samples for four: two each", zh="五个样本分给四个：每个两个"),
+                true(
+                    "[len(p) for p in parts] == [2, 2, 2, 2] and set(torch.cat(parts).tolist()) == set(samples.tolist())",
+                    inputs="samples = torch.randperm(5) + 1.0\nworld = 4",
+                ),
+            ),
+            Property(
+                T(en="eight for four: nothing is repeated", zh="八个分给四个：没有重复"),
+                true("sorted(torch.cat(parts).tolist()) == sorted(samples.tolist())", inputs="samples = torch.randperm(8) + 1.0\nworld = 4"),
+            ),
+            Property(
+                T(en="one sample for three: each gets it", zh="一个样本分给三个：每个都得到它"),
+                true("[p.tolist() for p in parts] == [samples.tolist()] * 3", inputs="samples = torch.rand(1)\nworld = 3"),
+            ),
+        ),
+        hints=(
+            T(en="How long is a share? N divided by world, rounded up.", zh="一份有多长？N 除以 world，向上取整。"),
+            T(en="Lengthen the samples to share · world first, by repeating them from the beginning.", zh="先从头重复样本，把它补到 份长 · world。"),
+            T(en="Index with `torch.arange(share * world) % N`, and take every `world`-th from `rank` on.", zh="用 `torch.arange(share * world) % N` 索引，再从 `rank` 起每隔 `world` 个取一个。"),
+        ),
+        right=(
+            "def shard(samples, rank, world):\n    share = -(-len(samples) // world)\n"
+            "    return samples[torch.arange(share * world) % len(samples)][rank::world]\n",
+            "def shard(samples, rank, world):\n    share = -(-len(samples) // world)\n"
+            "    return samples[torch.arange(rank * share, (rank + 1) * share) % len(samples)]\n",
+            "def shard(samples, rank, world):\n    from torch.utils.data import DistributedSampler\n"
+            "    return samples[list(DistributedSampler(samples, num_replicas=world, rank=rank, shuffle=False))]\n",
+            "def shard(samples, rank, world):\n    share = (len(samples) + world - 1) // world\n    found = samples\n"
+            "    while len(found) < share * world:\n        found = torch.cat([found, samples])\n    return found[: share * world].chunk(world)[rank]\n",
+        ),
+        wrong=(
+            "def shard(samples, rank, world):\n    return samples[rank::world]\n",
+            "def shard(samples, rank, world):\n    return samples.tensor_split(world)[rank]\n",
+            "def shard(samples, rank, world):\n    share = len(samples) // world\n    return samples[rank * share : (rank + 1) * share]\n",
+            "def shard(samples, rank, world):\n    return samples\n",
+            "def shard(samples, rank, world):\n    share = -(-len(samples) // world)\n"
+            "    return samples[torch.arange(share * world).clamp(max=len(samples) - 1) * 0][rank::world]\n",
+            "def shard(samples, rank, world):\n    share = -(-len(samples) // world)\n    padded = F.pad(samples, (0, share * world - len(samples)))\n"
+            "    return padded[rank::world]\n",
         ),
     ),
 )
