@@ -139,19 +139,26 @@ class Refused:
         raise RuntimeError("write it by hand")
 
 
+from torch.optim import sgd as rules
+
 torch_optim, torch.optim = torch.optim, Refused()
+torch_rule, rules.sgd = rules.sgd, Refused()
 """,
         drive="""\
 try:
     found = nesterov(start, grad_of, 0.1, 0.8, 6)
 finally:
-    torch.optim = torch_optim
+    torch.optim, rules.sgd = torch_optim, torch_rule
 """,
         properties=(
             Property(T(en="six steps end where torch's end", zh="六步之后与 torch 的结果一致"), true("torch.allclose(found.detach(), theirs.detach(), atol=1e-6)")),
             Property(T(en="the gradient is asked for once per step", zh="每步只求一次梯度"), true("len(asked) == 6")),
             Property(T(en="the start is not changed", zh="起点未被改动"), true("torch.equal(start, before['start'].value)")),
             Property(T(en="no optimizer takes a step", zh="没有使用优化器"), no_optimizer()),
+            Property(
+                T(en="nothing is imported from torch.optim", zh="没有从 torch.optim 导入任何东西"),
+                true("not {n for n, v in globals().items() if str(getattr(v, '__module__', '')).startswith('torch.optim')} - {'reference', 'torch_rule'}"),
+            ),
         ),
         hints=(
             T(en="Nesterov looks one step ahead: the velocity is used once more, on top of the gradient.", zh="Nesterov 会向前看一步：在梯度之上再用一次速度。"),
