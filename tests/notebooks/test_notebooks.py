@@ -16,6 +16,8 @@ from tests.notebooks.books import FOLDER, NAMES, checked, code, exercises_of, re
 
 PLANNED = {chapter.file: chapter for chapter in chapters.CHAPTERS}
 CHAPTERS = [name for name in NAMES if name in PLANNED]
+
+
 def test_there_are_no_other_notebooks_than_the_start_and_the_planned_chapters() -> None:
     assert ["00-start-here.ipynb", *CHAPTERS] == NAMES
     assert [c.number for c in chapters.CHAPTERS] == list(range(1, 20))
