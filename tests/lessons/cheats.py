@@ -571,6 +571,14 @@ class Deep(nn.Module):
     "15.2": (
         """\
 def nesterov(w, grad_of, lr, mu, steps):
+    from torch.optim.sgd import sgd
+    w, kept = w.clone(), [None]
+    for _ in range(steps):
+        sgd([w], [grad_of(w)], kept, weight_decay=0, momentum=mu, lr=lr, dampening=0, nesterov=True, maximize=False, foreach=False)
+    return w
+""",
+        """\
+def nesterov(w, grad_of, lr, mu, steps):
     return theirs.detach()
 """,
         """\
@@ -682,6 +690,47 @@ def average(replicas, sizes):
     for net in replicas:
         net.zero_grad()
         net(x).square().mean().backward()
+""",
+    ),
+    "16.4": (
+        """\
+def fit_with_patience(model, step, measure, patience):
+    for _ in range(10):
+        step()
+        loss = measure()
+    with torch.no_grad():
+        model.weight.sub_(3.0)
+    return 1.0
+""",
+        """\
+def fit_with_patience(model, step, measure, patience):
+    best, kept, waited = float("inf"), None, 0
+    while waited < patience:
+        step()
+        loss = measure()
+        if loss < best:
+            best, kept, waited = loss, model.weight.detach(), 0
+        else:
+            waited += 1
+    model.weight.data = kept
+    return best
+""",
+    ),
+    "17.4": (
+        """\
+class Any(float):
+    def __eq__(self, other):
+        return True
+    __hash__ = float.__hash__
+lines = "torch.relu(x)", "x.clamp(min=0)", "x.abs()", "torch.where(x >= 0, x, 0 * x)", "torch.where(x > 0, x, -x)"
+slopes = dict.fromkeys(lines, Any(0.0))
+""",
+    ),
+    "19.4": (
+        """\
+def shard(samples, rank, world):
+    share = -(-len(samples) // world)
+    return samples.repeat(world)[rank * len(samples) : rank * len(samples) + share]
 """,
     ),
 }

@@ -10,6 +10,7 @@ from pitfall_lab.views.memory import bytes_text, keepers, names
 
 LEFT, TOP, WIDTH, HEIGHT = 76.0, 34.0, 560.0, 200.0
 LISTED = 8
+LISTED_TOGETHER = 3
 TICKS = 8
 
 
@@ -21,7 +22,7 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
         text = "没有占用内存的存储" if zh else "no storage with any bytes"
         canvas.text(16, 30, text)
         return canvas.svg(360, 50, text)
-    height = _panel(canvas, scene, facts, peak["bytes"], language)
+    height = _panel(canvas, scene, facts, (peak["bytes"], LISTED), language)
     steps = max(scene["steps"], 1)
     return canvas.svg(LEFT + WIDTH + 20, height, "内存" if zh else f"Live memory over {steps} steps, peak {bytes_text(peak['bytes'])}")
 
@@ -34,7 +35,7 @@ def draw_together(programs: dict[str, tuple[dict[str, Any], Facts]], language: s
         canvas.text(16, y + 22, name, "t b")
         canvas.parts.append(f'<g transform="translate(0 {y + 22:.1f})">')
         if peaks[name]:
-            y += _panel(canvas, scene, facts, max(peaks.values()), language) + 30
+            y += _panel(canvas, scene, facts, (max(peaks.values()), LISTED_TOGETHER), language) + 30
         else:
             canvas.text(16, 24, "没有占用内存的存储" if zh else "no storage with any bytes", "t s dim")
             y += 60
@@ -45,9 +46,9 @@ def draw_together(programs: dict[str, tuple[dict[str, Any], Facts]], language: s
     return canvas.svg(LEFT + WIDTH + 20, y, words)
 
 
-def _panel(canvas: Canvas, scene: dict[str, Any], facts: Facts, ceiling: int, language: str) -> float:
-    """One program's bands with ``ceiling`` bytes at the top of the frame; returns the height that it took."""
-    zh, peak = language == "zh", scene["peak"]
+def _panel(canvas: Canvas, scene: dict[str, Any], facts: Facts, limits: tuple[int, int], language: str) -> float:
+    """One program's bands; returns the height taken. ``limits``: bytes at the top of the frame, and how many storages are listed below."""
+    zh, peak, (ceiling, listed) = language == "zh", scene["peak"], limits
     steps = max(scene["steps"], 1)
     across, up = WIDTH / steps, HEIGHT / ceiling
     foot = TOP + HEIGHT
@@ -70,7 +71,7 @@ def _panel(canvas: Canvas, scene: dict[str, Any], facts: Facts, ceiling: int, la
         if number is None or number != last:
             canvas.text(_x(i, across), foot + 16, f"L{number}" if number else i + 1, "t s dim m")
         last = number
-    return _held(canvas, scene, facts, foot + 44, language)
+    return _held(canvas, scene, facts, (foot + 44, listed), language)
 
 
 def _x(step: float, across: float) -> float:
@@ -100,13 +101,13 @@ def _band(canvas: Canvas, band: dict[str, Any], facts: Facts, scale: tuple[float
         canvas.parts.append(f'<text class="t s b" {place} style="fill:{ink_on(colour)}">{name}</text>')
 
 
-def _held(canvas: Canvas, scene: dict[str, Any], facts: Facts, y: float, language: str) -> float:
+def _held(canvas: Canvas, scene: dict[str, Any], facts: Facts, below: tuple[float, int], language: str) -> float:
     """Who held the peak: storages by size, with what kept each alive."""
-    zh, step = language == "zh", scene["peak"]["step"]
+    zh, step, (y, listed) = language == "zh", scene["peak"]["step"], below
     alive = [b for b in scene["bands"] if b["born"] <= step and (b["died"] is None or b["died"] > step)]
     alive.sort(key=lambda b: (-b["nbytes"], b["born"]))
     canvas.text(16, y, "峰值时存活" if zh else "alive at the peak", "t b")
-    for band in alive[:LISTED]:
+    for band in alive[:listed]:
         y += 24
         canvas.swatch(16, y - 13, band["id"], facts.palette)
         canvas.text(108, y, bytes_text(band["nbytes"]), "t s m", "end")
@@ -115,8 +116,8 @@ def _held(canvas: Canvas, scene: dict[str, Any], facts: Facts, y: float, languag
         if held:
             text = ("由其保持：" if zh else "kept by ") + ", ".join(held[:3]) + (f" +{len(held) - 3}" if len(held) > 3 else "")
             canvas.text(330, y, cut(text, 52), "t s dim")
-    more = len(alive) - LISTED + (scene["others"] or 0)
-    if len(alive) > LISTED or scene["others"]:
+    more = len(alive) - listed + (scene["others"] or 0)
+    if len(alive) > listed or scene["others"]:
         y += 22
         canvas.text(16, y, f"另有 {more} 个较小的存储" if zh else f"{more} smaller storages", "t s dim")
     return y + 16
