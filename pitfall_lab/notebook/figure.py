@@ -74,8 +74,7 @@ class Play:
             return found if found is None or isinstance(found, Shown) else Still(found)
 
         self._live = interactive(drawn, {"manual": False, "auto_display": True}, **controls)
-        # An error of the learner's own belongs below the cell and not into a widget: it is raised by drawing once more.
-        self._first: Shown | Still = self._live.result or drawn(**self._live.kwargs)
+        self._first: Shown | Still = self._live.result
         self._live.layout.min_height = "360px"  # or the page jumps each time a figure is replaced
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
