@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import shlex
 import sys
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -88,6 +90,18 @@ def without_magic(lines: list[str]) -> list[str]:
 
 def _is_magic(line: str) -> bool:
     return line.rstrip() == MAGIC or line.startswith((MAGIC + " ", MAGIC + "\t"))
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let the cyclic collector wait: to look through all that torch and the notebook hold takes it as long as half of a drawing."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 class Watcher:
@@ -253,18 +267,20 @@ class Watcher:
         if self._last is not None:  # a new look is at what is now
             self._last.stop()
         subject = Subject(program.text, recorded.sources[0].name, prelude=program.imports, carried=self._bench.keep(program.values))
-        found = find(recorded)
-        lab = self._last = Lab(self._bench, subject, recorded, found, program.left)
-        told = [finding.with_fixes(()) for finding in found]
-        explorer = Explorer(recorded, findings=told, language=language, lab=lab, whole=not watched)
+        with _uncollected():
+            found = find(recorded)
+            lab = self._last = Lab(self._bench, subject, recorded, found, program.left)
+            told = [finding.with_fixes(()) for finding in found]
+            explorer = Explorer(recorded, findings=told, language=language, lab=lab, whole=not watched)
         hopes = any(finding.fixes for finding in found)
         if hopes and not watched:
             explorer.try_fixes(behind=False)
-        display(explorer)
+        with _uncollected():
+            display(explorer)
         if watched:
-            explorer.complete()
             if hopes:
-                explorer.try_fixes()
+                explorer.try_fixes()  # another process works while this one draws the rest
+            explorer.complete()
 
     @staticmethod
     def _say(sentence: T, reason: str, language: Language) -> None:

@@ -58,7 +58,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(name)
 
 
-def _record(value: object) -> Any:
+def _record(value: Any) -> Any:
     """What JSON writes of a part of the trace: an object of the fields that are not what they are by default; an effect is a list."""
     if type(value) is Effect:
         return [value.path, value.value, _BY[value.by]]

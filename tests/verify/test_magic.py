@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 import zlib
@@ -171,6 +172,19 @@ def test_a_page_that_names_its_cells_is_drawn_before_the_fixes_are_tried(shell, 
     assert fixes
     assert all(fix["verified"] and fix["edits"][0]["cell"] == "seven" for fix in fixes)
     assert sent[-1]["changes"][0]["id"] == "fix-1"
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_waits_while_an_explorer_is_drawn_and_is_then_as_it_was(shell, monkeypatch, on):
+    seen = []
+    made = Explorer.__init__
+    monkeypatch.setattr(Explorer, "__init__", lambda self, *args, **more: (seen.append(gc.isenabled()), made(self, *args, **more))[1])
+    (gc.enable if on else gc.disable)()
+    try:
+        shell.run_cell("%%pitfall\n1 + 1", cell_id="seven")
+        assert (seen, gc.isenabled()) == ([False], on)
+    finally:
+        gc.enable()
 
 
 def test_a_stop_ends_the_run_that_is_going_on(shell, monkeypatch):

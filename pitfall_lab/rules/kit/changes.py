@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Edit, Finding
-from pitfall_lab.rules.kit.source import Program, apply
+from pitfall_lab.rules.kit.source import Program, apply, parses
 from pitfall_lab.rules.kit.syntax import called, is_name, torch_name, written_root
 from pitfall_lab.rules.kit.writing_repairs import copies_before, new_value
 from pitfall_lab.trace import T, Trace
@@ -59,7 +59,7 @@ def _unique(program: Program, offered: Sequence[Change]) -> Iterator[Change]:
     seen = {program.text}
     for change in offered:
         text = apply(program.text, change.edits)
-        if text not in seen and change.edits and Program(text).tree is not None:
+        if text not in seen and change.edits and parses(text):
             seen.add(text)
             yield change
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pitfall_lab.rules.kit.finding import Fix
 from pitfall_lab.rules.kit.reordering import is_leaf_memory, order_repairs
 from pitfall_lab.rules.kit.saving_repairs import alias_repairs, saving_repairs
-from pitfall_lab.rules.kit.source import Program, apply
+from pitfall_lab.rules.kit.source import apply, parses
 from pitfall_lab.rules.kit.story import Clash, Story
 from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 
@@ -45,7 +45,7 @@ def unique(text: str, candidates: Iterable[Fix | None]) -> tuple[Fix, ...]:
         if fix is None or not fix.edits:
             continue
         result = apply(text, fix.edits)
-        if result not in seen and Program(result).tree is not None:
+        if result not in seen and parses(result):
             seen.add(result)
             kept.append(fix)
     return tuple(kept)

@@ -203,6 +203,11 @@ def merge(*groups: tuple[Edit, ...]) -> tuple[Edit, ...] | None:
     return tuple(edits)
 
 
+def parses(text: str) -> bool:
+    """Whether the text is Python."""
+    return _parse(text) is not None
+
+
 def _parse(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
