@@ -1,1 +1,1 @@
-"""What rules are written with: the story of a trace, the program's syntax, repairs as edits, and the finding itself."""
+"""What rules are built from: look-ups in a trace (Story), the program's syntax tree, repairs as edits, and findings."""

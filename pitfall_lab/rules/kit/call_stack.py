@@ -1,4 +1,4 @@
-"""From an event to the calls that led to it: a trace names the functions around an event, the text says where they are called."""
+"""Finds the calls that led to an event: the trace has the names of the functions on the stack, the source shows where they are called."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
 def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
-    """The statements being executed at ``event``, innermost first: its own, then the calls that led there, as far as the text tells."""
+    """The statements being executed at ``event``, innermost first: its own, then those of its callers, as far as the source shows them."""
     if event is None:
         return
     program, scope = story.program, _functions(event)
@@ -53,19 +53,19 @@ def entry(story: Story, event: Event) -> ast.AST | None:
 
 
 def _own(story: Story, event: Event) -> int:
-    """How many of the functions around ``event``, from outside, are written in the program itself."""
+    """How many of the outermost functions on the stack of ``event`` are defined in the program itself."""
     written = {n.name for n in story.program.nodes if isinstance(n, Function)}
     scope = _functions(event)
     return next((i for i, name in enumerate(scope) if name.rsplit(".", 1)[-1] not in written), len(scope))
 
 
 def _functions(event: Event) -> list[str]:
-    """The functions around ``event``. A comprehension has a frame of its own (up to Python 3.11) and is a part of the one it stands in."""
+    """The functions on the stack of ``event``. A comprehension (a frame of its own up to Python 3.11) belongs to the one around it."""
     return [name for name in event.scope if not name.endswith(COMPREHENSIONS)]
 
 
 def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
-    """The only call that stands between what ``caller`` did just before and just after ``event`` and is none of torch's."""
+    """The call in ``caller`` between its torch calls just before and just after ``event``, if it is the only one that is not of torch."""
     program = story.program
     low, high = _neighbours(story, caller, event)
     own = {e.span for e in story.calls() if e.span is not None and e.span.source == 0}
@@ -77,9 +77,9 @@ def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | 
 
 
 def at_home(story: Story, finding: Finding) -> Finding:
-    """The finding with every place in the checked program: a line of another file is told at the call that led there.
+    """The finding with every place in the checked program: a line of another file is replaced by the call that led there.
 
-    Reports, editors and ``# pitfall: ignore`` know one file; the sentences go on naming the line in the other.
+    Reports, editors and ``# pitfall: ignore`` are about one file; the sentences still name the line in the other file.
     """
     span = _home(story, finding.span, finding.step)
     related = tuple(_related_at_home(story, each) for each in finding.related)
@@ -109,7 +109,7 @@ def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Eve
     owner, _, name = qualified.rpartition(".")
     owner = owner.rsplit(".", 1)[-1]
     names = {name}
-    if name in ("forward", "__call__"):  # called through an object: by the names that objects of its class were given
+    if name in ("forward", "__call__"):  # called through an object: look for the names assigned to objects of its class
         names = _objects(program, owner) if owner else set()
     elif name == "__init__":
         name = owner
@@ -133,7 +133,7 @@ def _objects(program: Program, owner: str) -> set[str]:
 
 
 def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    """What is assigned to what: ``g, d = Generator(), Discriminator()`` is two assignments."""
+    """Pairs of target and value: ``g, d = Generator(), Discriminator()`` gives two."""
     pairs: list[tuple[ast.expr, ast.expr]] = []
     for target in node.targets:
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == len(node.value.elts):
@@ -146,13 +146,13 @@ def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
 def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: Event) -> ast.Call:
     """Of several calls of one function, the one that led to ``event``.
 
-    Every round of a loop passes all of them once, in their order; if that leads outside the lines that the caller was
+    Each iteration of a loop executes all of them once, in order; if that gives a call outside the lines that the caller was
     executing just before and after, the calls between those lines are counted instead.
     """
     low, high = _neighbours(story, caller, event)
     passes = [e.step for e in story.events[: event.step + 1] if e.span == event.span and e.op == event.op]
     site = sites[(max(len(passes), 1) - 1) % len(sites)]
-    if low <= site.lineno <= high or high < low:  # the end of a loop is followed by its beginning
+    if low <= site.lineno <= high or high < low:  # the last line of a loop is followed by its first
         return site
     near = [other for other in sites if low <= other.lineno <= high] or sites
     since = sum(step > _before(story, caller, event) for step in passes)
@@ -160,7 +160,7 @@ def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: 
 
 
 def _before(story: Story, caller: tuple[str, ...], event: Event) -> int:
-    """The step of what ``caller`` itself did last before ``event``, -1 when that is nothing."""
+    """The step of the last event before ``event`` in ``caller`` itself, -1 when there is none."""
     return next((e.step for e in reversed(story.events[: event.step]) if _in(caller, e)), -1)
 
 

@@ -1,4 +1,4 @@
-"""What a learner may want to try: the fixes of the findings, and a few plain changes of the lines that matter.
+"""Changes of a program for a learner to try: the fixes of the findings, and a few simple changes of the lines involved.
 
 These are experiments, not repairs: each gives a program that parses, and running it shows what it changes.
 """
@@ -83,7 +83,7 @@ def _line(trace: Trace, step: int) -> int | None:
 
 
 def _made(trace: Trace) -> set[tuple[int, str]]:
-    """``(line, name)`` of every tensor that has a history and got its name from that line."""
+    """``(line, name)`` of every tensor with a grad_fn that was named on that line."""
     names: dict[str, set[str]] = {}
     differentiable: set[str] = set()
     for event in trace.events:
@@ -112,7 +112,7 @@ def _generic(program: Program, lines: list[int], made: set[tuple[int, str]], at:
 
 
 def _of_write(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
-    """Of a line that writes: a new tensor, a copy, no_grad around it, the next line first."""
+    """Changes of a line that writes: a new tensor instead, a copy before, no_grad around it, or exchange it with the next line."""
     if written_root(statement) is None:
         return
     fix = new_value(program, statement, statement)
@@ -145,7 +145,7 @@ def _swap(program: Program, first: ast.stmt, second: ast.stmt, line: int, at: Pl
 
 
 def _of_backward(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
-    """Of a line that runs backward: the gradients cleared before it, or not cleared where they are."""
+    """Changes of a line that runs backward: clear the gradients before it, or do not clear them."""
     if not any(isinstance(n, ast.Call) and called(n) == "backward" for n in ast.walk(statement)):
         return
     for node in program.nodes:
@@ -163,7 +163,7 @@ def _of_backward(program: Program, statement: ast.stmt, line: int, at: Place) ->
 
 
 def _of_value(program: Program, statement: ast.stmt, line: int, made: set[tuple[int, str]], at: Place) -> Iterator[Change]:
-    """Of a line that gives a name a value: that value detached from the graph."""
+    """Change of an assignment: detach the assigned value from the graph."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
         return
     name = statement.targets[0].id

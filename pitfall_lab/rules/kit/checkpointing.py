@@ -1,4 +1,4 @@
-"""Gradient checkpointing, as a trace shows it: calls of the forward pass that run a second time inside a backward."""
+"""Gradient checkpointing in a trace: calls of the forward pass that run a second time inside a backward."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pitfall_lab.rules.kit.training import cells
 from pitfall_lab.rules.kit.wording import differ, flat
 from pitfall_lab.trace import Event, Span
 
-MOST_RUNS = 64  # of one call in a loop of blocks or rounds: one of them is the one that is run again
+MOST_RUNS = 64  # runs of one call in a loop, any of which may be the one repeated
 Key = tuple[str, Span | None, tuple[str, ...]]
 
 
@@ -25,9 +25,9 @@ def checkpoints(story: Story) -> list[ast.Call]:
 
 
 def is_recomputed(story: Story, step: int, backward: int) -> bool:
-    """Was the call at ``step`` run again inside the backward at ``backward``, from the same place of the program?
+    """Whether the call at ``step`` was run again inside the backward at ``backward``, from the same place of the program.
 
-    What runs inside a layer of torch's own (``checkpoint(nn.Sequential(…), x)``) has the place of the call of ``checkpoint``.
+    Calls inside a torch layer (``checkpoint(nn.Sequential(…), x)``) have the place of the call of ``checkpoint``.
     """
     first = story.event(step)
     if first is None:
@@ -36,7 +36,7 @@ def is_recomputed(story: Story, step: int, backward: int) -> bool:
 
 
 def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
-    """The calls that a backward ran again and that gave other numbers than they had before, with the last earlier run, in order."""
+    """The calls that a backward ran again with other results than the first time, each with its last earlier run, in order."""
     for event in _inside(story, backward.step):
         earlier = _before(_runs(story)[_key(event)], backward.step)
         now = numbers_of(story, event) if earlier else {}
@@ -51,7 +51,7 @@ def _before(runs: list[Event], step: int) -> list[Event]:
 
 @lru_cache(maxsize=1)
 def _runs(story: Story) -> dict[Key, list[Event]]:
-    """The calls that the program made outside of any backward, by what and where they are."""
+    """The calls that the program made outside of any backward, by operation and place."""
     found = defaultdict[Key, list[Event]](list)
     for event in story.calls():
         if event.parent is None:
@@ -60,7 +60,7 @@ def _runs(story: Story) -> dict[Key, list[Event]]:
 
 
 def numbers_of(story: Story, event: Event) -> dict[int, Any]:
-    """The numbers of a call's first result, as far as the trace shows them; none where no gradient goes through it (a counter, a mask)."""
+    """The known values of a call's first result; none if no gradient goes through it (a counter, a mask)."""
     tensor = (story.tensor(event.results[0], event.step) or {}) if event.results else {}
     return dict(flat(cells(story, tensor.get("storage"), event.step))) if tensor.get("requires_grad") else {}
 

@@ -1,4 +1,4 @@
-"""Writes that reached a copy which nobody reads: the tensor that was meant keeps its old values."""
+"""Finds in-place writes to a copy that is never read, so that the intended tensor keeps its old values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VIEWING = {
 
 @dataclass(frozen=True, slots=True)
 class LostWrite:
-    """``write`` changed the copy that ``copy`` made of ``source``'s numbers, and nothing read the copy afterwards."""
+    """``write`` changed the copy that ``copy`` made of ``source``, and the copy was not read afterwards."""
 
     story: Story
     copy: Event
@@ -56,7 +56,7 @@ def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
 
 
 def _lost(story: Story, copy: Event, source: str) -> LostWrite | None:
-    """The first write into the copy, when all that ever happens to it are writes in statements that throw their result away."""
+    """The first write to the copy, if it is used only by writes in statements that discard their result."""
     record = story.tensor(copy.results[0]) or {}
     storage = record.get("storage")
     if storage is None or storage == (story.tensor(source, copy.step) or {}).get("storage") or record.get("kind") != "tensor":
@@ -86,14 +86,14 @@ def _lost(story: Story, copy: Event, source: str) -> LostWrite | None:
 
 
 def _is_write(statement: ast.stmt) -> bool:
-    """A statement that is nothing but a write: ``h.add_(1)``, ``h[0] = 1``, ``h += 1``."""
+    """Whether a statement only writes: ``h.add_(1)``, ``h[0] = 1``, ``h += 1``."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Call) and called(statement.value).endswith("_")
     return isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript))
 
 
 def _unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bool:
-    """Is the name of the copy used for nothing but these writes? Printing a tensor leaves no trace, so the text is asked."""
+    """Whether the source uses the name of the copy only in these writes: uses such as printing are not in the trace."""
     if name is None:
         return True
     writing = {id(n) for s in statements for n in ast.walk(s)}
@@ -101,7 +101,7 @@ def _unread(program: Program, name: str | None, statements: list[ast.stmt]) -> b
 
 
 def _read_later(story: Story, source: str, after: int) -> bool:
-    """Does the program still need the tensor that keeps its old values: as a leaf, by a later call, or by its name?"""
+    """Whether the program still uses the tensor that keeps its old values: as a leaf, in a later call, or by its name."""
     storage = (story.tensor(source) or {}).get("storage")
     labels = [label for label, _ in story.tensors_on(storage)]
     if any(event.step > after for label in labels for event in story.uses(label)):
@@ -114,7 +114,7 @@ def _read_later(story: Story, source: str, after: int) -> bool:
 
 
 def whole_expression(lost: LostWrite) -> ast.expr | None:
-    """What made the copy, in the text: ``x[mask]`` in ``x[mask].zero_()``."""
+    """The source expression that made the copy: ``x[mask]`` in ``x[mask].zero_()``."""
     node = lost.story.program.at(lost.story.span(lost.copy.step))
     if lost.name is not None:
         statement = lost.story.program.statement(node)
@@ -155,7 +155,7 @@ def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
 
 
 def written_back(lost: LostWrite, target: str) -> Fix | None:
-    """Put the changed copy back after the last write: ``x[mask] = rows``."""
+    """Assign the changed copy back after the last write: ``x[mask] = rows``."""
     program = lost.story.program
     if lost.name is None or program.block(lost.statement) is not program.block(lost.last):
         return None

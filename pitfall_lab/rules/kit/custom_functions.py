@@ -1,4 +1,4 @@
-"""The program's own ``torch.autograd.Function`` classes: their text, and where a trace shows them applied and gone back through."""
+"""The program's own ``torch.autograd.Function`` classes: their source, and the calls and nodes of them in a trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pitfall_lab.trace import Event
 
 
 class Kept(NamedTuple):
-    """``target = value``, alone in its statement or one of several."""
+    """One assignment ``target = value``, also as part of a multiple one."""
 
     statement: ast.Assign
     target: ast.expr
@@ -23,7 +23,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """One class: its ``forward`` and ``backward``, and the method that keeps things for the way back: forward or ``setup_context``."""
+    """One class: its ``forward`` and ``backward``, and the method that stores values for backward: forward or ``setup_context``."""
 
     name: str
     forward: ast.FunctionDef
@@ -32,16 +32,16 @@ class Custom:
 
     @property
     def ctx(self) -> str:
-        """What the first parameter of the keeping method is called."""
+        """The name of the ``ctx`` parameter of that method."""
         return self.keeper.args.args[0].arg
 
     @property
     def inputs(self) -> list[str]:
-        """The parameters of forward that are no ``ctx``."""
+        """The parameters of forward other than ``ctx``."""
         return [argument.arg for argument in self.forward.args.args[int(self.keeper is self.forward) :]]
 
     def kept(self) -> dict[str, Kept]:
-        """``ctx.x = x``, by attribute, where what a name stands for is kept, or a view of it."""
+        """The assignments ``ctx.x = x`` of a name, or a view of it, by attribute."""
         found = {}
         for statement, target, value in _assigned(self.keeper):
             if isinstance(root(value), ast.Name) and (name := _attribute(target, self.ctx)):
@@ -49,13 +49,13 @@ class Custom:
         return found
 
     def names(self) -> dict[str, str]:
-        """The names of backward that stand for an attribute of its first parameter: ``x = ctx.x``."""
+        """The local names in backward for an attribute of ctx: ``x = ctx.x``."""
         ctx = self.backward.args.args[0].arg
         pairs = ((target, _attribute(value, ctx)) for _, target, value in _assigned(self.backward))
         return {target.id: name for target, name in pairs if isinstance(target, ast.Name) and name}
 
     def read(self, attribute: str) -> list[ast.Attribute]:
-        """Where backward reads an attribute of its own first parameter."""
+        """The places at which backward reads an attribute of ctx."""
         ctx = self.backward.args.args[0].arg
         attributes = [node for node in ast.walk(self.backward) if isinstance(node, ast.Attribute) and node.attr == attribute]
         return [node for node in attributes if isinstance(node.value, ast.Name) and node.value.id == ctx]
@@ -88,12 +88,12 @@ def customs(program: Program) -> Iterator[Custom]:
 
 
 def inside(custom: Custom, event: Event, method: str) -> bool:
-    """Was the call made by a method of the class?"""
+    """Whether a method of the class made the call."""
     return bool(event.scope) and event.scope[-1].endswith(f"{custom.name}.{method}")
 
 
 def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
-    """The calls in forward whose results were returned, each with the node that torch gave them."""
+    """The calls in forward whose results were returned, each with the node of the custom function."""
     for event in story.calls():
         for result in event.results if inside(custom, event, "forward") else ():
             for _, node in story.history("tensors", result, "grad_fn"):

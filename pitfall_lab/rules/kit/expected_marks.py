@@ -1,7 +1,7 @@
-"""What a program expects of the rules, said in its own comments: ``# PL101 changed`` on the finding's line, ``# saved`` on a related one.
+"""Expected findings written as comments in a program: ``# PL101 changed`` on the finding's line, ``# saved`` on a related one.
 
-Such a comment holds nothing but codes and roles and ends its line. Rules mark their bad programs so, tests theirs; no line number
-has to be kept up to date beside a program.
+Such a comment has only codes and roles and ends its line. Rules and tests mark their programs this way, so that no line number
+has to be kept up to date.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a rule says: findings, their related lines, and fixes as edits of the source.
+"""The results of rules: findings, their related lines, and fixes as edits of the source.
 
-Everything here is frozen and speaks both languages; nothing here has run anything. A fix says ``verified`` only after
+All classes are immutable, with texts in both languages, and run nothing. A fix is ``verified`` only after
 :mod:`pitfall_lab.check` applied it and ran the result on torch and on the shadow engine.
 """
 
@@ -36,14 +36,14 @@ Role = Literal[
     "step",
     "read",
 ]
-"""Which part a line plays. Saved for backward · memory written · backward ran · another way into the same memory · where a leaf was
+"""The role of a line in a finding. Saved for backward · memory written · backward ran · another way into the same memory · where a leaf was
 made · what was compared · a call on the way to the saving line · where a tensor was made · used · where the graph was cut off ·
 where a graph was freed · kept alive · copied · gradients cleared · an optimizer's step · a value or gradient read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """A line that belongs to the story: ``role`` says which part it plays, ``step`` where in the trace it happened."""
+    """A line that a finding involves: ``role`` says in which way, ``step`` is the event in the trace."""
 
     role: Role
     span: Span | None
@@ -68,12 +68,12 @@ class Edit:
 class Fix:
     """One way to repair a program. Edits do not overlap and come last line first: applied one after the other they fit.
 
-    ``meaning`` says what it may change besides removing the finding.
+    ``meaning`` says which values it may change besides removing the finding.
 
-    - ``same``: every value that was right stays the same, and gradients become the meant ones;
+    - ``same``: every correct value stays the same, and wrong gradients become correct;
     - ``recompute``: what follows the failing backward is computed again from the values of that moment;
     - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what follows is computed with them;
-    - ``term``: the backward of the finding starts from the same value, a part of which had no way back and now has one;
+    - ``term``: the backward of the finding starts from the same value, of which one more part now requires grad;
     - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same;
     - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same;
     - ``finite``: a gradient was NaN or infinite; what was finite up to that backward stays the same.
@@ -95,7 +95,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One fact a finding rests on, and who holds it (torch, the shadow engine, or both)."""
+    """A fact on which a finding is based, and its source (torch, the shadow engine, or both)."""
 
     name: str
     value: Any
@@ -104,7 +104,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One pitfall at one place: a primary span, the lines around it, the facts behind it, and ways out."""
+    """One pitfall at one place: its primary span, related lines, the facts it is based on, and fixes."""
 
     rule: str
     name: str
@@ -120,7 +120,7 @@ class Finding:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What makes two findings the same one: the rule and the lines it names (a loop repeats steps, not lines)."""
+        """Findings with equal keys are the same: the rule and the lines it names (a loop repeats steps, not lines)."""
         places = tuple((r.role, _place(r.span)) for r in self.related if r.role in ("saved", "operand"))
         return (self.rule, _place(self.span), places)
 
@@ -170,7 +170,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """A repair that learners try and that only hides the mistake: ``old`` in the rule's bad program becomes ``new``.
+    """A wrong repair that only hides the mistake: ``old`` in the rule's bad program becomes ``new``.
 
     Never offered as a fix; explained on the rule's page. A test applies it and shows that it does not help: the program still draws a
     finding, raises, or computes something other than the good program does.
@@ -191,7 +191,7 @@ def _as_it_is(_: Story, __: Finding) -> Finding | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One pitfall: how it is called, how it is found in a trace, and all that its page says.
+    """One pitfall: its code and name, how it is found in a trace, and the texts of its page.
 
     To add one, write ``pitfall_lab/rules/<name_with_underscores>.py`` with a function ``find`` and a ``RULE`` like this. Being in the
     folder is enough: the command, the pages, the table of recall and the tests pick it up;
@@ -211,8 +211,8 @@ class Rule:
     - ``find``: reads a :class:`~pitfall_lab.rules.kit.story.Story` and yields findings. It never reads an error message, and finds nothing
       where it does not know.
     - ``refines``, ``refine``: codes of more general rules, and what this rule says *instead* of one of their findings
-      (:meth:`instead`); ``None`` where it has nothing better to say. So one mistake stays one finding, under the name that tells most.
-    - ``traps``: repairs that only hide the mistake, at least one where learners meet one.
+      (:meth:`instead`); ``None`` to keep that finding. So one mistake stays one finding, of the most specific rule.
+    - ``traps``: repairs that only hide the mistake, at least one where learners commonly try one.
     - ``docs``: pages of torch's documentation.
     """
 
@@ -267,7 +267,7 @@ class Rule:
         related: Iterable[Related] | None = None,
         fixes: Iterable[Fix] | None = None,
     ) -> Finding:
-        """Return what this rule says instead of another rule's finding: the same place, lines, facts and fixes unless others are given."""
+        """Return a finding of this rule in place of another rule's: with the same place, lines, facts and fixes unless others are given."""
         return replace(
             general,
             rule=self.code,

@@ -1,4 +1,4 @@
-"""Where numbers came from: from a tensor without a graph back to the calls at which its inputs still had one, and lost it."""
+"""Traces a tensor that does not require grad back to the calls whose inputs did, and at which the graph was cut."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pitfall_lab.rules.kit.syntax import assigned, called, reads, root
 from pitfall_lab.trace import Event, OptimizerStep, Span
 
 Kind = Literal["number", "copy", "integer", "no_grad", "detach", "gradient"]
-"""Became a Python number · was copied as plain data · became whole numbers or truth values · was computed while recording was off ·
-was detached · is a gradient that was itself computed without a record."""
+"""Became a Python number · was copied as plain data · was converted to an integer or bool dtype · was computed under no_grad ·
+was detached · is a gradient computed without ``create_graph``."""
 
-ORDER: tuple[Kind, ...] = ("gradient", "number", "copy", "integer", "no_grad", "detach")  # seldom meant first
+ORDER: tuple[Kind, ...] = ("gradient", "number", "copy", "integer", "no_grad", "detach")  # rarely intended ones first
 TO_PYTHON = {"item", "tolist", "__float__", "__int__"}
 FACTORIES = {"tensor", "as_tensor", "full", "from_numpy"}
 SUMS = {"add", "sub", "radd", "rsub", "iadd", "isub", "subtract"}
@@ -29,9 +29,9 @@ LIMIT = 2000  # calls to walk through before giving up
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``event`` was given ``tensor``, which had a way back, and returned something that has none.
+    """``event`` took ``tensor``, which required grad, and returned a result that does not.
 
-    ``user`` is the call that went on from a Python number.
+    ``user`` is the call that used the resulting Python number.
     """
 
     kind: Kind
@@ -42,7 +42,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``term`` was added, at step ``at``, to the loss that ``backward`` started from, and no gradient can come of it: see ``cuts``."""
+    """``term``, added at step ``at`` to the loss that ``backward`` started from, gives no gradient because of the ``cuts``."""
 
     backward: Event
     term: str
@@ -52,7 +52,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """The ``parameters`` that ``update`` was to change stood behind ``cut`` when ``backward``, the last one before it, ran."""
+    """The ``parameters`` of the optimizer step ``update`` were not reached by ``backward``, the last one before it, because of ``cut``."""
 
     update: OptimizerStep
     backward: Event
@@ -61,14 +61,14 @@ class Unreached:
 
 
 class Flow:
-    """Look-ups from results to calls, over one story."""
+    """Look-ups from results to the calls that made them, in one trace."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
 
     @cached_property
     def _made(self) -> dict[str, list[Event]]:
-        """The calls that returned a tensor, or wrote a memory."""
+        """The calls that returned each tensor, or wrote each storage."""
         found: dict[str, list[Event]] = defaultdict(list)
         for event in self.story.calls():
             for label in dict.fromkeys((*event.results, *event.writes)):
@@ -77,7 +77,7 @@ class Flow:
 
     @cached_property
     def _off(self) -> set[int]:
-        """The steps of calls made while nothing was recorded."""
+        """The steps of calls made under no_grad or inference_mode."""
         found, modes = set(), {"grad": True, "inference": False}
         for event in self.story.events:
             for effect in event.effects:
@@ -89,18 +89,18 @@ class Flow:
 
     @cached_property
     def _numbers(self) -> list[tuple[Event, ast.stmt, set[str]]]:
-        """Calls that handed numbers to Python, with their statement and the names that it gives a value or appends to."""
+        """Calls that returned Python numbers (``item()``, …), with their statement and the names that it assigns or appends to."""
         program = self.story.program
         found = []
         for event in self.story.calls(*TO_PYTHON, "numpy"):
-            # the values that a function returns get their names where it is called
+            # a returned value is named where the function is called
             found += [(event, place, assigned(program, place) | _appended(program, place)) for place in call_chain(self.story, event)]
         return found
 
     def cuts(self, label: str | None, step: int, *, along_the_graph: bool = False) -> list[Cut]:
-        """Where the inputs of ``label``, as it was at ``step``, lost their way back; the ones seldom meant first, then the nearest.
+        """The calls at which the inputs of ``label`` (at ``step``) were cut from the graph; rarely intended ones first, then the nearest.
 
-        ``along_the_graph`` walks also through what still has a way back, up to the leaves: a cut of one branch of several.
+        ``along_the_graph``: search also through inputs that require grad, up to the leaves, for a cut in one of several branches.
         """
         found: dict[tuple[Kind, int], Cut] = {}
         pending: deque[tuple[str | None, int]] = deque([(label, step)])
@@ -129,9 +129,9 @@ class Flow:
         return sorted(found.values(), key=lambda cut: ORDER.index(cut.kind))
 
     def lost_terms(self) -> Iterator[Lost]:
-        """Parts of a loss, each place once, that are plain numbers although they come from the very parameters that the loss trains.
+        """Terms of a loss that do not require grad although they were computed from the parameters that the loss trains; each place once.
 
-        Only what is added to the loss is looked at. A factor or a target without a way back has its reasons.
+        Only terms added to the loss are searched: a factor or a target that does not require grad is usually intended.
         """
         story, told = self.story, set[tuple[Span | None, Span | None]]()
         for backward in story.backwards():
@@ -147,9 +147,9 @@ class Flow:
                     yield Lost(backward, term, at, cuts)
 
     def unreached(self) -> Iterator[Unreached]:
-        """Parameters that an optimizer holds and passes over, because the loss before its step was computed past them.
+        """Parameters of an optimizer that its step skips, since the loss before it was cut from them.
 
-        Each place once; a stretch without a record is one place.
+        Each place once; a no_grad block is one place.
         """
         story, told = self.story, set[object]()
         for update in story.trace.optimizer_steps:
@@ -170,7 +170,7 @@ class Flow:
                         yield Unreached(update, backward, cut, tuple(label for label in update.holds if label in leaves & passed_over))
 
     def _passed_over(self, held: tuple[str, ...]) -> set[str]:
-        """Those of the parameters that nothing has changed since the first backward."""
+        """The parameters that were not written since the first backward."""
         story = self.story
         first = next((b.step for b in story.backwards() if b.error is None), None)
         if first is None:
@@ -183,7 +183,7 @@ class Flow:
         }  # fmt: skip
 
     def _plain_terms(self, start: str | None, step: int) -> Iterator[tuple[str, int]]:
-        """What is added up to the single number ``start`` and does not require a gradient, with the step of the sum."""
+        """The terms of the one-element tensor ``start`` that do not require grad, each with the step of the addition."""
         story, pending = self.story, [start]
         while pending:
             label = pending.pop()
@@ -204,23 +204,23 @@ class Flow:
                 pending += given
 
     def _leaves(self, label: str | None, step: int) -> set[str]:
-        """The parameters that a tensor was computed from, as far as its record tells; a parameter is its own."""
+        """The parameters that a tensor was computed from, as far as the trace shows; for a parameter, itself."""
         record = self.story.tensor(label, step) or {}
         if record.get("is_leaf"):
-            if (base := record.get("base")) is not None:  # a view that was made while nothing was recorded
+            if (base := record.get("base")) is not None:  # a view made under no_grad
                 return self._leaves(base, step)
             return {label} if label is not None and record.get("requires_grad") else set()
         nodes = (self.story.record("nodes", node) or {} for node in self.story.behind(record.get("grad_fn")))
         return {str(node["output"]) for node in nodes if node.get("name") == "AccumulateGrad" and node.get("output")}
 
     def _makers(self, label: str | None, step: int) -> Iterator[Event]:
-        """The calls up to ``step`` that gave a tensor its numbers, the last one first."""
+        """The calls up to ``step`` that computed or wrote a tensor's values, the last one first."""
         storage = (self.story.tensor(label, step) or {}).get("storage")
         events = {event.step: event for key in (label, storage) if key for event in self._made.get(key, ()) if event.step <= step}
         yield from (events[at] for at in sorted(events, reverse=True))
 
     def _sources(self, event: Event, label: str | None) -> Iterator[tuple[str, Event, Event | None]]:
-        """What a call was given: tensors, and tensors that became Python numbers on the way to it (then with the call itself)."""
+        """The tensors that a call depends on: operands, and tensors converted to Python numbers that it uses (with that call)."""
         if event.name == "grad":
             if event.operands and event.operands[0].label is not None:
                 yield event.operands[0].label, event, None
@@ -245,13 +245,13 @@ class Flow:
         return "integer" if dtype and not dtype.startswith(("float", "bfloat", "complex")) and record.get("kind") != "array" else None
 
     def _handed(self, event: Event) -> list[Event]:
-        """The calls that made the Python numbers which ``event`` was given: inside its own expression, or by a name read there."""
+        """The calls that made the Python numbers used by ``event``: in its own expression, or through a name read there."""
         program, span = self.story.program, event.span
         node = program.at(span) if program.tree else None
         if node is None or span is None:
             return []
         found: list[Event] = []
-        for earlier in reversed(self.story.events[: event.step]):  # arguments are computed just before
+        for earlier in reversed(self.story.events[: event.step]):  # arguments are computed just before the call
             deeper = len(earlier.scope) > len(event.scope) and earlier.scope[: len(event.scope)] == event.scope
             if earlier.kind != "call" or not (deeper or _inside(earlier.span, span)):
                 break
@@ -265,7 +265,7 @@ class Flow:
         return near[-50:]
 
     def _names(self, node: ast.AST, statement: ast.stmt) -> set[str]:
-        """The names that ``node`` reads, and those their values were computed from nearby."""
+        """The names that ``node`` reads, and the names from which nearby assignments compute those."""
         program = self.story.program
         names = reads(program, node)
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a backward was asked for and nobody used: ``retain_graph=True``, ``create_graph=True``."""
+"""Needless arguments of backward: ``retain_graph=True`` or ``create_graph=True`` without a use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pitfall_lab.trace import Event, Span, T
 
 
 class Asked(NamedTuple):
-    """The backwards that one line was asked for with ``flag``, and the call in the text."""
+    """The backwards that one line ran with ``flag``, and the call in the source."""
 
     backwards: list[Event]
     call: ast.Call
@@ -23,7 +23,7 @@ class Asked(NamedTuple):
 
 
 def asked(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator[Asked]:
-    """The lines that say ``name=True`` where none of their backwards was used so; a value that is computed may have its reasons."""
+    """The lines with a literal ``name=True`` that none of their backwards needed. (A value that is computed may be intended)."""
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
     found: dict[Span | None, list[Event]] = defaultdict(list)
@@ -39,7 +39,7 @@ def asked(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator
 
 
 def finding(rule: Rule, story: Story, asked: Asked, message: T, explanation: T, kept: T, title: T) -> Finding:  # noqa: PLR0917 - its texts
-    """The finding about one line: ``kept`` says what is kept there, ``title`` how to leave the flag out."""
+    """The finding about one line; ``kept`` names what is kept in memory, ``title`` is the title of the fix."""
     program, step = story.program, asked.backwards[0].step
     call, rest = asked.call, [each for each in (*asked.call.args, *asked.call.keywords) if each is not asked.flag]
     new = f"{program.segment(call.func)}({', '.join(program.segment(each) for each in rest)})"

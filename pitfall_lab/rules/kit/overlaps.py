@@ -1,4 +1,4 @@
-"""Writes into tensors of which several elements are one place in memory: repeated by ``expand``, or in overlapping windows."""
+"""Writes to tensors in which several elements share one memory location: expanded tensors, or overlapping ``unfold`` and ``as_strided``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MOST_PLACES = 4096
 VIEWING = {"__getitem__", "select", "narrow", "view", "view_as", "t", "transpose", "permute", "squeeze", "unsqueeze", "diagonal", "unbind",
            "split", "chunk", "__iter__", "detach", "data", "T"}  # fmt: skip
 EVEN = {"zero_", "fill_"}
-"""Writes that put the same number everywhere: it does not matter how often."""
+"""Writes of one value to all elements, for which repeated writes make no difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedWrite:
-    """``event`` wrote ``written`` elements of the tensor ``label``, and ``changed`` of its elements changed."""
+    """``event`` wrote ``written`` elements of the tensor ``label``, which changed ``changed`` of its elements."""
 
     event: Event
     label: str
@@ -33,7 +33,7 @@ class SharedWrite:
 
 @lru_cache(maxsize=1)
 def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
-    """The writes that reached more elements of a tensor than they were given, or some of them more than once; one for each place."""
+    """The writes that changed more elements of a tensor than intended, or some more than once; one for each source line."""
     told, writes = set(), []
     for event in story.calls():
         if not event.writes or event.error is not None or not event.operands or event.operands[0].label is None or event.span in told:
@@ -47,7 +47,7 @@ def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
 
 
 def repeats(record: Record) -> bool:
-    """Do several elements of the tensor lie at one place? Not decided for large ones."""
+    """Whether several elements of the tensor share a memory location; of large tensors only expanded ones are recognised."""
     shape, stride = record.get("shape") or (), record.get("stride") or ()
     if any(n > 1 and step == 0 for n, step in zip(shape, stride, strict=False)):
         return True
@@ -58,12 +58,12 @@ def repeats(record: Record) -> bool:
 
 
 def is_repeated(record: Record) -> bool:
-    """Is one element repeated along a whole axis, as ``expand`` does it?"""
+    """Whether one element is repeated along a whole axis, as by ``expand``."""
     return any(n > 1 and step == 0 for n, step in zip(record.get("shape") or (), record.get("stride") or (), strict=False))
 
 
 def _steps_over(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Does a step along each axis pass over all that lies along the shorter ones? Then no place is met twice."""
+    """Whether each stride exceeds the extent of all axes with smaller strides: then no two elements share a location."""
     reach = 0
     for step, length in sorted(zip(stride, shape, strict=False)):
         if length > 1 and step <= reach:
@@ -73,7 +73,7 @@ def _steps_over(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def places(record: Record) -> list[int] | None:
-    """Where the elements of a tensor lie, in elements from the beginning of its memory; ``None`` for large ones."""
+    """The storage positions of a tensor's elements, counted in elements; ``None`` for large tensors."""
     shape, stride = record.get("shape") or [], record.get("stride") or []
     if math.prod(shape) > MOST_PLACES:
         return None
@@ -119,7 +119,7 @@ def _bounds(item: ast.expr) -> int | slice | None:
 
 
 def _repeating(story: Story, label: str, step: int) -> str | None:
-    """The tensor itself, or the nearest of those it is a part of, in which elements share a place."""
+    """The tensor itself, or the nearest of its bases, in which elements share a memory location."""
     here: str | None = label
     for _ in range(6):
         record = story.tensor(here, step)
@@ -160,7 +160,7 @@ def _shared(story: Story, event: Event, label: str) -> SharedWrite | None:
 
 
 def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedWrite | None:
-    """A write through a mask of the same shape: is an element left out that lies where a chosen one does?"""
+    """For a write through a mask: whether an unselected element shares a memory location with a selected one."""
     whole, chosen = story.tensor(label, event.step) or {}, story.tensor(mask, event.step) or {}
     cells = dict(flat((story.record("storages", chosen.get("storage"), event.step) or {}).get("cells")))
     everywhere, at = places(whole), places(chosen)
@@ -174,7 +174,7 @@ def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedW
 
 
 def _read_later(story: Story, found: SharedWrite) -> bool:
-    """Does the program look at the memory again: in a call, or by the name of a tensor on it?"""
+    """Whether the program uses the storage later: in a call, or through the name of a tensor on it."""
     step, span = found.event.step, story.span(found.event.step)
     around = [label for label, _ in story.tensors_on((story.tensor(found.label, step) or {}).get("storage"))]
     if any(use.step > step for label in around for use in story.uses(label)):

@@ -1,4 +1,4 @@
-"""Updates that reached a name and not the parameter: ``w = w - lr * w.grad`` makes a new tensor and calls it ``w``."""
+"""Finds updates that rebind a name in place of changing the parameter: ``w = w - lr * w.grad`` makes a new tensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pitfall_lab.trace import Event
 class Rebinding:
     """``statement`` computed ``result`` from the parameter ``leaf`` at ``event`` and gave it the parameter's name.
 
-    ``trouble`` is the step at which the program met the consequence; ``None`` where the new tensor is simply never looked at.
+    ``trouble`` is the step at which this first had an effect; ``None`` where the new tensor is never used.
     """
 
     statement: ast.Assign
@@ -27,7 +27,7 @@ class Rebinding:
 
 @lru_cache(maxsize=1)
 def rebindings(story: Story) -> tuple[Rebinding, ...]:
-    """The updates of this kind that did harm, one for each statement."""
+    """The updates of this kind with an effect, one for each statement."""
     if story.program.tree is None:
         return ()
     return tuple(
@@ -73,14 +73,14 @@ def _is_parameter(story: Story, label: str | None) -> bool:
 
 
 def _is_leaf(story: Story, label: str, step: int) -> bool:
-    """Is it, when it is used next, a tensor that gradients are asked for?"""
+    """Whether it is a leaf with requires_grad when it is next used."""
     later = next((use.step for use in story.uses(label) if use.step > step and use.name != "requires_grad"), None)
     record = story.tensor(label, later) or {}
     return bool(record.get("is_leaf") and record.get("requires_grad"))
 
 
 def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
-    """Is it the variable of the loop around it, and not read in the loop afterwards? Then its new value is gone with the round."""
+    """Whether it is the variable of the enclosing loop and not read later in the loop, so that its new value is lost."""
     target = statement.targets[0]
     if not isinstance(target, ast.Name):
         return False
@@ -98,7 +98,7 @@ def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
 
 
 def _trouble(story: Story, event: Event, result: str) -> int | None:
-    """The first step at which the new tensor is treated as the parameter that it is not: its gradient is read, or a backward needs it."""
+    """The first step at which the new tensor is used as if it were the parameter: its ``.grad`` is read, or a backward needs it."""
     failed = {step for step, failure in story.failures("no-gradient") if _descends(story, failure.tensor, result)}
     unread = {
         use.step
@@ -107,12 +107,12 @@ def _trouble(story: Story, event: Event, result: str) -> int | None:
     }
     ended = story.trace.outcome.failure
     if ended is not None and ended.type == "TypeError" and all(later.name == "type" for later in story.events[event.step + 1 :]):
-        failed.add(event.step)  # a module refuses a plain tensor in the place of a parameter, and says its type
+        failed.add(event.step)  # a module refuses to assign a plain tensor to a parameter
     return min(failed | unread, default=None)
 
 
 def _descends(story: Story, label: str | None, ancestor: str) -> bool:
-    """Was ``label`` computed from ``ancestor``?"""
+    """Whether ``label`` was computed from ``ancestor``."""
     reached = {ancestor}
     start = (story.tensor(ancestor) or {}).get("born") or 0
     for event in story.events[start:]:

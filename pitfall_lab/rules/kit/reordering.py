@@ -1,4 +1,4 @@
-"""Repairs of the order of lines: write after backward, or run the forward pass again after the write."""
+"""Repairs that reorder lines: write after backward, or run the forward pass again after the write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def is_leaf_memory(story: Story, storage: str | None) -> bool:
-    """Is it a parameter's memory? Only an update of one is kept when the forward pass is run again."""
+    """Whether the storage is a parameter's: only then does the write survive a repeated forward pass."""
     return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(storage))
 
 
@@ -78,12 +78,12 @@ def _ended(text: str) -> str:
 
 
 def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, saved: list[ast.stmt]) -> list[Fix | None]:
-    """Compute again, after the change, what the backward needs: the shortest run of assignments that covers the saving line."""
+    """Repeat, after the write, the shortest sequence of assignments that contains the line that saved the tensor."""
     ordered = changed.lineno < backward.lineno
     needed = reads(program, backward)
     copied: list[ast.stmt] = []
     covers = {id(a) for s in saved for a in [s, *program.ancestors(s)]}
-    # a forward method is called through its module, so where from is not in the text: then any run of assignments may do
+    # a forward method is called through its module, so the source does not show the caller: allow any sequence of assignments
     known = any(program.function(s) is program.function(backward) for s in saved)
     fixes: list[Fix | None] = []
     others: list[Fix | None] = []
@@ -93,21 +93,21 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
             continue
         needed |= reads(program, statement)
         if ordered and statement.lineno > changed.lineno and program.block(statement) is program.block(changed):
-            continue  # it runs after the change anyway
+            continue  # it runs after the write anyway
         copied.insert(0, statement)
         if len(copied) > 6 or sum(s.end_lineno - s.lineno + 1 for s in copied if s.end_lineno) > 20:
             break
         again = _touched(program, copied, covers) if known else copied
         kept = fixes if again else others
         before = _second_forward(program, backward, again or copied, after=False)
-        # in a loop the change of one round meets the backward of the next; else other lines may change more on the way there
+        # in a loop the write of one iteration affects the backward of the next; else lines in between may change more
         (seldom if ordered else kept).append(before)
         kept.append(_second_forward(program, changed, again or copied, after=True))
     return [*(fixes or others)[:6], *seldom[:2]]
 
 
 def _touched(program: Program, copied: list[ast.stmt], covers: set[int]) -> list[ast.stmt]:
-    """Of some assignments, the saving one and those that depend on it; constants need not be made again."""
+    """Of these assignments, the one that saved the tensor and those that depend on it; others need not be repeated."""
     found: list[ast.stmt] = []
     names: set[str] = set()
     for statement in copied:

@@ -1,10 +1,10 @@
 """Candidate repairs, built from the syntax tree, smallest first.
 
-Nothing here decides whether a candidate is right: that is found out by running it (:mod:`pitfall_lab.check`), so a maker may
-propose what only sometimes helps.
+No function here decides whether a candidate is right: :mod:`pitfall_lab.check` runs it to find out, so a candidate may be one
+that helps only sometimes.
 
 Repairs that silence torch without repairing the program (``.data``, ``retain_graph=True``, ``detach()``, switching every
-``inplace`` off) have no maker, and so are never offered.
+``inplace`` off) are never candidates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
     candidates: list[Fix | None] = []
     for step in clash.changed_at[:3]:
         candidates += changing_repairs(program, story, step)
-    # an update of parameters is meant: first see whether it came at the wrong moment
+    # an update of parameters is intended: first try to move it
     copies = (alias_repairs, saving_repairs)
     for maker in (order_repairs, *copies) if is_leaf_memory(story, clash.storage) else (*copies, order_repairs):
         candidates += maker(program, story, clash)

@@ -1,4 +1,4 @@
-"""Repairs of the line that saves, and of the line where a second way into the same memory is made: copies."""
+"""Repairs by copying: at the line whose operation saves a tensor, or where an alias of its memory is made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pitfall_lab.trace import Span, T
 
 
 def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Copy where the second name for the memory is made: ``h.detach()`` → ``h.detach().clone()``, ``h.numpy()`` → ``h.numpy().copy()``."""
+    """Copy where an alias of the memory is made: ``h.detach()`` → ``h.detach().clone()``, ``h.numpy()`` → ``h.numpy().copy()``."""
     found: list[Fix | None] = []
     for step in clash.changed_at[:3]:
         event = story.event(step)
@@ -25,7 +25,7 @@ def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
             if isinstance(birth, ast.expr) and tensor["born"] != clash.saved_at and not inside:
                 is_array = tensor.get("kind") == "array"
                 copied = appended(program, birth, ".copy()" if is_array else ".clone()")
-                # An array is taken for a copy: what torch computed from the memory after the write was wrong as well.
+                # The author took the array for a copy, so later results computed from the tensor were wrong as well.
                 found.insert(0, replace(copied, meaning="later")) if is_array else found.append(copied)
             found += _clone_base(program, birth)
         if event is not None and (event.kind == "write" or (tensor or {}).get("kind") == "array"):
@@ -52,7 +52,7 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
 
 
 def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
-    """Copies at the places where tensors and arrays come to share memory, the ones near names of the changed line first."""
+    """Copies where a tensor and an array begin to share memory, those near names of the writing line first."""
     bridges = []
     for node in program.nodes:
         if isinstance(node, ast.Call) and (called(node) in {"numpy", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}):
@@ -61,7 +61,7 @@ def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
     here = program.statement_at(span)
     bridges = [
         bridge for bridge in bridges if program.statement(bridge[0]) is not here
-    ]  # a copy of what is written at once is written in vain
+    ]  # a copy that is written at once would be lost
     near = _names_at(program, span)
 
     def distance(item: tuple[ast.Call, str]) -> tuple[bool, int]:
@@ -93,7 +93,7 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 
 
 def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Keep what backward needs apart: ``sigmoid(x)`` → ``sigmoid(x).clone()``, ``h ** 2`` → ``h.clone() ** 2``."""
+    """Copy the tensor that the operation saves: ``sigmoid(x)`` → ``sigmoid(x).clone()``, ``h ** 2`` → ``h.clone() ** 2``."""
     node = program.at(story.span(clash.saved_at))
     event = story.line_event(clash.saved_at)
     if event is None or not isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Attribute)):

@@ -1,4 +1,4 @@
-"""Backwards through a graph that is gone: which backward used it up, and which lines built it."""
+"""Backwards through a freed graph: which backward freed it, and which lines built it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Loop = ast.For | ast.AsyncFor | ast.While
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """One backward that torch refused because an earlier one (``freed``) had used up a part of its graph (``node``)."""
+    """A backward that raised because an earlier one (``freed``) had freed the saved tensors of a ``node`` of its graph."""
 
     story: Story
     step: int
@@ -26,27 +26,27 @@ class Reuse:
 
     @property
     def root(self) -> str | None:
-        """The tensor that the refused backward started from."""
+        """The tensor on which the failing backward was called."""
         return root(self.backward)
 
     @property
     def born(self) -> int | None:
-        """The step that made the part of the graph that is gone."""
+        """The step that created the freed node."""
         record = self.story.record("nodes", self.failure.node)
         return record.get("born") if record else None
 
     @property
     def statement(self) -> ast.stmt | None:
-        """The statement of the refused backward."""
+        """The statement of the failing backward."""
         return self.story.program.statement_at(self.story.span(self.backward.step))
 
     def loop(self) -> Loop | None:
-        """The innermost loop of which one round ran the one backward and a later round the other; None when there is none."""
+        """The innermost loop that ran the two backwards in different iterations; None when there is none."""
         around = [loops_around(self.story, event) for event in (self.backward, self.freed)]
         return next((loop for loop in around[0] if loop in around[1] and not self._in_one_round(loop)), None)
 
     def _in_one_round(self, loop: Loop) -> bool:
-        """Did both backwards run without the loop's body having begun anew in between? Then it only went forward in its statements."""
+        """Whether both backwards ran in one iteration of the loop, judged by the order of the executed statements."""
         if self.freed.span == self.backward.span:
             return False
         program, last = self.story.program, -1
@@ -58,7 +58,7 @@ class Reuse:
         return True
 
     def shared(self) -> str | None:
-        """The tensor whose graph both backwards walk: of those that both reach, the one nearest to where the second began."""
+        """The tensor whose graph both backwards traverse: of those that both reach, the one nearest to the root of the second."""
         ways = [list(self.story.behind(self._begins(each))) for each in (self.freed, self.backward)]
         walked = set(ways[0])
         for node in ways[1]:
@@ -73,11 +73,11 @@ class Reuse:
         return str(node) if node is not None else None
 
     def built_in(self, loop: Loop) -> bool:
-        """Was the part of the graph that is gone built inside ``loop``?"""
+        """Whether the freed node was created inside ``loop``."""
         return loop in loops_around(self.story, self.story.line_event(self.born))
 
     def builders(self) -> list[ast.stmt]:
-        """The statements, in the order of the text, that built the graph behind the refused backward, as far as they stand in it."""
+        """The statements of the program, in source order, that built the graph of the failing backward."""
         tensor = self.story.tensor(self.root, self.backward.step) or {}
         steps = {(self.story.record("nodes", node) or {}).get("born") for node in self.story.behind(tensor.get("grad_fn"))}
         found: dict[ast.stmt, None] = {}
@@ -88,7 +88,7 @@ class Reuse:
 
 
 def reuses(story: Story) -> Iterator[Reuse]:
-    """Every backward that torch refused because its graph was gone, with the one that had used it."""
+    """Every backward that raised because its graph was freed, with the backward that freed it."""
     for step, failure in story.failures("backward-twice"):
         backward = story.outer_call(step)
         gone = [at for at, freed in story.history("nodes", failure.node, "freed") if freed and at < step]
@@ -98,7 +98,7 @@ def reuses(story: Story) -> Iterator[Reuse]:
 
 
 def _place_in(program: Program, loop: Loop, event: Event) -> int | None:
-    """Which statement of the loop's body an event belongs to, None if it is not written in there."""
+    """The index of the statement in the loop's body to which an event belongs, None if it is not in the body."""
     node: ast.AST | None = program.at(event.span)
     while node is not None:
         if program.parents.get(node) is loop:
@@ -108,12 +108,12 @@ def _place_in(program: Program, loop: Loop, event: Event) -> int | None:
 
 
 def root(backward: Event) -> str | None:
-    """The tensor that a backward starts from."""
+    """The tensor on which a backward is called."""
     return backward.operands[0].label if backward.operands else None
 
 
 def loops_around(story: Story, event: Event | None) -> list[Loop]:
-    """The loops that were being run at ``event``, innermost first, those of the callers included."""
+    """The loops being executed at ``event``, innermost first, including those of the callers."""
     program = story.program
     return [around for statement in call_chain(story, event) for around in program.ancestors(statement) if isinstance(around, Loop)]
 

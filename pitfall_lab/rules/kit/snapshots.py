@@ -1,4 +1,4 @@
-"""Values that were kept for later and changed meanwhile: what was kept is another way into memory that the program goes on writing."""
+"""Finds aliases (detach, view, numpy) kept as if they were copies, although the program keeps writing the same memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pitfall_lab.trace import Event, T
 
 COMPARING = ("sub", "eq", "ne", "allclose", "isclose", "equal", "mse_loss", "l1_loss", "dist", "__eq__", "__ne__", "subtract")
 MIXING = ("add_", "sub_", "lerp_")
-"""Writes that move a tensor towards another one, or away from it."""
+"""In-place operations that average a tensor with another one."""
 COMPARED_ARRAYS = {"allclose", "array_equal", "isclose", "array_equiv"}
 PAIR = 2
 WRAPPING = {"dict", "list", "tuple", "OrderedDict"}
@@ -28,12 +28,12 @@ COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``made`` gave ``label``, an alias of ``storage``; it was ``changed`` and then, at ``used``, taken for what it had been.
+    """``made`` returned ``label``, an alias of ``storage``, which was ``changed``; at ``used`` the program used it as if unchanged.
 
-    - ``compared``: with the very memory that it is an alias of: the difference is nothing;
-    - ``mixed``: the alias was moved towards that memory, as an average is: it stays what it was made from;
-    - ``collected``: again and again by one line, always from the same memory: all entries are the same;
-    - ``altered``: the alias was written, and both it and the tensor it was made from are still read.
+    - ``compared``: with a tensor on the same memory, so that the difference is always zero;
+    - ``mixed``: averaged with a tensor on the same memory, so that the average never differs from it;
+    - ``collected``: several times by one line, always from the same memory, so that all entries are equal;
+    - ``altered``: the alias was written, and both it and the tensor it was made from are read later.
     """
 
     how: Literal["compared", "mixed", "collected", "altered"]
@@ -45,7 +45,7 @@ class Kept:
 
 
 class Aliases:
-    """The aliases that calls of some names made, in one story."""
+    """The aliases made by calls with certain names, in one trace."""
 
     def __init__(self, story: Story, *makers: str) -> None:
         self.story = story
@@ -59,7 +59,7 @@ class Aliases:
                 self.made.append((event, label, storage))
 
     def kept(self) -> Iterator[Kept]:
-        """The aliases that were taken for copies, one for each place, those that are certain first."""
+        """The aliases used as if they were copies, one for each place in the source, certain ones first."""
         told = set()
         for found in (*self.compared(), *self.collected(), *self.altered()):
             place = self.story.span(found.made.step)
@@ -94,7 +94,7 @@ class Aliases:
         return None if changed is None else Kept("compared", made, label, storage, changed, event.step)
 
     def _compared_arrays(self) -> Iterator[Kept]:
-        """The same for arrays: what NumPy does leaves no event, so the text says what is compared."""
+        """The same for arrays: NumPy calls are not in the trace, so the source shows what is compared."""
         program = self.story.program
         arrays = [m for m in self.made if (self.story.tensor(m[1]) or {}).get("kind") == "array" and self.story.name(m[1])]
         for node in program.nodes if arrays else ():
@@ -118,7 +118,7 @@ class Aliases:
                             yield Kept("compared", made, label, storage, changed, steps[-1])
 
     def collected(self) -> Iterator[Kept]:
-        """Aliases that one line put into a list in several rounds, all of one memory, which was written in between."""
+        """Aliases of one storage that a line put into a list in several iterations, with writes to the storage in between."""
         story, places = self.story, defaultdict(list)
         for made in self.made:
             places[made[0].span, made[2]].append(made)
@@ -152,7 +152,7 @@ class Aliases:
                     break
 
     def _read(self, label: str, name: str, step: int) -> bool:
-        """Is the alias read after ``step``, by a call or, by its name, further down?"""
+        """Whether the alias is read after ``step``: by a call, or by its name in later lines."""
         if any(use.step > step and use.operands[0].label == label and not use.writes for use in self.story.uses(label)):
             return True
         line = span.end_line if (span := self.story.span(step)) else 0
@@ -164,7 +164,7 @@ class Aliases:
 
 
 def is_collected(program: Program, node: ast.AST | None) -> bool:
-    """Is ``node`` itself put into a list or a dictionary: an argument of ``append``, a value behind a key, an entry of a comprehension?"""
+    """Whether ``node`` is put into a list or a dictionary: an argument of ``append``, a dictionary value, an element of a comprehension."""
     while node is not None:
         parent = program.parents.get(node)
         if isinstance(parent, ast.Call) and node in parent.args and called(parent) in WRAPPING:

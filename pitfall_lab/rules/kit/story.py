@@ -1,6 +1,6 @@
-"""A trace, arranged for questions that rules ask: what was ``t3`` called at step 7, who wrote ``S2``, which line was that.
+"""Look-ups in a trace for rules: the name of ``t3`` at step 7, the calls that wrote ``S2``, the line of an event.
 
-Built in one pass; afterwards each question folds only the effects of one tensor, node or counter.
+Indexed in one pass; each look-up then processes only the effects on one tensor, node or counter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """What has to be repaired: memory that was saved at one step, changed at others, and needed by a backward."""
+    """A conflict to be repaired: memory saved at one step, changed at others, and needed by a backward."""
 
     storage: str | None
     saved_at: int | None
@@ -44,7 +44,7 @@ class Story:
         self._effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
         self._folded: dict[str, tuple[int, Record | None]] = {}
         self.asked = False
-        """Whether somebody has asked for numbers that the trace does not know."""
+        """Whether a rule has looked up values that the trace does not have."""
         for event in trace.events:
             step = event.step
             for effect in event.effects:
@@ -73,12 +73,12 @@ class Story:
         event = self.line_event(step)
         if event is None or event.span is None or event.kind != "write" or event.span.source != 0:
             return event.span if event else None
-        # a write that nobody announced is known by its line; its statement is what can be edited
+        # a write by NumPy is known only by its line; use that line's statement
         statement = self.program.statement_on(event.span.line)
         return self.program.place(statement) if statement is not None and self.program.stands_alone(statement) else event.span
 
     def place(self, line: int) -> tuple[int | None, int]:
-        """A line of the program as its author finds it: the number of the code cell (of a file: none) and the line in it."""
+        """A line as shown to the user: the number of the code cell (``None`` for a file) and the line in it."""
         number = sum(first <= line for first in self.cells)
         return (number, line - self.cells[number - 1] + 1) if number else (None, line)
 
@@ -103,7 +103,7 @@ class Story:
                 value = dict(effect.value) if isinstance(effect.value, dict) else None
             elif value is not None:
                 value = {**value, fields[0]: effect.value}
-        self._folded[key] = (until, value)  # questions mostly go forward in time: the next one goes on from here
+        self._folded[key] = (until, value)  # look-ups mostly go forward in time: the next one continues from here
         self.asked = self.asked or (kind == "storages" and value is not None and value.get("cells") is None)
         return value
 
@@ -118,7 +118,7 @@ class Story:
         return tuple(shape) if shape is not None else None
 
     def name(self, label: str | None, step: int | None = None) -> str | None:
-        """What the learner calls the tensor: its name at ``step``, else any name it ever had."""
+        """The tensor's name in the program at ``step``, else any name it ever had."""
         for at in (step, None):
             tensor = self.tensor(label, at)
             if tensor and tensor.get("name"):
@@ -126,7 +126,7 @@ class Story:
         return self._unpacked(label)
 
     def _unpacked(self, label: str | None) -> str | None:
-        """The name that one of several results is given at once: ``self.h`` for the second one of ``out, self.h = rnn(x, self.h)``."""
+        """The name assigned to one of several results: ``self.h`` for the second one of ``out, self.h = rnn(x, self.h)``."""
         event = self.event((self.tensor(label) or {}).get("born"))
         if event is None or label not in event.results or len(event.results) == 1 or self.program.tree is None:
             return None
@@ -170,7 +170,7 @@ class Story:
         return found
 
     def tensors_on(self, storage: str | None) -> list[tuple[str, Record]]:
-        """All tensors and arrays that ever looked at ``storage``, in birth order."""
+        """All tensors and arrays that were ever on ``storage``, in order of creation."""
         return self._by_storage.get(storage, [])
 
     @cached_property
@@ -198,8 +198,8 @@ class Story:
     def calls(self, *names: str) -> Iterator[Event]:
         """The calls, in order, without the nodes that ran in backward; with ``names``, those with one of these short names.
 
-        ``story.calls("detach", "numpy")``. A name is exact: ``"add_"`` is not ``"add"``. One call of torch is often several events (an
-        optimizer's step is one ``add_`` for each parameter): :meth:`said` tells what the program calls them.
+        ``story.calls("detach", "numpy")``. Names match exactly: ``"add_"`` is not ``"add"``. One call is often several events (an
+        optimizer's step is one ``add_`` for each parameter): :meth:`said` gives the name of the program's call.
         """
         if not names:
             return (event for event in self.events if event.kind == "call")
@@ -242,7 +242,7 @@ class Story:
         return found
 
     def within(self, node: ast.AST) -> list[Event]:
-        """The calls that the text of ``node`` makes itself, in order; not those inside the functions that it calls."""
+        """The calls made directly in the source of ``node``, in order; not those inside functions that it calls."""
         place = self.program.place(node)
         first, last = (place.line, place.column), (place.end_line, place.end_column)
         spans = (s for s in self._by_span if first <= (s.line, s.column) and (s.end_line, s.end_column) <= last)
@@ -254,7 +254,7 @@ class Story:
         return called(node) if isinstance(node, ast.Call) else ""
 
     def runs(self, *names: str) -> list[list[Event]]:
-        """What the program's calls of these names did, in order: for ``runs("step")`` the events of each ``opt.step()`` that wrote."""
+        """For each of the program's calls with these names, the events that wrote: for ``runs("step")`` those of each ``opt.step()``."""
         found: list[list[Event]] = []
         last: tuple[Span | None, int] | None = None
         for event in self.calls():
@@ -284,7 +284,7 @@ class Story:
         return found
 
     def behind(self, node: str | None) -> Iterator[str]:
-        """``node`` and all nodes that a backward from it would pass, nearest first."""
+        """``node`` and all nodes reachable from it, nearest first."""
         pending: deque[str | None] = deque([node])
         seen: set[str] = set()
         while pending:
@@ -307,16 +307,16 @@ class Story:
         return list(once.values())
 
     def predicted(self, failure: Failure, step: int) -> bool:
-        """Did the shadow engine name this failure before torch raised it?"""
+        """Whether the shadow engine predicted this error before torch raised it."""
         event = self.event(step)
         foretold = any(f.failure.kind == failure.kind and f.step <= step and f.came_true is not None for f in self.trace.forecasts)
         return foretold or (event is not None and event.by == "agreed")
 
     def related(self, role: Role, step: int | None, text: T) -> Related:
-        """The line at ``step`` as a part of the story."""
+        """The line at ``step`` as a related line of a finding."""
         return Related(role, self.span(step), step, text)
 
     def by(self, step: int | None) -> Any:
-        """Who holds the facts of the event at ``step``."""
+        """The source of the facts of the event at ``step``: torch, the shadow engine, or both."""
         event = self.event(step)
         return event.by if event else "observed"

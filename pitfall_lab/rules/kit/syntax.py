@@ -1,4 +1,4 @@
-"""What torch's and NumPy's ways of writing look like in a syntax tree: which calls write, what they write, which names are read."""
+"""Recognises torch and NumPy code in a syntax tree: calls that write, what they write, names that are read."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ NO_TWIN = {
     "map_",
     "share_memory_",
 }
-# where torch's modules and functions take their inplace flag when it is given by position: nn.ReLU(True), F.relu(h, True)
+# the position of the inplace parameter of modules and functions: nn.ReLU(True), F.relu(h, True)
 FLAG_POSITIONS = {
     **dict.fromkeys(("ReLU", "ReLU6", "SiLU", "Mish", "Hardswish", "Hardsigmoid", "SELU"), 0),
     **dict.fromkeys(("ELU", "CELU", "LeakyReLU", "Dropout", "relu", "relu6", "silu", "mish", "hardswish", "hardsigmoid", "selu"), 1),
     **dict.fromkeys(("Hardtanh", "Threshold", "elu", "celu", "leaky_relu"), 2),
     **dict.fromkeys(("dropout", "hardtanh", "threshold"), 3),
 }
-# attributes and methods that look at the same memory
+# attributes and methods that return a tensor on the same memory
 VIEW_ATTRIBUTES = {"data", "T", "mT", "H", "mH", "real", "imag"}
 VIEW_METHODS = {
     "view",
@@ -89,7 +89,7 @@ BYPASSES = {"data", "detach", "numpy", "cpu"}
 
 
 def writes(call: ast.Call) -> bool:
-    """Is it an in-place call: ``h.add_``, ``out=h``, ``inplace=True``?"""
+    """Whether it is an in-place call: ``h.add_``, ``out=h``, ``inplace=True``."""
     name = called(call)
     in_place = name.endswith("_") and not name.endswith("__")
     position = FLAG_POSITIONS.get(name)
@@ -98,12 +98,12 @@ def writes(call: ast.Call) -> bool:
 
 
 def called(call: ast.Call) -> str:
-    """The last word of what is called: ``relu_`` for ``torch.relu_(h)``."""
+    """The last part of the called name: ``relu_`` for ``torch.relu_(h)``."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def receiver(call: ast.Call) -> ast.expr | None:
-    """The tensor that ``call`` writes: what a method is called on, a function's first argument, or its ``out``."""
+    """The tensor expression that ``call`` writes: a method's object, a function's first argument, or its ``out``."""
     for keyword in call.keywords:
         if keyword.arg == "out":
             return keyword.value
@@ -157,7 +157,7 @@ def is_true(node: ast.AST) -> bool:
 
 
 def written_root(statement: ast.stmt) -> ast.expr | None:
-    """The name behind what ``statement`` writes: ``h`` in ``h[0] = 1``, ``h.view(-1).add_(1)``, ``F.relu_(h)``."""
+    """The name of the tensor that ``statement`` writes: ``h`` in ``h[0] = 1``, ``h.view(-1).add_(1)``, ``F.relu_(h)``."""
     written: ast.AST | None = None
     if isinstance(statement, ast.AugAssign):
         written = statement.target
@@ -221,7 +221,7 @@ def reads(program: Program, node: ast.AST) -> set[str]:
 
 
 def assigned(program: Program, statement: ast.stmt) -> set[str]:
-    """Names and entries that ``statement`` gives a value; definitions and imports give none that a second run would need."""
+    """Names and entries that ``statement`` assigns; definitions and imports are not included."""
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return set()
     targets = (n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) or is_entry(n))
@@ -246,7 +246,7 @@ def _in_own_parentheses(text: str) -> bool:
 
 
 def torch_name(program: Program) -> str | None:
-    """What the program calls ``torch``; ``None`` when it does not import it by a name."""
+    """The name under which the program imports ``torch``; ``None`` when it does not."""
     for node in program.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -1,4 +1,4 @@
-"""What happened to each gradient in a training program: backward adds to it, an update uses it, a line clears it."""
+"""The history of each ``.grad`` in a training program: backward adds to it, an update uses it, ``zero_grad`` clears it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.wording import flat
 from pitfall_lab.trace import Event
 
 BACKWARDS = {"torch.Tensor.backward", "torch.autograd.backward"}
-# writes into a parameter that are no step along its gradient: projections and initialisations
+# writes to a parameter that are not gradient steps: projections and initialisations
 NO_STEP = {
     "clamp_",
     "clamp_min_",
@@ -34,10 +34,10 @@ Kind = Literal["added", "cleared", "changed", "used", "frozen"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One thing that happened to the gradient of a leaf, at ``step``; ``grad`` and ``storage`` are the gradient's.
+    """One event in the history of a leaf's ``.grad``, at ``step``; ``grad`` and ``storage`` are the labels of the gradient.
 
-    - ``added``: a backward put numbers there (``fresh``: where there was no gradient before);
-    - ``cleared``: it became zero or ``None``; ``changed``: other numbers were written there (clipping, scaling, noise);
+    - ``added``: a backward added to it (``fresh``: there was no gradient before);
+    - ``cleared``: it became zero or ``None``; ``changed``: it was written otherwise (clipping, scaling, noise);
     - ``used``: the leaf was written after its gradient had been read: an update;
     - ``frozen``: the leaf stopped requiring a gradient.
     """
@@ -52,7 +52,7 @@ class Moment:
 
 @dataclass(slots=True)
 class _Leaf:
-    """What is known about a leaf on the way through the trace."""
+    """The state of a leaf while the trace is read."""
 
     storage: str | None = None
     grad: str | None = None
@@ -62,7 +62,7 @@ class _Leaf:
 
 @lru_cache(maxsize=1)
 def lives(story: Story) -> dict[str, list[Moment]]:
-    """The moments of each leaf that ever had a gradient from a backward, in order."""
+    """The moments of each leaf that received a gradient from a backward, in order."""
     return _Reader(story).read()
 
 
@@ -81,7 +81,7 @@ class _Reader:
             self._effects(event)
             self._writes(event)
         labels = [label for label, moments in self.moments.items() if any(m.kind == "added" for m in moments)]
-        labels.sort(key=lambda label: (self.story.name(label) is None, int(label[1:])))  # what has a name can be spoken of
+        labels.sort(key=lambda label: (self.story.name(label) is None, int(label[1:])))  # prefer a leaf that has a name
         return {label: self.moments[label] for label in labels}
 
     def _operands(self, event: Event) -> None:
@@ -162,12 +162,12 @@ class _Reader:
 
 
 def cells(story: Story, storage: str | None, step: int) -> Any:
-    """The numbers in ``storage`` after ``step``; ``None`` where they are not known."""
+    """The values in ``storage`` after ``step``; ``None`` if unknown."""
     return (story.record("storages", storage, step) or {}).get("cells")
 
 
 def is_nothing(story: Story, storage: str | None, step: int) -> bool:
-    """Is it known that ``storage`` held only zeros after ``step``?"""
+    """Whether ``storage`` is known to have held only zeros after ``step``."""
     held = cells(story, storage, step)
     return held is not None and not isinstance(held, dict) and all(value == 0 for _, value in flat(held))
 
@@ -183,7 +183,7 @@ def stepper(story: Story, step: int) -> str | None:
 
 
 def same_update(story: Story, one: Moment, other: Moment) -> bool:
-    """Do two updates come from one line, or from one optimizer?"""
+    """Whether two updates are of one line or one optimizer."""
     if story.span(one.step) == story.span(other.step):
         return True
     name = stepper(story, one.step)

@@ -1,4 +1,4 @@
-"""Pieces of sentences that several rules need: names, lines and numbers, said so that a beginner can follow."""
+"""Parts of sentences that several rules use: names, lines and numbers in a form that beginners understand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pitfall_lab.trace.text import place
 
 
 def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
-    """What to call a tensor in a sentence: its name, else that of its whole memory, else the expression that made it, else its shape."""
+    """A tensor in a sentence: its name, else that of a tensor on the same memory, else the expression that made it, else its shape."""
     storage = storage or (story.tensor(tensor) or {}).get("storage")
     name = story.name(tensor, step) if _is_whole(story, tensor, storage) else None
     name = name or next(
@@ -52,7 +52,7 @@ def _code(name: str) -> T:
 
 
 def _is_whole(story: Story, label: str | None, storage: str | None) -> bool:
-    """Does the tensor cover its memory? A name of a part would mislead."""
+    """Whether the tensor covers its whole storage; the name of a part would mislead."""
     record, memory = story.tensor(label) or {}, story.record("storages", storage) or {}
     count = 1
     for length in record.get("shape") or ():
@@ -78,7 +78,7 @@ def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
 
 
 def at_line(story: Story, span: Span | None) -> T:
-    """``line 6``, with the cell or the file where it is not the program itself."""
+    """``line 6``, with the cell number in a notebook, or the file name for another file."""
     if span is None:
         return T(en="a line that could not be located", zh="某一行（无法定位）")
     cell, line = story.place(span.line) if span.source == 0 else (None, span.line)
@@ -150,7 +150,7 @@ def flat(cells: Any) -> list[tuple[int, Any]]:
 
 
 def differ(one: dict[int, Any], other: dict[int, Any]) -> list[int]:
-    """The positions at which two gradients differ, measured by their own size: a small gradient can be wrong too."""
+    """The positions at which two gradients differ by more than rounding, relative to their own size."""
     shared = [index for index in one if index in other]
     sizes = [abs(v) for cells in (one, other) for v in cells.values() if isinstance(v, (int, float)) and math.isfinite(v)]
     scale = max(sizes, default=0.0)

@@ -1,4 +1,4 @@
-"""Repairs of the line that writes: a new tensor instead, no ``inplace`` flag, or a write into a copy."""
+"""Repairs of the line that writes: make a new tensor instead, remove ``inplace=True``, or write to a copy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | Non
 
 
 def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """``def hook(m, i, output): output.mul_(0.5)`` → ``return output.mul(0.5)``: what a hook returns takes the place of the output."""
+    """``def hook(m, i, output): output.mul_(0.5)`` → ``return output.mul(0.5)``: the value that a hook returns replaces the output."""
     function, call = program.function(statement), _written_call(node, statement)
     written = written_root(statement)
     if function is None or function.body[-1] is not statement or any(isinstance(n, ast.Return) for n in ast.walk(function)):
@@ -82,7 +82,7 @@ def _augmented(program: Program, statement: ast.AugAssign) -> Fix | None:
 
 
 def _statement_call(program: Program, statement: ast.Expr, call: ast.Call) -> Fix | None:
-    """A call whose result nobody keeps: it was made for its side effect, so the new tensor must take the name."""
+    """A call statement whose result is discarded: the out-of-place result must be assigned to the name."""
     target = receiver(call)
     if target is None:
         return None
@@ -142,7 +142,7 @@ def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
     """The in-place call at ``node``, or, when ``node`` is a larger expression, the only one inside it."""
     if isinstance(node, ast.Call) and writes(node):
         return node
-    # nn.ReLU(inplace=True) writes nothing: it builds what will
+    # nn.ReLU(inplace=True) does not write; the module it creates will
     calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and writes(n) and not called(n)[:1].isupper()]
     calls = [] if hasattr(statement, "body") else calls
     outer = [c for c in calls if not any(c is not o and c in ast.walk(o.func) for o in calls)]
@@ -150,7 +150,7 @@ def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
 
 
 def flags(program: Program, node: ast.AST, event: Event | None) -> list[Fix | None]:
-    """Take one ``inplace=True`` away where it was given: in this call, or where the module was built."""
+    """Remove one ``inplace=True``: in this call, or where the module was created."""
     own = [n for n in ast.walk(node) if isinstance(n, ast.Call) and _flag_spans(program, n)]
     if own:
         return [_without_flag(program, call) for call in own]
@@ -171,7 +171,7 @@ def _without_flag(program: Program, call: ast.Call) -> Fix:
 
 
 def _flag_spans(program: Program, call: ast.Call) -> list[Span]:
-    """Where ``call`` is told to work in place: ``inplace=True``, or ``True`` at the place of that parameter."""
+    """The spans of the arguments that make ``call`` in-place: ``inplace=True``, or ``True`` in that position."""
     spans = [_argument_span(program, call, k) for k in call.keywords if k.arg == "inplace" and is_true(k.value)]
     position = FLAG_POSITIONS.get(called(call))
     if not spans and position is not None and len(call.args) > position and is_true(call.args[position]):
@@ -235,7 +235,7 @@ def _without_data(program: Program, statement: ast.stmt, name: ast.expr) -> tupl
 
 
 def _data_changes(program: Program, statement: ast.stmt, name: ast.expr) -> list[tuple[Span, str]]:
-    """Take ``.data`` out of the written expression: a copy may be written openly."""
+    """Remove ``.data`` from the written expression, which a copy does not need."""
     changes = []
     if any(isinstance(node, ast.Attribute) and node.attr == "numpy" for node in ast.walk(statement)):
         return []  # NumPy only accepts what does not require grad

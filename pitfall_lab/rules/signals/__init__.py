@@ -1,1 +1,1 @@
-"""Signals: facts of a trace that several rules judge by. Only :mod:`.words` looks at the program's text, for the name of an operand."""
+"""Signals: facts derived from a trace that several rules use. Only :mod:`.operand_names` reads the program's text."""

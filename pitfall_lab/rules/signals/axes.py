@@ -1,4 +1,4 @@
-"""Where one axis of a result goes: through element-wise calls and views, to the call that sums, contracts or picks along an axis."""
+"""Follows one axis of a result through element-wise calls and views to the call that reduces, contracts or indexes along an axis."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ FURTHER = 300
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """``event`` went along ``axis`` (from 0) of ``label``, where the axis that was followed is ``followed``."""
+    """``event`` reduced, contracted or indexed along ``axis`` (from 0) of ``label``; there, the followed axis is axis ``followed``."""
 
     event: Event
     label: str
     axis: int
     followed: int
     weighted: bool
-    """Was it multiplied with another tensor on the way?"""
+    """Whether it was multiplied by another tensor before."""
 
 
 def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use]:
-    """What goes along some axis of ``label`` after ``step``, with the place of ``axis`` there."""
+    """The calls after ``step`` that work along some axis of ``label``, each with the number that ``axis`` has there."""
     followed: dict[str, tuple[int, bool]] = {label: (axis, False)}
     for event in story.events[step + 1 : step + FURTHER]:
         if event.kind != "call" or event.error is not None:
@@ -57,7 +57,7 @@ def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use
 
 
 def dimension(story: Story, event: Event) -> int | None:
-    """The axis that a softmax goes along, counted from 0; where none is given, the one that torch takes."""
+    """The axis of a softmax, counted from 0; where none is given, torch's default."""
     shape = story.shape(event.operands[0].label, event.step)
     if shape is None or not shape:
         return None
@@ -71,7 +71,7 @@ def dimension(story: Story, event: Event) -> int | None:
 
 
 def _along(event: Event, place: int, count: int) -> int | None:
-    """The axis of its operand at ``place`` that a call goes along."""
+    """The axis along which a call works, of its operand number ``place``; ``None`` when there is none."""
     if event.name in ("matmul", "bmm", "mm", "__matmul__", "mv") and count > 1:
         return count - 1 if place == 0 else None
     if event.name == "einsum":
@@ -103,7 +103,7 @@ def _contracted(event: Event, place: int) -> int | None:
 
 
 def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
-    """The axis in the result of an element-wise call or a view."""
+    """The number that an axis of an operand has in the result of an element-wise call or a view."""
     source, result = (story.tensor(label, event.step) or {} for label in (event.operands[place].label, event.results[0]))
     before, after = list(source.get("shape") or ()), list(result.get("shape") or ())
     if event.name in ELEMENTWISE or event.name in PRODUCTS:

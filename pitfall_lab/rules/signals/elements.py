@@ -1,4 +1,4 @@
-"""Single elements of tensors, as far as the trace shows numbers: which element of a memory one is, and what stands there."""
+"""Single elements of tensors: their positions in the storage, and their values as far as the trace has them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Index = tuple[int, ...]
 
 
 class Elements:
-    """The known numbers of one tensor at one step."""
+    """The known values of one tensor at one step."""
 
     def __init__(self, story: Story, label: str | None, step: int) -> None:
         record: Record = story.tensor(label, step) or {}
@@ -21,13 +21,13 @@ class Elements:
         self._cells = {place: value for place, value in flat(held) if isinstance(value, int | float) and not isinstance(value, bool)}
 
     def at(self, index: Index) -> float | None:
-        """The number at ``index`` of a result that this tensor was broadcast to."""
+        """The value at ``index`` of a result that this tensor was broadcast to."""
         own = index[len(index) - len(self.shape) :] if self.shape else ()
         steps = (0 if length == 1 else i * step for i, length, step in zip(own, self.shape, self._stride, strict=True))
         return self._cells.get(self._offset + sum(steps))
 
     def known(self) -> Iterator[tuple[Index, float]]:
-        """The elements whose numbers are known, where each stands in a place of its own."""
+        """The elements with known values, if no two elements share a memory location."""
         order = sorted(range(len(self.shape)), key=lambda axis: -self._stride[axis])
         for place, value in self._cells.items():
             rest, index = place - self._offset, [0] * len(self.shape)

@@ -1,4 +1,4 @@
-"""Layers that work otherwise in training than in evaluation: when they ran which way, and what became of their results."""
+"""Layers that behave differently in training and in evaluation mode: the mode of each call, and the use of its result."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ MEASURES = {
     "binary_cross_entropy", "binary_cross_entropy_with_logits",
 }  # fmt: skip
 FURTHER = 400
-"""So many calls after a layer are looked at to learn what becomes of its result."""
+"""The number of calls after a layer that are searched for uses of its result."""
 UPWARD = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One call of a layer that knows two modes; ``active`` as in training. ``layer`` tells layers apart, by the weights before them."""
+    """One call of a layer with two modes; ``active``: in training mode. ``layer`` identifies the layer, by the weights before it."""
 
     event: Event
     kind: str
     active: bool
     layer: object
     weight: str | None
-    """The parameter that the layer's input was last computed with; a normalisation's own where it has one."""
+    """The parameter with which the layer's input was last computed; for a normalisation with a weight, that weight."""
 
     @property
     def result(self) -> str:
@@ -39,14 +39,14 @@ class Pass:
 
 
 class Modes:
-    """The passes through such layers in one story."""
+    """The calls of such layers in one trace."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
 
     @cached_property
     def passes(self) -> list[Pass]:
-        """All of them, in order; a dropout of nothing is none."""
+        """All these calls, in order; a dropout with p=0 is not included."""
         story = self.story
         found = []
         for event in story.calls(*DROPOUTS, "batch_norm"):
@@ -54,7 +54,7 @@ class Modes:
                 continue
             if event.name == "batch_norm":
                 if len(event.operands) < 3 or event.operands[1].label is None:
-                    continue  # without running statistics both modes are one
+                    continue  # without running statistics there is only one mode
                 own = next((o.label for o in event.operands if o.name == "weight"), None)
                 found.append(Pass(event, "batch_norm", _is_on(event, 5), event.operands[1].label, own))
             elif (argument(event, "p", 1) or "0.5").strip() not in ("0", "0.0"):
@@ -77,7 +77,7 @@ class Modes:
         return found
 
     def training(self) -> Iterator[tuple[Event, Pass]]:
-        """The passes that a backward went back through, with that backward, while an optimizer was at work."""
+        """The calls whose grad_fn ran in a backward of a training loop (one with optimizer steps), with that backward."""
         by_node: dict[str, list[Event]] = defaultdict(list)
         for backward, nodes in self._backward_nodes:
             for passed in nodes:
@@ -108,7 +108,7 @@ class Modes:
         return None
 
     def input(self, each: Pass) -> tuple[str, ...]:
-        """The tensors that a pass's numbers began with: those that no call with a parameter made."""
+        """The tensors from which a call's result was computed and that no call with a parameter made: the input of the network."""
         story, pending, seen = self.story, [each.event.operands[0].label], set[str | None]()
         found: list[str] = []
         while pending and len(seen) < UPWARD:
@@ -130,7 +130,7 @@ class Modes:
         return tuple(sorted(found))
 
     def measured(self, each: Pass) -> Event | None:
-        """The call that measures the result of a pass; ``None`` when nothing measures it, or when something learns from it."""
+        """The call that computes a metric from the result; ``None`` when there is none, or when the result is used for training."""
         story, reached, measure = self.story, set(each.event.results), None
         recorded = bool((story.tensor(each.result, each.event.step) or {}).get("requires_grad"))
         for event in story.events[each.event.step + 1 : each.event.step + FURTHER]:
@@ -140,7 +140,7 @@ class Modes:
                 return None
             for result in event.results:
                 if not recorded and (story.tensor(result, event.step) or {}).get("requires_grad"):
-                    return None  # a target, or another part's input: something learns from it
+                    return None  # a target, or an input of another part: used for training
                 reached.add(result)
             if measure is None and event.name in MEASURES:
                 measure = event
@@ -148,5 +148,5 @@ class Modes:
 
 
 def _is_on(event: Event, position: int) -> bool:
-    """Was the call told to work as in training? Arguments that are false are not written down."""
+    """Whether the call has ``training=True``; false arguments are not in the trace."""
     return (argument(event, "training", position) or argument(event, "train", position) or "False") == "True"

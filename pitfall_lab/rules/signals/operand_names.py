@@ -1,4 +1,4 @@
-"""What the program's text calls an operand, in the scope of the line that made the call."""
+"""The source expression of an operand, in the scope of the line that made the call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def written_as(story: Story, event: Event, label: str | None) -> ast.expr | None
 
 
 def _given(node: ast.AST) -> list[ast.expr]:
-    """The expressions that are operands of what stands at ``node``, in torch's order."""
+    """The expressions that are operands of the call or operator at ``node``, in torch's order."""
     if isinstance(node, ast.AugAssign):
         return [node.target, node.value]
     if isinstance(node, ast.BinOp):

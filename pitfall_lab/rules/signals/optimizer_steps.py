@@ -1,4 +1,4 @@
-"""What optimizers were given, against what got gradients: one that never steps, and one that holds what was replaced since."""
+"""Parameters held by optimizers compared with those that get gradients: optimizers that never step, or hold replaced parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class NeverStepped:
-    """``made`` was never told to step, although ``parameters``, which it holds, got gradients in round after round.
+    """The optimizer created at ``made`` never steps, although its ``parameters`` get gradients in several iterations.
 
     ``instead`` is the step of another optimizer that followed the last of these ``backward``s of its line.
     """
@@ -27,7 +27,7 @@ class NeverStepped:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The parameter ``new`` came into use after ``made``, which goes on holding ``old``, and got a gradient that no update uses."""
+    """The parameter ``new`` replaced ``old`` after the optimizer was made with ``old`` (at ``made``); no update uses its gradient."""
 
     made: OptimizerMade
     new: str
@@ -36,7 +36,7 @@ class Replaced:
 
 
 def never_stepped(story: Story) -> Iterator[NeverStepped]:
-    """Optimizers whose parameters are trained by nobody, while another optimizer steps."""
+    """Optimizers that never step and whose parameters nothing else updates, while another optimizer steps."""
     trace = story.trace
     stepped = {step.made for step in trace.optimizer_steps}
     if trace.stopped is not None or trace.outcome.kind != "finished" or not stepped or None in stepped:
@@ -60,7 +60,7 @@ def never_stepped(story: Story) -> Iterator[NeverStepped]:
 
 
 def replaced(story: Story) -> list[Replaced]:
-    """Parameters that took the place of others which an optimizer holds and steps over; the first of each optimizer first."""
+    """Parameters that replaced others held by an optimizer, which skips these because they get no gradient."""
     trace, found = story.trace, []
     held = {label for made in trace.optimizers for label in made.holds} | {label for step in trace.optimizer_steps for label in step.holds}
     for number, made in enumerate(trace.optimizers):
@@ -78,19 +78,19 @@ def replaced(story: Story) -> list[Replaced]:
 
 
 def _since(story: Story, label: str) -> int:
-    """When the memory of a parameter was first seen."""
+    """The step at which a parameter's storage first appears."""
     storage = (story.tensor(label) or {}).get("storage")
     return min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=-1)
 
 
 def _is_alike(story: Story, old: str, new: str) -> bool:
-    """Are both parameters, or tensors that the program calls alike?"""
+    """Whether both are parameters, or have the same name in the program."""
     kinds = {(story.tensor(label) or {}).get("kind") for label in (old, new)}
     return kinds == {"parameter"} or (story.name(old) is not None and story.name(old) == story.name(new))
 
 
 def _gone(story: Story, old: str, new: str, step: int) -> bool:
-    """Did ``old`` have the place of ``new``, and has nothing used it since ``new`` is there?"""
+    """Whether ``new`` replaced ``old``, and ``old`` was not used since."""
     one, other = story.tensor(old) or {}, story.tensor(new) or {}
     if not one.get("requires_grad") or len(one.get("shape") or ()) != len(other.get("shape") or ()):
         return False
@@ -107,5 +107,5 @@ def _place(use: Event, label: str) -> int:
 
 
 def _is_machinery(use: Event) -> bool:
-    """Is it a look at, or a change of, ``.grad`` and the like, which an optimizer makes of all that it holds?"""
+    """Whether the call only reads or sets ``.grad`` or similar, as optimizers do for all their parameters."""
     return use.op.endswith(("__get__", "__set__")) or bool(use.writes)

@@ -1,4 +1,4 @@
-"""Which tensors are one piece of memory, what they are called, and who reads it after it was changed."""
+"""Tensors that share memory: which have elements in common, and their names."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ OVERWRITING = {
     "copy_", "zero_", "fill_", "__setitem__", "normal_", "uniform_", "random_", "bernoulli_", "trunc_normal_", "index_fill_", "index_copy_",
     "masked_fill_", "scatter_", "index_put_", "fill_diagonal_", "requires_grad_", "set_", "resize_",
 }  # fmt: skip
-"""Writes that put numbers there whatever stood there before: buffers are filled so."""
+"""Writes that do not depend on the old values, as used to fill buffers."""
 
 
 def same_piece(one: Record | None, other: Record | None) -> bool:
-    """Are two tensors exactly the same elements of one memory?"""
+    """Whether two tensors consist of exactly the same elements of one storage."""
     if one is None or other is None or one.get("storage") is None:
         return False
     return all(one.get(key) == other.get(key) for key in ("storage", "offset", "shape", "stride"))
 
 
 def share_elements(one: Record, other: Record) -> bool:
-    """Have two tensors an element in common? Of large ones on one memory that is taken to be so."""
+    """Whether two tensors have an element in common; assumed for large ones on one storage."""
     if one.get("storage") is None or one.get("storage") != other.get("storage"):
         return False
     here, there = places(one), places(other)
@@ -28,13 +28,13 @@ def share_elements(one: Record, other: Record) -> bool:
 
 
 def changed_numbers(story: Story, storage: str, step: int) -> bool:
-    """Did the write at ``step`` change what the trace shows of the memory? Unknown numbers count as changed."""
+    """Whether the write at ``step`` changed values of the storage in the trace; unknown values count as changed."""
     before, after = ((story.record("storages", storage, at) or {}).get("cells") for at in (step - 1, step))
     return before is None or after is None or before != after
 
 
 def names_of(story: Story, storage: str | None, step: int) -> set[str]:
-    """What the program called tensors on a memory up to ``step``, wherever it did."""
+    """All names that the program gave tensors on a storage up to ``step``."""
     return {
         str(name)
         for label, _ in story.tensors_on(storage)

@@ -1,4 +1,4 @@
-"""Which call a tensor's numbers come from, past views and other calls that leave the numbers as they are."""
+"""Finds the call that computed a tensor's values, skipping views and other calls that do not change values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SAME_NUMBERS = {
     "contiguous", "clone", "detach", "data", "to", "float", "double", "cpu", "__getitem__", "expand", "expand_as", "select", "narrow",
     "unflatten", "identity", "requires_grad_", "alias", "clamp", "clip", "clamp_min", "chunk", "split", "unbind", "stack", "cat",
 }  # fmt: skip
-"""Calls whose result holds numbers of their (first) operand: as many, fewer, in another order, or kept inside bounds."""
+"""Calls whose result consists of values of the (first) operand: all, some, reordered, or clamped."""
 LIMIT = 100
 
 
 def origin(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the numbers which ``label`` held at ``step``; ``None`` when there is none, or they were written since."""
+    """The call that computed the values of ``label`` at ``step``; ``None`` when there is none, or they were overwritten since."""
     for _ in range(LIMIT):
         record = story.tensor(label, step) or {}
         event = story.event(record.get("born"))
@@ -45,7 +45,7 @@ def argument(event: Event, name: str, position: int | None = None) -> str | None
 
 
 def whole(text: str | None) -> int | None:
-    """The number that an argument's text is; ``None`` when it is none.
+    """The integer that an argument's text denotes; ``None`` when it is not one.
 
     >>> whole("-1"), whole("None"), whole(None)
     (-1, None, None)
@@ -54,7 +54,7 @@ def whole(text: str | None) -> int | None:
 
 
 def values(story: Story, label: str | None, step: int) -> list[float]:
-    """The numbers that a tensor is known to hold at ``step``: those of its whole memory, as far as the trace shows them."""
+    """The known values of the storage of a tensor at ``step``."""
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
     return [float(value) for _, value in flat(held) if isinstance(value, int | float) and not isinstance(value, bool)]
