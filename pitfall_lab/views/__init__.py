@@ -1,7 +1,7 @@
 """Pictures of a trace: one folder per view, each a pure projection with a static picture.
 
 ``scene`` gathers all projections for the browser, ``page`` makes self-contained HTML that works without scripts and
-without a kernel, ``text`` is the plain-text twin. Positions are computed here, once, on the finished trace.
+without a kernel, ``text`` is the same as plain text. Positions are computed here, once, on the finished trace.
 
 A view is a folder with ``project(trace, facts) -> dict``; folders are found, not listed.
 """
@@ -31,13 +31,13 @@ def names() -> tuple[str, ...]:
 
 
 def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None, *, first: bool = False) -> dict[str, Any]:
-    """Everything the browser needs to draw ``trace``, as JSON-able data; with ``facts`` that are known, those are not gathered again.
+    """Everything the browser needs to draw ``trace``, as JSON-able data; ``facts`` may be passed in if already computed.
 
     ``first``: only what is seen first, as soon as may be. A view that has an ``outline(trace, facts) -> dict | None`` gives that; what
     it left out comes with :func:`rest`.
 
-    A view that fails on a trace it did not expect leaves ``{"failed": its error's type}`` in its place: one broken picture
-    must not take the others down.
+    A view that raises is replaced by ``{"failed": its error's type}``: one broken picture
+    must not prevent the others.
     """
     found = list(findings)
     facts = facts or gather(trace)
@@ -78,7 +78,7 @@ def rest(facts: Facts) -> dict[str, Any]:
 
 
 def told(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The part of the scene that says what was found and what helps, again: ``before``, with the fixes that the findings have now."""
+    """The scene ``before`` with its findings and fixes recomputed, after fixes were verified."""
     plain = [in_two_languages(finding) for finding in findings]
     if [one["rule"] for one in plain] != [one["rule"] for one in before]:
         return stories(gather(trace), plain)
@@ -93,7 +93,7 @@ def page(
 ) -> str:
     """A complete HTML document: code with marks, storyboard, pictures, explanation, a stepper without scripts.
 
-    ``key`` sets the prefix of the ids in it (random when empty), so that several pages can stand in one notebook.
+    ``key`` sets the prefix of the ids in it (random when empty), so that several pages can be in one notebook.
     """
     from pitfall_lab.views.document import render
 
@@ -101,21 +101,21 @@ def page(
 
 
 def fragment(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "") -> str:
-    """The page's content as one ``<div>`` with its own stylesheet, to stand inside another page (a notebook's output)."""
+    """The page's content as one ``<div>`` with its own stylesheet, for inclusion in another page (a notebook's output)."""
     from pitfall_lab.views.document import fragment as render
 
     return render(trace, list(findings), language, key)
 
 
 def text(trace: Trace, language: Language = "en", facts: Facts | None = None) -> str:
-    """The plain-text twin: source, steps as sentences, storages, counters, outcome."""
+    """The trace as plain text: source, steps as sentences, storages, counters, outcome."""
     from pitfall_lab.views.plain_text import render
 
     return render(trace, language, facts)
 
 
 def _palette(facts: Facts, told: list[dict[str, Any]]) -> list[str]:
-    """Which storages get a hue: those of the first finding; without one, what is shared, written and named."""
+    """The storages that get a hue: those of the first finding; without one, the shared, written and named ones."""
     return [*dict.fromkeys(storage for story in told[:1] for storage in story["slice"]["storages"])][:6] or facts.palette
 
 
@@ -131,7 +131,7 @@ def _project(name: str, facts: Facts, *, first: bool = False) -> dict[str, Any]:
 
 
 def in_two_languages(finding: Any) -> dict[str, Any]:
-    """A finding as plain data: ``to_dict`` in both languages merged, with the steps that only the object knows."""
+    """A finding as plain data: ``to_dict`` in both languages merged, with the steps, which ``to_dict`` omits."""
     if isinstance(finding, dict):
         return finding
     merged: dict[str, Any] = _merge(finding.to_dict("en"), finding.to_dict("zh"))
@@ -164,7 +164,7 @@ def _steps(finding: dict[str, Any]) -> list[int]:
 
 
 def _jumps(trace: Trace) -> dict[str, list[int]]:
-    """Where the key E goes: saved → changed → raised (or went wrong)."""
+    """The steps to which the key E jumps: saved → changed → raised (or computed a wrong value)."""
     saved: set[int] = set()
     changed: set[int] = set()
     raised: set[int] = set()

@@ -18,9 +18,9 @@ _NUMBERS = frozenset({"cells", "gradient", "name", "names"})
 
 
 def first_difference(before: Trace, after: Trace) -> int | None:
-    """The first step at which the two did not do the same; ``None`` when one is as the other.
+    """The first step at which the two traces differ; ``None`` when they do not.
 
-    Numbers and names do not count: two runs may draw other random numbers and still do the same.
+    Values and names are not compared: two runs may draw other random numbers and still be equal.
     """
     for step, (one, other) in enumerate(zip(before.events, after.events, strict=False)):
         if _done(one) != _done(other):
@@ -42,7 +42,7 @@ def _bare(value: Any) -> Any:
 
 
 def compare(before: Trace, after: Trace) -> dict[str, Any]:
-    """Both from their first difference on, as plain data: steps in words, how each ends, gradients, and peaks of memory."""
+    """Both traces from their first difference on, as plain data: steps in words, endings, gradients, and peaks of memory."""
     first = first_difference(before, after)
     facts = gather(before), gather(after)
     alike = same(before, after)
@@ -106,7 +106,7 @@ def text(told: dict[str, Any], language: Language = "en") -> str:
 
 
 def same(*runs: Trace) -> T:
-    """What is said of runs without a difference: it is said of what was seen of them."""
+    """The sentence for two runs without a difference; it is about the observed parts only."""
     if any(trace.stopped is not None for trace in runs):
         return T("Both runs do the same, as far as they were observed.", "就观察到的部分而言，两次运行做的事相同。")
     return T("Both runs do the same.", "两次运行做的事相同。")

@@ -1,6 +1,6 @@
-"""One name for one thing: what the program calls each tensor, memory, counter and node, so that no label has to be shown.
+"""One display name for each tensor, storage, counter and node, taken from the program, so that no labels (t3, S2) are shown.
 
-``w`` is a name of the program's. What has none is called by where it comes from: ``w.grad`` by its leaf, ``momentum of w`` by the
+A tensor has the program's own name for it, such as ``w``. Others are named by origin: ``w.grad`` by its leaf, ``momentum of w`` by the
 optimizer's state, and everything else by the expression that made it.
 """
 
@@ -49,12 +49,12 @@ def _tensors(facts: Facts) -> dict[str, str]:
 
 
 def _bare(name: str) -> str:
-    """``self.head.weight`` is called that only where the model is made; everywhere else it is ``head.weight``."""
+    """The name without ``self.``: ``head.weight`` for ``self.head.weight``."""
     return name.removeprefix("self.")
 
 
 def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
-    """What an optimizer keeps for a parameter: a tensor that it made as ``zeros_like(w)``, and then writes from ``w.grad``."""
+    """Names for an optimizer's state: tensors made as ``zeros_like(w)`` and then written from ``w.grad``."""
     out: dict[str, str] = {}
     for event in facts.trace.events:
         if event.kind != "call" or not event.operands or not facts.code(event.step).endswith(".step()"):
@@ -68,7 +68,7 @@ def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
 
 
 def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
-    """What a normalisation layer keeps beside its weight: ``bn1.running_mean``."""
+    """Names for the running statistics of a normalisation layer: ``bn1.running_mean``."""
     out: dict[str, str] = {}
     for event in facts.trace.events:
         weight = next((known.get(o.label or "", "") for o in event.operands if o.name == "weight"), "")
@@ -80,7 +80,7 @@ def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
 
 
 def _made_by(facts: Facts, label: str, step: int) -> str:
-    """The expression that made a tensor; a call of a module made several, so what torch calls the operation stands before it."""
+    """The expression that made a tensor; for a call of a module, which makes several tensors, preceded by torch's name of the operation."""
     event = facts.trace.events[step]
     text = excerpt(facts.trace, event.span, WHOLE)
     if turn := re.match(r"for ([\w, ]+) in ", text):
@@ -94,7 +94,7 @@ def _made_by(facts: Facts, label: str, step: int) -> str:
 
 
 def _calls_another(text: str, operation: str) -> bool:
-    """Whether the text is a call of something else, inside of which torch ran the operation."""
+    """Whether the text is a call of another function, inside which torch ran the operation."""
     try:
         node = ast.parse(text, mode="eval").body
     except SyntaxError:
@@ -112,7 +112,7 @@ def _line(facts: Facts, step: int) -> str:
 
 
 def _first(facts: Facts, labels: list[str], tensors: dict[str, str]) -> str:
-    """The oldest that the program has a name for, else the oldest."""
+    """The oldest label with a name in the program, else the oldest."""
     named = (label for label in labels if facts.tensor(label).get("name"))
     label = next(named, labels[0] if labels else None)
     return tensors.get(label, "?") if label else "?"

@@ -55,7 +55,7 @@ cursor:pointer;text-align:center}
 """
 
 WINDOW = "<style>body{margin:0;background:#fff}@media(prefers-color-scheme:dark){body{background:#1b1b1d}}</style>"
-"""In a page of its own, the paper of ``.pl-page`` goes on to the edges of the window."""
+"""When the page is a document of its own, its background extends to the edges of the window."""
 
 
 def render(trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None) -> str:
@@ -92,7 +92,7 @@ def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: 
 
 
 def _guarded(say: _Say, part: Callable[[], str]) -> str:
-    """A part of the page, or one sentence in its place: a trace from a damaged file must not take the whole page down."""
+    """A part of the page, or one sentence instead if making it raises: a damaged trace file must not prevent the whole page."""
     try:
         return part()
     except Exception as error:
@@ -119,7 +119,7 @@ class _Say:
 
 
 def _stopped(trace: Trace, say: _Say) -> str:
-    """Whatever the page says of a program that was not observed to its end is about a part of it."""
+    """A notice for a program that was not observed to its end: the page is about the observed part only."""
     headline, why = stopped_at(trace), stop(trace)
     if headline is None or why is None:
         return ""
@@ -226,7 +226,7 @@ def _where(event: Event, say: _Say) -> str:
 
 
 def _storages_of(event: Event, facts: Facts) -> list[str]:
-    """What to draw beside a step: what it wrote or made, else what it names."""
+    """The storages to draw beside a step: those it wrote or made, else those it names."""
     if event.error and event.error.storage:
         return [event.error.storage]
     labels = [*event.results, *(o.label for o in event.operands if o.label)]
@@ -236,7 +236,7 @@ def _storages_of(event: Event, facts: Facts) -> list[str]:
 
 
 def nodes_of(event: Event) -> list[str]:
-    """The nodes that an event brought into the graph."""
+    """The nodes that an event added to the graph."""
     return [p[1] for e in event.effects if len(p := e.path.split(".")) == 2 and p[0] == "nodes" and e.value is not None]
 
 

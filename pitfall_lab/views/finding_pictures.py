@@ -1,13 +1,13 @@
-"""The one picture of a finding: what it is about, along time, as plain data that fits a screen.
+"""The picture of a finding: the tensors involved at the moments that matter, as plain data, small enough for one screen.
 
 ``kind`` says how it is drawn:
 
-- ``"time"``: moments, each a line of code, the memory that matters as it is then, and what keeps or needs it;
+- ``"time"``: moments, each with a line of code, the storage involved as it is then, and the nodes that saved it;
 - ``"sum"``: the same, where the memory is a ``.grad`` that grows;
-- ``"table"``: two shapes, the table that they make, and the number that came of it beside the one that was meant;
-- ``"path"``: the way from the loss to the place where the graph ends, and what lies behind it.
+- ``"table"``: two shapes, the table that they broadcast to, and the resulting number beside the intended one;
+- ``"path"``: the path from the loss to the place where the graph ends, and the operations that it does not reach.
 
-Only what the trace holds is in it. A finding for which none of these can be made gets its moments.
+It contains only data of the trace. A finding for which no other kind can be made gets ``"time"``.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pitfall_lab.trace.text import cells_text, source_lines
 from pitfall_lab.views.label_history import Facts
 
 MOMENTS = 4
-"""So many columns fit a screen."""
+"""The number of columns that fit on a screen."""
 MEMORIES = 3
 SUBJECTS = 2
 ACCUMULATING = ("accumulation-without-scaling", "zero-grad-inside-accumulation")
 ROUNDS = 3
 PATH = 9
-"""Chips of a path; what is between the ends is counted."""
+"""The number of operations drawn on a path; those omitted in its middle are counted."""
 TABLE = 6
-"""Up to so many rows and columns a table shows its numbers."""
+"""A table with at most this many rows and columns shows its values."""
 MATRIX = 12
-"""Up to so many the numbers of both operands are in the trace."""
+"""Up to this many rows and columns, the values of both operands are in the trace."""
 
 Data = dict[str, Any]
 
@@ -49,16 +49,16 @@ def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Data
 
 
 class _Board:
-    """One trace with its names, and the ways to draw a finding in it."""
+    """One trace with its display names, and a method for each kind of picture."""
 
     def __init__(self, facts: Facts, names: dict[str, str]) -> None:
         self.facts, self.names = facts, names
         self.trace: Trace = facts.trace
         self.given: dict[str, str] = {}
-        """Names that only this finding's lines give, such as ``best["weight"]``."""
+        """Names given only on this finding's lines, such as ``best["weight"]``."""
 
     def time(self, finding: Data, known: Data, beats: list[Data]) -> Data:
-        """Moments with the memory that the finding is about; without one, with what each step touched."""
+        """Moments with the storages that the finding is about; if there are none, with those that each step touched."""
         moments = _few(beats)
         subjects = self._subjects(known)
         columns = [self._moment(beat, subjects or self._touched(beat)) for beat in moments]
@@ -76,13 +76,13 @@ class _Board:
             self.given[kept] = name
         values = [known.get(key) for key in ("tensor", "kept", "gradient", "copy", "source", "carried", "leaf", "named")]
         labels = [label for value in values for label in (value if isinstance(value, tuple) else (value,)) if isinstance(label, str)]
-        if not labels and isinstance(known.get("node"), str):  # a node's record is about what it computed
+        if not labels and isinstance(known.get("node"), str):  # a node stands for its output
             labels = [label for label in [self.facts.output(str(known["node"]))] if label]
         found = [self.facts.tensor(label).get("storage") for label in labels]
         return list(dict.fromkeys(str(s) for s in found if s))[:SUBJECTS]
 
     def _kept_as(self, label: str) -> str:
-        """What the line that kept a tensor calls it: ``best["weight"]`` for ``best = model.state_dict()``."""
+        """The name of a tensor at the line that kept it: ``best["weight"]`` for ``best = model.state_dict()``."""
         step = self.facts.tensors[label][0][0]
         event = self.trace.events[step]
         if event.span is None:
@@ -96,7 +96,7 @@ class _Board:
         return f'{found[1]}["{owner.removeprefix(found[2] + ".")}"]' if owner else found[1]
 
     def _touched(self, beat: Data) -> list[str]:
-        """The memory that a step reads and makes: what it is given first, what came of it last."""
+        """The storages that a step reads and makes: of its first operand and of its last result."""
         event = self._event(beat["step"])
         if event is None:
             return []
@@ -111,7 +111,7 @@ class _Board:
         return {**{key: beat[key] for key in ("role", "title", "step", "line", "place", "source", "code", "text")}, "memory": memory}
 
     def _memory(self, storage: str, step: int) -> Data | None:
-        """A storage as it is after a step: who looks at it, its shape, its numbers, its version."""
+        """A storage after a step: the tensors on it, shape, values and version."""
         history = self.facts.storages.get(storage, [])
         record = next((r for s, r in reversed(history) if s <= step and r), None)
         if record is None:
@@ -133,7 +133,7 @@ class _Board:
         }
 
     def _names_of(self, labels: list[str], step: int) -> list[str]:
-        """What the program calls the memory; the expression that made it only where it has no name."""
+        """The program's names for a storage; the expression that made it only if it has no name."""
         named = [n for t in labels for n in ([self.given[t]] if t in self.given else self.facts.tensor(t, step).get("names") or ())]
         found = [str(name).removeprefix("self.") for name in named] or [self.names[t] for t in labels[:1] if t in self.names]
         return list(dict.fromkeys(found))
@@ -143,7 +143,7 @@ class _Board:
         return history[-1] if history else None
 
     def _keeper(self, known: Data, moments: list[Data]) -> Data | None:
-        """The node that keeps what it needs, from the moment that it saved it to the moment that it needs it."""
+        """The node that saved a tensor, drawn from the moment of saving to the backward that reads it."""
         node = known.get("node")
         if not isinstance(node, str) or node not in self.facts.nodes:
             return None
@@ -195,7 +195,7 @@ class _Board:
         return list(dict.fromkeys(s for s in (tensor.get("storage"), *(self.facts.tensor(g).get("storage") for g in grads)) if s))
 
     def _added(self, leaf: str) -> list[Data]:
-        """Each backward that reached a leaf: what was in its ``.grad``, what flowed in, and what is there now."""
+        """For each backward that reached a leaf: ``.grad`` before, the gradient added, and ``.grad`` after."""
         out: list[Data] = []
         for event in self.trace.events:
             if event.name != "backward" or event.kind != "call" or event.error is not None:
@@ -247,7 +247,7 @@ class _Board:
         }
 
     def _users(self, cut: Event, until: int) -> set[str]:
-        """The nodes of the operations that first used what came out of the cut."""
+        """The nodes of the first operations that used the result of the call that cut the graph."""
         plain, found = set(cut.results), set()
         for event in self.trace.events[cut.step + 1 : until]:
             if event.kind != "call" or not plain & {o.label for o in event.operands}:
@@ -296,7 +296,7 @@ class _Board:
         return {"node": node, "name": self.names.get(node, node), "step": born, "line": self.facts.line(born)}
 
     def table(self, finding: Data, known: Data, beats: list[Data]) -> Data | None:
-        """Two operands whose shapes were stretched to a table."""
+        """Two operands that broadcast to a table."""
         pair = known.get("column"), known.get("row")
         if not all(isinstance(label, str) for label in pair):
             return None
@@ -331,7 +331,7 @@ class _Board:
         return {"name": self.names.get(label, label), "shape": tensor.get("shape"), "storage": storage, "cells": cells}
 
     def _numbers(self, event: Event, differences: list[list[float]] | None) -> tuple[float | None, float | None]:
-        """The number that the line ends with; and the one that was meant, where its way from the differences is sure."""
+        """The number that the line computes, and the intended one where it can be computed from the differences."""
         came = None
         for later in self.trace.events[event.step :]:
             if later.kind != "call" or later.span is None or event.span is None or later.span.line != event.span.line:
@@ -357,7 +357,7 @@ class _Board:
         return record.get("cells") if record else None
 
     def _products(self, event: Event, one: Data, other: Data, column: str) -> list[list[float]] | None:
-        """Every difference of the two, where all their numbers are known: what the table holds before it is squared and reduced."""
+        """Every difference of the two, where all their numbers are known: the elements of the table before it is squared and reduced."""
         left, right = one["cells"], other["cells"]
         if not all(isinstance(cells, list) and all(isinstance(v, (int, float)) for v in cells) for cells in (left, right)):
             return None
@@ -382,7 +382,7 @@ def _few(beats: list[Data]) -> list[Data]:
 
 
 def _mark_changes(columns: list[Data]) -> None:
-    """Which numbers of each memory differ from the moment before."""
+    """Mark the values of each storage that differ from the moment before."""
     before: dict[str, Any] = {}
     for column in columns:
         for memory in column["memory"]:
@@ -396,7 +396,7 @@ def _step(beats: list[Data], role: str) -> int | None:
 
 
 def _difference(after: Any, before: Any) -> Any:
-    """What flowed in: what is there now less what was there."""
+    """The gradient added: the present values minus the former ones."""
     if not isinstance(after, list):
         return None
     if before is None:

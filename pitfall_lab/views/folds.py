@@ -1,4 +1,4 @@
-"""Loops, found again in the event log: runs of the same operations from the same places in the source."""
+"""Finds loops in the event log: repeated sequences of the same operations from the same places in the source."""
 
 from __future__ import annotations
 

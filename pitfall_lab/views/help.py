@@ -1,4 +1,4 @@
-"""What the Explorer's help says: every key and every sign. It travels with the picture, because the script is sent with each widget."""
+"""The texts of the Explorer's help: every key and every sign. They are data of the picture, as the script comes with each widget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every projection asks a trace: the history of each label, gathered in one pass.
+"""The values of each label (tensor, storage, node) over the steps of a trace, gathered in one pass for all views.
 
 A projection reads :class:`Facts` and returns plain data. It never folds the trace by itself, so a trace of 5,000
 events is replayed once for all views.
@@ -38,24 +38,24 @@ class Facts:
     wrong: dict[tuple[str, str], int]
     """(node, slot) → the step of a backward that silently used changed memory."""
     in_storage: dict[str, list[str]]
-    """Tensors and arrays that lived in a storage at any time, by birth."""
+    """Tensors and arrays that were on a storage at any time, in order of creation."""
     on_counter: dict[str, list[str]]
     of_node: dict[str, list[str]]
-    """Tensors whose ``grad_fn`` a node was at any time, by birth."""
+    """Tensors whose ``grad_fn`` a node was at any time, in order of creation."""
     palette: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
-    """What the program calls each label (:mod:`pitfall_lab.views.display_names`); empty until asked for."""
+    """The display name of each label (:mod:`pitfall_lab.views.display_names`); empty until needed."""
     labelled: bool = True
-    """Whether a name stands with its label."""
+    """Whether names are shown together with the label."""
     drawn: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What each view has made of these facts: the browser's scene and the static page share it."""
+    """The projections computed so far, by view: the browser's scene and the static page share them."""
     outlined: set[str] = field(default_factory=set)
-    """The views of which that is only the outline."""
+    """The views of which ``drawn`` has only the outline."""
     said: list[T] = field(default_factory=list)
-    """The events' sentences, once they were needed."""
+    """The sentences of the events, computed when first needed."""
 
     def projected(self, view: ModuleType, *, first: bool = False) -> dict[str, Any]:
-        """What a view (its module) makes of these facts, computed once: with ``first`` its outline, if it has one for them."""
+        """The projection of ``view`` (a view's module) on these facts, computed once; with ``first`` its outline, if any."""
         name = view.__name__
         if name not in self.drawn:
             outline = view.outline(self.trace, self) if first and hasattr(view, "outline") else None
@@ -80,7 +80,7 @@ class Facts:
         return (f"{name} ({label})" if self.labelled else str(name)) if name else str(label)
 
     def called(self, label: str | None) -> str:
-        """What the program calls the thing behind a label."""
+        """The display name of a label."""
         if not self.names:
             from pitfall_lab.views.display_names import names
 
@@ -88,15 +88,15 @@ class Facts:
         return self.names.get(label or "", str(label))
 
     def of_storage(self, storage: str | None) -> list[str]:
-        """Tensors and arrays that lived in ``storage`` at any time, by birth."""
+        """Tensors and arrays that were on ``storage`` at any time, in order of creation."""
         return self.in_storage.get(storage or "", [])
 
     def of_counter(self, counter: str) -> list[str]:
-        """Tensors whose version ``counter`` counted at any time, by birth."""
+        """Tensors that had the version counter ``counter`` at any time, in order of creation."""
         return self.on_counter.get(counter, [])
 
     def output(self, node: str) -> str | None:
-        """The tensor that a node computed (or, for an AccumulateGrad, fills), even when the node itself no longer knows."""
+        """The output tensor of a node (for AccumulateGrad: its leaf), also when it is no longer the tensor's grad_fn."""
         record = (self.nodes[node][-1][1] or {}) if node in self.nodes else {}
         known = record.get("output") or next((r["output"] for _, r in self.nodes.get(node, []) if r and r.get("output")), None)
         return known or next(iter(self.of_node.get(node, [])), None)
@@ -157,7 +157,7 @@ def gather(trace: Trace) -> Facts:
 
 
 def _sound(group: str, record: Any) -> Any:
-    """The record, or ``None`` when it is not what it should be: a trace may come from any file."""
+    """The record, or ``None`` when it is malformed: a trace may come from any file."""
     kind = int if group == "counters" else dict
     return record if isinstance(record, kind) else None
 

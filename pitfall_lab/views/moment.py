@@ -1,4 +1,4 @@
-"""Pictures of one moment, each useful alone: the views' own drawings of a trace that is a look at live tensors, and the same in words."""
+"""Static pictures of live tensors (``show_storage``, ``show_graph``, ...), drawn from a one-event trace, each with a text version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORDS = 16
 
 
 def storage(trace: Trace, language: Language = "en") -> Picture:
-    """Cells of memory with each tensor as a brush over them."""
+    """The picture of storages as rows of cells, with a bracket for each tensor on them."""
     facts, zh = _moment(trace), language == "zh"
     scene = storage_view.project(trace, facts)
     lines = []
@@ -56,7 +56,7 @@ def storage(trace: Trace, language: Language = "en") -> Picture:
 
 
 def _on_paper(view: str, scene: dict[str, Any], facts: Facts, language: Language) -> dict[str, Callable[[Path], None]]:
-    """The same picture for print; matplotlib is loaded when somebody saves one."""
+    """The same picture for print; matplotlib is imported only when one is saved."""
 
     def write(path: Path) -> None:
         import_module(f"pitfall_lab.views.{view}.paper").draw(scene, facts, language).savefig(path, dpi=200)
@@ -72,12 +72,12 @@ def scene(trace: Trace, view: str) -> dict[str, Any]:
 
 
 def _moment(trace: Trace) -> Facts:
-    """The facts of one moment: names need no labels beside them, for nothing else has the same name."""
+    """The facts of one moment, with names in place of labels, since each name occurs once."""
     return replace(gather(trace), labelled=False)
 
 
 def _sharing(scene: dict[str, Any], facts: Facts, *, zh: bool) -> str:
-    """Who shares memory with whom, in one sentence."""
+    """One sentence saying which tensors share memory."""
     groups = [[facts.tensor(b["tensor"]).get("name") or b["tensor"] for b in one["brushes"]] for one in scene["storages"]]
     shared = [group for group in groups if len(group) > 1]
     if not any(groups):
@@ -124,7 +124,7 @@ def _leaf(facts: Facts, record: dict[str, Any]) -> str:
 
 
 def _saved(slot: dict[str, Any], facts: Facts, node: str, *, zh: bool) -> str:
-    """One saved tensor and its fate; a refusal of torch's is quoted."""
+    """One saved tensor and its state; an error of torch at unpacking is quoted."""
     who = facts.tensor(slot["tensor"]).get("name") or slot["storage"] or ""
     name = f"{slot['name']} = {who}" if who else slot["name"]
     version = f" v{slot['version']}" if slot["version"] is not None else ""
@@ -138,7 +138,7 @@ def _saved(slot: dict[str, Any], facts: Facts, node: str, *, zh: bool) -> str:
 
 
 def broadcast(trace: Trace, names: list[str], language: Language = "en") -> Picture:
-    """How the shapes of a trace's tensors meet, in the order of ``names``, aligned from the right."""
+    """The picture of how the shapes of a trace's tensors broadcast, in the order of ``names``, aligned from the right."""
     facts, zh = _moment(trace), language == "zh"
     scene = broadcast_scene(trace, names)
     if not scene["cases"]:
@@ -154,7 +154,7 @@ def broadcast(trace: Trace, names: list[str], language: Language = "en") -> Pict
 
 
 def broadcast_scene(trace: Trace, names: list[str]) -> dict[str, Any]:
-    """The one case that the tensors of a trace make, in the order of ``names``; none with fewer than two."""
+    """The data for broadcasting the tensors of a trace, in the order of ``names``; empty with fewer than two."""
     facts = _moment(trace)
     tensors = sorted(facts.tensors, key=lambda t: names.index(facts.tensor(t)["name"]))
     if len(tensors) < 2:
@@ -174,7 +174,7 @@ def broadcast_scene(trace: Trace, names: list[str]) -> dict[str, Any]:
 
 
 def _pairs(met: dict[str, Any]) -> list[str] | None:
-    """For the (N,) with (N, 1) trap: which element meets which, in each cell of the table that it makes."""
+    """For (N,) with (N, 1): for each cell of the resulting table, the two elements that are combined."""
     if not met["crossed"] or len(met["operands"]) != 2 or len(met["shape"]) != 2:
         return None
     flat_first = len(met["operands"][0]["shape"]) == 1
@@ -207,7 +207,7 @@ def _meeting(met: dict[str, Any], *, zh: bool) -> str:
 
 
 def versions(trace: Trace, language: Language = "en") -> Picture:
-    """Which tensors share a version counter, where it stands, and who shares memory without it."""
+    """The picture of version counters: the tensors of each, its version, and tensors that share memory but not the counter."""
     facts, zh = _moment(trace), language == "zh"
     rows = versions_now.rows(facts)
     lines = []
@@ -241,7 +241,7 @@ def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
 
 
 def _memory(trace: Trace, language: Language) -> tuple[Facts, dict[str, Any], str]:
-    """The bands of one program, and the same in words."""
+    """The drawing of one program's live bytes, and the same in words."""
     facts, zh = gather(trace), language == "zh"
     scene = memory_view.project(trace, facts)
     memory_view.show_largest(scene, facts)
@@ -261,7 +261,7 @@ def _memory(trace: Trace, language: Language) -> tuple[Facts, dict[str, Any], st
 
 
 def allocator(found: list[allocator_view.Run], label: str, language: Language = "en") -> Picture:
-    """The caching allocator's two numbers over the points of runs, with ``label`` saying where the numbers come from."""
+    """The caching allocator's allocated and reserved bytes over the recorded points; ``label`` names the source of the data."""
     said = Note("limit", label, label)
     title = "缓存分配器" if language == "zh" else "The caching allocator"
     drawing = allocator_view.draw(found, label, language) if found else ""

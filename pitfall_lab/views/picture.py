@@ -1,4 +1,4 @@
-"""One picture to put below a cell: SVG that follows the page's colours, the same in words, and files for slides and print."""
+"""A picture shown below a notebook cell: SVG in the page's light or dark colours, a text version, and files for slides and print."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Picture:
             return still
         try:
             return with_page(self.live()._repr_mimebundle_(**options), still)[0]
-        except Exception:  # a page without widgets still has its picture
+        except Exception:  # a page without widget support shows the static picture
             return still
 
     def __repr__(self) -> str:

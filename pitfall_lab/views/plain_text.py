@@ -1,4 +1,4 @@
-"""The plain-text twin of all pictures: what a terminal, a log or a screen reader gets."""
+"""A trace as plain text, for a terminal, a log or a screen reader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STORAGES = 40
 
 
 def render(trace: Trace, language: Language = "en", facts: Facts | None = None) -> str:
-    """The whole trace in words; what is left out is counted."""
+    """The whole trace in words; omitted lines are counted."""
     zh = language == "zh"
     facts = facts or gather(trace)
     parts = [
@@ -32,7 +32,7 @@ def render(trace: Trace, language: Language = "en", facts: Facts | None = None) 
 
 
 def _stopped(trace: Trace, language: Language) -> str:
-    """Whatever follows is about a part of the program; so this comes first."""
+    """The notice, printed first, that the text is about the observed part of the program only."""
     headline, why = stopped_at(trace), stop(trace)
     return "" if headline is None or why is None else f"■ {headline.say(language)}\n{why.say(language)}"
 

@@ -1,4 +1,4 @@
-"""What the printable pictures share: paper, type, and how a storage looks without colour.
+"""Common style of the printable pictures: size, fonts, and hatchings that identify a storage without colour.
 
 A figure is 16 cm wide, the text block of an A4 page, and no letter is smaller than 8 pt. A storage has its letter, its hue *and* a
 hatching, so that a black-and-white printer loses nothing. Figures are made without pyplot: nothing global is touched.
@@ -21,12 +21,12 @@ WIDTH = 16.0
 """Centimetres."""
 CM = 1 / 2.54
 SMALL, TEXT = 8.0, 9.0
-"""Points: labels, and what is read first."""
+"""Font sizes in points: of labels, and of the main text."""
 POINT = 2.54 / 72
 """A point in centimetres."""
 INK, DIM, RED = "#111111", "#555555", "#C62828"
 HATCHES = ("", "////", "....", "", "\\\\\\\\", "xxxx")
-"""Per hue of the palette; blue is dark enough to be told by its tone."""
+"""The hatching of each hue of the palette; blue has none, since it is dark enough to be recognised."""
 
 
 def sheet(height: float) -> tuple[Figure, Axes]:
@@ -40,18 +40,18 @@ def sheet(height: float) -> tuple[Figure, Axes]:
 
 @cache
 def families() -> list[str]:
-    """Fonts in the order in which a letter is looked for: what matplotlib brings, then one with Chinese where one is installed."""
+    """Font families in order of preference: matplotlib's own, then one with Chinese characters if installed."""
     known = {font.name for font in font_manager.fontManager.ttflist}
     return ["DejaVu Sans", *(name for name in ("Noto Sans CJK SC", "Noto Sans SC", "Microsoft YaHei", "PingFang SC") if name in known)]
 
 
 def write(axes: Axes, x: float, y: float, text: object, *, size: float = SMALL, **how: Any) -> None:
-    """One line of text; ``$`` in a program's names is no mathematics."""
+    """Draw one line of text; ``$`` is printed literally."""
     axes.text(x, y, clean_text(text), **{"fontsize": size, "family": families(), "color": INK, "parse_math": False, "va": "center", **how})
 
 
 def looks(storage: str | None, palette: Sequence[str]) -> dict[str, Any]:
-    """How a patch of this storage is filled."""
+    """Fill colour and hatching of a storage, as arguments of a matplotlib patch."""
     colour = hue(storage, palette)
     hatch = HATCHES[list(palette).index(storage)] if colour != GREY and storage else ""
     return {"facecolor": "#E4E4E4" if colour == GREY else colour, "hatch": hatch, "edgecolor": INK, "linewidth": 0.6}
@@ -94,7 +94,7 @@ def long(text: str, size: float = SMALL) -> float:
 
 
 def fit(text: str, width: float, size: float = SMALL) -> str:
-    """``text`` cut with "…" to what stands in ``width`` cm."""
+    """``text`` shortened with "…" to ``width`` cm."""
     kept = len(text)
     while kept > 1 and long(cut(text, kept), size) > width:
         kept -= 1

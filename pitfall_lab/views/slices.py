@@ -1,4 +1,4 @@
-"""The part of a program that a finding is about: the memory, counters, nodes and steps that a panel opens on, with "all" one click away."""
+"""The part of a trace that a finding is about: the storages, counters, nodes and steps that a panel shows first."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ NODES = 14
 
 
 def around(facts: Facts, picture: dict[str, Any], beats: list[dict[str, Any]]) -> dict[str, Any]:
-    """What belongs to a picture and its beats, as labels and steps."""
+    """The labels and steps that belong to a finding's picture and its beats."""
     storages = list(dict.fromkeys(picture.get("about", ())))
     tensors = [label for storage in storages for label in facts.of_storage(storage)]
     counters = list(dict.fromkeys(c for t in tensors if (c := facts.tensor(t).get("counter"))))
     marked = [beat["step"] for beat in beats if isinstance(beat["step"], int)]
     steps = sorted({*marked, *_touching(facts, {*storages}, {*tensors})})
-    # A call on the way to a line says where it was reached from; what it made has no part in the story.
+    # A line of role "call" only says from where another line was reached; the tensors it made do not belong to the finding.
     told = [beat["step"] for beat in beats if isinstance(beat["step"], int) and beat["was"] != "forward"]
     return {"storages": storages, "tensors": tensors, "counters": counters, "nodes": _nodes(facts, picture, told), "steps": steps[:STEPS]}
 

@@ -1,15 +1,15 @@
-"""A widget's output: live in a page with a kernel, and a page of its own where there is none."""
+"""The output of a widget: live where a kernel runs, and a static page elsewhere."""
 
 from __future__ import annotations
 
 from typing import Any
 
 MARK = "application/vnd.pitfall-lab.look+json"
-"""Says to the extension in JupyterLab that this output has a page: a notebook that is opened again shows it instead of a missing widget."""
+"""Marks an output that has a static page: the JupyterLab extension shows it in a reopened notebook in place of the missing widget."""
 
 
 def with_page(live: Any, page: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The bundle of MIME types of a widget and its page, and the metadata; without the mark where there is no page."""
+    """The MIME bundle of a widget with its static page, and the metadata; without a page the mark is left out."""
     data, metadata = live if isinstance(live, tuple) else (live or {}, {})
     mark = {MARK: {"version": 1}} if data and "text/html" in page else {}
     return {**mark, **data, **page}, metadata

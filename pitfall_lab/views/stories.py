@@ -1,4 +1,4 @@
-"""What went wrong: beats that can be walked through (saved → changed → raised), their one picture, and the edits that help."""
+"""The story of each finding: its beats, i.e. steps shown one after the other (saved → changed → raised), its picture, and its fixes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pitfall_lab.views.slices import around
 
 ORDER = ("other", "saved", "changed", "wrong", "raised")
 CHANGES = 4
-"""So many writes of one failure are beats of their own."""
+"""The maximal number of writes of one failure that are separate beats."""
 
 _TITLES = {
     "saved": T("saved", "保存"),
@@ -38,13 +38,13 @@ _ROLES = {
     "step": T("updated", "更新"),
     "read": T("read", "读取"),
 }
-"""What a line's part is called on the card of its beat; without an entry, by the beat's own role."""
+"""The name of a line's role on the card of its beat; without an entry, the name of the beat's role."""
 DAMAGED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What a trace raises that is not what it should be."""
+"""The exceptions that reading a malformed trace can raise."""
 
 
 def stories(facts: Facts, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One story per finding, or what the trace itself tells when no rule spoke, as plain data for the browser."""
+    """One story per finding, as plain data for the browser; without findings, one made of the trace's own errors and wrong gradients."""
     facts.called(None)
     names = facts.names
     failure = facts.trace.outcome.failure
@@ -70,7 +70,7 @@ def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) ->
 
 
 def _order(trace: Trace, beat: dict[str, Any]) -> tuple[float, int]:
-    """A story is told along time; a line at which torch did nothing comes before the next one at which it did something."""
+    """Sort key of a beat: its step; a line without a torch call comes before the next line with one."""
     step, line = beat["step"], beat["line"]
     if step is None and line is not None:
         later = (e.step for e in trace.events if e.span and e.span.source == beat["source"] and e.span.line > line and e.kind != "node")
@@ -79,7 +79,7 @@ def _order(trace: Trace, beat: dict[str, Any]) -> tuple[float, int]:
 
 
 def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: list[dict[str, Any]]) -> dict[str, Any]:
-    """The beats, with their picture and the part of the program that it is about. Without a picture the beats still tell the story."""
+    """The beats of a story with their picture and their part of the trace; the picture may be missing."""
     try:
         drawn = picture(facts, names, finding, beats)
     except DAMAGED:
@@ -124,7 +124,7 @@ def _of_related(trace: Trace, related: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_place(trace: Trace, finding: dict[str, Any]) -> dict[str, Any]:
-    """A finding without related places still has its own."""
+    """The beat of the finding's own place, for a finding without related places."""
     step = finding.get("step")
     if step is None:
         step = _step_on(trace, finding.get("line"), "other")
@@ -171,7 +171,7 @@ def _role(role: str, *, raised: bool) -> str:
 
 
 def _step_on(trace: Trace, line: int | None, role: str) -> int | None:
-    """The step that a place in the source stands for: the first there, or the one that did what the role says."""
+    """The step for a place in the source: the first one there, or the one that did what the role says."""
     here = [e for e in trace.events if line is not None and e.span and e.span.line == line and e.kind != "node"]
     best = (e for e in here if (role == "raised" and e.error) or (role == "changed" and e.writes))
     found = next(best, next(iter(here), None))
@@ -216,11 +216,11 @@ def _edits(trace: Trace, edits: Any) -> list[dict[str, Any]]:
 
 
 def _dedented(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The rows without the indentation that all of them have: how deep a line stands in the program says nothing about the edit."""
+    """The rows without their common indentation."""
     deep = min((len(text) - len(text.lstrip()) for _, text in rows if text.strip()), default=0)
     return [(sign, text[deep:]) for sign, text in rows]
 
 
 def _common(one: list[str], other: list[str]) -> int:
-    """How many lines both begin with."""
+    """The number of lines that both have in common at the beginning."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
