@@ -1,8 +1,8 @@
-"""``pitfall-lab check``: run programs, say where they bite, and try the repairs before offering them.
+"""``pitfall-lab check``: run programs, report the pitfalls in them, and offer only fixes that were applied and re-run successfully.
 
 A program never runs in this process. It runs, as often as there are repairs to try, in forks of one worker process
-(:mod:`.worker`, asked by :mod:`.workshop`); what comes back is a trace or a witness of values, as JSON. :mod:`.scripts` reads files and
-notebooks, :mod:`.settings` and :mod:`.ignores` say what is wanted, :mod:`.examine` puts one file together from them, :mod:`.trials`
+(:mod:`.worker`, started by :mod:`.workshop`), which returns a trace or a witness of values as JSON. :mod:`.scripts` reads files and
+notebooks, :mod:`.settings` and :mod:`.ignores` say what is to be reported, :mod:`.examine` checks one file, :mod:`.trials`
 tries the fixes, :mod:`.text`, :mod:`.sarif` and :mod:`.github` print, and :mod:`.command` is the command line.
 """
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class _CallableModule(ModuleType):
-    """``pitfall_lab.check`` is this package *and* the function: both names are promised, whichever was imported first."""
+    """Makes ``pitfall_lab.check`` both this package and a function, whichever was imported first."""
 
     def __call__(self, source: str, name: str = "program.py") -> list[Finding]:
         return check(source, name)
@@ -50,10 +50,10 @@ sys.modules[__name__].__class__ = _CallableModule
 
 
 def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) -> list[Finding]:
-    """Return the findings in a program's text, each with the fixes that were applied, re-run and found good.
+    """Return the findings in a program's text, each with the fixes that removed it when they were applied and re-run.
 
     The program runs in a process of its own. Raises :class:`Unchecked` when that is not possible, and when observation stopped before the
-    program did: an empty list says that all was seen. What was found until then are the exception's ``findings``.
+    program did: an empty list means that the whole program was observed. The exception's ``findings`` are those found until then.
 
     >>> [finding.rule for finding in check("import torch; w = torch.ones(2, requires_grad=True); w += 1")]
     ['PL201']

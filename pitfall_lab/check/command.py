@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _written(checked: Checked) -> Checked:
-    """Put what the fixes made of a file into the file."""
+    """Write the repaired text of a file back to the file."""
     if checked.fixed and checked.script is not None:
         try:
             checked.script.path.write_bytes(checked.script.raw)
@@ -130,7 +130,7 @@ def _written(checked: Checked) -> Checked:
 
 
 def _exit_code(every: Sequence[Checked], *, would_change: bool) -> int:
-    """The gravest of all files': not checked, out of time, findings."""
+    """The exit code for several files: not checked before out of time before findings."""
     codes = {checked.exit_code for checked in every} | ({1} if would_change and any(checked.fixed for checked in every) else set())
     return next((code for code in (2, 3, 1) if code in codes), 0)
 
@@ -139,7 +139,7 @@ def _all(args: argparse.Namespace) -> Iterator[Checked]:
     """Check every file, several at once, and yield the results in the order of the files."""
     chosen = _Chosen(args)
     files = list(found(args.paths, chosen.excludes))
-    for file in files:  # what is wrong with the settings is said before anything runs
+    for file in files:  # errors in the settings are reported before anything runs
         if isinstance(file, Path):
             chosen.settings(file)
     jobs = min(args.jobs or os.cpu_count() or 1, sum(isinstance(file, Path) for file in files) or 1)
@@ -163,12 +163,12 @@ def _all(args: argparse.Namespace) -> Iterator[Checked]:
                 shops.put(shop)
 
         pool = ThreadPoolExecutor(jobs)
-        stack.callback(pool.shutdown, cancel_futures=True)  # interrupted, the files that wait are not begun
+        stack.callback(pool.shutdown, cancel_futures=True)  # when interrupted, the remaining files are not started
         yield from pool.map(check, files)
 
 
 class _Chosen:
-    """What the command line and the files' own settings say together: the command line goes before."""
+    """The settings of the command line combined with those of pyproject.toml; the command line takes precedence."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._given = {
@@ -194,7 +194,7 @@ def _split(values: Sequence[str]) -> list[str]:
 
 
 def _print(checked: Checked, args: argparse.Namespace) -> None:
-    """The report of one file, as soon as it is there."""
+    """Print the report of one file, as soon as it is ready."""
     if args.diff:
         print(_diff(checked), end="")
     elif checked.trace is not None:
@@ -206,7 +206,7 @@ def _print(checked: Checked, args: argparse.Namespace) -> None:
 
 
 def _say(checked: Checked, args: argparse.Namespace, *, text: bool = False) -> None:
-    """What goes to standard error: the program's output where it is wanted, why it could not be checked, what was changed."""
+    """Write to standard error: the program's output if requested, why it could not be checked, what was changed."""
     if args.show_output and checked.printed:
         paint = Paint(colours=wants_colours(sys.stderr))
         print(paint("dim", f"--- output of {shown(checked.name)}"), file=sys.stderr)
@@ -216,7 +216,7 @@ def _say(checked: Checked, args: argparse.Namespace, *, text: bool = False) -> N
         rules = ", ".join(dict.fromkeys(finding.rule for finding in checked.fixed))
         count = f"{len(checked.fixed)} fix{'es' if len(checked.fixed) > 1 else ''}"
         print(f"{would} {count} in {shown(checked.name)} ({rules}).", file=sys.stderr)
-    said_first = checked.problem is not None and checked.problem.kind == UNOBSERVED and text  # the report begins with it
+    said_first = checked.problem is not None and checked.problem.kind == UNOBSERVED and text  # the report on standard output begins with it
     if checked.problem is not None and not said_first:
         print(f"pitfall-lab check: {shown(checked.problem.said.say(args.language))}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""One file from its name to its findings: read, run, repaired where asked, and filtered as its settings say."""
+"""Check one file: read it, run it, repair it if requested, and filter the findings by the settings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pitfall_lab.rules import Finding, find
 from pitfall_lab.trace import Failure, Language, Trace
 
 MOST_ROUNDS = 50
-"""So many fixes ``--fix`` makes in one file."""
+"""The maximal number of fixes that ``--fix`` makes in one file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of one file. ``problem`` says why it could not be checked, or not to its end; without ``trace`` it did not run."""
+    """The result of checking one file. ``problem``: why it could not be checked, or not to its end; without ``trace`` it did not run."""
 
     name: str
     script: Script | None = None
@@ -45,7 +45,7 @@ class Checked:
 
 
 def examine(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "", fixes: bool = True) -> Checked:
-    """Check one file. What goes wrong with the file is part of the result."""
+    """Check one file. Errors in reading or running it are part of the result; none is raised."""
     name = name or str(path)
     try:
         script = scripts.read(path, name)
@@ -137,7 +137,7 @@ def check_file(
 
 
 def document(checked: Checked, language: Language = "en") -> dict[str, Any]:
-    """The JSON object of a checked file. Lines of a notebook count in their cell; ``cell`` (of code cells, from 1) stands beside them."""
+    """The JSON object of a checked file. Lines of a notebook count within their cell, and ``cell`` (of code cells, from 1) is added."""
     trace = checked.trace
     if trace is None:
         problem = checked.problem or Unchecked("Unknown", "")
@@ -173,7 +173,7 @@ def document(checked: Checked, language: Language = "en") -> dict[str, Any]:
 
 
 def _in_cells(script: Script, place: dict[str, Any]) -> None:
-    """Replace lines of the whole by a cell and lines in it."""
+    """Replace lines of the whole script by a cell and lines within that cell."""
     line = place["line"]
     cell, place["line"] = script.place(line)
     if place.get("end_line") is not None:

@@ -1,4 +1,4 @@
-"""``# pitfall: ignore[PL101]`` on a line: findings there are meant, and are not reported; a comment that ignores nothing is."""
+"""``# pitfall: ignore[PL101]`` on a line: findings there are not reported; a comment that ignores nothing is reported."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def without_ignored(
 ) -> tuple[list[Finding], list[Finding]]:
     """The findings that are not ignored, and notes about comments that ignore nothing.
 
-    Notes are given where that can be known: where the program ran to its end (``complete``) and the rules were ``wanted``.
+    A note is possible only where the program ran to its end (``complete``) and the rules are among those ``wanted``.
     """
     comments = ignores(text)
     if not comments:
@@ -78,7 +78,7 @@ def without_ignored(
 
 
 def _lines(program: Program, span: Span | None) -> range:
-    """The lines on which a comment is about ``span``: those of its statement, when that is no block."""
+    """The lines on which a comment applies to ``span``: those of its statement, unless that is a block."""
     if span is None or span.source != 0:
         return range(0)
     statement = program.statement_at(span)

@@ -1,7 +1,7 @@
-"""The module path of a program that is run: its own folder first, as for ``python FILE``, for the program and for nothing of ours.
+"""``sys.path`` while a program runs: its own folder first, as for ``python FILE``, but only for the program's own imports.
 
-What this package, torch and NumPy import while the program runs is looked for where it was before the program's folder was on the
-path: a ``json.py`` beside the program is the program's to import, not theirs. (What they have imported already, the program gets as it is.)
+What this package, torch and NumPy import while the program runs is searched for on the path as it was without the program's
+folder: a ``json.py`` beside the program is imported by the program only. (Modules imported before are shared with the program.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pitfall_lab.processes import entries, environment
 
 @contextlib.contextmanager
 def as_for_python(folder: str, pythonpath: str) -> Iterator[None]:
-    """Make the path what it is for ``python FILE`` in ``folder`` with this ``PYTHONPATH``, while the program runs."""
+    """Set ``sys.path`` as for ``python FILE`` in ``folder`` with this ``PYTHONPATH``, while the program runs."""
     given = entries(pythonpath)
     safe = set(entries(environment({"PYTHONPATH": pythonpath}).get("PYTHONPATH", "")))
     own = [] if os.environ.get("PYTHONSAFEPATH") else [folder]
@@ -35,9 +35,9 @@ def as_for_python(folder: str, pythonpath: str) -> Iterator[None]:
 
 
 class Ours(MetaPathFinder):
-    """Looks outside ``theirs``, the program's folders, for what is imported by a module that was there before the program began.
+    """Import finder: imports by modules that were there before the program began are searched outside ``theirs``, its folders.
 
-    A module that is found so is one of those from then on.
+    A module found this way is treated like those imported before.
     """
 
     def __init__(self, theirs: set[str]) -> None:
@@ -45,7 +45,7 @@ class Ours(MetaPathFinder):
         self._known = {name.partition(".")[0] for name in sys.modules} - {"__main__"}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The module of this name outside the program's folders, for one of ours that imports it; else ``None``: as always."""
+        """The spec of the module outside the program's folders, if one of our modules imports it; else ``None`` (the usual search)."""
         if path is not None or _importer() not in self._known:
             return None
         found = PathFinder.find_spec(name, [entry for entry in sys.path if entry not in self._theirs], target)
@@ -56,7 +56,7 @@ class Ours(MetaPathFinder):
 
 
 def _importer() -> str:
-    """The top-level name of the module that imports, seen from :meth:`Ours.find_spec`."""
+    """The top-level name of the importing module, found by walking up the stack from :meth:`Ours.find_spec`."""
     frame = sys._getframe(2)  # noqa: SLF001 - there is no other way to see who imports
     while frame.f_back is not None and _name(frame.f_globals) in ("importlib", "_frozen_importlib"):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""How much of a checked program was seen: the sentence where observation stopped, and the counts as data."""
+"""How much of a checked program was observed: a sentence when observation stopped early, and counts of calls for the JSON output."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pitfall_lab.check.workshop import Unchecked
 from pitfall_lab.trace import Language, Note, T, Trace, extent
 
 UNOBSERVED = "Unobserved"
-"""The kind of problem when observation stopped before the program did."""
+"""The ``kind`` of an :class:`Unchecked` when observation stopped before the program ended."""
 
 
 def unobserved(name: str, script: Script | None, trace: Trace) -> Unchecked | None:
-    """The reason when observation stopped although the program went on: nothing can be said of what came then."""
+    """A sentence saying why observation stopped although the program continued, else empty."""
 
     def place(line: int) -> str:
         return script.place_text(line) if script is not None else str(line)
@@ -29,7 +29,7 @@ def unobserved(name: str, script: Script | None, trace: Trace) -> Unchecked | No
 
 
 def as_data(trace: Trace, script: Script | None, language: Language) -> dict[str, Any]:
-    """What the JSON of a file has under ``observation``; lines of a notebook count in their cell, which stands beside them."""
+    """The value of ``observation`` in the JSON of a file; lines of a notebook are numbered within their cell, which is added."""
     stopped, reach = trace.stopped, trace.reach
     told = None
     if stopped is not None:
@@ -41,7 +41,7 @@ def as_data(trace: Trace, script: Script | None, language: Language) -> dict[str
 
 
 def nothing_observed(problem: Unchecked | None, language: Language) -> dict[str, Any]:
-    """The same of a file of whose run there is no trace."""
+    """The value of ``observation`` for a file without a trace."""
     message = problem.said.say(language) if problem is not None else ""
     never: dict[str, Any] = {"cause": "never", "message": message, "line": None, "calls_after": 0, "lines_after": []}
     return {"complete": False, "stopped": never, "calls": 0, "mirrored": 0, "lines": 0, "unseen": []}
@@ -52,7 +52,7 @@ def _said(note: Note, script: Script | None, language: Language) -> dict[str, An
 
 
 def _line(note: Note) -> int | None:
-    """The line of the program itself; a note may be about a module that lies beside it."""
+    """The line in the program itself; ``None`` when the note is about another module."""
     return note.span.line if note.span is not None and note.span.source == 0 else None
 
 

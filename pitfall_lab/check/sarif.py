@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0, the format that code hosts and editors read: rules with their help, results with places, stories and fixes."""
+"""Findings as SARIF 2.1.0, the format that code hosts and editors read: rules with help, results with code flows and fixes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _result(checked: Checked, finding: Finding, numbers: dict[str, int], languag
     ]
     if related:
         result["relatedLocations"] = related
-    # a notebook's text on disk is JSON: a replacement of its cells' lines cannot be said as a replacement of the file's
+    # a notebook is JSON on disk: an edit of lines in its cells cannot be expressed as an edit of lines in the file
     fixes = [_fix(name, fix, language) for fix in finding.fixes if fix.verified and fix.edits and not (script and script.cells)]
     if fixes:
         result["fixes"] = fixes
@@ -87,7 +87,7 @@ def _location(name: str, script: Script | None, span: Span | None) -> dict[str, 
 
 
 def _fix(name: str, fix: Fix, language: Language) -> dict[str, Any]:
-    """Whole lines: from the first column of the first to the first column of the line after the last."""
+    """A fix as replaced regions of whole lines: from column 1 of the first line to column 1 of the line after the last."""
     replacements = [
         {
             "deletedRegion": {"startLine": edit.line, "startColumn": 1, "endLine": edit.end_line + 1, "endColumn": 1},

@@ -1,4 +1,4 @@
-"""What is checked: Python files and notebooks, found in folders, read as Python reads them, and edited without touching the rest."""
+"""The files to check: finds Python files and notebooks in folders, reads them as Python does, and applies edits to them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def _await(thing, loops=[]):
         loops.append(asyncio.new_event_loop())
     return loops[0].run_until_complete(wait())
 """
-"""Stands in a notebook's namespace for IPython: magics and shell lines do nothing and answer with an empty list, ``display`` prints.
+"""Replaces IPython in a notebook's namespace: magics and shell lines do nothing and return an empty list, ``display`` prints.
 
-``_await`` is what ``await`` outside a function becomes (:func:`forgiving`).
+``_await`` replaces ``await`` outside a function (:func:`forgiving`).
 """
 _TRANSPARENT = ("%%time", "%%capture", "%%pitfall")
 
@@ -76,23 +76,23 @@ class Script:
 
     @property
     def prelude(self) -> str:
-        """What is run before it."""
+        """The code that is run before the script."""
         return SHELL if self.cells else ""
 
     def place(self, line: int | None) -> tuple[int | None, int | None]:
-        """The cell and the line in it; of a file, no cell."""
+        """The cell number (``None`` for a file) and the line in it."""
         if line is None or not self.cells:
             return None, line
         cell = next((c for c in reversed(self.cells) if c.first <= line), self.cells[0])
         return cell.number, line - cell.first + 1
 
     def place_text(self, line: int) -> str:
-        """A line as a person finds it: its number, of a notebook ``cell 3:2``."""
+        """A line number as shown to the user; for a notebook ``cell 3:2``."""
         cell, own = self.place(line)
         return f"cell {cell}:{own}" if cell else str(own)
 
     def edited(self, edits: Iterable[Edit]) -> Script | None:
-        """The script with a fix in it; ``None`` where the fix meets a line that is not the author's own, or two cells."""
+        """The script with a fix applied; ``None`` where the fix touches a line that the author did not write, or two cells."""
         text, shown = split_lines(self.text), split_lines(self.shown)
         edits = sorted(edits, key=lambda edit: edit.line, reverse=True)
         if any(text[e.line - 1 : e.end_line] != shown[e.line - 1 : e.end_line] for e in edits):
@@ -101,7 +101,7 @@ class Script:
         return None if raw is None else read(self.path, self.name, raw)
 
     def _file(self, edits: Iterable[Edit]) -> bytes:
-        """The file's bytes: lines that no fix names keep their line ends, new ones take those of the line they replace."""
+        """The edited file's bytes: unchanged lines keep their line ends, new ones take those of the lines they replace."""
         bom = codecs.BOM_UTF8 if self.raw.startswith(codecs.BOM_UTF8) else b""
         lines = split_lines(self.raw[len(bom) :].decode(self.encoding.removesuffix("-sig")))
         for edit in edits:
@@ -130,7 +130,7 @@ class Script:
 
 
 def found(paths: Iterable[str], exclude: Callable[[Path], bool] = lambda _: False) -> Iterator[Path | Unchecked]:
-    """The files to check, each once, in order; a folder is searched, and what cannot be read there comes back as the reason."""
+    """The files to check, each once, in order; a folder is searched, and for a file that cannot be read the reason is returned."""
     seen: set[str] = set()
     for name in paths:
         path = Path(name)
@@ -169,7 +169,7 @@ def _is_excluded(folder: Path) -> bool:
 
 
 def read(path: Path, name: str | None = None, raw: bytes | None = None) -> Script:
-    """Read a file as Python would. Raises :class:`Unchecked` with one sentence for what is no program."""
+    """Read a file as Python would. Raises :class:`Unchecked` with a one-sentence reason for a file that is not a program."""
     name = name or str(path)
     raw = _bytes(path, name) if raw is None else raw
     script = _notebook(path, name, raw) if path.suffix == ".ipynb" else _file(path, name, raw)
@@ -205,7 +205,7 @@ def _file(path: Path, name: str, raw: bytes) -> Script:
 
 
 def parsed(text: str, name: str, script: Script | None = None) -> None:
-    """Refuse what is not Python, with its line, before a process is started for it."""
+    """Raise :class:`Unchecked`, naming the line, for text that is not Python, before a process is started for it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -251,7 +251,7 @@ def _parsed_notebook(name: str, raw: bytes) -> Any:
             warnings.simplefilter("ignore")  # a notebook whose cells have no ids is read all the same
             notebook = nbformat.reads(raw.decode("utf-8"), as_version=4)
         whole = all(isinstance(cell.source, str) for cell in notebook.cells) and isinstance(notebook.metadata, dict)
-    except Exception:  # nbformat raises what the broken document makes it raise
+    except Exception:  # nbformat raises many kinds of errors for a broken document
         whole = False
     if not whole:
         raise Unchecked("NotANotebook", f"{name} is not a notebook that can be read.")
@@ -259,7 +259,7 @@ def _parsed_notebook(name: str, raw: bytes) -> Any:
 
 
 def _as_python(source: str, number: int) -> tuple[str, T | None]:
-    """A cell as Python with the same number of lines, and a note when it is left out."""
+    """A cell as Python code with the same number of lines, and a note when the cell is left out."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     lines = source.split("\n")[:-1]
@@ -273,7 +273,7 @@ def _as_python(source: str, number: int) -> tuple[str, T | None]:
                 zh=f"第 {number} 个代码单元格没有运行：它以 `{magic}` 开头，不作为笔记本的 Python 代码运行",
             )
         lines[first] = ""
-    # `%time x = f()` is a statement with something before it; `if 1: ` is as long
+    # `%time x = f()` is a statement with a prefix; `if 1: ` has the same length
     lines = [line.replace("%time ", "if 1: ", 1) if line.lstrip().startswith("%time ") else line for line in lines]
     lines = ["" if line.startswith("from __future__ ") else line for line in lines]
     leading = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
@@ -293,7 +293,7 @@ def _as_python(source: str, number: int) -> tuple[str, T | None]:
 
 
 def _only_async(text: str) -> bool:
-    """Is it Python in a notebook's cell only, where ``async for`` and ``async with`` may stand outside a function?"""
+    """Whether the text is valid only in a notebook, which allows ``async for`` and ``async with`` outside a function."""
     try:
         tree = forgiving(text, ())
         compile(tree, "cell", "exec", dont_inherit=True)
@@ -307,7 +307,7 @@ def _only_async(text: str) -> bool:
 
 
 class _Waiting(ast.NodeTransformer):
-    """``await x`` outside a function, which notebooks allow, becomes ``_await(x)`` at the same place."""
+    """Replaces ``await x`` outside a function, which notebooks allow, by ``_await(x)``."""
 
     def visit_Await(self, node: ast.Await) -> ast.AST:
         self.generic_visit(node)
@@ -315,16 +315,16 @@ class _Waiting(ast.NodeTransformer):
         return ast.copy_location(ast.Call(name, [node.value], []), node)
 
     def inside(self, node: ast.AST) -> ast.AST:
-        """Functions keep their own."""
+        """Leave functions unchanged."""
         return node
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = inside  # noqa: N815 - the names that ast calls
 
 
 def forgiving(text: str, forgiven: Iterable[tuple[int, int]]) -> ast.Module:
-    """The tree of a notebook's ``text``: as it is run.
+    """The syntax tree of a notebook's ``text`` as it is executed.
 
-    An exception raised on the ``forgiven`` lines ends those lines only, as in a cell that may raise; ``await`` may stand anywhere.
+    An exception on the ``forgiven`` lines ends only those lines, as in a cell tagged raises-exception; ``await`` is allowed anywhere.
     """
     tree = ast.parse(text)
     if "await" in text:

@@ -1,4 +1,4 @@
-"""What is to be reported, and where that is said: ``[tool.pitfall-lab]`` in the nearest pyproject.toml, and on the command line."""
+"""The settings of a check, from ``[tool.pitfall-lab]`` in the nearest pyproject.toml and from the command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Settings:
     steps: int = EVENT_LIMIT
 
     def wants(self, code: str, path: Path) -> bool:
-        """Is a finding of ``code`` in the file at ``path`` to be reported? The longer of two prefixes wins, ``ignore`` over ``select``."""
+        """Whether a finding with ``code`` in the file at ``path`` is reported; the longer prefix decides, ``ignore`` before ``select``."""
         if any(code.startswith(codes) for pattern, codes in self.per_file_ignores if self._matches(path, pattern)):
             return False
         chosen = max((len(prefix) for prefix in self.select if code.startswith(prefix)), default=-1)
@@ -44,11 +44,11 @@ class Settings:
         return chosen > left_out
 
     def excludes(self, path: Path) -> bool:
-        """Is ``path``, found in a folder, to be left out?"""
+        """Whether ``path``, found in a folder, is excluded."""
         return any(self._matches(path, pattern) for pattern in self.exclude)
 
     def _matches(self, path: Path, pattern: str) -> bool:
-        """Like a linter's patterns: ``tests/*`` from the root, ``old.py`` or ``scratch`` anywhere below it."""
+        """Match ``path`` as linters do: ``tests/*`` from the root, ``old.py`` or ``scratch`` anywhere below it."""
         path = Path(os.path.realpath(path))
         inside = path.relative_to(self.root) if self.root is not None and path.is_relative_to(self.root) else path
         pattern = pattern.removeprefix("./").rstrip("/")
@@ -101,14 +101,14 @@ def _value(key: str, value: Any, file: Path) -> Any:
     if key == "timeout":
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e6:
             return float(value)
-        raise Refusal(f"{where}: a number of seconds is wanted.")
+        raise Refusal(f"{where}: expected a number of seconds.")
     if key in WHOLE:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
-        raise Refusal(f"{where}: {WHOLE[key]} is wanted.")
+        raise Refusal(f"{where}: expected {WHOLE[key]}.")
     if key == "per-file-ignores":
         if not isinstance(value, dict):
-            raise Refusal(f"{where}: a table of patterns and codes is wanted.")
+            raise Refusal(f"{where}: expected a table of patterns and codes.")
         return tuple((pattern, codes(_words(each, where), where)) for pattern, each in value.items())
     return codes(_words(value, where), where) if key in ("select", "ignore") else _words(value, where)
 
@@ -116,11 +116,11 @@ def _value(key: str, value: Any, file: Path) -> Any:
 def _words(value: Any, where: str) -> tuple[str, ...]:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return tuple(value)
-    raise Refusal(f"{where}: a list of texts is wanted.")
+    raise Refusal(f"{where}: expected a list of strings.")
 
 
 def codes(words: Iterable[str], where: str) -> tuple[str, ...]:
-    """Codes and names as prefixes of codes. Raises :class:`~pitfall_lab.cli.Refusal` for one that fits no rule.
+    """Convert codes and names of rules to prefixes of codes. Raises :class:`~pitfall_lab.cli.Refusal` for one that no rule has.
 
     >>> codes(["PL1", "loss-broadcast", "ALL"], "--select")
     ('PL1', 'PL401', 'PL')

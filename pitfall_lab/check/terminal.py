@@ -1,4 +1,4 @@
-"""Findings for people: the place, the lines that tell the story, why, and fixes as differences.
+"""The report on a terminal: for each finding its place, the lines involved, the explanation, and fixes as diffs.
 
 Plain text. Colours are used on a terminal only, and not when ``NO_COLOR`` is set; nothing in a checked file can send
 control characters to the terminal.
@@ -30,7 +30,7 @@ SEVERITIES = {"error": T(en="error", zh="错误"), "warning": T(en="warning", zh
 
 
 class Paint:
-    """Wraps text in terminal colours, or leaves it alone."""
+    """Wraps text in terminal colour codes, or returns it unchanged."""
 
     def __init__(self, *, colours: bool = False) -> None:
         self.colours = colours
@@ -47,7 +47,7 @@ def wants_colours(stream: TextIO) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """In which language and colours findings are told, and where the lines of a notebook's script come from."""
+    """How to print findings: language, colours, and the script (for the cells of a notebook)."""
 
     language: Language = "en"
     paint: Paint = field(default_factory=Paint)
@@ -58,7 +58,7 @@ class Style:
         return text.say(self.language)
 
     def place(self, line: int) -> str:
-        """A line as a person finds it: its number, of a notebook ``cell 3:2``."""
+        """A line number as shown to the user; for a notebook ``cell 3:2``."""
         return self.script.place_text(line) if self.script is not None else str(line)
 
 
@@ -68,7 +68,7 @@ def report(name: str, trace: Trace, findings: Sequence[Finding], style: Style | 
     source = style.script.shown if style.script else trace.sources[0].text if trace.sources else ""
     parts = [finding_text(name, source, finding, style) for finding in findings]
     blind = unobserved(name, style.script, trace)
-    if blind is not None:  # whatever is said of the program is said of a part of it
+    if blind is not None:  # the rest of the report is about the observed part only
         parts.insert(0, "\n".join(style.paint("error", row) for row in wrapped(style.say(blind.said), "")) + "\n")
     parts.append(summary(name, trace, findings, style))
     return "\n".join(parts)
@@ -91,7 +91,7 @@ def finding_text(name: str, source: str, finding: Finding, style: Style = Style(
 
 
 def excerpt(source: str, finding: Finding, style: Style) -> list[str]:
-    """The lines of the story in the order of the file, each with its span marked and its part in the story said."""
+    """The lines of a finding in the order of the file, each with its span marked and its role named."""
     marks: dict[int, list[tuple[Span, str, str]]] = defaultdict(list)
     for related in _with_primary(finding):
         if related.span is not None and related.span.source == 0:
@@ -121,7 +121,7 @@ def _with_primary(finding: Finding) -> list[Related]:
 
 
 def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
-    """A fix: what it does, whether it was tried, and the difference it makes."""
+    """One fix: what it does, whether it was verified, and its diff."""
     tried = (
         T(en="verified: applied and re-run on torch and on the shadow engine", zh="已验证：应用后在 torch 和影子引擎上重新运行过")
         if fix.verified
@@ -140,7 +140,7 @@ def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
 
 
 def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) -> str:
-    """How many findings, how the program ended, and how far both engines agreed."""
+    """The last line of a report: the number of findings, how the program ended, and whether torch and the shadow engine agreed."""
     agreement, language = trace.agreement, style.language
     watched = agreement.mirrored
     more_en = f"; {watched:,} {'has' if watched == 1 else 'have'} no model and {'was' if watched == 1 else 'were'} only observed"
@@ -163,7 +163,7 @@ def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) 
         )
     verdict = listed or nothing.say(language)
     compared = T(en=f" ({engines})", zh=f"（{engines}）").say(language) if trace.calls else ""
-    # What was not seen comes before the verdict, which is given of the rest.
+    # What was not observed is named before the verdict, which is about the rest.
     lines = [style.paint("bold", shown(_note_text(note, name, style))) for note in trace.unseen[:MOST_NOTES]]
     lines.append(f"{shown(name)}: {style.paint('bold', verdict)}{compared}")
     notes = [_note_text(note, name, style) for note in [note for note in trace.notes if note.kind == "limit"][:MOST_NOTES]]
@@ -221,7 +221,7 @@ _UNBROKEN = re.compile(r"[!-~]{1,40}|.", re.DOTALL)
 
 
 def shown(text: str) -> str:
-    """The text with tabs as four spaces and control characters made visible, so that a file cannot command the terminal."""
+    """The text with tabs as four spaces and control characters made visible, so that a file cannot send commands to the terminal."""
     return "".join("    " if c == "\t" else "�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c != "\u200d" else c for c in text)
 
 

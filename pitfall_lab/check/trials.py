@@ -1,4 +1,4 @@
-"""Trying the fixes: each is applied, run on torch and on both engines, and kept only when it holds."""
+"""Tries the fixes of findings: each is applied and the result run on plain torch and on both engines; only working ones are kept."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pitfall_lab.rules.kit.wording import called, capital, difference, flat, gra
 from pitfall_lab.trace import Note, T, Trace
 
 MOST_FIXES = 2
-"""So many verified fixes a finding is given: the smallest ones."""
+"""The maximal number of verified fixes of a finding: the smallest ones."""
 MOST_TRIALS = 12
 MOST_WORK = 200_000
-"""So many calls of torch the trials of one program may take together: work, not time, so that a busy machine finds the same fixes."""
+"""The maximal number of torch calls for all trials of one program: counted, not timed, so that a busy machine finds the same fixes."""
 WORK_OF_ONE = 1_000
-"""What a trial takes beyond the program's own calls, in calls."""
+"""The fixed cost of a trial, in torch calls."""
 
 
 def recorded(shop: Workshop, subject: Subject) -> Trace:
-    """Record a program: without numbers, which costs least, and with them where they are needed. Raises :class:`Unchecked`.
+    """Record a program: first without values, which is fastest, then with values if they are needed. Raises :class:`Unchecked`.
 
-    Numbers are needed for whatever is found, to say what it did; where a rule asks for them before it says something; where a gradient
-    became NaN; and where memory may have been written that no version counts. Most programs are right and need none.
+    Values are needed to describe the effect of a finding; where a rule needs them to decide; where a gradient
+    became NaN; and where memory may have been written without a change of version. Most programs are correct and need none.
     """
     trace = shop.trace(subject, value_limit=NO_NUMBERS, whole=False)
     if not shop.asks:
@@ -40,7 +40,7 @@ def recorded(shop: Workshop, subject: Subject) -> Trace:
 
 
 def _longer(trace: Trace, numbers: Trace) -> Trace:
-    """The recording with more numbers, unless observation stopped in it alone: then the other one, with a note."""
+    """The recording with more values, unless observation stopped early only in that one: then the other one, with a note."""
     stopped = numbers.stopped
     if stopped is None or trace.stopped is not None:
         return numbers
@@ -49,10 +49,10 @@ def _longer(trace: Trace, numbers: Trace) -> Trace:
 
 
 def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
-    """Return ``trace``, or one with the numbers of large tensors too, where torch itself says that a gradient is not the meant one.
+    """Return ``trace``, or a trace with the values of large tensors too if a run on torch shows that a gradient is wrong.
 
-    Numbers of large tensors are not modelled, so a write into one that no version counts would go unnoticed. Torch tells, by a run
-    with saved tensors cloned, whether there was one; only then the more costly trace is made.
+    Values of large tensors are not modelled, so an uncounted write to one would go unnoticed. A run on torch
+    with cloned saved tensors shows whether there was one; only then the slower trace is made.
     """
     if not (shop.was_large and shop.was_opened) or find(trace) or trace.outcome.kind != "finished":
         return trace
@@ -66,7 +66,7 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the search for fixes has come: so many trials of so many that there may be, and the findings with what holds so far."""
+    """Progress of the search for fixes: trials done, trials possible, and the findings with the fixes that work so far."""
 
     done: int
     total: int
@@ -74,7 +74,7 @@ class Progress:
 
 
 class Runs(Protocol):
-    """What trials need of a :class:`Workshop`."""
+    """The part of :class:`Workshop` that trials use."""
 
     def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
         """Run a program on both engines."""
@@ -84,14 +84,14 @@ class Runs(Protocol):
 
 
 def tried(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> list[Finding]:
-    """Return the findings of ``trace`` (or those that are ``wanted``), keeping the fixes that hold when they are applied and run."""
+    """Return the findings of ``trace`` (or those ``wanted``), each with only the fixes that work when applied and run."""
     return list(deque(trying(shop, subject, trace, wanted), maxlen=1)[0].findings)
 
 
 def trying(
     shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None, found: list[Finding] | None = None
 ) -> Iterator[Progress]:
-    """Do what :func:`tried` does, and say after each trial how far it is. ``found`` is what :func:`find` says of ``trace``, where known."""
+    """Do what :func:`tried` does, and yield the progress after each trial. ``found``: what :func:`find` returns for ``trace``."""
     findings = find(trace) if found is None else found
     asked = findings if wanted is None else wanted
     trial = Trial(shop, subject, trace, findings)
@@ -116,20 +116,20 @@ class Trial:
         self._work = 0
 
     def kept(self, finding: Finding) -> tuple[Fix, ...]:
-        """The first few fixes of ``finding`` that hold, in order: smallest first."""
+        """The first few fixes of ``finding`` that work, smallest first."""
         fixes: tuple[Fix, ...] = ()
         for _, fixes in self.attempts(finding):  # noqa: B007 - the last ones
             pass
         return fixes
 
     def attempts(self, finding: Finding) -> Iterator[tuple[int, tuple[Fix, ...]]]:
-        """Try one fix after the other, as many as the work allows, and say how many were tried and which hold so far."""
+        """Try one fix after the other, within the limit of work, and yield how many were tried and which work."""
         kept: list[Fix] = []
         for number, fix in enumerate(finding.fixes[:MOST_TRIALS], 1):
             if len(kept) >= MOST_FIXES or not self._affordable:
                 break
             if fix.meaning == "recompute" and any(other.meaning == "recompute" for other in kept):
-                continue  # a longer run of the same lines is no other fix
+                continue  # a fix that repeats more of the same lines is not a different one
             self._work += self._price
             ending = self.ending(finding, fix)
             if ending == "finished" or (ending == "raised" and not kept):
@@ -146,7 +146,7 @@ class Trial:
         return not self._work or self._work + self._price <= MOST_WORK
 
     def with_rest(self, finding: Finding, kept: Finding) -> Finding:
-        """Say it where no fix was found, and not all were tried."""
+        """Add a fact to the finding when no fix was found and not all were tried."""
         if kept.fixes or not finding.fixes or self._affordable:
             return kept
         text = T(
@@ -156,7 +156,7 @@ class Trial:
         return replace(kept, explanation=text)
 
     def with_meant(self, finding: Finding) -> Finding:
-        """Say both gradients where a wrong one came without an error and the rule could not tell the meant one: a repair can."""
+        """Add torch's gradient and the correct one, computed by a repaired program, where a wrong gradient raised no error."""
         tells = finding.severity == "warning" and finding.line("backward") is not None and finding.fact("meant") is None
         first = next((fix for fix in finding.fixes if fix.meaning == "same"), None) if tells else None
         before = self._witness(meant=False) if first is not None else None
@@ -171,16 +171,16 @@ class Trial:
         return _both_gradients(self.trace, finding, was[0], now[0]) if was and now else finding
 
     def ending(self, finding: Finding, fix: Fix) -> str:
-        """Apply ``fix`` and run the result: how does it end, if the finding is gone and every value that was right is the same?
+        """Apply ``fix``, run the result, and return how it ends if the finding is gone and every correct value is unchanged.
 
-        Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does not hold).
+        Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does not work).
         """
         repaired = replace(self.subject, source=apply(self.subject.source, fix.edits))
         before = None if fix.reference else self._witness(meant=fix.meaning == "same")
         if before is None and not fix.reference:
             return ""
         try:
-            # the cheap run first: most candidates that are wrong compute something else, or stop
+            # the fast run first: most wrong candidates compute other values, or raise
             after = self.shop.witness(repaired)
             if before is None:
                 dearer = self.shop.witness(replace(self.subject, source=apply(self.subject.source, fix.reference)))
@@ -204,7 +204,7 @@ class Trial:
 
 
 def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: dict[str, Any]) -> Finding:
-    """The finding with the first gradient that a backward computed otherwise than the repaired program's does."""
+    """The finding with the first gradient that differs between the program and the repaired program."""
     story, line = Story(trace), finding.line("backward")
     alike = _same_list(was["leaves"], now["leaves"]) and len(was["gradients"]) == len(now["gradients"])
     if not alike or line is None or line.step is None:
@@ -228,11 +228,11 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
 
 
 def is_better(finding: Finding, trace: Trace, findings: list[Finding], after: Trace) -> bool:
-    """Is ``finding`` gone in the repaired program's trace, with no new disagreement, no new finding and no earlier end?"""
+    """Whether ``finding`` is gone in the repaired program's trace, without a new disagreement, a new finding or an earlier end."""
     if _value_disagreements(after) > _value_disagreements(trace):
         return False
     if after.stopped is not None and (trace.stopped is None or (after.stopped.step or 0) < (finding.step or 0)):
-        return False  # where nothing was seen, that nothing is found says nothing
+        return False  # no finding where nothing was observed proves nothing
     now = find(after)
     if _text_key(trace, finding) in {_text_key(after, other) for other in now}:
         return False
@@ -246,10 +246,10 @@ def is_better(finding: Finding, trace: Trace, findings: list[Finding], after: Tr
 
 
 def _value_disagreements(trace: Trace) -> int:
-    """On how many numbers, gradients, saved tensors or errors the engines differ.
+    """The number of values, gradients, saved tensors and errors on which the engines differ.
 
-    A repaired program runs further than the one that stopped. What it meets there may show a slip of the shadow engine about a
-    stride or a version of something else; such a slip is reported with the trace but says nothing about the repair.
+    A repaired program runs further than the original. The additional part may show an error of the shadow engine in a
+    stride or version there; such a disagreement is reported with the trace but does not count against the repair.
     """
     return sum(
         d.path.startswith(("outcome", "result"))
@@ -261,7 +261,7 @@ def _value_disagreements(trace: Trace) -> int:
 
 
 def _got_further(trace: Trace, after: Trace, now: list[Finding]) -> bool:
-    """A program with two mistakes stops at the second when the first is repaired: later, and for a reason that a rule explains."""
+    """Whether the repaired program raises later than the original, with an error that a rule explains (its second mistake)."""
     failure, later = trace.outcome.failure, after.outcome.failure
     if failure is None or later is None or failure.step is None or later.step is None:
         return False
@@ -272,7 +272,7 @@ def _got_further(trace: Trace, after: Trace, now: list[Finding]) -> bool:
 
 
 def _text_key(trace: Trace, finding: Finding) -> tuple[str, ...]:
-    """What tells findings apart in two versions of a program, whose lines have moved: the texts of the places, not their numbers."""
+    """A key that identifies a finding in two versions of a program: the texts of its lines, not their numbers, which may differ."""
     story = Story(trace)
     places = [
         snippet(story, finding.span),
@@ -294,7 +294,7 @@ def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> i
 def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning: str, number: int | None = None) -> bool:
     """Do the roots, gradients and leaves of the repaired program agree with those that were right, or meant, before?
 
-    A forward pass that is run again changes what comes after it on purpose: backward ``number`` (from 0) is where that begins.
+    A repeated forward pass intentionally changes what follows it: from backward ``number`` (from 0) on.
     """
     if set(after["warnings"]) - set(before["warnings"]):
         return False
@@ -315,7 +315,7 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
 
 
 def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """The same backwards up to ``number``; that one starts from the same values, reaches more leaves, and the old ones as before."""
+    """Whether backwards before ``number`` are the same, and that one has the same root values, the same leaves, and further ones."""
     if len(before) <= number or len(after) <= number or not all(map(_same_backward, before[:number], after[:number])):
         return False
     was, now = before[number], after[number]
@@ -325,7 +325,7 @@ def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 
 def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """The same backwards up to ``number``; that one starts from the same values and gives other gradients."""
+    """Whether backwards before ``number`` are the same, and that one has the same root values but other gradients."""
     if len(before) <= number or len(after) <= number or not all(map(_same_backward, before[:number], after[:number])):
         return False
     was, now = before[number], after[number]
@@ -341,7 +341,7 @@ def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | None) -> bool:
-    """The same backwards with the same gradients, as far as both programs got, or as far as backward ``until``."""
+    """Whether both programs ran the same backwards with the same gradients, as far as both got, or up to backward ``until``."""
     for index, (was, now) in enumerate(zip(before["backwards"], after["backwards"], strict=False)):
         if was["raised"] or now["raised"] or index == until:
             # what follows was never computed before; the leaves show that everything up to here happened as it did
@@ -356,7 +356,7 @@ def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | No
 def same_names(before: dict[str, Any], after: dict[str, Any], names: set[str]) -> bool:
     """Do the global tensors and arrays called ``names`` end with the same values? A write that other lines rely on must still reach them.
 
-    Only asked where torch refused to go on: where it did not, some of these values are the mistake.
+    Used only where torch raised: where it did not, some of these values are the mistake itself.
     """
     if before["error"] is not None or after["error"] is not None:
         return True
@@ -364,7 +364,7 @@ def same_names(before: dict[str, Any], after: dict[str, Any], names: set[str]) -
 
 
 def read_later(source: str, fix: Fix) -> set[str]:
-    """The names that ``source`` reads after the lines that ``fix`` edits; all of a loop comes after its own lines."""
+    """The names that ``source`` reads after the lines that ``fix`` edits; in a loop, the whole loop counts as after."""
     tree = ast.parse(source)
     lines = {line for edit in fix.edits for line in range(edit.line, edit.end_line + 1)}
     last = max(lines, default=0)
@@ -390,7 +390,7 @@ def _same_backward(was: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def _same_where_finite(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
-    """The same values of roots and gradients, number by number, except where there was none (NaN, infinite) before."""
+    """Whether roots and gradients have the same values, element by element, except where they were NaN or infinite before."""
     if len(after) < len(before):
         return False
     for was, now in zip(before, after, strict=False):
@@ -409,7 +409,7 @@ def _same_set(one: list[Any], other: list[Any]) -> bool:
 
 
 def _rank(item: Any) -> str:
-    """A sort key that rounding does not disturb much: what a digest says to three digits."""
+    """A sort key for a digest of values, rounded to three digits so that rounding errors rarely change the order."""
     return json.dumps(item and [item["shape"], [f"{n:.3g}" if isinstance(n, float) else n for n in item["numbers"]]])
 
 
@@ -418,7 +418,7 @@ def _same_list(one: list[Any], other: list[Any]) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Two digests of the same values, up to rounding."""
+    """Whether two digests are of the same values, up to rounding."""
     if one is None or other is None:
         return one is other
     if one["shape"] != other["shape"] or len(one["numbers"]) != len(other["numbers"]):

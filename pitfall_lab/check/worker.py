@@ -1,6 +1,6 @@
 """The process in which checked programs run: it imports torch once and forks for every run.
 
-Nothing a program does (exit, crash, patch torch, change directory, never end) reaches the next run or the checker. The
+Nothing a program does (exit, crash, patch torch, change directory, never end) affects the next run or the checker. The
 checker writes one JSON job per line to standard input and reads one JSON line back: how the run's process ended. What the run
 found is in the file the job names. Where there is no ``fork``, each job gets a process of its own (``--once``).
 """
@@ -35,11 +35,11 @@ POLL = 0.002
 _THERE: set[str] = set()
 """The modules that are imported before any program runs."""
 BIND = "__pitfall_lab_bind__"
-"""What a program finds under this name, once, binds the values of earlier cells."""
+"""The name of a function in the program's namespace that defines the values of earlier cells; it is called once."""
 
 
 def main() -> None:
-    """Serve jobs until standard input ends, or the person at the terminal has had enough."""
+    """Serve jobs until standard input ends or Ctrl-C is pressed."""
     if "--once" in sys.argv:
         perform(json.loads(sys.stdin.readline()))
         return
@@ -55,7 +55,7 @@ def _serve() -> None:
     never = _import_all()
     _THERE.update(sys.modules)
     gc.collect()
-    gc.freeze()  # torch's own objects stay: no run has to look at them again
+    gc.freeze()  # objects made so far are never freed: exclude them from garbage collection
     for line in jobs:
         job = json.loads(line)
         if never:
@@ -71,7 +71,7 @@ def _serve() -> None:
 
 
 def _import_all() -> str:
-    """Import what forks shall find imported; returns the reason when that is not possible (no torch, or one of another age)."""
+    """Import what every fork needs; returns the reason when that fails (no torch, or an unsupported release)."""
     try:
         with _quietly():
             import numpy.random  # noqa: F401 - perform() seeds it
@@ -82,7 +82,7 @@ def _import_all() -> str:
             from pitfall_lab.verify import trace_program
             from pitfall_lab.verify.fastpath.plans import forget_plans
 
-            # What is imported, compiled and looked up once is not for every run to do again. No backward: where there is a GPU it starts
+            # Import and compile once, before forking. Run no backward here: with a GPU it starts
             # threads, and torch refuses a backward in a process that is forked after that.
             trace = trace_program("import torch\nx = torch.ones(2, requires_grad=True)\ny = (x * 2).sum()\ntext = str(y)")
             found_in(Story(trace))
@@ -95,7 +95,7 @@ def _import_all() -> str:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Import without a warning. What the imported modules do to the filters stays: the program, which imports them again, relies on it."""
+    """Import modules with warnings suppressed, but keep the warning filters that they install, which the program relies on."""
     warnings.filterwarnings("ignore", ".*")
     ours = warnings.filters[0]
     try:
@@ -105,7 +105,7 @@ def _quietly() -> Iterator[None]:
 
 
 def unobservable(error: Exception) -> str:
-    """What stands in a job's result when programs cannot be observed here at all."""
+    """The result of every job when programs cannot be observed on this machine."""
     torch = getattr(sys.modules.get("torch"), "__version__", None)
     version = f"torch {torch}" if torch else "this Python"
     said = str(error).strip().splitlines()[:1] or [""]
@@ -131,7 +131,7 @@ def _forked(job: Job, private: tuple[int, ...]) -> dict[str, Any]:
             os._exit(70)
     deadline = time.monotonic() + job["timeout"]
     try:
-        while time.monotonic() < deadline and os.getppid() == checker:  # without the checker there is nothing to answer
+        while time.monotonic() < deadline and os.getppid() == checker:  # the checker has ended: no reply is needed
             prints.read()
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
@@ -149,7 +149,7 @@ def _forked(job: Job, private: tuple[int, ...]) -> dict[str, Any]:
 
 
 class Prints:
-    """What a run prints: its beginning is kept, the rest is read and thrown away, so that a program that prints for ever fills nothing."""
+    """The output of a run: the beginning is kept, the rest is read and discarded, so that endless output fills neither memory nor disk."""
 
     LIMIT = 1 << 20
 
@@ -159,12 +159,12 @@ class Prints:
         self._kept = bytearray()
 
     def into(self) -> None:
-        """In the child: let standard output and standard error end here."""
+        """In the child: redirect standard output and standard error into this pipe."""
         os.dup2(self._in, 1)
         os.dup2(self._in, 2)
 
     def read(self) -> None:
-        """Take what is there, without waiting."""
+        """Read the available output, without waiting."""
         with contextlib.suppress(BlockingIOError):
             while piece := os.read(self._out, 1 << 16):
                 self._kept += piece[: max(self.LIMIT - len(self._kept), 0)]
@@ -183,18 +183,18 @@ class Prints:
 
 
 def end_group(leader: int) -> None:
-    """End what the program started and left behind: its own process group."""
+    """Kill the process group of the program: processes that it started and left running."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """On Linux: become the parent of whatever a checked program leaves behind, also in a process group of its own."""
+    """On Linux: become the parent of processes that a checked program leaves running, also in other process groups."""
     prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
 def _end_with(worker: int, timeout: float) -> None:
-    """In the child: end when the worker does, which keeps the time; where that cannot be asked for, a limit of processor time does it."""
+    """In the child: end when the worker ends; where the system does not support that, set a limit on processor time."""
     prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != worker:
         os._exit(70)
@@ -206,17 +206,17 @@ def _end_with(worker: int, timeout: float) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Ask Linux for something about this process; elsewhere, nothing happens."""
+    """Call Linux's ``prctl``; does nothing on other systems."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def end_orphans() -> None:
-    """End every process that was adopted. The one that ran the program has ended: whoever is left came from it."""
+    """Kill every adopted process: the program's own has ended, so all remaining children were started by it."""
     me = os.getpid()
     listed = Path(f"/proc/{me}/task/{me}/children")
-    for _ in range(20):  # whoever dies may leave more
+    for _ in range(20):  # killing one may orphan others
         try:
             children = [int(word) for word in listed.read_text(encoding="ascii").split()]
         except (OSError, ValueError):
@@ -244,7 +244,7 @@ def perform(job: Job) -> None:
     with as_for_python(job["folder"], job["pythonpath"]):
         try:
             answer = _answer(job, namespace)
-        except BaseException as error:  # an error of the program's does not come out of there: it is one of ours
+        except BaseException as error:  # the program's errors are caught inside: this one is ours
             if os.getpid() != process:
                 _end_forked(error)
             if not isinstance(error, Exception):
@@ -256,7 +256,7 @@ def perform(job: Job) -> None:
 
 
 def _deliver(job: Job, answer: str) -> NoReturn:
-    """Write the answer where it is waited for, and end the process."""
+    """Write the result to the file that the job names, and end the process."""
     partial = Path(job["result"] + ".part")
     partial.write_text(answer, encoding="utf-8")
     partial.replace(job["result"])
@@ -265,7 +265,7 @@ def _deliver(job: Job, answer: str) -> NoReturn:
 
 
 def _end_forked(error: BaseException | None) -> NoReturn:
-    """End a process that the program forked, and that ran on to the program's end, as Python ends it. The answer is not its to give."""
+    """End a process that the program forked and that reached the end of the program; it must not write the result."""
     code: Any = error.code if isinstance(error, SystemExit) else None if error is None else 1
     if error is not None and not isinstance(error, SystemExit):
         traceback.print_exception(error)
@@ -277,12 +277,12 @@ def _end_forked(error: BaseException | None) -> NoReturn:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # the program may have put anything in their place
+        with contextlib.suppress(Exception):  # the program may have replaced them
             stream.flush()
 
 
 def _answer(job: Job, namespace: dict[str, Any]) -> str:
-    """Run the program in the way that the job says, and return what the checker wants to know of it."""
+    """Run the program in the mode given by the job, and return the result for the checker."""
     if job["prelude"]:
         exec(compile(job["prelude"], "<prelude>", "exec"), namespace)  # noqa: S102 - imports of earlier cells
     if job["kind"] == "run":
@@ -313,7 +313,7 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
 
 
 def _told(trace: Trace, job: Job) -> str:
-    """What is asked of a trace, and the trace itself, as text."""
+    """The result of a traced run as JSON text: :func:`look_at`'s facts and the trace."""
     gc.disable()  # the program has ended, and so will this process
     seen, trace = look_at(trace, job)
     return json.dumps(seen) + "\n" + trace.to_json()
@@ -322,19 +322,19 @@ def _told(trace: Trace, job: Job) -> str:
 WAYS_AROUND = {
     "data": ".data", "numpy": "numpy", "__array__": "numpy", "as_tensor": "numpy", "asarray": "numpy",
 }  # fmt: skip
-"""Calls after which somebody can write a tensor's memory without torch, each with a word that stands in the source of who means to."""
+"""Calls after which a tensor's memory can be written without torch, each with a word that a program which does so contains."""
 UNHEARD = ("from_numpy", "frombuffer", "dlpack", "storage", "data_ptr", "version_counter")
-"""Words of ways to memory that pass no torch function, so that a trace need not tell of them."""
+"""Words in programs that reach a tensor's memory without a torch function, so that a trace may not show it."""
 PACKING = ("saved_tensors", "save_on_cpu")
-"""Words of ways to what was saved."""
+"""Words in programs that replace saved tensors."""
 
 
 def look_at(trace: Trace, job: Job) -> tuple[dict[str, bool], Trace]:
-    """What the checker wants to know of a trace, and what it needs of it: all when something is found, else how it ended, no events.
+    """The facts that the checker needs of a trace, and the trace itself: whole when a rule finds something, else without its events.
 
     Most programs that are run here, and most repaired ones, have no finding; writing and reading a long trace takes as long as a
-    short training run. ``asks`` says of a trace without numbers that they are needed: for what was found, because a rule has asked for
-    some, or because something may have happened that only numbers show.
+    short training run. ``asks``: the trace was made without values, and they are needed: for a finding, for a rule that requested
+    some, or because a mistake that only values show is possible.
     """
     text = own_text(job)
     opened, spoiled = is_opened(trace, text), any(note.kind == "limit" and note.step is not None for note in trace.notes)
@@ -366,7 +366,7 @@ def own_text(job: Job) -> str:
 
 
 def is_large(trace: Trace) -> bool:
-    """Did the program have tensors whose numbers were not modelled?"""
+    """Whether the program had tensors whose values were not modelled."""
     for event in trace.events:
         for effect in event.effects:
             if effect.path.startswith("storages.") and isinstance(effect.value, dict) and int(effect.value.get("size") or 0) > VALUE_LIMIT:
@@ -375,10 +375,10 @@ def is_large(trace: Trace) -> bool:
 
 
 def is_opened(trace: Trace, source: str) -> bool:
-    """Did the program open a way to write memory behind torch's version counters?
+    """Whether the program could write tensor memory without a change of version.
 
-    That is memory in other hands, a fused optimizer, or running statistics that a normalisation in eval mode kept for backward. Library
-    code does these things too; that is not the program's doing, and it does them right.
+    Such ways are memory shared with NumPy, a fused optimizer, or running statistics that batch norm in eval mode saved. Library
+    code does these things too, correctly, and is not counted.
     """
     if any(word in source for word in UNHEARD):
         return True
@@ -391,7 +391,7 @@ def is_opened(trace: Trace, source: str) -> bool:
 
 
 def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> ast.Module | None:
-    """Bind the values of earlier cells before the cell's own first line, where their classes stand; at once where there are none."""
+    """Define the values taken from earlier cells before the cell's first line, after the classes that they need."""
     from pitfall_lab.observe import carry, looking
 
     def bind() -> None:
@@ -416,12 +416,12 @@ def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> a
 
 
 def _needs_tree(job: Job) -> bool:
-    """Is it a notebook that is run otherwise than its text says: cells that may raise, ``await`` outside a function?"""
+    """Whether the notebook cannot be compiled as it is: it has cells that may raise, or ``await`` outside a function."""
     return bool(job["forgiven"] or (job["prelude"] and "await" in job["source"]))
 
 
 def _alone(job: Job, namespace: dict[str, Any]) -> str:
-    """Run the program as it is and let it print; an error is printed as its last line, a warning without the place it came from."""
+    """Run the program without observing it; of an error only the last line is printed, of a warning the message without its location."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, category, *_: print(f"{category.__name__}: {message}", file=sys.stderr)
@@ -447,7 +447,7 @@ def redirect() -> None:
 
 
 def _limit_memory(mebibytes: int | None) -> None:
-    """Let the program allocate so much beyond what this process has already; a larger request fails inside the program."""
+    """Limit the memory that the program may allocate beyond what this process has; a larger request raises inside the program."""
     if mebibytes is None:
         return
     with contextlib.suppress(ImportError, OSError, ValueError):

@@ -19,23 +19,23 @@ from pitfall_lab.trace import T, Trace
 
 TIMEOUT = 60.0
 VALUE_LIMIT, LARGE_VALUE_LIMIT = 4096, 1 << 22
-"""So many elements a tensor may have for its numbers to be modelled; the second one where a wrong gradient has to be found."""
+"""The values of tensors with at most this many elements are modelled; the second limit is for finding wrong gradients."""
 NO_NUMBERS = -1
-"""No tensor's numbers are modelled."""
+"""The value limit with which no values are modelled."""
 EVENT_LIMIT = 20_000
-"""So many events are recorded where nothing else is said; what a program does after that is counted, but not looked at."""
+"""The default limit of recorded events; later calls are counted but not observed."""
 START_SECONDS = 120.0
 THIS = "# ── this cell ──"
-"""The line above a cell that stands below the definitions it uses: it is found by it again, wherever a fix has moved it."""
+"""The comment line put above a cell, below the definitions it uses; it marks the cell's first line after a fix has moved it."""
 NEVER = "\0never\n"
-"""A result that begins so says why nothing can be observed: what with, and the reason."""
+"""The beginning of a result that says why nothing can be observed."""
 _WORKER = processes.ours("pitfall_lab.check.worker")
 
 
 class Unchecked(Exception):
     """The program could not be checked, or not to its end.
 
-    The message says why in a sentence or two for a person, ``kind`` for programs; ``findings`` is what was found before that.
+    The message gives the reason in a sentence or two, ``kind`` is the same for programs; ``findings`` were found before that.
     """
 
     def __init__(self, kind: str, sentence: str | T, line: int | None = None, *, file: str = "") -> None:
@@ -47,7 +47,7 @@ class Unchecked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A program to run: its text, the name shown for it, where it lies (``None`` for a text), and its arguments.
+    """A program to run: its text, its name in reports, its path (``None`` for a text), and its arguments.
 
     ``prelude`` is run before it, unobserved: the imports that a notebook cell takes from earlier cells
     (:func:`pitfall_lab.check.prelude`). ``carried`` is the file of the values that it takes from there
@@ -64,7 +64,7 @@ class Subject:
 
     @property
     def folder(self) -> str:
-        """What ``sys.path`` begins with: the file's folder, as for ``python FILE``."""
+        """The first entry of ``sys.path``: the file's folder, as for ``python FILE``."""
         return str(Path(self.path).parent if self.path else Path.cwd())
 
 
@@ -73,10 +73,10 @@ class Workshop:
     """Runs subjects in forks of one worker process; a context manager, because that process has to end.
 
     ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit),
-    ``steps`` are looked at of a program at most. ``printed`` is what the last run printed, its first 1 MiB, with its warnings (those of a
-    witness are caught: it is not counted); ``was_large`` says whether the last traced run had tensors whose numbers were not modelled,
-    ``was_opened`` whether there was a way to write memory that no version counts, ``asks`` whether only numbers can tell what there is
-    to find.
+    ``steps``: the maximal number of observed calls. ``printed``: the first 1 MiB that the last run printed, with its warnings (those of a
+    witness run are not included); ``was_large``: whether the last traced run had tensors whose values were not modelled;
+    ``was_opened``: whether it could write memory without a change of version; ``asks``: whether a run with values is needed
+    to find or describe mistakes.
     """
 
     timeout: float = TIMEOUT
@@ -111,7 +111,7 @@ class Workshop:
     def trace(self, subject: Subject, *, value_limit: int = VALUE_LIMIT, whole: bool = True) -> Trace:
         """Run ``subject`` on both engines. Raises :class:`Unchecked`.
 
-        Unless the ``whole`` trace is wanted, one in which no rule finds anything comes without its events: that saves much of the time.
+        A trace in which no rule finds anything is returned without its events, unless ``whole``: that saves much of the time.
         """
         head, _, trace = self._run("trace", subject, value_limit=value_limit, whole=whole).partition("\n")
         seen = json.loads(head)
@@ -124,7 +124,7 @@ class Workshop:
             self._start()
 
     def interrupt(self) -> None:
-        """End the process with what it is running, which is then :class:`Unchecked`; from another thread. The next run gets a new one."""
+        """Called from another thread: kill the worker; the current run raises :class:`Unchecked`, the next one starts a new worker."""
         if (worker := self._worker) is not None:
             worker.kill()
 
@@ -173,7 +173,7 @@ class Workshop:
         raise _ended_badly(subject, ending, self.timeout)
 
     def _lost(self, name: str) -> Unchecked:
-        """The process is gone. The next run gets a new one."""
+        """The error for a worker that has died; the next run starts a new one."""
         assert self._worker is not None
         self._worker.kill()
         code = self._worker.wait()
@@ -182,7 +182,7 @@ class Workshop:
                 assert stream is not None
                 stream.close()
         self._worker = None
-        if code == 1:  # an exception while it started: it is on standard error
+        if code == 1:  # it raised while starting: the error is on standard error
             return Unchecked("WorkerError", "The process that runs checked programs could not start; is torch installed and importable?")
         return Unchecked("Crash", f"{name} ended the process that was running it, so it could not be checked.")
 
@@ -208,9 +208,9 @@ class Workshop:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of checked programs: windows and plots stay closed, text is UTF-8; threads of torch's that wait let others work.
+    """Environment variables of checked programs: no plot windows, UTF-8 text, and torch threads that do not spin while waiting.
 
-    Recorded, a program calls torch so seldom that its threads would spend most of their time waiting, and several programs run at once.
+    A recorded program calls torch so rarely that spinning threads would waste the processor, and several programs run at once.
     """
     closed = {"MPLBACKEND": "Agg", "QT_QPA_PLATFORM": "offscreen", "BROWSER": "true"}
     return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **closed, "PYTHONIOENCODING": "utf-8"}
