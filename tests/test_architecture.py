@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,11 @@ def texts() -> list[tuple[str, str]]:
     return out
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Absolute names of the modules that a file imports anywhere in it."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -85,7 +87,7 @@ def imports(path: Path) -> set[str]:
             module = ".".join(filter(None, [base, node.module]))
             # `from pitfall_lab import views` imports a layer; `from pitfall_lab.views import page` does so by its module.
             found |= {f"{module}.{alias.name}" for alias in node.names} if module == "pitfall_lab" else {module}
-    return found
+    return frozenset(found)
 
 
 def modules() -> list[Path]:
