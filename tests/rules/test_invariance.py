@@ -11,7 +11,7 @@ from pitfall_lab.rules import find, rule
 from pitfall_lab.rules.kit.expected_marks import plain
 
 BY_SIGNALS = ("PL401", "PL408", "PL409", "PL410", "PL411", "PL513", "PL514", "PL601", "PL603", "PL610", "PL611", "PL612",
-              "PL613", "PL614", "PL615", "PL709", "PL710", "PL711", "PL713", "PL714", "PL806", "PL807", "PL901", "PL903",
+              "PL613", "PL614", "PL615", "PL709", "PL710", "PL711", "PL713", "PL714", "PL715", "PL806", "PL807", "PL901", "PL903",
               "PL904", "PL905", "PL906", "PL907")  # fmt: skip
 
 

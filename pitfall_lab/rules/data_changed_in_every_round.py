@@ -1,0 +1,236 @@
+"""PL715: a line prepares data in place, and prepares the same data again in the next round: the changes pile up."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Record, Story
+from pitfall_lab.rules.kit.syntax import OPERATORS, is_name, written_root
+from pitfall_lab.rules.kit.wording import at_line, called, capital, numbers
+from pitfall_lab.rules.signals.modes import MEASURES
+from pitfall_lab.trace import Event, Span, T
+
+SHIFTS, SCALES = {"add_", "sub_"}, {"mul_", "div_"}
+MASKED = {"__setitem__", "masked_fill_", "index_put_"}
+MATRIX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The line of ``first`` changed the same elements again at ``second``; ``read`` is where a network or a loss took them in between."""
+
+    first: Event
+    second: Event
+    storage: str
+    read: Event
+    target: bool
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that prepares data which it had prepared already, an update earlier."""
+    updates = [update.step for update in story.trace.optimizer_steps]
+    told: set[str] = set()
+    for (_, storage, *_), writes in _writes(story).items() if updates else ():
+        first, second = writes[0], writes[-1]
+        if storage not in told and any(first.step < step < second.step for step in updates):
+            following = next(w for w in writes[1:] if any(first.step < step < w.step for step in updates))
+            found = _again(story, first, following, storage)
+            if found is not None:
+                told.add(storage)
+                yield _finding(story, found)
+
+
+def _writes(story: Story) -> dict[tuple[Span, str, object, object], list[Event]]:
+    """The writes into data, by line and by the elements that they change; no weights, and no gradients."""
+    held = {label for made in story.trace.optimizers for label in made.holds}
+    gradients = {label for leaf in story.leaves for _, label in story.history("tensors", leaf, "grad") if label}
+    found: dict[tuple[Span, str, object, object], list[Event]] = defaultdict(list)
+    for event in story.calls(*SHIFTS, *SCALES, *MASKED):
+        label, place = event.operands[0].label if event.operands else None, story.span(event.step)
+        record = story.tensor(label, event.step) or {}
+        shape, storage = tuple(record.get("shape") or ()), record.get("storage")
+        if place is None or place.source or storage not in event.writes or prod(shape) < MATRIX or event.error is not None or event.parent:
+            continue
+        if not any(_learns(r) or other in held | gradients for other, r in story.tensors_on(storage)) and story.said(event.step) != "step":
+            found[place, str(storage), record.get("offset"), shape].append(event)
+    return found
+
+
+def _learns(record: Record) -> bool:
+    """Is it a parameter, or computed from one? Arrays have owners of their own."""
+    return record.get("kind") in ("parameter", "array") or bool(record.get("requires_grad"))
+
+
+def _again(story: Story, first: Event, second: Event, storage: str) -> Again | None:
+    between = [story.events[step] for step in story.writes(storage, first.step, second.step)]
+    if first.name in MASKED:
+        masks = [(story.tensor(o.label, first.step) or {}).get("dtype") for o in first.operands[1:] if o.label is not None]
+        loss = next((e for e in story.events[first.step : second.step] if _is_target(story, e, storage)), None)
+        same = "bool" in {str(m).removeprefix("torch.") for m in masks} and all(e.name in MASKED for e in between)
+        if loss is None or not same or _read(story, first, second, storage) is None:
+            return None
+        return Again(first, second, storage, loss, target=True)
+    names = {e.name for e in (first, *between)}
+    if not names <= SHIFTS | SCALES or not (names & SCALES or _is_for_all_rows(story, first)):
+        return None
+    if not all(_constant(story, event, first, second) for event in (first, *between, second)):
+        return None
+    read = _read(story, first, second, storage)
+    return Again(first, second, storage, read, target=False) if read is not None else None
+
+
+def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
+    """Is the change one by a number, or by a tensor that was there before the rounds and stayed as it was? No gradient is."""
+    operand = event.operands[1] if len(event.operands) > 1 else None
+    if operand is None or operand.label is None:
+        return operand is not None
+    record = story.tensor(operand.label, event.step) or {}
+    old = (record.get("born") or 0) < first.step and not _learns(record)
+    return old and not story.writes(str(record.get("storage")), first.step, second.step)
+
+
+def _is_for_all_rows(story: Story, event: Event) -> bool:
+    """Is something added to each row of a batch, as positions or a mean are, and not a step of what moves?"""
+    shapes = [story.shape(o.label, event.step) for o in event.operands[:2]]
+    return None not in shapes and len(shapes[0] or ()) > MATRIX and len(shapes[1] or ()) < len(shapes[0] or ())
+
+
+def _is_target(story: Story, event: Event, storage: str) -> bool:
+    if event.kind != "call" or event.name not in MEASURES or len(event.operands) < 2:
+        return False
+    return bool((story.tensor(event.operands[1].label, event.step) or {}).get("storage") == storage)
+
+
+def _read(story: Story, first: Event, second: Event, storage: str) -> Event | None:
+    """The first call between two writes that learns from the memory or what was made of it."""
+    reached = {label for label, _ in story.tensors_on(storage)}
+    for event in story.events[first.step + 1 : second.step]:
+        if event.kind == "call" and event.error is None and any(o.label in reached for o in event.operands):
+            if any((story.tensor(result, event.step) or {}).get("requires_grad") for result in event.results):
+                return event
+            reached.update(event.results)
+    return None
+
+
+def _finding(story: Story, found: Again) -> Finding:
+    span = story.span(found.first.step)
+    data = called(story, found.first.operands[0].label, None, found.first.step)
+    here, there = at_line(story, span), at_line(story, story.span(found.read.step))
+    held = [(story.record("storages", found.storage, e.step) or {}).get("cells") for e in (found.first, found.second)]
+    shown = held[0] is not None and held[1] is not None and numbers(held[0]) != numbers(held[1])
+    became = T(
+        en=f" After the first time the memory begins with {numbers(held[0])}, after the next with {numbers(held[1])}." if shown else "",
+        zh=f"第一次之后这块内存以 {numbers(held[0])} 开头，下一次之后以 {numbers(held[1])} 开头。" if shown else "",
+    )
+    harm = (
+        T(en=f"and {there.en} takes the same memory for its target.", zh=f"而{there.zh}把同一块内存当作目标：原来的数已经没有了。")
+        if found.target
+        else T(en=f"so {there.en} is given other numbers in each round.", zh=f"所以{there.zh}每一轮得到的数都不同。")
+    )
+    return RULE.finding(
+        span, found.first.step,
+        T(
+            en=f"{capital(here.en)} changes {data.en} in place, and in the next round changes the same elements again, {harm.en}",
+            zh=f"{here.zh}就地修改 {data.zh}，下一轮又修改同样的元素，{harm.zh}",
+        ),
+        T(
+            en=f"What is kept for all rounds is the changed data, not the one that was loaded.{became.en} Make a new tensor of it, or "
+            "prepare the data "
+            "once, before the rounds.",
+            zh=f"各轮共用的是改过的数据，而不是当初载入的。{became.zh}请由它生成新的张量，或者在各轮之前只准备一次。",
+        ),
+        related=[
+            story.related("changed", found.first.step, T(en="changed here, in every round", zh="每一轮都在这里修改")),
+            story.related("used", found.read.step, T(en="what was changed is used here", zh="改过的数在这里被使用")),
+        ],
+        fixes=_fixes(story, found),
+        facts=[Fact("storage", found.storage, story.by(found.first.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Again) -> tuple[Fix, ...]:
+    program = story.program
+    statement = program.statement_at(story.span(found.first.step)) if program.tree is not None else None
+    root = written_root(statement) if statement is not None else None
+    if statement is None or root is None or not is_name(root) or not program.stands_alone(statement):
+        return ()
+    name = program.segment(root)
+    if isinstance(statement, ast.AugAssign) and is_name(statement.target):
+        sign = next((sign for kind, sign in OPERATORS.items() if isinstance(statement.op, kind)), None)
+        if sign is not None:
+            new = f"{name} = {name} {sign} {program.segment(statement.value)}"
+            title = T(en=f"Make a new tensor: `{new}`", zh=f"生成新的张量：`{new}`")
+            return unique(program.text, [Fix(title, program.replace((statement, new)), meaning="later")])
+    title = T(en=f"Change a copy: `{name} = {name}.clone()` before it", zh=f"修改副本：在它之前写 `{name} = {name}.clone()`")
+    edits = program.insert_before(statement, f"{name} = {name}.clone()")
+    return unique(program.text, [Fix(title, edits, meaning="later")]) if edits else ()
+
+
+RULE = Rule(
+    code="PL715",
+    name="data-changed-in-every-round",
+    severity="warning",
+    title=T(en="Data was prepared in place again in every round", zh="每一轮都就地再次处理同一份数据"),
+    what=T(
+        en="A program prepares its data in place, for instance subtracts the mean, and does so in every round with the same data. From "
+        "the second "
+        "round on it prepares what was prepared already: the numbers drift away. Make a new tensor instead.",
+        zh="程序就地处理数据，例如减去平均值，而且每一轮都对同一份数据这样做。从第二轮起，它处理的是已经处理过的数据，数值越来越偏。请改"
+        "为生成新的"
+        "张量。",
+    ),
+    why=T(
+        en="An element of a data set, `data[i]`, is a view: it looks at the memory of the data set. `x -= mean` writes into that "
+        "memory, `x = x - mean` "
+        "makes new memory. What is written stays for the next epoch. The same happens to a tensor that a function blanks out in part and "
+        "that its caller uses as the original: input and target are then one memory.",
+        zh="数据集的一个元素 `data[i]` 是视图：它看着数据集的内存。`x -= mean` 写进这块内存，`x = x - mean` 则使用新的内存。写进去的数会"
+        "留到下一轮。"
+        "如果一个函数把张量的一部分抹掉，而调用者又把它当作原件使用，也是如此：输入和目标成了同一块内存。",
+    ),
+    bad="""import torch
+
+data = torch.tensor([[2.0, 4.0], [6.0, 8.0]])
+w = torch.zeros(2, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for epoch in range(3):
+    for i in range(2):
+        x = data[i]
+        x /= 8  # PL715 changed
+        loss = ((x * w).sum() - 1).square()  # used
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    print(data)
+""",
+    good="""import torch
+
+data = torch.tensor([[2.0, 4.0], [6.0, 8.0]])
+w = torch.zeros(2, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for epoch in range(3):
+    for i in range(2):
+        x = data[i]
+        x = x / 8
+        loss = ((x * w).sum() - 1).square()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    print(data)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "x = data[i]",
+            "x = data[i].detach()",
+            T(en="`detach()` is about gradients; the memory is the same.", zh="`detach()` 只关系到梯度；内存仍是数据的内存。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/tensor_view.html",),
+)
