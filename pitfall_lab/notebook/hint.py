@@ -22,6 +22,7 @@ from pitfall_lab.panel.written_names import written_into
 from pitfall_lab.trace import LANGUAGES, Language, T
 
 if TYPE_CHECKING:
+    from pitfall_lab.panel.cause import Cause
     from pitfall_lab.rules.refusals import Family
 
 
@@ -192,8 +193,16 @@ class Hint:
     """The same beside a button that runs the cell again, watched: nothing has to be typed then."""
 
 
-def hint(error: BaseException, cell: str) -> Hint | None:
-    """Return what to say under the traceback of ``cell``'s error: torch's, or a name that an earlier cell makes; else ``None``."""
+def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | None:
+    """Return what to say under the traceback of ``cell``'s error: torch's, or a name that an earlier cell makes; else ``None``.
+
+    ``cause`` is what was known of it before it happened.
+    """
+    if cause is not None:
+        why = T(*(f"pitfall_lab: {cause.sentence.say(each)}" for each in LANGUAGES))
+        more = T(*(_MORE.say(each).format(rule=cause.rule) for each in LANGUAGES))
+        beside = T(f"{why.en} {cause.fix.en}", why.zh + cause.fix.zh)
+        return Hint(T(*(f"{why.say(each)}{more.say(each)}\n{cause.fix.say(each)}" for each in LANGUAGES)), cause.rule, beside)
     if name := _from_an_earlier_cell(error, cell):
         return Hint(T(*(f"pitfall_lab: {_MISSING.say(language).format(name=name)}" for language in LANGUAGES)))
     means, rule = _named(error)

@@ -223,7 +223,7 @@ class Watcher:
             error = getattr(result, "error_in_exec", None)
             unread = result.error_before_exec
             recorded = session.finish(error) if unread is None else session.unparsable(program.text, unread)
-            self._show(recorded, program, language, bool(getattr(result.info, "cell_id", None)))
+            self._show(recorded, program, language, result)
             if isinstance(error, NameError):  # the Explorer shows what happened; this is about cells that did not run
                 self._hint(result)
         except Exception as error:  # as above
@@ -246,14 +246,14 @@ class Watcher:
 
             cell = self._shell.transform_cell(result.info.raw_cell or "")
             elsewhere = self._practice.elsewhere(error)
-            found = Hint(elsewhere) if elsewhere is not None else hint(error, cell)
+            found = Hint(elsewhere) if elsewhere is not None else hint(error, cell, self._panel.cause(error, cell))
             if found is not None:
                 beside, cell_id = found.beside or found.text, getattr(result.info, "cell_id", None) or ""
                 text = {"en": beside.en, "zh": beside.zh}
                 under = {"version": 1, "text": text, "rule": found.rule, "cell": cell_id}
                 self._shell.display_pub.publish({"text/plain": found.text.say(self._language), HINT: under})
 
-    def _show(self, recorded: Trace, program: Program, language: Language, watched: bool) -> None:
+    def _show(self, recorded: Trace, program: Program, language: Language, result: Any) -> None:
         """Draw at once what was seen; the fixes are tried when it is there.
 
         A page that runs a notebook names its cells. Where nobody does (nbconvert, a test), what is shown is final: it waits for the fixes.
@@ -267,8 +267,14 @@ class Watcher:
         if self._last is not None:  # a new look is at what is now
             self._last.stop()
         subject = Subject(program.text, recorded.sources[0].name, prelude=program.imports, carried=self._bench.keep(program.values))
+        watched = bool(getattr(result.info, "cell_id", None))
+        cause = self._panel.cause(result.error_in_exec, self._shell.transform_cell(result.info.raw_cell or ""))
         with _uncollected():
             found = find(recorded)
+            if cause is not None:
+                from pitfall_lab.panel.cause import with_cause
+
+                found = with_cause(found, cause)
             lab = self._last = Lab(self._bench, subject, recorded, found, program.left)
             told = [finding.with_fixes(()) for finding in found]
             explorer = Explorer(recorded, findings=told, language=language, lab=lab, whole=not watched)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from pitfall_lab.panel.cause import Cause
     from pitfall_lab.panel.connection import Beside
 
 TARGET = "pitfall-lab.live"
@@ -23,6 +24,10 @@ class Offer:
         self._shell = shell
         self.beside: Beside | None = None
         """What answers, once the connection was opened."""
+
+    def cause(self, error: BaseException | None, text: str) -> Cause | None:
+        """What a cell failed at, where the panel knew it before."""
+        return self.beside.cause(error, text) if self.beside is not None else None
 
     @property
     def _comms(self) -> Any:

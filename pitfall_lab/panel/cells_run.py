@@ -40,6 +40,13 @@ class Cell:
             statements = [each for each in statements if name and name in written_into(each)]
         return statements[0].lineno if len(statements) == 1 else None
 
+    def writes(self, name: str) -> int | None:
+        """The line of the only statement that writes into ``name``, where it is a line of its own; else ``None``."""
+        found = [each for each in simple(self.tree.body) if name in written_into(each)]
+        lines = self.text.split("\n")
+        own = len(found) == 1 and name.isidentifier() and not lines[found[0].lineno - 1][: found[0].col_offset].strip()
+        return found[0].lineno if own else None
+
 
 def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that hold no others, in the order of the text, without those of functions and classes."""

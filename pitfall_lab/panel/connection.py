@@ -18,12 +18,16 @@ from pitfall_lab.panel import protocol
 from pitfall_lab.panel.cells_run import Ran
 from pitfall_lab.panel.protocol import Past, Picture, Refused, Rows, Unfold, Watch, message, refused, text
 from pitfall_lab.panel.stale_names import Order, OutOfOrder
+from pitfall_lab.panel.statements import Statements
 from pitfall_lab.trace import Language, T
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from pitfall_lab.observe.live.broken import Broken
     from pitfall_lab.observe.live.session import Live, Look
+    from pitfall_lab.observe.live.used_graphs import Used
+    from pitfall_lab.panel.cause import Cause
 
 PAGE = 500
 CELLS, BYTES = 50, 2_000_000
@@ -52,7 +56,11 @@ class Beside:
         self._languages: dict[Any, Language] = {}
         self._ran, self._order = Ran(), Order()
         self._stale: list[OutOfOrder] = []
+        #: What was found to go wrong in a backward, and what of it has.
+        self._known: list[Broken | Used] = []
+        self._failed: list[Broken | Used] = []
         self._live: Live | None = None
+        self._statements = Statements(shell, self.statement)
         self._lock = threading.RLock()
         #: A page may open the connection while a cell runs, on another thread.
         self._running = _is_running()
@@ -64,11 +72,13 @@ class Beside:
         """Hear of the cells."""
         self._shell.events.register("pre_run_cell", self.before)
         self._shell.events.register("post_run_cell", self.after)
+        self._statements.install()
 
     def remove(self) -> None:
         """Close the connections and hear of nothing any more."""
         self._shell.events.unregister("pre_run_cell", self.before)
         self._shell.events.unregister("post_run_cell", self.after)
+        self._statements.remove()
         for comm in list(self._comms):
             with contextlib.suppress(Exception):
                 comm.close()
@@ -146,6 +156,12 @@ class Beside:
                     live.begin()
         self._began = time.perf_counter()
 
+    def statement(self, line: int) -> None:
+        """A statement of the running cell begins at this line."""
+        live = self._watching() if self._comms and self._running else None
+        if live is not None:
+            live.statement(line)
+
     def after(self, result: Any) -> None:
         """A cell has ended: tell the front ends what there is to tell."""
         took = time.perf_counter() - self._began
@@ -154,11 +170,20 @@ class Beside:
             with contextlib.suppress(Exception):  # the notebook goes on, whatever happens to us
                 self._after(result, took)
 
+    def cause(self, error: BaseException | None, text: str) -> Cause | None:
+        """What a cell with this text, which is the last that ran, has failed at, if that was known before it."""
+        if error is None or not self._known:
+            return None
+        from pitfall_lab.panel.cause import cause
+
+        return cause(error, text, self._known, self._ran)
+
     def _after(self, result: Any, took: float) -> None:
         if not result.execution_count:
             return
-        raw = getattr(result.info, "raw_cell", "") or ""
-        cell = self._ran.add(result.execution_count, getattr(result.info, "cell_id", None) or "", self._shell.transform_cell(raw))
+        text = self._shell.transform_cell(getattr(result.info, "raw_cell", "") or "")
+        found = self.cause(result.error_in_exec, text)
+        cell = self._ran.add(result.execution_count, getattr(result.info, "cell_id", None) or "", text)
         self._stale = self._order.ran(cell, self._shell.user_ns, succeeded=bool(result.success))
         visible = any(watch.visible for watch in self._comms.values())
         live = self._watching() if self._comms else None
@@ -168,6 +193,8 @@ class Beside:
         stale = any(watch.stale for watch in self._comms.values())
         if not visible and not stale:
             return
+        if found is not None:
+            self._failed.append(found.what)
         rows, warnings = self._look(min(max(SECONDS, took * PART), LONGEST), rows=(0, PAGE) if visible else None, stale=stale)
         self._keep(rows)
         for comm, watch in list(self._comms.items()):
@@ -192,6 +219,8 @@ class Beside:
         if live is None:
             return (self._message([], 0, 0, None, 0.0) if rows is not None else None), None
         look = live.look(self._shell.user_ns, seconds, rows)
+        self._known = [*look.broken, *look.used]
+        self._failed = [each for each in self._failed if each in self._known]
         warnings = message("warnings", cell=cell, warnings=self._warnings(look)) if stale else None
         if rows is None or look.rows is None:
             return None, warnings
@@ -205,9 +234,10 @@ class Beside:
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.used import used
 
-        said = [*(changed(each, self._ran) for each in look.broken), *(left_out(each, self._ran) for each in look.left_out)]
+        said = [changed(each, self._ran, failed=each in self._failed) for each in look.broken]
+        said += [left_out(each, self._ran) for each in look.left_out]
         said += [growing(each, self._ran) for each in look.growing]
-        said += [used(each, self._ran) for each in look.used]
+        said += [used(each, self._ran, failed=each in self._failed) for each in look.used]
         told = {each["row"] for each in said if each is not None} | {each.optimizer for each in look.left_out}
         said += [out_of_order(each, self._ran) for each in self._stale if each.name not in told]
         return [each for each in said if each is not None]

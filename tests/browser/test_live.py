@@ -74,18 +74,27 @@ def test_a_broken_graph_is_warned_of_before_backward_and_explained_and_mended(la
     expect(warning).to_contain_text("h changed in In [3]; SigmoidBackward0 still holds v0 from In [2]")
     assert violations(lab.page, ".pl-live") == []
     lab.picture("live-warned")
+    # In the narrowest panel the state is whole.
+    lab.page.locator("#pitfall-lab-live").evaluate("node => node.style.setProperty('width', '250px')")
+    for name in ("h", "loss"):
+        assert row(lab, name).locator(".pl-live-state").evaluate("node => node.scrollWidth <= node.clientWidth"), name
+    lab.page.locator("#pitfall-lab-live").evaluate("node => node.style.removeProperty('width')")
 
     # It fails as it was said; the frames of torch are behind one line, and a click brings them.
     lab.run_cell(3)
     output = lab.cell(3).locator(".jp-OutputArea")
     expect(output).to_contain_text("modified by an inplace operation")
+    failed = "h changed in In [3]; SigmoidBackward0 still holds v0 from In [2]: this is why loss.backward() failed."
+    expect(output.locator(".pl-live-hint")).to_contain_text(failed)
+    expect(warning).to_contain_text(failed)
+    expect(warning.get_by_role("heading")).to_contain_text("Failed")
     frames = output.get_by_role("button", name="library frames")
     inner = output.locator(".jp-RenderedText").filter(has_text="_tensor.py")
     expect(inner).to_be_hidden()
     frames.click()
     expect(inner).to_be_visible()
     lab.command("pitfall-lab:explain-cell")
-    expect(output.locator(".pl-root")).to_be_visible()
+    expect(output.locator(".pl-root")).to_contain_text("h changed in In [3]; SigmoidBackward0 still holds v0 from In [2]")
 
     source(lab, 2, "h = h * 2")
     for number in range(1, 4):

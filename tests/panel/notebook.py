@@ -10,6 +10,7 @@ from pathlib import Path
 from IPython.core.interactiveshell import InteractiveShell
 
 import pitfall_lab.panel
+from pitfall_lab.notebook.magic import load_ipython_extension, unload_ipython_extension
 from pitfall_lab.panel import Offer
 
 SCHEMA = json.loads((Path(pitfall_lab.panel.__file__).parent / "protocol.json").read_text(encoding="utf-8"))
@@ -73,13 +74,18 @@ class FrontEnd:
 class Notebook:
     """Cells that run one after the other, and the panel beside them."""
 
-    def __init__(self, *, visible=True, stale=True):
+    def __init__(self, *, visible=True, stale=True, whole=False):
+        """``whole``: with the magics, the hints and the recording of the extension, and not with its panel alone."""
         InteractiveShell.clear_instance()
         self.shell = InteractiveShell.instance()
         self.comms = Comms()
         self.shell.kernel = types.SimpleNamespace(comm_manager=self.comms)
-        self.panel = Offer(self.shell)
-        self.panel.install()
+        if whole:
+            load_ipython_extension(self.shell)
+            self.panel = self.shell._pitfall_lab._panel
+        else:
+            self.panel = Offer(self.shell)
+            self.panel.install()
         self.page = FrontEnd(self.comms, {"version": 1, "language": "en"})
         self.page.ask("watch", visible=visible, stale=stale)
 
@@ -106,4 +112,5 @@ class Notebook:
 
     def close(self):
         self.panel.remove()
+        unload_ipython_extension(self.shell)
         InteractiveShell.clear_instance()

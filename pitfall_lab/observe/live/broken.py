@@ -23,7 +23,8 @@ class Root(NamedTuple):
 class Broken(NamedTuple):
     """One backward that would go wrong. ``name`` is what was changed, empty where it has no name; ``others`` were changed with it.
 
-    ``at`` and ``now`` are versions; ``made`` and ``changed`` the numbers of cells; ``None`` where they are not known.
+    ``at`` and ``now`` are versions; ``made`` and ``changed`` the numbers of cells, ``line`` the place of the statement that
+    saved it; ``None`` where they are not known. ``refusals`` are torch's own words, one for each saved tensor that it would not take.
     """
 
     name: str
@@ -38,7 +39,9 @@ class Broken(NamedTuple):
     silent: bool
     is_parameter: bool
     made: int | None
+    line: int | None
     changed: int | None
+    refusals: frozenset[str]
 
 
 def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, budget: Budget) -> list[Broken]:
@@ -79,5 +82,6 @@ def _broken(root: Root, scalar: bool, met: Sequence[Moved], names: Names) -> Bro
     thing = named.get(first.kept.tensor.data_ptr())
     return Broken(
         thing.text if thing else "", thing.path if thing else (), len(named) - 1, root.thing.text, root.thing.path, scalar, first.node,
-        first.version, first.kept.version, first.silent, _is_leaf(first), first.made, first.changed,
+        first.version, first.kept.version, first.silent, _is_leaf(first), first.made, first.line, first.changed,
+        frozenset(each.kept.refusal() for each in met if not each.silent),
     )  # fmt: skip

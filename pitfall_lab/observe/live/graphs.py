@@ -34,11 +34,15 @@ class Kept(NamedTuple):
 
     def taken(self) -> bool:
         """Whether torch would still take it."""
+        return not self.refusal()
+
+    def refusal(self) -> str:
+        """What torch would raise in a backward; empty where it would take it."""
         try:
             self.unpack()
-        except RuntimeError:
-            return False
-        return True
+        except RuntimeError as error:
+            return str(error)
+        return ""
 
     def unpack(self) -> None:
         """Do what a backward would do first; raises what it would raise."""

@@ -34,13 +34,17 @@ class Seen:
 
 
 class Moved(NamedTuple):
-    """A saved tensor that is no longer what was saved. ``made`` and ``changed`` are the numbers of cells, where they are known."""
+    """A saved tensor that is no longer what was saved.
+
+    ``made`` and ``changed`` are the numbers of cells, ``line`` that of the statement that made the node, where they are known.
+    """
 
     kept: Kept
     node: str
     version: int | None
     silent: bool
     made: int | None
+    line: int | None
     changed: int | None
 
 
@@ -78,7 +82,7 @@ class Memory:
                 met[at] = seen
                 held.append(Held(slot, name, seen.version, made))
                 if len(moved) < STALE_LOOKED_AT and (change := _change(slot, seen, cells.now, sums)):
-                    moved.append(Moved(slot, name, seen.version, change == "silent", made, seen.moved))
+                    moved.append(Moved(slot, name, seen.version, change == "silent", made, cells.line(slot.key[0]), seen.moved))
         complete = not budget.spent
         self._seen = met if complete else {**self._seen, **met}
         if len(self._seen) > REMEMBERED:
@@ -112,13 +116,20 @@ class Cells:
 
     def __init__(self) -> None:
         self._began: list[tuple[int, int, int]] = []
+        self._statements: list[tuple[int, int]] = []
         self.now = 0
 
-    def ran(self, cell: int, first: int, end: int) -> None:
-        """Note which nodes a cell has made: from ``first`` up to ``end``."""
+    def ran(self, cell: int, first: int, end: int, statements: Iterable[tuple[int, int]] = ()) -> None:
+        """Note which nodes a cell has made: from ``first`` up to ``end``. ``statements``: the first node of each, and its line."""
         self.now = cell
         if end > first:
             self._began.append((first, end, cell))
+            self._statements += statements
+
+    def line(self, number: Any) -> int | None:
+        """The line of the statement, in its cell, that made the node of this number."""
+        at = bisect_right(self._statements, (number, facts.LAST)) - 1 if self.of(number) is not None else -1
+        return self._statements[at][1] if at >= 0 and self.of(self._statements[at][0]) == self.of(number) else None
 
     def of(self, number: Any) -> int | None:
         """The cell that made the node of this number; ``None`` where that is not known."""

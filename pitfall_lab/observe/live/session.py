@@ -51,18 +51,25 @@ class Live:
         self._numbers: dict[Any, int] = {}
         self._held: list[Held] = []
         self._first: int | None = None
+        self._statements: list[tuple[int, int]] = []
         self._rooted: list[str] = []
 
     def begin(self) -> None:
         """A cell begins: the nodes that come from now on are its."""
         self._first = _next_node()
+        self._statements.clear()
+
+    def statement(self, line: int) -> None:
+        """A statement of the cell begins, which stands there."""
+        self._statements.append((_next_node(), line))
 
     def ended(self, cell: int, bound: Iterable[str], *, torch_is_new: bool) -> None:
         """The cell of this number has run, and its text binds these names. ``torch_is_new``: it is the one that has imported torch."""
         end = _next_node()
         first = 0 if torch_is_new else self._first
-        self._cells.ran(cell, end if first is None else first, end)
+        self._cells.ran(cell, end if first is None else first, end, self._statements)
         self._first = None
+        self._statements.clear()
         self._updates.begin(cell)
         self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
         self._after = {}

@@ -13,15 +13,24 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.broken import Broken
 
 
-def changed(broken: Broken, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` where the program has run this backward already, keeping the graph."""
+def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any] | None:
+    """The warning; ``None`` where the program has run this backward already, keeping the graph. ``failed``: torch has refused it."""
     if _has_been_run(broken, ran):
         return None
-    cells = cell(ran, broken.made, "saved") + cell(ran, broken.changed, "changed", broken.name)
-    said = Said(_sentence(broken), *(_silently if broken.silent else _counted)(broken), broken.path or broken.root_path, broken.root_path)
+    cells = cell(ran, broken.made, "saved", line=broken.line) + cell(ran, broken.changed, "changed", broken.name)
+    why_and_fix = (_silently if broken.silent else _counted)(broken)
+    said = Said(_sentence(broken, failed=failed), *why_and_fix, broken.path or broken.root_path, broken.root_path)
     if broken.silent:
         return warning("changed-silently", "silent", said, cells, "PL301")
-    return warning("changed-after-saving", "error", said, cells, "PL104" if broken.is_parameter else "PL101")
+    rule = "PL104" if broken.is_parameter else "PL101"
+    return warning("changed-after-saving", "error", said, cells, rule, failed=failed, copy=_copy(broken, ran))
+
+
+def _copy(broken: Broken, ran: Ran) -> dict[str, Any] | None:
+    """Where the changed tensor can be copied first, so that the graph keeps what it saved."""
+    run = ran.get(broken.changed)
+    line = run.writes(broken.name) if run is not None and not broken.is_parameter else None
+    return {"cell": run.id, "line": line, "name": broken.name} if run is not None and line is not None else None
 
 
 def _has_been_run(broken: Broken, ran: Ran) -> bool:
@@ -34,13 +43,13 @@ def _has_been_run(broken: Broken, ran: Ran) -> bool:
     )  # fmt: skip
 
 
-def _sentence(broken: Broken) -> T:
+def _sentence(broken: Broken, *, failed: bool) -> T:
     name, where = f"`{broken.name}`" if broken.name else "", called(broken.changed)
     en = (name or "a tensor without a name") + (f" and {broken.others} more" if broken.others else "")
     zh = (name or "一个没有名字的张量") + (f" 等 {broken.others + 1} 个张量" if broken.others else "")
     en += " changed" + (f" in {where}" if where else "") + (", past its version counter" if broken.silent else "")
     zh += (f" 在 {where} 中" if where else "") + ("被绕过版本计数器修改了" if broken.silent else "被修改了")
-    held, wrong = _held(broken), _wrong(broken)
+    held, wrong = _held(broken), _wrong(broken, failed=failed)
     return T(f"{en[0].upper()}{en[1:]}; {held.en}: {wrong.en}.", f"{zh}；{held.zh}：{wrong.zh}。")
 
 
@@ -52,9 +61,11 @@ def _held(broken: Broken) -> T:
     return T(f"{broken.node} still holds v{broken.at}{en}", f"{broken.node} 仍持有{zh} v{broken.at}")
 
 
-def _wrong(broken: Broken) -> T:
+def _wrong(broken: Broken, *, failed: bool) -> T:
     en = f"`{broken.root}.backward()`" if broken.is_scalar else f"a backward through `{broken.root}`"
     zh = f"`{broken.root}.backward()`" if broken.is_scalar else f"经过 `{broken.root}` 的反向传播"
+    if failed:
+        return T(f"this is why {en} failed", f"所以 {zh} 失败了")
     return T(f"{en} will compute with the new ones", f"{zh} 会用新的数计算") if broken.silent else T(f"{en} will fail", f"{zh} 将会失败")
 
 

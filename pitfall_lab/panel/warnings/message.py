@@ -23,19 +23,31 @@ class Said(NamedTuple):
     root: tuple[str, ...] = ()
 
 
-def warning(kind: str, level: Level, said: Said, cells: list[dict[str, Any]], rule: str = "") -> dict[str, Any]:
-    """A warning as a message has it; its id is that of its kind and of what it is about."""
+def warning(
+    kind: str,
+    level: Level,
+    said: Said,
+    cells: list[dict[str, Any]],
+    rule: str = "",
+    *,
+    failed: bool = False,
+    copy: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A warning as a message has it; its id is that of its kind and of what it is about. ``failed``: it has come true.
+
+    ``copy`` is a name, and the place of the statement before which copying it would help.
+    """
     return {
         "id": ":".join((kind, SEPARATOR.join(said.root), SEPARATOR.join(said.row))), "row": SEPARATOR.join(said.row) or None,
         "level": level, "kind": kind, "sentence": text(said.sentence), "explanation": text(said.explanation),
-        "fix": text(said.fix) if said.fix is not None else None, "cells": cells, "rule": rule,
+        "fix": text(said.fix) if said.fix is not None else None, "cells": cells, "rule": rule, "failed": failed, "copy": copy,
     }  # fmt: skip
 
 
-def cell(ran: Ran, count: int | None, role: Role, name: str = "") -> list[dict[str, Any]]:
+def cell(ran: Ran, count: int | None, role: Role, name: str = "", line: int | None = None) -> list[dict[str, Any]]:
     """A cell that a warning points to, with the line where that is known; nothing where the cell is not known."""
     run = ran.get(count)
-    return [{"count": run.count, "id": run.id, "line": run.line(name), "role": role}] if run is not None else []
+    return [{"count": run.count, "id": run.id, "line": line or run.line(name), "role": role}] if run is not None else []
 
 
 def called(count: int | None) -> str:

@@ -13,15 +13,21 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.used_graphs import Used
 
 
-def used(found: Used, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` where no cell has run a backward from this name: then it may be a sum that is only printed."""
+def used(found: Used, ran: Ran, *, failed: bool = False) -> dict[str, Any] | None:
+    """The warning; ``None`` where no cell has run a backward from this name: then it may be a sum that is only printed.
+
+    ``failed``: torch has refused it.
+    """
     if not _has_backward(found.name, ran):
         return None
     made = called(found.made)
     en, zh = (f" of {made}", f" {made} 的") if made else ("", "")
+    wrong = T(f"`{found.name}.backward()` will fail", f"`{found.name}.backward()` 将会失败")
+    if failed:
+        wrong = T(f"this is why `{found.name}.backward()` failed", f"所以 `{found.name}.backward()` 失败了")
     sentence = T(
-        f"`{found.name}` leads into {found.node}{en}, whose graph a backward has used: `{found.name}.backward()` will fail.",
-        f"`{found.name}` 通向{zh} {found.node}，而那个计算图已被一次反向传播用过：`{found.name}.backward()` 将会失败。",
+        f"`{found.name}` leads into {found.node}{en}, whose graph a backward has used: {wrong.en}.",
+        f"`{found.name}` 通向{zh} {found.node}，而那个计算图已被一次反向传播用过：{wrong.zh}。",
     )
     explanation = T(
         "A backward frees what its graph has saved. Something that was computed in that step (a hidden state, a running sum) went into "
@@ -30,7 +36,7 @@ def used(found: Used, ran: Ran) -> dict[str, Any] | None:
     )
     fix = T("Carry it from step to step without its history: `h = h.detach()`.", "把它传到下一步时去掉历史：`h = h.detach()`。")
     cells = cell(ran, found.made, "saved") + cell(ran, ran.last.count if ran.last is not None else None, "changed")
-    return warning("used-graph", "error", Said(sentence, explanation, fix, found.path), cells, "PL502")
+    return warning("used-graph", "error", Said(sentence, explanation, fix, found.path), cells, "PL502", failed=failed)
 
 
 def _has_backward(name: str, ran: Ran) -> bool:

@@ -60,7 +60,7 @@ export class Details {
     add(say("Shape", "形状"), [shapeText(row), row.dtype, row.device].filter(Boolean).join(" "));
     add(say("Size", "大小"), bytesText(row.bytes));
     add(say("Version", "版本"), versionText(row));
-    add(say("Gradient", "梯度"), gradText(row, false, say));
+    add(say("Gradient", "梯度"), gradText(row, say));
     if (row.detail) this.parameter(row.detail, add);
     add(say("Shares with", "共用内存"), sharing.map(({ name }) => name).slice(0, 8).join(", "));
     for (const { node, version, cell, line } of row.saved_by.slice(0, 6)) {

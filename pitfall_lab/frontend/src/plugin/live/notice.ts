@@ -15,11 +15,11 @@ export function takeNotice(live: Live): void {
   lines.delete(live);
 }
 
-/** Notes wait in the panel: under a cell stands only what is wrong. */
+/** Notes wait in the panel: under a cell stands only what is wrong. What has failed has its own line there, below the traceback. */
 export function giveNotice(live: Live, show: (row: string | null) => void, say: Say): void {
   takeNotice(live);
   const { cell, warnings } = live.warned;
-  const wrong = warnings.filter(({ level }) => level !== "note");
+  const wrong = warnings.filter(({ level, failed }) => level !== "note" && !failed);
   const first = wrong.find(({ level }) => level === "error") ?? wrong[0];
   const caused = first && cellOf(live.notebook, cell);
   if (!first || !caused || !caused.layout) return;

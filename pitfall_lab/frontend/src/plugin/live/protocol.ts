@@ -80,6 +80,8 @@ export interface Warning {
   fix: Text | null;
   cells: (CellRef & { line: number | null; role: Role })[];
   rule: string;
+  /** It has come true: torch has refused what was warned of. */
+  failed: boolean;
 }
 
 export interface Rows {
@@ -206,6 +208,7 @@ function warning(raw: unknown): Warning {
     fix: given.fix ? both(given.fix) : null,
     cells: list(given.cells, (one) => ({ ...cell(one), line: number(object(one).line), role: word(object(one).role, ROLES, "made") }), 8),
     rule: text(given.rule, 20),
+    failed: given.failed === true,
   };
 }
 

@@ -43,12 +43,18 @@ export function versionText({ version }: Row): string {
 }
 
 /** `leaf`, or that a graph is behind it and whether it can still be used; and whether `.grad` holds something. */
-export function gradText(row: Row, short: boolean, say: Say): string {
-  const stale = row.stale ? (short ? say("broken", "已失效") : say("backward from here fails", "从这里反向传播会失败")) : "";
-  const has = row.has_grad ? ".grad" : "";
-  const graph = row.grad === "leaf" ? say("leaf", "叶子") : row.grad === "graph" ? (short || !row.grad_fn ? say("graph", "有图") : row.grad_fn) : "";
+export function gradText(row: Row, say: Say): string {
+  const stale = row.stale ? say("backward from here fails", "从这里反向传播会失败") : "";
+  const graph = row.grad === "leaf" ? say("leaf", "叶子") : row.grad === "graph" ? row.grad_fn || say("graph", "有图") : "";
   const frozen = row.detail?.frozen ? say("frozen", "冻结") : "";
-  return [graph, stale, has, frozen].filter(Boolean).join(" ");
+  return [graph, stale, row.has_grad ? ".grad" : "", frozen].filter(Boolean).join(" ");
+}
+
+/** The same in one word, which a narrow column has room for. */
+export function gradWord({ grad, stale, detail }: Row, say: Say): string {
+  if (stale) return say("broken", "已失效");
+  if (detail?.frozen) return say("frozen", "冻结");
+  return grad === "leaf" ? say("leaf", "叶子") : grad === "graph" ? say("graph", "有图") : "";
 }
 
 export function savedText(row: Row): string {

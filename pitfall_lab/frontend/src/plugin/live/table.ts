@@ -2,7 +2,7 @@
 
 import { h, type Child } from "../../core/dom";
 import { hue, inkOn } from "../../core/palette";
-import { bytesText, COLUMNS, gradText, savedText, shapeText, versionText, type Column, type Line, type Wanted } from "./rows";
+import { bytesText, COLUMNS, gradText, gradWord, savedText, shapeText, versionText, type Column, type Line, type Wanted } from "./rows";
 import type { Row } from "./protocol";
 import type { Say } from "../words";
 
@@ -133,7 +133,8 @@ export class Table {
         const moved = row.version && row.version[0] !== row.version[1];
         const version = h("span", { class: moved ? "pl-live-moved" : "" }, versionText(row));
         const said = moved ? say("written by the last cell", "被上一个单元格写入") : "";
-        return [[version, h("span", { class: "pl-live-grad" }, gradText(row, true, say))], [versionText(row), said, gradText(row, false, say)].filter(Boolean).join(" · ")];
+        const has = row.has_grad ? h("span", { class: "pl-live-grad pl-live-has" }, ".grad") : null;
+        return [[version, h("span", { class: "pl-live-grad" }, gradWord(row, say)), has], [versionText(row), said, gradText(row, say)].filter(Boolean).join(" · ")];
       }
       case "dtype":
         return [[row.dtype], row.dtype];

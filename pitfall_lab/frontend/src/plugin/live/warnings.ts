@@ -9,7 +9,8 @@ import { languageOf, type Say } from "../words";
 
 const FEW = 3;
 
-export function levelName(level: Level, say: Say): string {
+export function levelName({ level, failed }: { level: Level; failed: boolean }, say: Say): string {
+  if (failed) return say("Failed", "已出错");
   if (level === "error") return say("Will fail", "将会出错");
   return level === "silent" ? say("Silently wrong", "悄悄出错") : say("Worth knowing", "值得了解");
 }
@@ -50,7 +51,7 @@ export class Warnings {
     return h(
       "article",
       { class: `pl-live-warning pl-live-${warning.level}`, "data-warning": warning.id },
-      h("h3", {}, levelName(warning.level, say), rule ? h("span", { title: say("The rule's name: see `pitfall-lab explain`", "规则名：见 `pitfall-lab explain`") }, rule) : null),
+      h("h3", {}, levelName(warning, say), rule ? h("span", { title: say("The rule's name: see `pitfall-lab explain`", "规则名：见 `pitfall-lab explain`") }, rule) : null),
       h("p", {}, ...prose(warning.sentence[language])),
       warning.explanation[language] ? h("details", {}, h("summary", {}, say("Why", "为什么")), h("p", {}, ...prose(warning.explanation[language]))) : null,
       fix,

@@ -82,7 +82,7 @@
   container: pl-live / inline-size;
   display: flex;
   flex-direction: column;
-  min-width: 300px;
+  min-width: 240px;
   background: var(--jp-layout-color1);
   color: var(--jp-ui-font-color1);
   font-size: var(--jp-ui-font-size1);
@@ -331,6 +331,22 @@
 
 .pl-live-head .pl-live-bytes button {
   text-align: end;
+}
+
+/* A narrow panel keeps the state whole: what is cut has its end where it is pointed at. */
+@container pl-live (max-width: 339px) {
+  .pl-live-row {
+    --pl-columns: minmax(0, 1fr) minmax(0, 0.75fr) 7.4em;
+    column-gap: 4px;
+  }
+
+  .pl-live-space .pl-live-row > * {
+    font-size: 11px;
+  }
+
+  .pl-live-has {
+    display: none;
+  }
 }
 
 @container pl-live (min-width: 440px) {

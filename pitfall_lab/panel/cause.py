@@ -1,0 +1,63 @@
+"""Why a cell failed, where the panel knew before: what it had warned of has come true.
+
+A refusal is taken for the one that was warned of when torch says word for word what it said of the live graph, and the cell has not made
+that graph anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from pitfall_lab.observe.live.broken import Broken
+from pitfall_lab.observe.live.used_graphs import Used
+from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.warnings.changed import changed
+from pitfall_lab.panel.warnings.used import used
+from pitfall_lab.trace import T
+
+if TYPE_CHECKING:
+    from pitfall_lab.rules import Finding
+
+SECOND_TIME = "Trying to backward through the graph a second time"
+
+
+class Cause(NamedTuple):
+    """What was warned of, in the words for what has happened. ``what`` is what the live graph knew of it."""
+
+    what: Broken | Used
+    sentence: T
+    explanation: T
+    fix: T
+    rule: str
+
+
+def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used], ran: Ran) -> Cause | None:
+    """What the cell of this text failed at, if that was among what was ``known`` before; else ``None``."""
+    if error is None:
+        return None
+    made_here = Cell(0, "", text).bound
+    for each in known:
+        if _is_it(each, str(error), text) and _root(each) not in made_here and (said := _said(each, ran)):
+            return said
+    return None
+
+
+def _root(what: Broken | Used) -> str:
+    return (what.root_path if isinstance(what, Broken) else what.path)[0]
+
+
+def _is_it(what: Broken | Used, words: str, text: str) -> bool:
+    return words in what.refusals if isinstance(what, Broken) else SECOND_TIME in words and _root(what) in text
+
+
+def _said(what: Broken | Used, ran: Ran) -> Cause | None:
+    message = changed(what, ran, failed=True) if isinstance(what, Broken) else used(what, ran, failed=True)
+    return Cause(what, *(T(**message[name]) for name in ("sentence", "explanation", "fix")), message["rule"]) if message else None
+
+
+def with_cause(findings: Sequence[Finding], cause: Cause) -> list[Finding]:
+    """The findings of a cell that was recorded alone, with what the cells before it tell of the one that they caused."""
+    explanation = T(f"{cause.explanation.en} {cause.fix.en}", cause.explanation.zh + cause.fix.zh)
+    return [replace(each, message=cause.sentence, explanation=explanation) if each.fact("earlier") else each for each in findings]

@@ -1,0 +1,37 @@
+"""Hears of each statement of a cell before it is run: IPython compiles and runs a cell's statements one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+class Statements:
+    """Calls ``hear`` with the line of each statement. What runs it, and what it raises, is as it was."""
+
+    def __init__(self, shell: InteractiveShell, hear: Callable[[int], None]) -> None:
+        self._shell, self._hear = shell, hear
+        self._mine: Any = None
+
+    def install(self) -> None:
+        """Hear of the statements from now on."""
+        run = self._shell.run_code
+
+        @functools.wraps(run)
+        def run_code(code: CodeType, *args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):
+                self._hear(min(line for _, _, line in code.co_lines() if line))
+            return run(code, *args, **kwargs)
+
+        self._mine = self._shell.run_code = run_code  # type: ignore[method-assign]
+
+    def remove(self) -> None:
+        """Hear of nothing any more; where something else stands around it, that is left."""
+        if vars(self._shell).get("run_code") is self._mine:
+            del self._shell.run_code
