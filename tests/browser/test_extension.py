@@ -41,6 +41,9 @@ def test_explain_shows_the_explorer_below_the_cell_and_leaves_its_source_alone(l
     lab.page.wait_for_function(
         "() => document.querySelector('.jp-OutputArea [data-lm-suppress-shortcuts]').getBoundingClientRect().top < innerHeight"
     )
+    # Its lines are marked, with the edits that help.
+    marked = lab.cell(0).locator(".jp-InputArea .pl-marked")
+    expect(marked).to_have_text(["h = torch.sigmoid(x)", "h.mul_(2)", "h.sum().backward()"])
     # The keys work at once, and the Explorer says only to others how to get in.
     expect(root.locator(".pl-hint")).to_be_hidden()
     lab.page.keyboard.press("Home")

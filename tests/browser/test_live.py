@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from playwright.sync_api import Locator, expect
 
@@ -54,6 +55,11 @@ def source(lab: Lab, number: int, text: str) -> None:
     lab.page.evaluate(script, [number, text])
 
 
+def text(lab: Lab, number: int) -> str:
+    """What a cell says."""
+    return lab.page.evaluate("n => window.jupyterapp.shell.currentWidget.content.widgets[n].model.sharedModel.getSource()", number)
+
+
 def test_a_broken_graph_is_warned_of_before_backward_and_explained_and_mended(lab: Lab) -> None:
     lab.open(lab.server.write("own.ipynb", *WALK))
     alive(lab)
@@ -96,11 +102,30 @@ def test_a_broken_graph_is_warned_of_before_backward_and_explained_and_mended(la
     lab.command("pitfall-lab:explain-cell")
     expect(output.locator(".pl-root")).to_contain_text("h changed in In [3]; SigmoidBackward0 still holds v0 from In [2]")
 
-    source(lab, 2, "h = h * 2")
+    # The line that wrote and the line that saved are marked; the edit is one step of the cell's history, and goes as it came.
+    changed, saved = (lab.cell(number).locator(".pl-marked") for number in (2, 1))
+    assert (changed.inner_text(), saved.inner_text()) == ("h.mul_(2)", "h = net(torch.ones(4, 3))")
+    expect(lab.cell(2).locator(".pl-sign")).to_have_attribute("title", re.compile("still holds v0 from In \\[2\\]"))
+    changed.hover()
+    card = lab.page.locator(".pl-card")
+    expect(card).to_contain_text("SigmoidBackward0 still holds v0 from In [2]")
+    lab.picture("live-marked")
+    card.get_by_role("button", name="Apply").click()
+    mended = "for _ in range(2):\n    h = h.clone()\n    h.mul_(2)"
+    assert text(lab, 2) == mended
+    expect(changed).to_have_count(0)
+    card.get_by_role("button", name="Undo").click()
+    assert text(lab, 2) == WALK[2]
+    card.get_by_role("button", name="Apply").click()
+    lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets[2].model.sharedModel.undo()")  # as Ctrl+Z does
+    assert text(lab, 2) == WALK[2]
+    warning.get_by_role("button", name="Apply").click()
+    assert text(lab, 2) == mended
     for number in range(1, 4):
         lab.run_cell(number)
     expect(output.locator(".jp-RenderedText")).to_have_count(0)
     expect(warning).to_have_count(0)
+    expect(lab.page.locator(".jp-Notebook .pl-marked, .jp-Notebook .pl-sign")).to_have_count(0)
     saved = "JSON.stringify(window.jupyterapp.shell.currentWidget.content.model.sharedModel.toJSON())"
     assert "pl-live" not in lab.page.evaluate(saved)
 

@@ -1,2 +1,3 @@
 import './index.css';
 import './live.css';
+import './marks.css';

@@ -6,6 +6,7 @@ import { h, s } from "./dom";
 import { byText, showFacts } from "./facts";
 import { others, severity } from "./findings";
 import { Fixes } from "./fixes";
+import { tellFound } from "./found";
 import { Roving } from "./keys";
 import { TraceError } from "./load";
 import { dot } from "./marks";
@@ -166,6 +167,7 @@ class Explorer {
     this.#root.replaceChildren(...parts);
     if (!this.#asText) this.#mount();
     this.#updateShell();
+    tellFound(model, this.#host);
   }
 
   /** The story's picture; where there is no story, the picture of the current step. */

@@ -51,7 +51,7 @@ function copied({ text, parts }: { text: string; parts: Part[] }, edits: Edit[])
 }
 
 /** The fixes of the finding. What was tried and failed is no help; before they were tried all are only ideas. */
-function offered(story: Story): Fix[] {
+export function offered(story: Story): Fix[] {
   const tried = story.fixes.filter((fix) => fix.verified);
   return (tried.length ? tried : story.fixes).slice(0, MOST);
 }

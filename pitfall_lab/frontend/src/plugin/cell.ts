@@ -2,10 +2,11 @@
 
 import type { Cell } from "@jupyterlab/cells";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
+import { offset, rewrite, sourceOf, takeBack } from "./marks/write";
 
 const REQUEST = "pitfall-lab-cell";
 
-interface Edit {
+export interface Edit {
   line: number;
   end_line: number;
   text: string;
@@ -14,7 +15,7 @@ interface Edit {
   own?: number;
 }
 
-interface Request {
+export interface Request {
   ask: "can" | "apply" | "undo";
   text: string;
   edits: Edit[];
@@ -31,17 +32,23 @@ const before = new WeakMap<Cell, { was: string; is: string }>();
 export function answerPictures(tracker: INotebookTracker | null): void {
   document.addEventListener(REQUEST, (event) => {
     const request = (event as CustomEvent<Request>).detail;
-    const place = event.composedPath()[0];
-    let panel: NotebookPanel | undefined;
-    tracker?.forEach((one) => {
-      if (place instanceof Node && one.node.contains(rootHost(place))) panel = one;
-    });
-    const own = panel?.content.widgets.find((cell) => cell.node.contains(rootHost(place as Node)));
-    if (!panel || !own || own.model.type !== "code") return;
+    const place = cellAround(event, tracker);
+    if (!place) return;
+    const { panel, own } = place;
     if (request.ask === "can") request.done = true;
     else if (request.ask === "apply") apply(panel, own, request);
     else undo(panel, own, request);
   });
+}
+
+/** The code cell in whose output something has happened. */
+export function cellAround(event: Event, tracker: INotebookTracker | null): { panel: NotebookPanel; own: Cell } | null {
+  const [place] = event.composedPath();
+  if (!(place instanceof Node)) return null;
+  const host = rootHost(place);
+  const panel = tracker?.find((one) => one.node.contains(host));
+  const own = panel?.content.widgets.find((cell) => cell.node.contains(host));
+  return panel && own?.model.type === "code" ? { panel, own } : null;
 }
 
 /** The element of the page in whose shadow something stands. */
@@ -49,15 +56,6 @@ function rootHost(node: Node): Node {
   let here = node;
   for (let root = here.getRootNode(); root instanceof ShadowRoot; root = here.getRootNode()) here = root.host;
   return here;
-}
-
-function source(cell: Cell): string {
-  return cell.model.sharedModel.getSource();
-}
-
-/** The magic line stands before the program, so its lines count from the one after it. */
-function offset(cell: Cell): number {
-  return /^\s*%%pitfall\b/.test(source(cell)) ? 1 : 0;
 }
 
 /** Which cell an edit is for, and the lines in it; null when that cell is gone. */
@@ -68,31 +66,31 @@ function target(panel: NotebookPanel, own: Cell, edit: Edit): { cell: Cell; from
   return { cell, from, to: from + edit.end_line - edit.line };
 }
 
-function apply(panel: NotebookPanel, own: Cell, request: Request): void {
+export function apply(panel: NotebookPanel, own: Cell, request: Request): void {
   const program = request.text.split("\n");
   const texts = new Map<Cell, string[]>();
   for (const edit of [...request.edits].sort((a, b) => b.line - a.line)) {
     const place = target(panel, own, edit);
     if (!place) return void (request.refused = GONE);
-    const lines = texts.get(place.cell) ?? source(place.cell).split("\n");
+    const lines = texts.get(place.cell) ?? sourceOf(place.cell).split("\n");
     const now = lines.slice(place.from, place.to + 1).join("\n");
     if (now !== program.slice(edit.line - 1, edit.end_line).join("\n")) return void (request.refused = CHANGED);
     lines.splice(place.from, place.to - place.from + 1, ...(edit.text ? edit.text.replace(/\n$/, "").split("\n") : []));
     texts.set(place.cell, lines);
   }
   for (const [cell, lines] of texts) {
-    const [was, is] = [source(cell), lines.join("\n")];
+    const [was, is] = [sourceOf(cell), lines.join("\n")];
     before.set(cell, { was, is });
-    cell.model.sharedModel.setSource(is);
+    rewrite(cell, is);
   }
   request.done = true;
 }
 
 /** Only what still is as the fix left it is put back: nothing that was typed since is lost. */
-function undo(panel: NotebookPanel, own: Cell, request: Request): void {
+export function undo(panel: NotebookPanel, own: Cell, request: Request): void {
   const cells = new Set(request.edits.flatMap((edit) => target(panel, own, edit)?.cell ?? []));
   const kept = [...cells].map((cell) => [cell, before.get(cell)] as const);
-  if (!kept.length || kept.some(([cell, known]) => known?.is !== source(cell))) return void (request.refused = CHANGED);
-  for (const [cell, known] of kept) cell.model.sharedModel.setSource((known as { was: string }).was);
+  if (!kept.length || kept.some(([cell, known]) => known?.is !== sourceOf(cell))) return void (request.refused = CHANGED);
+  for (const [cell, known] of kept) if (known) takeBack(cell, known.was, known.is);
   request.done = true;
 }

@@ -6,6 +6,7 @@ import type { Cell, CodeCell } from "@jupyterlab/cells";
 import { NotebookActions, type NotebookPanel } from "@jupyterlab/notebook";
 import { OutputArea } from "@jupyterlab/outputarea";
 import type { Kernel } from "@jupyterlab/services";
+import { sourceOf } from "./marks/write";
 import { languageOf, type Say } from "./words";
 
 const MAGIC = "%%pitfall";
@@ -17,10 +18,6 @@ export function rememberRuns(): void {
   NotebookActions.executed.connect((_, { notebook, cell }) => {
     if (cell.model.type === "code") lastRun.set(notebook, cell);
   });
-}
-
-function sourceOf(cell: Cell): string {
-  return cell.model.sharedModel.getSource();
 }
 
 /** The active code cell; when that is empty or no code, the cell that was run last, else the one above. */

@@ -3,6 +3,7 @@
 import { ILabShell, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { ICommandPalette } from "@jupyterlab/apputils";
 import type { CodeCell } from "@jupyterlab/cells";
+import { IEditorExtensionRegistry } from "@jupyterlab/codemirror";
 import { ILauncher } from "@jupyterlab/launcher";
 import { INotebookTracker } from "@jupyterlab/notebook";
 import { IRenderMimeRegistry } from "@jupyterlab/rendermime";
@@ -14,6 +15,7 @@ import { explainCell, rememberRuns } from "./explain";
 import { icon } from "./icon";
 import { addLivePanel, OPEN_LIVE } from "./live";
 import type { Notebooks } from "./live/notebooks";
+import { addMarks } from "./marks";
 import { errorFactory, hintFactory } from "./outputs";
 import { ChaptersPanel } from "./panel";
 import { showStored } from "./stored";
@@ -107,7 +109,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
   id: PLUGIN,
   description: "The chapters of Pitfall Lab, live tensors, and an explanation for any cell.",
   autoStart: true,
-  optional: [INotebookTracker, ICommandPalette, ISettingRegistry, ITranslator, ILabShell, IRenderMimeRegistry, ILauncher],
+  optional: [INotebookTracker, ICommandPalette, ISettingRegistry, ITranslator, ILabShell, IRenderMimeRegistry, ILauncher, IEditorExtensionRegistry],
   activate: (
     app: JupyterFrontEnd,
     tracker: INotebookTracker | null,
@@ -117,11 +119,13 @@ const plugin: JupyterFrontEndPlugin<void> = {
     shell: ILabShell | null,
     rendermime: IRenderMimeRegistry | null,
     launcher: ILauncher | null,
+    editors: IEditorExtensionRegistry | null,
   ) => {
     const say = sayIn(translator);
     const settings = new Settings();
     const panel = addPanel(app, shell, say);
     const notebooks: Notebooks | null = tracker && addLivePanel(app, shell, tracker, say);
+    if (editors && tracker && notebooks) addMarks(editors, tracker, notebooks, say);
     rememberRuns();
     answerPictures(tracker);
     showStored(tracker);

@@ -7,6 +7,11 @@ export function languageOf(say: Say): "en" | "zh" {
   return say("en", "zh") as "en" | "zh";
 }
 
+/** What `write` says, in both languages. */
+export function sayBoth(write: (say: Say) => string): { en: string; zh: string } {
+  return { en: write((en) => en), zh: write((_, zh) => zh) };
+}
+
 export function sayIn(translator: ITranslator | null): Say {
   const chinese = translator?.languageCode?.toLowerCase().startsWith("zh") ?? false;
   return (en, zh) => (chinese ? zh : en);

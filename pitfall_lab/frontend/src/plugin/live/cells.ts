@@ -27,7 +27,7 @@ export async function goTo(notebook: NotebookPanel, ref: CellRef, line: number |
   cell.node.addEventListener("animationend", () => cell.node.classList.remove("pl-live-here"), { once: true });
 }
 
-const ROLES: Record<Role, [en: string, zh: string]> = {
+export const ROLES: Record<Role, [en: string, zh: string]> = {
   saved: ["saved", "保存"],
   changed: ["changed", "修改"],
   made: ["made", "创建"],

@@ -82,6 +82,8 @@ export interface Warning {
   rule: string;
   /** It has come true: torch has refused what was warned of. */
   failed: boolean;
+  /** A name that helps to copy before the statement at this line. */
+  copy: { cell: string; line: number; name: string } | null;
 }
 
 export interface Rows {
@@ -209,7 +211,15 @@ function warning(raw: unknown): Warning {
     cells: list(given.cells, (one) => ({ ...cell(one), line: number(object(one).line), role: word(object(one).role, ROLES, "made") }), 8),
     rule: text(given.rule, 20),
     failed: given.failed === true,
+    copy: copy(given.copy),
   };
+}
+
+/** What will be written into a cell is made here, out of a name and nothing else. */
+function copy(raw: unknown): Warning["copy"] {
+  const given = object(raw);
+  const [name, line] = [text(given.name), count(given.line)];
+  return /^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) && line ? { cell: text(given.cell), line, name } : null;
 }
 
 /** The message in `raw`, or null for one of another version or of a kind that this panel does not know. */

@@ -5,6 +5,8 @@ import { h } from "../../core/dom";
 import { prose } from "../../core/prose";
 import { cellButton } from "./cells";
 import type { Level, Warning } from "./protocol";
+import { offered } from "../marks/card";
+import { remedies } from "../marks/remedy";
 import { languageOf, type Say } from "../words";
 
 const FEW = 3;
@@ -55,6 +57,7 @@ export class Warnings {
       h("p", {}, ...prose(warning.sentence[language])),
       warning.explanation[language] ? h("details", {}, h("summary", {}, say("Why", "为什么")), h("p", {}, ...prose(warning.explanation[language]))) : null,
       fix,
+      ...remedies(notebook, warning).map((one) => offered(one, say)),
       h("div", { class: "pl-live-cells" }, ...cells, show),
     );
   }

@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunkpitfall_lab=self.rspackChunkpitfall_lab||[]).push([[834],{646(e,l,r){var i=r(601),o=r.n(i),n=r(314),t=(r.n(n))()(o());t.push([e.id,`.pl-chapters {
+"use strict";(self.rspackChunkpitfall_lab=self.rspackChunkpitfall_lab||[]).push([[183],{646(e,r,l){var o=l(601),i=l.n(o),n=l(314),t=(l.n(n))()(i());t.push([e.id,`.pl-chapters {
   display: flex;
   flex-direction: column;
   min-width: 200px;
@@ -76,7 +76,7 @@
   color: var(--jp-ui-font-color2);
   font-variant-numeric: tabular-nums;
 }
-`,""]),r.d(l,{},{A:t})},794(e,l,r){var i=r(601),o=r.n(i),n=r(314),t=(r.n(n))()(o());t.push([e.id,`/* The live panel, the line under a cell, and the folded traceback. Colours are JupyterLab's. */
+`,""]),l.d(r,{},{A:t})},794(e,r,l){var o=l(601),i=l.n(o),n=l(314),t=(l.n(n))()(i());t.push([e.id,`/* The live panel, the line under a cell, and the folded traceback. Colours are JupyterLab's. */
 
 .pl-live {
   container: pl-live / inline-size;
@@ -686,4 +686,104 @@ body[data-jp-theme-light="true"] :is(.pl-live-picture, .pl-live-large) img {
 .pl-fold-line[aria-expanded="true"]::before {
   content: "▾ ";
 }
-`,""]),r.d(l,{},{A:t})},314(e){e.exports=function(e){var l=[];return l.toString=function(){return this.map(function(l){var r="",i=void 0!==l[5];return l[4]&&(r+="@supports (".concat(l[4],") {")),l[2]&&(r+="@media ".concat(l[2]," {")),i&&(r+="@layer".concat(l[5].length>0?" ".concat(l[5]):""," {")),r+=e(l),i&&(r+="}"),l[2]&&(r+="}"),l[4]&&(r+="}"),r}).join("")},l.i=function(e,r,i,o,n){"string"==typeof e&&(e=[[null,e,void 0]]);var t={};if(i)for(var a=0;a<this.length;a++){var p=this[a][0];null!=p&&(t[p]=!0)}for(var c=0;c<e.length;c++){var s=[].concat(e[c]);i&&t[s[0]]||(void 0!==n&&(void 0===s[5]||(s[1]="@layer".concat(s[5].length>0?" ".concat(s[5]):""," {").concat(s[1],"}")),s[5]=n),r&&(s[2]&&(s[1]="@media ".concat(s[2]," {").concat(s[1],"}")),s[2]=r),o&&(s[4]?(s[1]="@supports (".concat(s[4],") {").concat(s[1],"}"),s[4]=o):s[4]="".concat(o)),l.push(s))}},l}},601(e){e.exports=function(e){return e[1]}},72(e){var l=[];function r(e){for(var r=-1,i=0;i<l.length;i++)if(l[i].identifier===e){r=i;break}return r}function i(e,i){for(var o={},n=[],t=0;t<e.length;t++){var a=e[t],p=i.base?a[0]+i.base:a[0],c=o[p]||0,s="".concat(p," ").concat(c);o[p]=c+1;var d=r(s),v={css:a[1],media:a[2],sourceMap:a[3],supports:a[4],layer:a[5]};if(-1!==d)l[d].references++,l[d].updater(v);else{var u=function(e,l){var r=l.domAPI(l);return r.update(e),function(l){l?(l.css!==e.css||l.media!==e.media||l.sourceMap!==e.sourceMap||l.supports!==e.supports||l.layer!==e.layer)&&r.update(e=l):r.remove()}}(v,i);i.byIndex=t,l.splice(t,0,{identifier:s,updater:u,references:1})}n.push(s)}return n}e.exports=function(e,o){var n=i(e=e||[],o=o||{});return function(e){e=e||[];for(var t=0;t<n.length;t++){var a=r(n[t]);l[a].references--}for(var p=i(e,o),c=0;c<n.length;c++){var s=r(n[c]);0===l[s].references&&(l[s].updater(),l.splice(s,1))}n=p}}},659(e){var l={};e.exports=function(e,r){var i=function(e){if(void 0===l[e]){var r=document.querySelector(e);if(window.HTMLIFrameElement&&r instanceof window.HTMLIFrameElement)try{r=r.contentDocument.head}catch(e){r=null}l[e]=r}return l[e]}(e);if(!i)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");i.appendChild(r)}},540(e){e.exports=function(e){var l=document.createElement("style");return e.setAttributes(l,e.attributes),e.insert(l,e.options),l}},56(e,l,r){e.exports=function(e){var l=r.nc;l&&e.setAttribute("nonce",l)}},825(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var l=e.insertStyleElement(e);return{update:function(r){var i,o,n;i="",r.supports&&(i+="@supports (".concat(r.supports,") {")),r.media&&(i+="@media ".concat(r.media," {")),(o=void 0!==r.layer)&&(i+="@layer".concat(r.layer.length>0?" ".concat(r.layer):""," {")),i+=r.css,o&&(i+="}"),r.media&&(i+="}"),r.supports&&(i+="}"),(n=r.sourceMap)&&"u">typeof btoa&&(i+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(n))))," */")),e.styleTagTransform(i,l,e.options)},remove:function(){var e;null===(e=l).parentNode||e.parentNode.removeChild(e)}}}},113(e){e.exports=function(e,l){if(l.styleSheet)l.styleSheet.cssText=e;else{for(;l.firstChild;)l.removeChild(l.firstChild);l.appendChild(document.createTextNode(e))}}},97(e,l,r){var i=r(72),o=r.n(i),n=r(825),t=r.n(n),a=r(659),p=r.n(a),c=r(56),s=r.n(c),d=r(540),v=r.n(d),u=r(113),f=r.n(u),m=r(646),h={};h.styleTagTransform=f(),h.setAttributes=s(),h.insert=p().bind(null,"head"),h.domAPI=t(),h.insertStyleElement=v(),o()(m.A,h),m.A&&m.A.locals&&m.A.locals;var x=r(794),g={};g.styleTagTransform=f(),g.setAttributes=s(),g.insert=p().bind(null,"head"),g.domAPI=t(),g.insertStyleElement=v(),o()(x.A,g),x.A&&x.A.locals&&x.A.locals}}]);
+`,""]),l.d(r,{},{A:t})},472(e,r,l){var o=l(601),i=l.n(o),n=l(314),t=(l.n(n))()(i());t.push([e.id,`/* Marks in the editor: the sign in the gutter, the underline, and the card above it. */
+
+.pl-signs {
+  min-width: 14px;
+}
+
+.pl-sign {
+  display: block;
+  width: 14px;
+  text-align: center;
+  font-family: var(--jp-ui-font-family);
+  cursor: default;
+}
+
+.pl-sign-error,
+.pl-card-error h3 {
+  color: var(--jp-error-color0, var(--jp-error-color1));
+}
+
+.pl-sign-silent,
+.pl-card-silent h3 {
+  color: var(--jp-warn-color0, var(--jp-warn-color1));
+}
+
+.pl-sign-note {
+  color: var(--jp-ui-font-color2);
+}
+
+.pl-marked {
+  text-decoration: underline wavy var(--jp-border-color0) 1px;
+  text-underline-offset: 3px;
+  text-decoration-skip-ink: none;
+}
+
+.pl-marked-error {
+  text-decoration-color: var(--jp-error-color1);
+}
+
+.pl-marked-silent {
+  text-decoration-color: var(--jp-warn-color1);
+}
+
+.cm-tooltip.cm-tooltip-hover:has(.pl-card) {
+  border: 1px solid var(--jp-border-color1);
+  background: var(--jp-layout-color1);
+  box-shadow: var(--jp-elevation-z6);
+}
+
+.pl-card {
+  max-width: min(560px, 80vw);
+  padding: 8px 12px;
+  color: var(--jp-ui-font-color1);
+  font: var(--jp-ui-font-size1) / 1.5 var(--jp-ui-font-family);
+  white-space: normal;
+}
+
+.pl-card section + section {
+  margin-block-start: 8px;
+  padding-block-start: 8px;
+  border-block-start: 1px solid var(--jp-border-color2);
+}
+
+.pl-card h3,
+.pl-card p {
+  margin: 0;
+  font-size: inherit;
+}
+
+.pl-card code {
+  font-family: var(--jp-code-font-family);
+  font-size: 0.95em;
+  background: none;
+  color: inherit;
+  padding: 0;
+}
+
+.pl-card-remedy {
+  margin-block-start: 6px;
+}
+
+.pl-card-remedy button {
+  min-height: 26px;
+  margin-inline-end: 8px;
+  padding: 0 12px;
+  border: 1px solid var(--jp-border-color1);
+  border-radius: 3px;
+  background: var(--jp-layout-color1);
+  color: inherit;
+  font: inherit;
+  cursor: pointer;
+}
+
+.pl-card-remedy button:hover {
+  background: var(--jp-layout-color2);
+}
+
+.pl-card-remedy span,
+.pl-card-answer {
+  color: var(--jp-ui-font-color2);
+}
+`,""]),l.d(r,{},{A:t})},314(e){e.exports=function(e){var r=[];return r.toString=function(){return this.map(function(r){var l="",o=void 0!==r[5];return r[4]&&(l+="@supports (".concat(r[4],") {")),r[2]&&(l+="@media ".concat(r[2]," {")),o&&(l+="@layer".concat(r[5].length>0?" ".concat(r[5]):""," {")),l+=e(r),o&&(l+="}"),r[2]&&(l+="}"),r[4]&&(l+="}"),l}).join("")},r.i=function(e,l,o,i,n){"string"==typeof e&&(e=[[null,e,void 0]]);var t={};if(o)for(var a=0;a<this.length;a++){var p=this[a][0];null!=p&&(t[p]=!0)}for(var c=0;c<e.length;c++){var d=[].concat(e[c]);o&&t[d[0]]||(void 0!==n&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=n),l&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=l),i&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=i):d[4]="".concat(i)),r.push(d))}},r}},601(e){e.exports=function(e){return e[1]}},72(e){var r=[];function l(e){for(var l=-1,o=0;o<r.length;o++)if(r[o].identifier===e){l=o;break}return l}function o(e,o){for(var i={},n=[],t=0;t<e.length;t++){var a=e[t],p=o.base?a[0]+o.base:a[0],c=i[p]||0,d="".concat(p," ").concat(c);i[p]=c+1;var s=l(d),v={css:a[1],media:a[2],sourceMap:a[3],supports:a[4],layer:a[5]};if(-1!==s)r[s].references++,r[s].updater(v);else{var u=function(e,r){var l=r.domAPI(r);return l.update(e),function(r){r?(r.css!==e.css||r.media!==e.media||r.sourceMap!==e.sourceMap||r.supports!==e.supports||r.layer!==e.layer)&&l.update(e=r):l.remove()}}(v,o);o.byIndex=t,r.splice(t,0,{identifier:d,updater:u,references:1})}n.push(d)}return n}e.exports=function(e,i){var n=o(e=e||[],i=i||{});return function(e){e=e||[];for(var t=0;t<n.length;t++){var a=l(n[t]);r[a].references--}for(var p=o(e,i),c=0;c<n.length;c++){var d=l(n[c]);0===r[d].references&&(r[d].updater(),r.splice(d,1))}n=p}}},659(e){var r={};e.exports=function(e,l){var o=function(e){if(void 0===r[e]){var l=document.querySelector(e);if(window.HTMLIFrameElement&&l instanceof window.HTMLIFrameElement)try{l=l.contentDocument.head}catch(e){l=null}r[e]=l}return r[e]}(e);if(!o)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");o.appendChild(l)}},540(e){e.exports=function(e){var r=document.createElement("style");return e.setAttributes(r,e.attributes),e.insert(r,e.options),r}},56(e,r,l){e.exports=function(e){var r=l.nc;r&&e.setAttribute("nonce",r)}},825(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var r=e.insertStyleElement(e);return{update:function(l){var o,i,n;o="",l.supports&&(o+="@supports (".concat(l.supports,") {")),l.media&&(o+="@media ".concat(l.media," {")),(i=void 0!==l.layer)&&(o+="@layer".concat(l.layer.length>0?" ".concat(l.layer):""," {")),o+=l.css,i&&(o+="}"),l.media&&(o+="}"),l.supports&&(o+="}"),(n=l.sourceMap)&&"u">typeof btoa&&(o+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(n))))," */")),e.styleTagTransform(o,r,e.options)},remove:function(){var e;null===(e=r).parentNode||e.parentNode.removeChild(e)}}}},113(e){e.exports=function(e,r){if(r.styleSheet)r.styleSheet.cssText=e;else{for(;r.firstChild;)r.removeChild(r.firstChild);r.appendChild(document.createTextNode(e))}}},954(e,r,l){var o=l(72),i=l.n(o),n=l(825),t=l.n(n),a=l(659),p=l.n(a),c=l(56),d=l.n(c),s=l(540),v=l.n(s),u=l(113),f=l.n(u),m=l(646),h={};h.styleTagTransform=f(),h.setAttributes=d(),h.insert=p().bind(null,"head"),h.domAPI=t(),h.insertStyleElement=v(),i()(m.A,h),m.A&&m.A.locals&&m.A.locals;var x=l(794),g={};g.styleTagTransform=f(),g.setAttributes=d(),g.insert=p().bind(null,"head"),g.domAPI=t(),g.insertStyleElement=v(),i()(x.A,g),x.A&&x.A.locals&&x.A.locals;var b=l(472),w={};w.styleTagTransform=f(),w.setAttributes=d(),w.insert=p().bind(null,"head"),w.domAPI=t(),w.insertStyleElement=v(),i()(b.A,w),b.A&&b.A.locals&&b.A.locals}}]);
