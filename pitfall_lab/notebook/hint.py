@@ -13,8 +13,8 @@ import ast
 import re
 import symtable
 import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from pitfall_lab.trace import LANGUAGES, Language, T
 
 if TYPE_CHECKING:
     from pitfall_lab.panel.cause import Cause
+    from pitfall_lab.rules import Finding
     from pitfall_lab.rules.refusals import Family
 
 
@@ -212,6 +213,12 @@ def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | 
     how = T(*(_AGAIN.say(language).format(how=_how(cell, language)) for language in LANGUAGES))
     beside = T(*(_BESIDE.say(each).format(means=means.say(each), how=_how(cell, each)) for each in LANGUAGES))
     return Hint(T(*(f"pitfall_lab: {means.say(each)}{more.say(each)}\n{how.say(each)}" for each in LANGUAGES)), rule, beside)
+
+
+def with_cause(findings: Sequence[Finding], cause: Cause) -> list[Finding]:
+    """The findings of a cell that was recorded alone, with what the cells before it tell of the one that they caused."""
+    explanation = T(f"{cause.explanation.en} {cause.fix.en}", cause.explanation.zh + cause.fix.zh)
+    return [replace(each, message=cause.sentence, explanation=explanation) if each.fact("earlier") else each for each in findings]
 
 
 def _from_an_earlier_cell(error: BaseException, cell: str) -> str:

@@ -32,6 +32,15 @@ if TYPE_CHECKING:
 MAGIC = "%%pitfall"
 HINT = "application/vnd.pitfall-lab.hint+json"
 """A hint as the JupyterLab extension draws it; elsewhere its plain text stands."""
+_SWITCH = T(
+    en="pitfall_lab did not understand this: {reason}. Usage: %pitfall on|off [--language en|zh]",
+    zh="pitfall_lab 看不懂：{reason}。用法：%pitfall on|off [--language en|zh]",
+)
+_ON = T(
+    en="pitfall_lab records every cell that uses torch from now on; %pitfall off ends it.",
+    zh="pitfall_lab 从现在起记录每个使用 torch 的单元格；用 %pitfall off 结束。",
+)
+_OFF = T(en="pitfall_lab records only cells that ask for it (%%pitfall).", zh="pitfall_lab 只记录写有 %%pitfall 的单元格。")
 #: Where a shell keeps the one watcher that it has.
 _PLACE = "_pitfall_lab"
 _FAILED = T(
@@ -83,6 +92,21 @@ def options(line: str) -> argparse.Namespace:
         raise _Usage(str(error)) from error
 
 
+def switched(line: str) -> argparse.Namespace:
+    """Parse what stands after ``%pitfall``, which switches the recording of every cell on and off.
+
+    >>> switched("on").state
+    'on'
+    """
+    parser = _Parser(prog="%pitfall", add_help=False)
+    parser.add_argument("state", choices=("on", "off"))
+    parser.add_argument("--language", "-l", choices=("en", "zh"), default="en")
+    try:
+        return parser.parse_args(shlex.split(line))
+    except ValueError as error:
+        raise _Usage(str(error)) from error
+
+
 def without_magic(lines: list[str]) -> list[str]:
     """IPython input transformer: take the magic line off a cell that begins with it."""
     return lines[1:] if lines and _is_magic(lines[0]) else lines
@@ -116,6 +140,8 @@ class Watcher:
         self._ids: dict[int, str] = {}
         #: The language of the last cell that was watched: hints speak it too.
         self._language: Language = "en"
+        #: Whether every cell is recorded, and the running one because of that.
+        self._always, self._unasked = False, False
         self._bench = bench()
         self._practice = Practice(shell)
         self._programs = Programs(shell)
@@ -130,6 +156,7 @@ class Watcher:
         self._shell.events.register("pre_run_cell", self.before)
         self._shell.events.register("post_run_cell", self.after)
         self._shell.register_magic_function(self._as_magic, "cell", "pitfall")  # type: ignore[arg-type]
+        self._shell.register_magic_function(self._switch, "line", "pitfall")
         self._shell.register_magic_function(self._practice.magic, "cell", "exercise")  # type: ignore[arg-type]
         self._shell.register_magic_function(self._programs.magic, "cell", "check")  # type: ignore[arg-type]
         self._panel.install()
@@ -142,6 +169,7 @@ class Watcher:
         self._shell.events.unregister("post_run_cell", self.after)
         for name in ("pitfall", "exercise", "check"):
             self._shell.magics_manager.magics["cell"].pop(name, None)
+        self._shell.magics_manager.magics["line"].pop("pitfall", None)
         self._panel.remove()
         self._bench.close()
 
@@ -149,15 +177,31 @@ class Watcher:
         """Run this cell watched, and show below it what it did to storages, versions and the graph."""
         self._shell.run_cell(f"{MAGIC} {line}\n{cell}")
 
+    def _switch(self, line: str) -> None:
+        """``%pitfall on`` records every cell that uses torch, as ``%%pitfall`` does one; ``%pitfall off`` ends it."""
+        try:
+            wanted = switched(line)
+        except _Usage as problem:
+            self._say(_SWITCH, str(problem), "en")
+            return
+        self._always, self._language = wanted.state == "on", wanted.language
+        print((_ON if self._always else _OFF).say(wanted.language))
+
+    def _is_recorded(self, raw: str, info: Any) -> bool:
+        """Whether a cell that does not ask for it is recorded: it has, or brings, torch, and is no other program's."""
+        uses = "torch" in sys.modules or "torch" in raw
+        return self._always and uses and bool(getattr(info, "store_history", True)) and not raw.lstrip().startswith("%%")
+
     def before(self, info: Any) -> None:
-        """Switch the recording on when the cell asks for it."""
+        """Switch the recording on when the cell asks for it, or every cell is recorded."""
         raw = info.raw_cell or ""
         first, _, _ = raw.partition("\n")
-        if self._session is not None or not _is_magic(first):
+        asks = _is_magic(first)
+        if self._session is not None or not (asks or self._is_recorded(raw, info)):
             return
-        self._wanted = True
+        self._wanted, self._unasked = True, not asks
         try:
-            wanted = options(first[len(MAGIC):])
+            wanted = options(first[len(MAGIC):] if asks else f"--language {self._language}")
         except _Usage as problem:
             self._say(_UNREADABLE, str(problem), "en")
             return
@@ -223,6 +267,9 @@ class Watcher:
             error = getattr(result, "error_in_exec", None)
             unread = result.error_before_exec
             recorded = session.finish(error) if unread is None else session.unparsable(program.text, unread)
+            if self._unasked and not recorded.events:  # torch has done nothing here, and there is nothing to look at
+                self._hint(result)
+                return
             self._show(recorded, program, language, result)
             if isinstance(error, NameError):  # the Explorer shows what happened; this is about cells that did not run
                 self._hint(result)
@@ -272,7 +319,7 @@ class Watcher:
         with _uncollected():
             found = find(recorded)
             if cause is not None:
-                from pitfall_lab.panel.cause import with_cause
+                from pitfall_lab.notebook.hint import with_cause
 
                 found = with_cause(found, cause)
             lab = self._last = Lab(self._bench, subject, recorded, found, program.left)

@@ -7,8 +7,7 @@ that graph anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pitfall_lab.observe.live.broken import Broken
 from pitfall_lab.observe.live.used_graphs import Used
@@ -16,9 +15,6 @@ from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.used import used
 from pitfall_lab.trace import T
-
-if TYPE_CHECKING:
-    from pitfall_lab.rules import Finding
 
 SECOND_TIME = "Trying to backward through the graph a second time"
 
@@ -55,9 +51,3 @@ def _is_it(what: Broken | Used, words: str, text: str) -> bool:
 def _said(what: Broken | Used, ran: Ran) -> Cause | None:
     message = changed(what, ran, failed=True) if isinstance(what, Broken) else used(what, ran, failed=True)
     return Cause(what, *(T(**message[name]) for name in ("sentence", "explanation", "fix")), message["rule"]) if message else None
-
-
-def with_cause(findings: Sequence[Finding], cause: Cause) -> list[Finding]:
-    """The findings of a cell that was recorded alone, with what the cells before it tell of the one that they caused."""
-    explanation = T(f"{cause.explanation.en} {cause.fix.en}", cause.explanation.zh + cause.fix.zh)
-    return [replace(each, message=cause.sentence, explanation=explanation) if each.fact("earlier") else each for each in findings]

@@ -104,7 +104,8 @@ def test_a_broken_graph_is_warned_of_before_backward_and_explained_and_mended(la
 
     # The line that wrote and the line that saved are marked; the edit is one step of the cell's history, and goes as it came.
     changed, saved = (lab.cell(number).locator(".pl-marked") for number in (2, 1))
-    assert (changed.inner_text(), saved.inner_text()) == ("h.mul_(2)", "h = net(torch.ones(4, 3))")
+    expect(changed).to_have_text("h.mul_(2)")
+    expect(saved).to_have_text("h = net(torch.ones(4, 3))")
     expect(lab.cell(2).locator(".pl-sign")).to_have_attribute("title", re.compile("still holds v0 from In \\[2\\]"))
     changed.hover()
     card = lab.page.locator(".pl-card")
@@ -198,3 +199,55 @@ def test_switched_off_nothing_is_sent_to_any_kernel(lab: Lab) -> None:
     expect(lab.cell(0).locator(".jp-OutputArea-output")).to_have_text("False\n")
     lab.command("pitfall-lab:open-live-panel")
     expect(lab.page.locator(".pl-live")).to_contain_text("switched off")
+
+
+def test_every_cell_of_a_notebook_is_recorded_from_the_first_after_a_restart(lab: Lab) -> None:
+    lab.open(lab.server.write("always.ipynb", "import torch\nx = torch.ones(3, requires_grad=True)", "h = x.sigmoid()", "n = 1"))
+    alive(lab)
+    shown = lab.page.locator(".jp-Notebook .jp-OutputArea .pl-root")
+    button = lab.page.locator('[data-command="pitfall-lab:record-always"]')
+    expect(button).to_have_attribute("aria-pressed", "false")
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.model.getMetadata('pitfall_lab')") == {"record": True}
+    lab.run_cell(0)
+    expect(shown).to_have_count(1)
+    lab.picture("live-recording")
+    # What is run at once after a restart is recorded: the notebook says so, and no longer the old kernel.
+    lab.page.evaluate(
+        """async () => {
+            await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart();
+            await window.jupyterapp.commands.execute("notebook:run-all-cells");
+        }"""
+    )
+    expect(shown).to_have_count(2)
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "false")
+    lab.run_cell(0)
+    expect(shown).to_have_count(1)
+
+
+def test_the_panel_goes_on_after_an_interrupt_a_lost_connection_and_five_hundred_cells(lab: Lab) -> None:
+    many = [f"t{n} = torch.ones({n + 1})" for n in range(498)]
+    lab.open(lab.server.write("many.ipynb", "import torch\nfirst = torch.ones(1)", "first.add_(1)\nwhile True:\n    pass", *many))
+    alive(lab)
+    lab.command("pitfall-lab:open-live-panel")
+    lab.run_cell(0)
+    expect(row(lab, "first")).to_be_visible()
+    kernel = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+    lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+    lab.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
+    lab.page.wait_for_function(f"{kernel}.status === 'busy'")
+    lab.page.evaluate(f"{kernel}.interrupt()")
+    expect(row(lab, "first").locator(".pl-live-moved")).to_have_text("v0\u2009→\u2009v1")
+    lab.page.evaluate(f"{kernel}.reconnect()")
+    alive(lab)
+    source(lab, 1, "first.add_(1)")
+    lab.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    lab.page.wait_for_function(f"window.jupyterapp.shell.currentWidget.content.widgets[499].model.executionCount && {kernel}.status === 'idle'")
+    lab.page.get_by_label("Search names, shapes, types").fill("t497")
+    expect(row(lab, "t497")).to_be_visible()
+    lab.page.get_by_label("Search names, shapes, types").fill("")
+    # The list holds what is in sight, and the slider the last fifty cells.
+    assert lab.page.locator(".pl-live-table [data-row]").count() < 80
+    assert lab.page.get_by_label("After which cell").get_attribute("max") in ("49", "50")

@@ -128,7 +128,7 @@ class Cells:
 
     def line(self, number: Any) -> int | None:
         """The line of the statement, in its cell, that made the node of this number."""
-        at = bisect_right(self._statements, (number, facts.LAST)) - 1 if self.of(number) is not None else -1
+        at = bisect_right(self._statements, (number, tensor_facts.LAST)) - 1 if self.of(number) is not None else -1
         return self._statements[at][1] if at >= 0 and self.of(self._statements[at][0]) == self.of(number) else None
 
     def of(self, number: Any) -> int | None:

@@ -18,6 +18,7 @@ import type { Notebooks } from "./live/notebooks";
 import { addMarks } from "./marks";
 import { errorFactory, hintFactory } from "./outputs";
 import { ChaptersPanel } from "./panel";
+import { addRecording, RECORD } from "./record";
 import { showStored } from "./stored";
 import { sayIn, type Say } from "./words";
 
@@ -126,6 +127,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const panel = addPanel(app, shell, say);
     const notebooks: Notebooks | null = tracker && addLivePanel(app, shell, tracker, say);
     if (editors && tracker && notebooks) addMarks(editors, tracker, notebooks, say);
+    if (tracker) addRecording(app, tracker, say);
     rememberRuns();
     answerPictures(tracker);
     showStored(tracker);
@@ -133,7 +135,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     addCard(app, launcher, panel, settings, say);
     rendermime?.addFactory(hintFactory((place) => explainAround(place, tracker, say), say), 0);
     rendermime?.addFactory(errorFactory(() => settings.fold, say), BEFORE_ERRORS);
-    for (const command of [EXPLAIN, OPEN_PANEL, ...(notebooks ? [OPEN_LIVE] : [])]) palette?.addItem({ command, category: "Pitfall Lab" });
+    for (const command of [EXPLAIN, OPEN_PANEL, ...(notebooks ? [OPEN_LIVE, RECORD] : [])]) palette?.addItem({ command, category: "Pitfall Lab" });
     const changed = (): void => {
       void panel.refresh(settings.folder);
       notebooks?.configure(settings.live, settings.stale);
