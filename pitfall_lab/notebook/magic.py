@@ -156,7 +156,7 @@ class Watcher:
         self._shell.events.register("pre_run_cell", self.before)
         self._shell.events.register("post_run_cell", self.after)
         self._shell.register_magic_function(self._as_magic, "cell", "pitfall")  # type: ignore[arg-type]
-        self._shell.register_magic_function(self._switch, "line", "pitfall")
+        self._shell.register_magic_function(self._switch, "line", "pitfall")  # type: ignore[arg-type]
         self._shell.register_magic_function(self._practice.magic, "cell", "exercise")  # type: ignore[arg-type]
         self._shell.register_magic_function(self._programs.magic, "cell", "check")  # type: ignore[arg-type]
         self._panel.install()

@@ -50,4 +50,7 @@ def _is_it(what: Broken | Used, words: str, text: str) -> bool:
 
 def _said(what: Broken | Used, ran: Ran) -> Cause | None:
     message = changed(what, ran, failed=True) if isinstance(what, Broken) else used(what, ran, failed=True)
-    return Cause(what, *(T(**message[name]) for name in ("sentence", "explanation", "fix")), message["rule"]) if message else None
+    if message is None:
+        return None
+    sentence, explanation, fix = (T(**message[name]) for name in ("sentence", "explanation", "fix"))
+    return Cause(what, sentence, explanation, fix, message["rule"])

@@ -21,7 +21,7 @@ class Statements:
 
     def install(self) -> None:
         """Hear of the statements from now on."""
-        run = self._shell.run_code
+        run: Any = self._shell.run_code
 
         @functools.wraps(run)
         def run_code(code: CodeType, *args: Any, **kwargs: Any) -> Any:
@@ -29,7 +29,7 @@ class Statements:
                 self._hear(min(line for _, _, line in code.co_lines() if line))
             return run(code, *args, **kwargs)
 
-        self._mine = self._shell.run_code = run_code  # type: ignore[method-assign]
+        self._mine = vars(self._shell)["run_code"] = run_code
 
     def remove(self) -> None:
         """Hear of nothing any more; where something else stands around it, that is left."""
