@@ -1,4 +1,4 @@
-"""Activations: those with a kernel of their own, and the ones that torch composes of other operations.
+"""Activation functions: those with a kernel of their own, and those that torch composes of other operations.
 
 What an in-place form saves follows the derivative that torch registers for it: a private clone of the input (silu, mish, hardswish,
 hardtanh, threshold), or the result, which the next write then invalidates (elu, selu, celu, leaky_relu, rrelu).
@@ -34,7 +34,7 @@ def sigmoid(x: Any) -> Any:
 
 
 def activate(e: Engine, rule: Rule, input: Any, twin: Rule | None = None, *, inplace: bool = False) -> ShadowTensor:
-    """Run ``rule`` element by element; ``twin`` is the rule of the in-place form, where torch has another."""
+    """Run ``rule`` element by element; ``twin`` is the rule of the in-place variant where it differs."""
     tensor_only(input)
     if not input.dtype.is_floating_point:
         raise Unmodelled("an activation of a tensor that is not floating point")
@@ -195,7 +195,7 @@ PRELU = Rule(
 
 @op("F.prelu", ".prelu", saves="self, weight (a view of it)", samples=("F.prelu(a, c[:1])", "F.prelu(a, c)", "F.prelu(a, torch.tensor([0.25]))", "F.prelu(a, i * 0.5)"))
 def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
-    """One weight for all, or one for each of dimension 1."""
+    """``F.prelu``: one weight for all, or one for each channel (dimension 1)."""
     tensor_only(input, weight)
     if input.dtype != weight.dtype:
         raise runtime("prelu: Type promoting not supported. Got " + " and ".join(x.dtype.scalar_name for x in (input, weight)), "dtype")
@@ -219,7 +219,7 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
 @op("F.rrelu", "torch.rrelu", saves="self, the slopes drawn (private); result instead of self when in place",
     samples=("F.rrelu(a)", "F.rrelu(h, inplace=True)", "F.rrelu(a, 0.2, 0.2)", "F.rrelu(a.t())"))  # fmt: skip
 def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False) -> ShadowTensor:
-    """Slopes for negative numbers drawn from [lower, upper] in training; their mean in evaluation."""
+    """``F.rrelu``: the slope for negative values is drawn from [lower, upper] in training, and their mean in evaluation."""
     tensor_only(input)
     mean = (lower + upper) / 2
     if not input.dtype.is_floating_point:

@@ -141,7 +141,7 @@ def block_diag(e: Engine, *tensors: Any) -> ShadowTensor:
         raise Unmodelled("block_diag of tensors of more than 2 dimensions or of several dtypes")
     sizes = [(1,) * (2 - x.ndim) + x.shape for x in tensors]
     corners = _corners(sizes)
-    # Backward forgets that an empty vector has taken a row: what comes after it gets the gradient of the row above.
+    # torch's backward ignores the row taken by an empty vector: tensors after it get the gradient of the row above.
     places = _corners([(0, 0) if x.shape == (0,) else size for x, size in zip(tensors, sizes, strict=True)])
 
     def forward(*xs: np.ndarray) -> np.ndarray:
@@ -240,7 +240,7 @@ def take_along_dim(e: Engine, input: Any, indices: Any, dim: Any = None) -> Shad
     others = [x.shape[:at] + y.shape[at : at + 1] + x.shape[at + 1 :] for x, y in ((input, indices), (indices, input))]
     index = do(e, "Tensor.expand", indices, *broadcast(others[0], indices.shape))
     rows = do(e, "Tensor.expand", input, *broadcast(others[1], input.shape))
-    # Torch wraps all places into a new tensor: the program's own indices may be overwritten.
+    # torch computes index % size into a new tensor, which is what is saved, not the program's index.
     return do(e, "gather", rows, at, do(e, "remainder", index, input.shape[at]))
 
 
@@ -259,7 +259,7 @@ def cartesian_prod(e: Engine, *tensors: Any) -> ShadowTensor:
 
 
 def _scattered(name: str, node: str, part: Callable[..., Any], samples: tuple[str, ...]) -> None:
-    """``part(array, ...)`` is the window that ``src`` replaces."""
+    """Register a ``*_scatter`` operation; ``part(array, ...)`` is the view that ``src`` replaces."""
 
     def run(e: Engine, input: Any, src: Any, *where: Any, **named: Any) -> ShadowTensor:
         tensor_only(input, src)
@@ -377,7 +377,7 @@ def put_(e: Engine, self: Any, index: Any, source: Any, accumulate: bool = False
     return in_place(e, _put_rule(accumulate), (self, source, index), elementwise=False, separate=True)
 
 
-# -- combining what lands at one place
+# -- combining values written to one element
 
 _COMBINE: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum, "mean": np.add}
 

@@ -1,6 +1,6 @@
-"""Scaled dot product attention: one fused node where torch's CPU kernel can be used, else its parts.
+"""Scaled dot product attention: one fused node where torch uses its CPU kernel, else several operations.
 
-Source: ``aten/src/ATen/native/transformers/attention.cpp`` and ``sdp_utils_cpp.cpp`` (which of the two it is).
+Source: ``aten/src/ATen/native/transformers/attention.cpp`` and ``sdp_utils_cpp.cpp`` (the choice between the two).
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -64,7 +64,7 @@ MASK_AND_CAUSAL = "_scaled_dot_product_attention: Explicit attn_mask should not 
 
 
 def _as_numbers(e: Engine, mask: ShadowTensor, like: ShadowTensor) -> ShadowTensor:
-    """0 where a bool mask allows, -inf where it forbids."""
+    """A bool mask as a float mask: 0 where it is True, -inf where it is False."""
     seen = mask.window()
     return new(e, mask.shape, like.dtype, None if seen is None else np.where(seen, 0, -np.inf), preserved(mask))
 
@@ -87,7 +87,7 @@ def _masked(scores: np.ndarray, mask: Any, is_causal: bool) -> np.ndarray:
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
-    """Rows that forbid everything become zeros."""
+    """Softmax over the last dimension; rows that are -inf throughout become zeros."""
     top = scores.max(-1, keepdims=True)
     shifted = np.where(np.isneginf(top), 0, np.exp(scores - np.where(np.isneginf(top), 0, top)))
     total = shifted.sum(-1, keepdims=True)
@@ -100,7 +100,7 @@ def _fused(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTenso
 
     def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray, m: Any) -> tuple[np.ndarray, np.ndarray] | None:
         if not all(np.isfinite(x).all() and (x.dtype != np.float32 or np.abs(x).max() < LARGE) for x in (q, k, v)):
-            return None  # what the kernel makes of NaN and infinity, also of its own making, depends on the blocks in which it goes
+            return None  # the kernel's results for NaN and inf, also as intermediate results, depend on its block size
         found = scores(q, k, m)
         top = found.max(-1, keepdims=True)
         return _softmax(found) @ v, top + np.log(np.exp(found - top).sum(-1, keepdims=True))
@@ -108,11 +108,11 @@ def _fused(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTenso
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, ...]:
         if g.dtype == np.float32 and np.abs(s.logsumexp).max() > 64:
             raise Unmodelled("the gradient of an exponential of large values, whose rounding exceeds the tolerance of a comparison")
-        # The weights are computed anew from the operands as they are now, but divided by the sums of the forward.
+        # backward recomputes the weights from the operands' present values, but divides by the sums saved in forward.
         found = scores(s.query, s.key, s.attn_mask)
         w = np.where(np.isneginf(found), 0, np.exp(found - s.logsumexp))
         to_scores = w * (g @ np.swapaxes(s.value, -1, -2) - (g * s.output).sum(-1, keepdims=True)) * factor
-        # the kernel writes all three as (B, L, heads, E), which its views turn round
+        # the kernel writes all three gradients as (B, L, heads, E) and returns transposed views
         flows = to_scores @ s.key, np.swapaxes(to_scores, -1, -2) @ s.query, np.swapaxes(w, -1, -2) @ g
         return tuple(np.swapaxes(np.array(np.swapaxes(x, 1, 2), g.dtype, order="C"), 1, 2) for x in flows)
 

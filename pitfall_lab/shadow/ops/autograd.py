@@ -29,12 +29,12 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def as_list(x: Any) -> list[Any]:
-    """One or several."""
+    """A sequence as a list; a single object as a list of one."""
     return [] if x is None else list(x) if isinstance(x, tuple | list) else [x]
 
 
 def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
-    """The gradients backward starts with: ones for scalars, else what the caller gives."""
+    """The gradients of the roots: ones for scalars, else those that the caller passes."""
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
         if g is None:
@@ -58,13 +58,13 @@ def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) ->
                 raise runtime(text, "shape", tensor=output)
             fitting = g if g.dtype == output.dtype else ENTRIES["torch.Tensor.to"].run(e, g, output.dtype)
             gradient = _given(fitting, output.shape)
-        gradient.hold(2)  # the pass, and the caller who still has it
+        gradient.hold(2)  # held by the pass and by the caller
         result.append(gradient)
     return result
 
 
 def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
-    """A tensor as a gradient: a view of it, on its way through a reshape, may become ``.grad`` in the tensor's own memory."""
+    """A tensor of the caller as a Gradient on the tensor's own storage, so that ``.grad`` may become a view of it."""
     gradient = Gradient(tensor.window(), shape, tensor=tensor)
     gradient.held.storage = tensor.storage
     gradient.outline = outline_of(tensor) if gradient.array is None else None
@@ -74,7 +74,7 @@ def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
 
 
 def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool) -> Pass:
-    """Check that there is something to run. ``retain_graph`` is what ``create_graph`` is unless it is said."""
+    """Check the roots and make the pass. ``retain_graph`` defaults to ``create_graph``."""
     if e.inference:
         raise Unmodelled("a backward inside inference_mode")
     roots = []
@@ -94,7 +94,7 @@ def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_gra
 
 
 def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
-    """Run the pass with the saved values as they were, when some have silently changed."""
+    """If saved values changed without an error, run the pass with the values as they were when saved (to find wrong gradients)."""
     causes = wrongly_read(the_pass.nodes.values())
     if not causes:
         return None
@@ -106,12 +106,12 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
     try:
         again.run()
     except errors.ShadowError:
-        return None  # which the pass itself meets as well, at its own time
+        return None  # the real pass raises it too, at its own time
     return again, causes
 
 
 def check_roots(the_pass: Pass) -> None:
-    """Refuse a gradient that does not fit what its node made: the tensor has been given other memory since (``validate_outputs``)."""
+    """Raise for a root gradient of another shape than its node's output (``validate_outputs``): possible after ``.data = …``."""
     for k, ((node, index), gradient) in enumerate(the_pass.roots):
         meta = meta_of((node, index))
         if meta is not None and meta[0] != gradient.shape:
@@ -122,7 +122,7 @@ def check_roots(the_pass: Pass) -> None:
 
 
 def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None) -> Any:
-    """Run, then ``finish``: at once, or as a call that waits where the program's own code runs. A run that fails is only judged."""
+    """Run the pass, then ``finish``; where user code runs, return a Suspended call. If the pass raises, ``judge`` is called instead."""
     e = the_pass.engine
     check_roots(the_pass)
     kinds = [{index == AFTER for index, _ in root.leaf.hooks or ()} for (root, _), _ in the_pass.roots if root is not None and root.leaf is not None]
@@ -243,26 +243,26 @@ def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: boo
 
 
 def _materialized(e: Engine, like: ShadowTensor, *, requires_grad: bool) -> ShadowTensor:
-    """Zeros for an input that was not used."""
+    """Zeros for an unused input (``materialize_grads``)."""
     zeros = new(e, like.shape, like.dtype, np.zeros(()), preserved(like))
     zeros.flag = requires_grad
     return zeros
 
 
 def detached(e: Engine, gradient: Gradient, like: ShadowTensor, given: list[ShadowTensor]) -> ShadowTensor:
-    """A gradient as a plain tensor, on its own memory as it arrived (sums hand out stride-0 windows); the same one every time."""
+    """A gradient as a tensor that hooks receive: without a copy (that of a sum has stride 0), and the same object every time."""
     if gradient.tensor is None:
         array = gradient.array
-        # A tensor may have been given other memory since: its gradient has the type that it had when the graph was made.
+        # the tensor's .data may have been replaced: its gradient has the dtype of when the graph was made.
         dtype = like.dtype if array is None or like.dtype.numpy is None or like.dtype.numpy == array.dtype else from_numpy(array.dtype)
         unknown = array is None and gradient.outline is None
         made = new(e, gradient.shape, dtype, None) if unknown else in_memory(gradient, like.graph, dtype)
         made.counter = gradient.held.counter
         source = next((tensor for tensor in given if tensor.storage is made.storage), None)
-        if source is not None:  # it is a view, made inside, of what backward began with
+        if source is not None:  # a view, made inside backward, of the root gradient
             made = open_window(e, source, made.shape, made.stride, made.offset, "no_grad")
         made.received = source is None
-        made.loose = gradient.loose or unknown or not {0, 1}.isdisjoint(gradient.shape)  # one element, or none, lies nowhere in particular
+        made.loose = gradient.loose or unknown or not {0, 1}.isdisjoint(gradient.shape)  # strides of at most one element do not matter
         gradient.tensor = made
     return gradient.tensor
 
@@ -285,7 +285,7 @@ def retain_grad(e: Engine, self: Any) -> None:
     if not self.requires_grad:
         raise runtime("can't retain_grad on Tensor that has requires_grad=False", tensor=self)
     if self.node is None or self.retains_grad:
-        return  # of a view torch asks here for the node that it has, not for the one that it ought to have
+        return  # here torch uses a view's present grad_fn without regenerating it
     node = self.grad_fn
     assert node is not None
     self.retains_grad = True
@@ -293,12 +293,12 @@ def retain_grad(e: Engine, self: Any) -> None:
 
 
 def _nowhere() -> None:
-    """No node."""
+    """The node of an edge without a node."""
 
 
 @op(".register_hook", kind="other")
 def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """A stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None."""
+    """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None."""
     tensor_only(self)
     if not self.requires_grad:
         raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)
@@ -313,18 +313,18 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
         kept = ref(shown)
         record = e.record()
         returned = hook(shown)
-        e.record(record)  # what the hook does is no part of this call
+        e.record(record)  # operations inside the hook are not part of this call's record
         del shown
         seen = kept()
         if seen is not None and returned is not seen:
-            gradient.hold()  # the hook has put it somewhere: it can no longer be stolen
+            gradient.hold()  # the hook keeps a reference: the gradient's memory cannot become .grad
         if returned is None or returned is seen:
             return gradient
         numbers = returned.window()
-        return hooked(gradient, Gradient(None if numbers is None else numbers.copy(order="K"), gradient.shape))  # it lies as what was returned
+        return hooked(gradient, Gradient(None if numbers is None else numbers.copy(order="K"), gradient.shape))  # its strides
 
     e.graph.has_guests = True
-    if self.hooked is None:  # later hooks join the first, wherever history will have gone, and be it forbidden
+    if self.hooked is None:  # later hooks are put at the node of the first one, whatever the present grad_fn
         self.hooked = _nowhere, 0
         if self.grad_fn is not None:
             self.hooked = ref(self.grad_fn), self.output_nr
@@ -335,7 +335,7 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
 
 @op(".register_post_accumulate_grad_hook", kind="other")
 def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """Runs when the leaf has its gradient. Only its effects count: it may return nothing."""
+    """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was written, and must return None."""
     tensor_only(self)
     if not self.requires_grad:
         raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)

@@ -1,4 +1,4 @@
-"""Convolutions in one, two and three dimensions, their transposes, and the sliding windows they are made of."""
+"""Convolutions in one, two and three dimensions, transposed ones, and unfold and fold."""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, ARG005, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
@@ -33,7 +33,7 @@ def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How a kernel slides over the inner dimensions: every position of the kernel sees a strided slice of the padded input."""
+    """Kernel size, stride, padding and dilation; for each element of the kernel, the strided slice of the padded input it is applied to."""
 
     kernel: Shape
     stride: Shape
@@ -53,7 +53,7 @@ class Windows:
             yield tap, (..., *(slice(k * d, k * d + s * (n - 1) + 1, s) for k, d, s, n in each))
 
     def padded(self, x: np.ndarray, fill: float = 0) -> np.ndarray:
-        """The input with its border."""
+        """The input with its padding."""
         inner = [(p, p) for p in self.padding]
         return np.pad(x, [(0, 0)] * (x.ndim - len(inner)) + inner, constant_values=fill)
 
@@ -64,7 +64,7 @@ class Windows:
 
 
 def at_tap(tap: Shape) -> Any:
-    """One position of the kernel, for all groups and channels."""
+    """One element of the kernel, for all groups and channels."""
     return (slice(None), slice(None), slice(None), *tap)
 
 
@@ -116,7 +116,7 @@ def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowT
     else:
         inner, channels = windows.count(size), weight.shape[0]
     axes, last = (0, *range(2, input.ndim)), any_channels_last(input, weight)
-    if len(size) == 1:  # a sequence is made contiguous and becomes a picture of one row; the weight becomes one as it lies
+    if len(size) == 1:  # a 1-D input is made contiguous and unsqueezed to 2-D; the weight is unsqueezed with its own strides
         (rows, of, length), (step, along, by) = weight.shape, weight.stride
         last = lies_channels_last((rows, of, 1, length), (step, along, length * by, by))
 
@@ -158,7 +158,7 @@ def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transpose
 
 
 def _check_channels(input: ShadowTensor, weight: ShadowTensor, bias: Any, groups: int, transposed: bool) -> None:
-    """Torch's texts come from the batched (and padded) call, so an unbatched input shows its added dimension."""
+    """Raise torch's errors for channel counts; they show the batched (and padded) shape, also for an unbatched input."""
     shape = input.shape
     if weight.shape[0] % groups or weight.shape[0] < groups:
         least, shown = ("at least", list(weight.shape)) if weight.shape[0] < groups else ("divisible by", [list(weight.shape)])
@@ -222,12 +222,12 @@ def _check_fits(size: Shape, windows: Windows) -> None:
 
 
 def _reach(kernel: Shape, dilation: Shape) -> list[int]:
-    """How far a window reaches beyond its first element."""
+    """The extent of a dilated kernel minus one."""
     return [d * (k - 1) for d, k in zip(dilation, kernel, strict=False)]
 
 
 def _same(e: Engine, input: ShadowTensor, kernel: Shape, dilation: Shape) -> tuple[ShadowTensor, Shape]:
-    """The border that keeps the size. Where it is odd, torch pads the input by one on the right first."""
+    """``padding="same"``; where the total is odd, torch pads the input by one on the right first."""
     total = _reach(kernel, dilation)
     extra = [n % 2 for n in total]
     if any(extra):

@@ -1,4 +1,4 @@
-"""Tensors from nothing, from Python numbers, and from NumPy."""
+"""Functions that create tensors: filled, random, from Python numbers, and from NumPy arrays."""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
@@ -28,7 +28,7 @@ FLOATS_ONLY = "Only Tensors of floating point and complex dtype can require grad
 
 
 def leaf(tensor: ShadowTensor, requires_grad: bool) -> ShadowTensor:
-    """Set the flag, or refuse as torch does for integers."""
+    """Set ``requires_grad``, or raise torch's error for integer dtypes."""
     if requires_grad and tensor.dtype.category < 2:
         raise runtime(FLOATS_ONLY, "dtype")
     tensor.flag = bool(requires_grad)
@@ -36,7 +36,7 @@ def leaf(tensor: ShadowTensor, requires_grad: bool) -> ShadowTensor:
 
 
 def plain(device: Any, layout: Any = None, pin_memory: Any = None, memory_format: Any = None) -> None:
-    """Decline everything but dense CPU memory."""
+    """Decline devices, layouts and memory formats other than dense CPU tensors."""
     if device is not None and str(device).split(":")[0] != "cpu":
         raise Unmodelled(f"device {device}")
     if layout is not None and "strided" not in str(layout):
@@ -90,7 +90,7 @@ _filled("empty", None)
 
 
 def check_room(dtype: Any, value: Any, shape: Shape) -> None:
-    """Refuse to fill with what is no number, or has no room in the type."""
+    """Raise for a fill value that overflows the dtype; decline one that is not a number."""
     if not isinstance(value, bool | int | float | complex):
         raise Unmodelled("a fill value that is not a Python number")
     refused = no_room(DType(dtype), value)
@@ -152,7 +152,7 @@ def eye(e: Engine, n: int, m: int | None = None, *, dtype: Any = None, requires_
 
 
 def _check_random(kernel: str, dtype: DType, shape: Shape) -> None:
-    if dtype.category < 2 and not (kernel == "normal_kernel_cpu" and 0 in shape):  # which is not even called
+    if dtype.category < 2 and not (kernel == "normal_kernel_cpu" and 0 in shape):  # torch's random function is not called then
         raise no_kernel(kernel, dtype.scalar_name)
 
 
@@ -212,7 +212,7 @@ def manual_seed(e: Engine, seed: int) -> None:
 
 
 def _python_dtype(data: Any) -> DType | None:
-    """The type torch infers for nested lists of numbers: ints stay int64, one float makes all the default float."""
+    """The dtype that torch infers for nested lists of numbers: int64 for ints, the default float dtype if one is a float."""
     if isinstance(data, np.generic):
         return from_numpy(data.dtype)
     if isinstance(data, bool | int | float | complex):
@@ -280,7 +280,7 @@ def as_tensor(e: Engine, data: Any, dtype: Any = None, device: Any = None) -> Sh
 
 @op("torch.from_numpy", kind="view")
 def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
-    """Shares the array's memory; only a stand-alone engine can, in lockstep the memory is torch's and is adopted."""
+    """``torch.from_numpy``, which shares the array's memory; declined in lockstep, where torch's tensor is taken over."""
     if not isinstance(ndarray, np.ndarray):
         raise Unmodelled("from_numpy of something that is not an array")
     kind = from_numpy(ndarray.dtype)
@@ -306,7 +306,7 @@ def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
 
 
 def memory_of(array: np.ndarray) -> np.ndarray:
-    """The flat array that owns the memory which ``array`` looks at."""
+    """The flat array that owns the memory of ``array``."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
@@ -321,7 +321,7 @@ def _value_error(text: str) -> Exception:
 
 @op(".numpy", ".__array__", kind="view")
 def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> Any:
-    """The memory as an array: really shared when stand-alone, a copy of the numbers in lockstep."""
+    """``Tensor.numpy``: an array that shares the memory when stand-alone, a copy of the values in lockstep."""
     tensor_only(self)
     if self.requires_grad and e.grad_enabled and not force:
         raise runtime("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.", tensor=self)
@@ -335,7 +335,7 @@ def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> An
 
 
 def parameter(e: Engine, data: ShadowTensor, requires_grad: bool = True) -> ShadowTensor:
-    """``nn.Parameter``: a leaf on the same memory with the same counter."""
+    """``nn.Parameter``: a leaf with the same storage and version counter."""
     if requires_grad and data.inference and not e.inference:
         raise runtime(INFERENCE_FLAG, "inference-tensor", tensor=data)
     result = alias(e, data, data.counter)

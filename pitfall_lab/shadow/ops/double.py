@@ -1,9 +1,9 @@
-"""Gradients that have a history of their own: ``create_graph=True``.
+"""``create_graph=True``: gradients that are tensors with a grad_fn.
 
 Torch computes gradients with ordinary operations, and with ``create_graph=True`` it records them like any others. So does the
 shadow: the rules of :mod:`pitfall_lab.shadow.ops` are written in NumPy, and a :class:`Term` in place of an array makes NumPy call
 the engine's operations instead (NEP 13 and NEP 18). A rule whose operations are not torch's has an entry in :data:`FORMULAS`.
-A node in neither table has no second derivative here: the whole call is declined, and nothing has happened.
+A node in neither table has no second derivative here: the whole call is declined, without effects.
 
 Source in torch: ``tools/autograd/derivatives.yaml``, ``torch/csrc/autograd/FunctionsManual.cpp``, ``functions/accumulate_grad.h``.
 """
@@ -37,7 +37,7 @@ UFUNCS: dict[Any, str] = {
 
 
 class Term:
-    """A shadow tensor that NumPy formulas can compute with; every operation is one of the engine's, with its history."""
+    """Wraps a shadow tensor so that NumPy formulas can compute with it; each operation calls the engine and is recorded."""
 
     __slots__ = ("engine", "tensor")
 
@@ -157,7 +157,7 @@ def _expand_dims(g: Term, axis: Any) -> Term:
 
 
 def _times(factor: Any) -> Rule:
-    """C++'s product with a number, which saves nothing (Python's wraps the number into a tensor)."""
+    """The product with a number as in torch's C++ code, which saves nothing (Python's ``*`` wraps the number into a tensor)."""
     return Rule("MulBackward1", lambda x: x * x.dtype.type(factor), (), lambda g, s: (g * factor,))
 
 
@@ -207,12 +207,12 @@ THRESHOLD = Rule(
 
 
 def _atomic(rule: Rule) -> Callable[..., tuple[Any, ...]]:
-    """A formula that is one operation of torch's, of the gradient and the saved result."""
+    """A formula that is one torch operation on the gradient and the saved result."""
     return lambda node, g, s, metas: (_pointwise(rule, g, s.result),)
 
 
 def _pointwise(rule: Rule, *terms: Term, number: Any = None) -> Term:
-    """``rule`` on terms; a ``number`` that it has built in is an operand of torch's iterator all the same."""
+    """Run ``rule`` on terms; ``number`` is a Python number built into it, which TensorIterator counts as an operand."""
     e, tensors = terms[0].engine, [t.tensor for t in terms]
     return Term(e, pointwise(e, rule, tensors, tensors[0].dtype, iterated=None if number is None else (*tensors, number)))
 
@@ -222,14 +222,14 @@ def _row_by_row(rule: Rule, g: Term, result: Term) -> Term:
 
 
 def _window(node: Node, g: Term, _: Any, _metas: Any) -> tuple[Any, ...]:
-    """The gradient of a window put into zeros; backwards, the window is opened again."""
+    """The gradient of a view put into zeros; its own gradient is a view again."""
     shape, place = node.vjp.args  # type: ignore[union-attr]
     again = Rule(f"{node.name.removesuffix('0')}Backward0", lambda x: put_back(shape, place, x, None)[0], (), lambda back, s: (place(back),))
     return (Term(g.engine, pure(g.engine, again, (g.tensor,), shape, g.tensor.dtype)),)
 
 
 def _absolute(_node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
-    # torch's zeros have no memory here (``_efficientzerotensor``): nothing is added to them in place
+    # torch's zeros have no storage here (``_efficientzerotensor``): nothing is added to them in place
     zeros = Rule("SgnBackward0", sign_of, (Keep("self", 0), Keep("result", "result")), lambda g, s: (Written(np.zeros_like(g), 0, seen_through=True),))
     return (g * _pointwise(zeros, s.self),)
 
@@ -272,7 +272,7 @@ def _log_softmax(node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
 
 
 def _cat(node: Node, g: Term, _s: Any, metas: Sequence[Meta | None]) -> tuple[Any, ...]:
-    """Cuts of the gradient, one after the other, along the dimension in which the outputs add up."""
+    """The backward of cat: consecutive slices of the gradient along the dimension."""
     shapes = [m[0] if m is not None else None for m in metas]
     if any(s is None for s in shapes):
         raise Unmodelled("the second derivative of cat where one operand does not require grad")
@@ -304,7 +304,7 @@ FORMULAS: dict[str, Callable[[Node, Any, Any, Sequence[Meta | None]], tuple[Any,
 
 
 class Recorded(Gradient):
-    """A gradient that is a tensor with a history."""
+    """A gradient that is a tensor with a grad_fn."""
 
     __slots__ = ("engine",)
 
@@ -313,7 +313,7 @@ class Recorded(Gradient):
         self.engine = engine
 
     def plus(self, other: Gradient) -> Gradient:
-        """The sum, never in place: the parts may be needed again."""
+        """The sum, never in place, since its operands may be saved tensors."""
         total = Recorded(self.engine, _call(self.engine, "torch.Tensor.add", self.tensor, other.tensor))
         total.origin = Sum(self, other)
         return total
@@ -324,10 +324,10 @@ def _call(e: Engine, name: str, *args: Any, **kwargs: Any) -> ShadowTensor:
 
 
 class RecordedPass(Pass):
-    """A backward pass whose every step is recorded. What it filled is taken back when it meets a node without a formula."""
+    """A backward pass whose operations are recorded. At a node without a formula it is declined, and filled gradients are restored."""
 
     def run(self) -> None:
-        """Run with grad mode on, as torch's engine does, whatever the caller's mode."""
+        """Run with grad mode on, whatever the caller's mode, as torch does."""
         e = self.engine
         before = e.grad_enabled
         leaves = [(node.leaf, node.leaf.gradient) for node in self.nodes.values() if node.leaf is not None]
@@ -343,7 +343,7 @@ class RecordedPass(Pass):
             e.grad_enabled = before
 
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
-        """Run the node's formula on tensors."""
+        """The node's outgoing gradients, by its formula on tensors."""
         del as_meant
         if all(g is None for g in incoming):
             return [None] * len(node.children)
@@ -379,7 +379,7 @@ class RecordedPass(Pass):
         return Recorded(self.engine, tensor)
 
     def retain(self, tensor: ShadowTensor, gradient: Gradient, dtype: DType) -> None:
-        """A copy, or a new sum, with its history."""
+        """``retain_grad``: a copy, or a new sum, with its grad_fn."""
         e, held = self.engine, tensor.gradient
         if held is None:
             tensor.gradient = _call(e, "torch.Tensor.clone", gradient.tensor, memory_format="contiguous_format")
@@ -388,7 +388,7 @@ class RecordedPass(Pass):
         e.arrived.append((tensor.gradient, gradient))
 
     def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
-        """A copy the first time, a new sum every other time: never in place."""
+        """The leaf's ``.grad``: a copy the first time, later a new sum; never in place."""
         if not leaf.requires_grad or gradient.tensor is None:
             return
         e, held = self.engine, leaf.gradient
@@ -415,7 +415,7 @@ class _Terms(SimpleNamespace):
 
 
 def unpacked(e: Engine, node: Node, saved: Saved) -> ShadowTensor:
-    """The tensor that unpacking gives: the saved input itself, or a new window on the saved output, with ``node`` as its history."""
+    """The unpacked saved tensor: the input itself, or a new tensor on the output's storage with ``node`` as grad_fn."""
     if saved.tensor is not None:
         return saved.tensor
     tensor = ShadowTensor(e.graph, saved.storage, saved.shape, saved.stride, saved.offset, saved.dtype, saved.counter)

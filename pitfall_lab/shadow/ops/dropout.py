@@ -1,6 +1,6 @@
-"""Dropout: a product with random noise. In evaluation, and with ``p=0``, the result is the very input.
+"""Dropout: a product with random noise. In evaluation, and with ``p=0``, the result is the input object itself.
 
-Which elements fall is random: stand-alone NumPy draws them, in lockstep torch does, and the mask that its node keeps is taken over.
+The dropped elements are drawn by NumPy when stand-alone; in lockstep torch draws them, and the mask that its node saved is read.
 Source: ``aten/src/ATen/native/Dropout.cpp``.
 """
 

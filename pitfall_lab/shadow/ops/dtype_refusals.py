@@ -1,4 +1,4 @@
-"""Which operations refuse whole numbers, truth values or complex numbers, in torch's words, and which of these the shadow declines.
+"""Which operations raise for integer, bool or complex dtypes, with torch's messages, and for which dtypes the shadow declines.
 
 In torch each kernel lists the types it was compiled for (``AT_DISPATCH_*`` in ``aten/src/ATen/native/cpu``); what is missing there is found
 here. The rest of the table are operations whose own checks or promotions for such types are not modelled.
@@ -29,7 +29,7 @@ WHOLE = {
     "silu_cpu": "F.silu",
     "softplus_cpu": "F.softplus",
 }
-"""For each kernel that refuses whole numbers its operations: ``F.`` stands for torch.nn.functional, a dot for methods."""
+"""Kernels that raise for integer dtypes, each with its operations: ``F.`` is torch.nn.functional, a leading dot a method."""
 TRUTH = {
     "GeluKernelImpl": "F.gelu",
     "abs_cpu": "torch.abs .abs_ torch.absolute F.softsign",
@@ -53,7 +53,7 @@ TRUTH = {
     "trace": "torch.trace",
     "trunc_vml_cpu": "torch.trunc .trunc_",
 }
-"""The same for truth values."""
+"""The same for bool."""
 WHOLE_DECLINED = """
     torch._weight_norm torch.functional.cdist torch.norm_except_dim
     F.batch_norm F.glu F.nll_loss
@@ -62,7 +62,7 @@ WHOLE_DECLINED = """
     torch.dist F.pairwise_distance F.soft_margin_loss F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss
     F.cosine_embedding_loss F.triplet_margin_loss F.triplet_margin_with_distance_loss torch.quantile F.unfold F.fold
 """
-"""Operations of which the shadow knows nothing for whole numbers."""
+"""Operations that are not modelled for integer dtypes."""
 TRUTH_DECLINED = """
     torch._weight_norm torch.functional.cdist torch.norm_except_dim torch.functional.einsum torch.functional.tensordot torch.inner F.pad
     torch.pow torch.fmod .fmod_ torch.remainder .remainder_ F.batch_norm F.glu F.nll_loss
@@ -74,7 +74,7 @@ TRUTH_DECLINED = """
     F.soft_margin_loss F.gaussian_nll_loss F.hinge_embedding_loss F.margin_ranking_loss F.cosine_embedding_loss torch.quantile
     F.unfold F.fold
 """
-"""Operations of which the shadow knows nothing for truth values."""
+"""Operations that are not modelled for bool."""
 COMPLEX_DECLINED = """
     .clamp_ .clamp_max_ .clamp_min_ .ge_ .gt_ .le_ .lt_ torch.amax torch.amin torch.aminmax torch.argmax torch.argmin torch.argsort
     torch.bucketize torch.clamp torch.clamp_max torch.clamp_min torch.dist torch.embedding torch.isfinite torch.isneginf torch.isposinf
@@ -85,7 +85,7 @@ COMPLEX_DECLINED = """
     F.instance_norm F.kl_div F.layer_norm F.leaky_relu F.leaky_relu_ F.log_softmax F.multi_margin_loss F.multilabel_margin_loss
     F.nll_loss F.pairwise_distance F.prelu F.relu6 F.silu F.softmax F.softplus F.triplet_margin_loss F.triplet_margin_with_distance_loss
 """
-"""Operations of which the shadow knows nothing for complex numbers."""
+"""Operations that are not modelled for complex dtypes."""
 
 
 _INITIALISERS = ("uniform", "normal", "kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal", "zeros", "ones", "constant")
@@ -93,12 +93,12 @@ LATE = frozenset({
     "torch.Tensor.__setitem__", "torch.Tensor.resize_", "torch.Tensor.detach_", "torch.detach_", "torch.Tensor.set_",
     *(f"torch.nn.init.{name}_" for name in _INITIALISERS), *(f"torch.Tensor.logical_{name}_" for name in ("not", "and", "or", "xor")),
 })  # fmt: skip
-"""What writes and does not ask autograd first: it is made of several operations, runs without grad mode, or has words of its own. (To
-the logical ones autograd pays no heed at all.)"""
+"""In-place functions that do not run check_inplace first: composites, no_grad helpers (``init.*``) and ops with their own message. (For
+``logical_*_`` autograd checks nothing.)"""
 
 
 def check_operands(e: Engine, entry: Op, name: str, args: Sequence[Any]) -> None:
-    """Raise what torch raises before an operation looks at its arguments."""
+    """Raise the errors that torch raises before an operation checks its arguments."""
     if entry.kind == "inplace" and args and name not in LATE:
         target = args[0]
         if isinstance(target, ShadowTensor) and target.requires_grad and not e.inference:
@@ -110,7 +110,7 @@ def check_operands(e: Engine, entry: Op, name: str, args: Sequence[Any]) -> None
 
 
 def check_types(entry: Op, args: Sequence[Any]) -> None:
-    """Raise what torch raises for operands of a type that its kernel was not compiled for, or decline."""
+    """Raise torch's error for operands of a dtype that its kernel was not compiled for, or decline."""
     tensors = [x for x in args if isinstance(x, ShadowTensor)]
     if 3 in entry.refuses and any(x.dtype.is_complex for x in tensors):
         raise Unmodelled(f"{entry.names[0]} of a complex tensor")
@@ -129,7 +129,7 @@ def check_types(entry: Op, args: Sequence[Any]) -> None:
 
 
 def apply() -> None:
-    """Write the table into the entries; called once all families are registered."""
+    """Copy the tables into the entries; called after all operations are registered."""
     none: dict[str, str] = {}
     for category, kernels, declined in ((1, WHOLE, WHOLE_DECLINED), (0, TRUTH, TRUTH_DECLINED), (3, none, COMPLEX_DECLINED)):
         words = {name: kernel for kernel, names in kernels.items() for name in names.split()} | dict.fromkeys(declined.split(), "")

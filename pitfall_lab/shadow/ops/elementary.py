@@ -274,7 +274,7 @@ def entr(e: Engine, input: Any) -> ShadowTensor:
 
 def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str, ...], *, floats: bool = False, twin: bool = True, methods: bool = True,
            dtype: DType | None = None) -> None:  # fmt: skip
-    """Register ``name`` for two tensors (or a tensor and a number) and, with ``twin``, ``name_``. The rule may depend on the release."""
+    """Register ``name`` for two tensors (or a tensor and a number) and, with ``twin``, ``name_`` too. The rule may depend on the release."""
     of: Callable[[Engine], Rule] = (lambda _e: rule) if isinstance(rule, Rule) else rule
     node, keeps = (rule.node, rule.keeps) if isinstance(rule, Rule) else (name, BOTH)
 
@@ -316,7 +316,7 @@ BOTH = (Keep("other", 1), Keep("self", 0))
 
 
 def _atan2_vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Nothing flows where both are zero. The negative of a byte is another byte, as in torch."""
+    """The gradient of atan2; 0 where both operands are 0. uint8 operands are negated as uint8, as in torch."""
     if s.self.dtype.kind == "b":
         raise runtime(NO_NEGATION, "dtype")
     square = s.self**2 + s.other**2
@@ -353,7 +353,7 @@ for _sign, _name in (("l", "left"), ("r", "right")):
 
 
 def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Rule]:
-    """NaN loses."""
+    """The rule of ``fmax`` and ``fmin``: of a NaN and a number the number is taken, and gets the gradient."""
 
     def alone(g: Any, s: Any) -> tuple[Any, Any]:
         first = better(s.self, s.other) | np.isnan(s.other)
@@ -445,7 +445,7 @@ def _with_number(
 
 
 def records_zero(pair: tuple[Any, Any]) -> bool:
-    """Whether whole numbers are divided by nothing that is or may be zero: in place, torch raises when it has written what comes before."""
+    """Whether no integer divisor is, or may be, zero: in place, torch raises after it has written the elements before."""
     other = pair[1]
     if isinstance(other, NUMBERS):
         return other != 0
@@ -497,7 +497,7 @@ def float_power(e: Engine, input: Any, exponent: Any) -> ShadowTensor:
     return do(e, "pow", *reversed(wide))
 
 
-# -- questions
+# -- predicates
 
 
 def _question(names: str | tuple[str, ...], forward: Callable[[Any], Any], sample: str, *, like_self: bool = False) -> None:
@@ -557,7 +557,7 @@ for _name, _long, _forward in (("gt", "greater", np.greater), ("lt", "less", np.
 
 
 def _logic_in_place(name: str, forward: Callable[..., Any], *samples: str, aliases: tuple[str, ...] = ()) -> None:
-    unseen = name.startswith("logical")  # by autograd, which neither forbids them anything nor gives what they write a history
+    unseen = name.startswith("logical")  # autograd neither checks them nor records their writes
 
     def run(e: Engine, self: Any, *others: Any) -> ShadowTensor:
         tensor_only(self)

@@ -1,4 +1,4 @@
-"""Rows of a table, looked up: embedding, bags of embeddings, one_hot."""
+"""embedding, embedding_bag and one_hot."""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: A001, A002, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)
@@ -37,7 +37,7 @@ def _check_indices(index: Any, weight: Any) -> None:
 def look_up(e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> ShadowTensor:
     """(rows, size) at indices of any shape: (*indices, size). The row ``padding_idx`` gets no gradient."""
     tensor_only(weight, indices)
-    if not weight.ndim and records(e, weight):  # backward wants to know how many rows there are, before anything is checked
+    if not weight.ndim and records(e, weight):  # torch reads the number of rows for backward before it checks anything
         raise ShadowError("IndexError", "Dimension specified as 0 but tensor has no dimensions", "shape")
     _check_indices(indices, weight)
     if sparse:
@@ -58,7 +58,7 @@ def look_up(e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_g
 
 @op("torch.embedding_renorm_", kind="inplace", samples=("torch.embedding_renorm_(p, i, 1.0, 2.0)", "torch.embedding_renorm_(p, i, 1.0, 1.0)"))
 def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type: float) -> ShadowTensor:
-    """Shorten the rows that are looked up and too long, in place: counted as a write even when none is."""
+    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version increases even when no row does."""
     tensor_only(indices, input)
     if input.ndim != 2:
         shown = f"but got {input.ndim}-dimensional tensor for argument #1 'self' (while checking arguments for embedding_renorm_)"
@@ -98,7 +98,7 @@ def _row_of(padding_idx: int | None, rows: int) -> int:
              "F.embedding(n, a)", "F.embedding(p, a)", "F.embedding(i, a, scale_grad_by_freq=True)", "F.embedding(i[0], p)"))  # fmt: skip
 def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
               scale_grad_by_freq: bool = False, sparse: bool = False) -> ShadowTensor:  # fmt: skip
-    """As torch.embedding; ``max_norm`` first shortens rows of ``weight`` itself, behind a detached alias: its version grows."""
+    """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias, which increases its version."""
     tensor_only(weight, input)
     if weight.ndim != 2 or sparse:
         raise Unmodelled("an embedding whose weight is not 2-D, or with sparse gradients")

@@ -1,7 +1,7 @@
 """Operations on lists of tensors: what optimizers and gradient clipping do to all parameters at once.
 
-``torch._foreach_add_(xs, ys)`` is ``x.add_(y)`` for each pair; a number or a single tensor stands for all. On the CPU torch
-does the same (``aten/src/ATen/native/ForeachOpsKernels.cpp``, the "slow" kernels), so every tensor is counted once.
+``torch._foreach_add_(xs, ys)`` is ``x.add_(y)`` for each pair; a number or a single tensor is used for all. On the CPU torch
+does the same (``aten/src/ATen/native/ForeachOpsKernels.cpp``, the "slow" kernels), so each tensor's version increases once.
 """
 
 # mypy: disable-error-code="no-any-return"

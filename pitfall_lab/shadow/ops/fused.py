@@ -20,7 +20,7 @@ from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, is_contiguous
 
 LANES = 16
-"""How many numbers of half precision torch's kernels take at a time, at least."""
+"""The smallest vector length, in half-precision elements, of torch's kernels."""
 
 Array = np.ndarray
 
@@ -36,7 +36,7 @@ def _number(value: Any) -> float:
 
 
 def _update(e: Engine, written: Sequence[ShadowTensor], read: Sequence[ShadowTensor], compute: Callable[..., tuple[Array, ...]]) -> None:
-    """Write ``compute(*written, *read)`` into ``written``, uncounted."""
+    """Write ``compute(*written, *read)`` into ``written`` without increasing versions."""
     tensor_only(*written, *read)
     if records(e, *written, *read):
         raise Unmodelled("a fused optimizer step that autograd records")
@@ -49,7 +49,7 @@ def _update(e: Engine, written: Sequence[ShadowTensor], read: Sequence[ShadowTen
 
 
 def _as_it_lies(tensor: ShadowTensor) -> ShadowTensor:
-    """As many elements of the memory as the tensor has, from its first: the kernels know no strides, and write what lies between."""
+    """A flat view of numel elements from the tensor's offset: the fused kernels ignore strides."""
     if not tensor.ndim:
         return tensor
     if tensor.offset + tensor.numel > tensor.storage.size:
@@ -58,7 +58,7 @@ def _as_it_lies(tensor: ShadowTensor) -> ShadowTensor:
 
 
 def _of_one_type(parameter: ShadowTensor, *others: ShadowTensor) -> None:
-    """The kernels ask each tensor for numbers of the parameter's type: after ``net.double()`` the optimizer's state is of another one."""
+    """Raise torch's error unless all tensors have the parameter's dtype (after ``net.double()`` the optimizer's state has not)."""
     for other in others:
         if other.dtype != parameter.dtype:
             text = f"expected scalar type {parameter.dtype.scalar_name} but found {other.dtype.scalar_name}"
@@ -125,7 +125,7 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
     for k, p in enumerate(params):
         _of_one_type(p, grads[k], *([momentum_buffer_list[k]] if momentum else []))
         if momentum and is_first_step:
-            # the buffer is new memory whose numbers nobody has read
+            # the buffer is new memory whose values are not used
             e.write(momentum_buffer_list[k], np.zeros(()))
             _update(e, [p, momentum_buffer_list[k]], [grads[k]], lambda p, _, g: step(p, None, g))
         else:

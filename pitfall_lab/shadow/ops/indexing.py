@@ -181,7 +181,7 @@ def _as_index(e: Engine, item: Any) -> ShadowTensor:
 
 
 def refuse_bytes(items: Iterable[Any]) -> None:
-    """Decline bytes among the indices: they are masks, of the old kind, and not everywhere."""
+    """Decline uint8 indices: deprecated masks, which not all functions accept."""
     if any(isinstance(item, ShadowTensor) and item.dtype == "uint8" for item in items):
         raise Unmodelled("a uint8 tensor as mask")
 
@@ -238,7 +238,7 @@ def _check_masks(self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
 
 
 def _out_of_range(self: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[int, ShadowError] | None:
-    """Where the first number that is out of range stands, as torch's loop meets it, and torch's error: its "dimension" counts index tensors."""
+    """The position of the first index out of range in torch's order, and torch's error (whose "dimension" counts index tensors)."""
     found: list[tuple[int, int, int]] = []
     indexed = [d for d, t in enumerate(rest) if t is not None]
     for dim in indexed:
@@ -284,7 +284,7 @@ def _index_places(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Sh
 
 
 def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> Shape:
-    """The strides of ``self[index tensors]``: a TensorIterator's over the source, which stands still along the indexed dimensions, and the indices.
+    """The strides of ``self[index tensors]``: TensorIterator's, with the source (stride 0 along the indexed dimensions) and the indices.
 
     Source: ``make_info``, ``restride_src`` and ``reshape_indexer`` in ``aten/src/ATen/native/TensorAdvancedIndexing.cpp``.
     """
@@ -391,7 +391,7 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
 
 
 def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> bool:
-    """Put a plain number where one index tensor says, by ``masked_fill_`` or ``index_fill_``; False where there are several."""
+    """Assign a Python number through one index tensor, by ``masked_fill_`` or ``index_fill_``; False where there are several."""
     from pitfall_lab.shadow.ops.pointwise import masked_fill_in_place
     from pitfall_lab.shadow.ops.scatter import index_fill_
 
@@ -517,7 +517,7 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
 
 
 def _write_up_to(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], values: np.ndarray | None, count: int) -> None:
-    """Torch finds a number out of range while it writes: rows before it have been written by then, and nobody counts that."""
+    """Write the rows before an index out of range: torch raises while writing, without increasing the version."""
     if not count:
         return
     index = rest[0]
@@ -540,7 +540,7 @@ def _long_index(index: Any) -> None:
 
 
 def check_rows(shape: Shape, at: int, index: ShadowTensor) -> None:
-    """Refuse places that a dimension does not have, in the words of the kernel that finds them (``index_select_out_cpu_``)."""
+    """Raise the kernel's error for an index out of range (``index_select_out_cpu_``)."""
     seen = index.window()
     if seen is None:
         return
@@ -617,7 +617,7 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
 
 
 def check_elements(index: np.ndarray, at: int, shape: Shape, *, inplace: bool) -> None:
-    """Refuse places that gather and scatter do not find (they do not count from the end). In place, the others have been written by then."""
+    """Raise for indices out of range in gather and scatter (negative ones included); in place it is declined, as part was written."""
     size = shape[at] if shape else 1
     outside = np.unique(index[(index < 0) | (index >= size)])
     if outside.size > 1 or (outside.size and inplace):

@@ -161,7 +161,7 @@ IMPRECISE = 1e5
 
 
 def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A singular matrix makes torch raise in words of its own: declined. Of a nearly singular one the inverse is all rounding."""
+    """Decline singular matrices, for which torch raises, and nearly singular ones, whose inverse is mostly rounding error."""
 
     def run(*arrays: Any) -> Any:
         given = [x for one in arrays for x in (vars(one).values() if isinstance(one, SimpleNamespace) else (one,))]
@@ -195,7 +195,7 @@ def inv(e: Engine, A: Any) -> ShadowTensor:
 
 
 def _factored(e: Engine, result: ShadowTensor, A: ShadowTensor) -> None:
-    """The factors that torch keeps beside its operand, and computes with in backward: here a copy of it. Nobody else sees them."""
+    """The factors that torch saves for backward, represented here by a private copy of the operand."""
     if result.node is not None:
         found = arrays(e, (A,))
         for name in ("LU", "pivots"):

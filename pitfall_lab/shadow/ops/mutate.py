@@ -1,4 +1,4 @@
-"""Writing memory: fill_, zero_, copy_, random fills, and the flags and fields of a tensor."""
+"""Writes: fill_, zero_, copy_, random fills; and setting attributes of a tensor (requires_grad, grad)."""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: ARG001, ARG005, D103, E501 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
@@ -71,7 +71,7 @@ def copy_(e: Engine, self: Any, src: Any, non_blocking: bool = False) -> ShadowT
     e.graph.check_inplace(self, e.grad_enabled and self.dtype.category > 1 and (self.requires_grad or src.requires_grad))
     check_history(e, self, src)
     if src is self or _same_place(self, src):
-        # Copied onto its own place: nothing is looked at any more, but it is counted, and its history is rewritten.
+        # Copied onto itself: no check and no copy, but version and grad_fn change.
         return in_place(e, COPY, (self, src), elementwise=False, overwrites=True)
     check_overlap(self, (src,))
     _fits(self, src)
@@ -155,7 +155,7 @@ _init("ones_", 1.0)
 _init("constant_")
 
 
-# -- flags and fields
+# -- requires_grad, grad and other attributes
 
 
 @op(".requires_grad_", kind="other")
@@ -246,7 +246,7 @@ def delete_grad(e: Engine, self: Any) -> None:
 
 @op(".set_", kind="inplace", samples=("p.set_(torch.ones(2))", "a.set_(torch.ones(2))"))
 def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
-    """Look at other memory, under the old counter."""
+    """``set_``: take over another tensor's storage and strides; the version counter stays."""
     tensor_only(self, source)
     if self.dtype != source.dtype:
         raise Unmodelled("set_ to a source of another dtype")
@@ -278,7 +278,7 @@ def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     if self.inference or (need > self.storage.size and (not self.ndim or self.storage.shared)):
         raise Unmodelled("resize_ of an inference tensor, or beyond a storage that a NumPy array shares")
     if need > self.storage.size:
-        self.storage.size, self.storage.data = need, None  # what lies in new memory nobody can know
+        self.storage.size, self.storage.data = need, None  # the values of uninitialised memory are unknown
     self.shape, self.stride = wanted, contiguous_strides(wanted)
     e.graph.bump(self.counter)
     return self
@@ -298,7 +298,7 @@ def increment_version(e: Engine, tensor: Any) -> None:
     e.graph.bump(tensor.counter)
 
 
-# -- leaving torch
+# -- conversion to Python
 
 
 def _number(e: Engine, self: Any) -> Any:

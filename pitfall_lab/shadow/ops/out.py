@@ -18,11 +18,11 @@ WHY = "but one of the arguments requires grad."
 REFUSED_AS = {
     "PowBackward0": "pow", "LinalgVectorNormBackward0": "linalg_vector_norm", "MaximumBackward0": "maximum", "MinimumBackward0": "minimum",
 }  # fmt: skip
-"""Composites are refused under the name of the part that refuses."""
+"""For functions composed of several operations: the name in torch's error, by the node of the operation that raises."""
 UNREFUSED = frozenset({"softmax", "log_softmax"})
-"""Their results get a node without a derivative instead."""
+"""Torch does not raise for these; their results get a node without a derivative."""
 UNCOUNTED = frozenset({"kron"})
-"""Written through a view that torch takes without a word to the counter (``_unsafe_view``)."""
+"""Written through ``_unsafe_view``, which does not increase the version."""
 EXTREMA = frozenset({"maximum", "minimum"})
 """Element by element as well, though they have no in-place twin: the result may lie on an operand."""
 
@@ -84,7 +84,7 @@ def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
 
 
 def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], in_place: bool) -> None:
-    """Decline what torch's kernels do in ways of their own: other sizes, and operands under the result."""
+    """Decline ``out=`` of another shape, or overlapping an operand: the result depends on the kernel."""
     if result.storage is target.storage or target.inference:
         raise Unmodelled("out= that the result already shares memory with, or that is an inference tensor")
     taken = target.storage.size or target.offset or target.storage.shared or any(x is target for x in operands)

@@ -1,4 +1,4 @@
-"""Operations that work element by element, and their in-place twins.
+"""Element-wise operations and their in-place variants.
 
 Every rule here is written once; the method, the function, the in-place method and the operator all use it. What is saved
 follows torch's ``tools/autograd/derivatives.yaml``: the *input* where the derivative is a function of it (log, sin, pow), the
@@ -85,7 +85,7 @@ def _sub_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
 
 
 def _refused_factor(alpha: complex, dtype: DType) -> str:
-    """Torch's refusal of a factor that does not belong to the type of the result."""
+    """Torch's error for an alpha or beta whose type does not fit the result's dtype."""
     if isinstance(alpha, bool) and dtype != BOOL:
         return "Boolean alpha only supported for Boolean results."
     if dtype.category < 2 and not isinstance(alpha, int):
@@ -120,7 +120,7 @@ DIV = Rule("DivBackward0", np.true_divide, (Keep("other", 1), Keep("self", 0, 1)
 
 
 def _check_bool_sub(*operands: Operand) -> None:
-    """Refuse to subtract truth values, in torch's words."""
+    """Raise torch's error for subtracting bool tensors."""
     truths = [x.dtype == BOOL if isinstance(x, ShadowTensor) else isinstance(x, bool) for x in operands]
     if len(operands) == 2 and all(truths):
         text = "with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
@@ -322,7 +322,7 @@ def rpow(e: Engine, self: Any, other: Any) -> ShadowTensor:
 
 
 def whole_or_not(divided: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A division that refuses to divide whole numbers by zero, as torch's kernels do; NumPy gives 0."""
+    """Integer division that raises for a zero divisor, as torch's kernels do; NumPy returns 0."""
 
     def forward(a: Any, b: Any) -> Any:
         if np.asarray(a).dtype.kind in "iu" and np.any(np.broadcast_to(np.equal(b, 0), np.broadcast_shapes(np.shape(a), np.shape(b)))):
@@ -383,7 +383,7 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
           floats: bool = True, arg: str = "a", functional: bool = False, source: str = "", twin: Rule | None = None, like_self: bool = False) -> None:  # fmt: skip
     """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``.
 
-    ``twin`` is the rule of ``name_`` where it is another one; ``like_self``: the result is made by ``empty_like``.
+    ``twin`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``.
     """
     rule = Rule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 
@@ -410,7 +410,7 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
 
 
 def _real(tensor: ShadowTensor, name: str) -> None:
-    """Refuse to negate truth values. Complex derivatives are conjugated in ways that are not modelled, and some functions leave the complex plane."""
+    """Raise for bool where torch does, and decline complex dtypes whose results or derivatives are not modelled."""
     if name == "neg" and tensor.dtype == BOOL:
         raise runtime(NO_NEGATION, "dtype")
     if name == "abs" and tensor.dtype == BOOL:
@@ -881,7 +881,7 @@ def masked_fill_in_place(e: Engine, self: Any, mask: Any, value: Any) -> ShadowT
 
 
 def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, value: Any, operands: tuple[Any, ...]) -> ShadowTensor:
-    """Rows that share memory change together: an element is filled when any of its addresses is."""
+    """masked_fill_ on an expanded tensor: an element is filled when any element at its address is."""
     before, hit = self.values(), mask.window()
 
     def again() -> None:
@@ -896,7 +896,7 @@ def _masked_fill_expanded(e: Engine, self: ShadowTensor, mask: ShadowTensor, val
 
 
 def extremum_rule(node: str, forward: Any, wins: Any) -> Rule:
-    """Gradients go to the element that wins, and are shared where the two are equal."""
+    """The rule of maximum and minimum: the gradient goes to the selected operand, and half to each where both are equal."""
 
     def vjp(g: Any, s: Any) -> tuple[Written, Written]:
         share = np.where(s.self == s.other, g / 2, g)  # both get all of it where one is NaN: then neither has lost
@@ -951,7 +951,7 @@ compare_different = _compare(("ne", "torch.not_equal", ".not_equal", ".__ne__"),
 
 
 def _refuse_bits(name: str, dtype: DType) -> None:
-    """Floats have no bits to speak of."""
+    """Raise torch's error for bitwise operations on floating point dtypes."""
     if name == "bitwise_not":
         raise ShadowError("TypeError", "~ (operator.invert) is only implemented on integer and Boolean-type tensors", "dtype")
     raise no_kernel(f"{name}_cpu", dtype.scalar_name)

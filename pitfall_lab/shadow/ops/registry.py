@@ -18,7 +18,7 @@ class Op:
     """One operation.
 
     ``run(engine, *args, **kwargs)`` takes torch's arguments, checks them, computes, and records history. ``saves`` says what
-    backward needs, in the words of torch's ``derivatives.yaml``. ``samples`` are expressions over the
+    backward needs, as in torch's ``derivatives.yaml``. ``samples`` are expressions over the
     operands of :mod:`pitfall_lab.shadow.ops.operands`; they run on torch and on the shadow, and must agree in everything.
     """
 
@@ -31,7 +31,7 @@ class Op:
     refuses: Mapping[int, str] = field(default_factory=dict)
     """Categories of operand types that torch's kernel of this name lacks (see :mod:`pitfall_lab.shadow.ops.dtype_refusals`)."""
     numbers: str = ""
-    """What torch says where it refuses numbers, as a regular expression (see :mod:`pitfall_lab.shadow.ops.value_refusals`)."""
+    """A regular expression for torch's errors that depend on values (see :mod:`pitfall_lab.shadow.ops.value_refusals`)."""
 
 
 def add(

@@ -1,7 +1,7 @@
-"""Numbers that torch refuses: an index or a class that there is not, a singular matrix, a division of whole numbers by zero.
+"""Values for which torch raises: an index or class out of range, a singular matrix, an integer division by zero.
 
-With the numbers the entries themselves say what torch says. Without them (large tensors, metadata mode) an entry says what the call
-does *if* it returns; whether it does is not claimed, and an error in these words is then no disagreement.
+When values are known, the entries raise these errors. Without values (large tensors, metadata mode) an entry predicts what the call
+does *if* it returns, and an error with one of these messages is then no disagreement.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ REFUSALS = {
     "ZeroDivisionError": "floor_divide fmod remainder",
     "returned nan values": ".backward torch.autograd.backward torch.autograd.grad",
 }
-"""By torch's words: the operations that say them, of those that are modelled without numbers."""
+"""Patterns of torch's messages, each with the operations that raise them."""
 
 
 def apply() -> None:
-    """Write the table into the entries; called once all families are registered."""
+    """Copy the table into the entries; called after all operations are registered."""
     for words, names in REFUSALS.items():
         for name in names.split():
             entry = ENTRIES[spell(name)[-1]]

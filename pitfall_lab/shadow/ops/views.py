@@ -1,4 +1,4 @@
-"""New windows on old memory: view, transpose, expand, split, detach, ``.data`` - and reshape, which sometimes copies."""
+"""Operations that return views: view, transpose, expand, split, detach, ``.data`` - and reshape, which sometimes copies."""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
@@ -126,7 +126,7 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 
 
 def _view_dtype(e: Engine, self: ShadowTensor, dtype: DType) -> ShadowTensor:
-    """The same bytes read as another type: memory and counter shared, history not."""
+    """``view(dtype)``: the same storage and version counter, without grad_fn."""
     if dtype.itemsize != self.dtype.itemsize or (self.requires_grad and dtype.category >= 2) or (self.inference and not e.inference):
         raise Unmodelled("view(dtype) of a tensor that requires grad, of an inference tensor, or to a dtype of another element size")
     result = alias(e, self, self.counter)
@@ -167,7 +167,7 @@ def reshape(e: Engine, input: Any, *shape: Any) -> ShadowTensor:
 
 
 def _flattened(e: Engine, input: ShadowTensor, wanted: Shape) -> ShadowTensor:
-    """Reshape's copy: CloneBackward0, then UnsafeViewBackward0 (which shares nothing with the program)."""
+    """The copy that reshape makes: CloneBackward0, then UnsafeViewBackward0."""
     fresh = pure(e, CLONE, (input,), input.shape, input.dtype, stride=contiguous_strides(input.shape))
     shape = fresh.shape
     result = ShadowTensor(e.graph, fresh.storage, wanted, contiguous_strides(wanted), 0, fresh.dtype, fresh.counter)
@@ -179,7 +179,7 @@ def _flattened(e: Engine, input: ShadowTensor, wanted: Shape) -> ShadowTensor:
 
 
 def link(copy: ShadowTensor, source: ShadowTensor, places: np.ndarray | None = None) -> None:
-    """Let two storages change together, for beliefs in which a copy is a view."""
+    """Link two storages so that a write to one also changes the other, for beliefs in which a copy is a view."""
     there = (positions(source.offset, source.shape, source.stride) if places is None else places).reshape(-1)
     here = positions(copy.offset, copy.shape, copy.stride).reshape(-1)
     copy.storage.links += ((source.storage, there, here),)
@@ -669,7 +669,7 @@ def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTenso
     length = input.shape[at]
     if chunks <= 0:
         raise Unmodelled("chunk with chunks below 1")
-    if length == 0:  # pieces of size 0 would be innumerable, so their sizes are told
+    if length == 0:  # torch uses split_with_sizes for an empty dimension
         return _pieces(e, "SplitWithSizesBackward0", input, at, [0] * chunks)
     return split(e, input, -(-length // chunks), dim)
 
@@ -721,7 +721,7 @@ def _even_split(e: Engine, name: str, input: ShadowTensor, sections: Any, at: in
 
 
 def _unsafe(e: Engine, self: ShadowTensor, at: int, size: int) -> tuple[ShadowTensor, ...]:
-    """Pieces with counters of their own: the caller promises not to look at the whole any more."""
+    """unsafe_split: the results have their own version counters; the caller must not use the input any more."""
     length, before, dtype = self.shape[at], self.shape, self.dtype
     starts = range(0, length, size)
     places = [(*(slice(None),) * at, slice(i, min(i + size, length))) for i in starts]
@@ -760,13 +760,13 @@ def unsafe_chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[Shad
     return _unsafe(e, input, wrap_dim(dim, input.ndim), -(-input.shape[wrap_dim(dim, input.ndim)] // chunks))
 
 
-# -- the same, in place: the tensor keeps its memory and gets another window
+# -- in-place view operations: the tensor keeps its storage and gets other strides
 
 
 def reshape_in_place(e: Engine, self: ShadowTensor, name: str, shape: Shape, stride: Shape, vjp: Any) -> ShadowTensor:
-    """``t_``, ``squeeze_`` ...: counted as a change, although no memory is written.
+    """``t_``, ``squeeze_`` ...: the version increases, although no memory is written.
 
-    A view gets the node like any tensor, and keeps it until its base is written: its base knows nothing of it (in torch ``set_history``).
+    A view gets the node as its grad_fn until its base is written; the base's grad_fn does not change (in torch ``set_history``).
     """
     if self.inference and not e.inference:
         raise Unmodelled("an in-place view operation (t_, squeeze_, ...) on an inference tensor outside inference_mode")
@@ -829,10 +829,10 @@ def transpose_in_place(e: Engine, self: Any, dim0: int, dim1: int) -> ShadowTens
 
 
 def alias(e: Engine, tensor: ShadowTensor, counter: Counter | None) -> ShadowTensor:
-    """The same memory without history."""
+    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it."""
     result = ShadowTensor(e.graph, tensor.storage, tensor.shape, tensor.stride, tensor.offset, tensor.dtype, counter)
     if tensor.inference:
-        # Outside of inference mode the alias may be written (it has a counter that nobody can read), views of it may not.
+        # Outside inference_mode the alias may be written (it has a version counter, which is not readable), views of it may not.
         result.inference, result.counter = True, None if e.inference else Counter()
     return result
 
