@@ -372,7 +372,7 @@ class _Board:
 
 
 def _few(beats: list[Data]) -> list[Data]:
-    """At most four: of many changes the first and the last are shown."""
+    """At most ``MOMENTS`` of the moments: of many changes only the first and the last."""
     placed = [beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"]
     if len(placed) <= MOMENTS:
         return placed

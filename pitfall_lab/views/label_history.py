@@ -75,7 +75,7 @@ class Facts:
         return at(self.tensors.get(label or "", []), step) or {}
 
     def name(self, label: str | None) -> str:
-        """``h (t2)``, or the label alone."""
+        """The display name of a tensor with its label, ``h (t2)``, or the label alone if it has no name."""
         name = self.tensor(label).get("name")
         return (f"{name} ({label})" if self.labelled else str(name)) if name else str(label)
 

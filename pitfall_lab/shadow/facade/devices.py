@@ -1,4 +1,4 @@
-"""What small programs ask of torch beside tensors: devices that are not there, anomaly mode, versions taken back."""
+"""Parts of torch that programs use beside tensors: ``torch.cuda`` without a GPU, anomaly mode, ``broadcast_shapes``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class detect_anomaly(set_detect_anomaly):  # noqa: N801 - torch's name
 
 
 class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
-    """Bumps inside the block are taken back at its end."""
+    """At the end of the block, the versions are set back to what they were at its beginning."""
 
     def __init__(self, tensors: Any) -> None:
         self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)

@@ -1,7 +1,7 @@
-"""``torch.autograd.Function`` for the facade: a node whose two rules the learner writes.
+"""``torch.autograd.Function`` for the facade: a node with a user-defined forward and backward.
 
 Source in torch: ``torch/csrc/autograd/python_function.cpp`` and ``custom_function.cpp``. What ``save_for_backward`` got is captured when
-``apply`` returns and checked like any saved tensor; attributes of ``ctx`` are the learner's own and nobody checks them.
+``apply`` returns and checked like any saved tensor; other attributes of ``ctx`` are not checked.
 
 In torch: ``jvp``, ``vmap``, ``setup_context`` and ``once_differentiable`` exist too; ``backward`` cannot be differentiated here.
 """
@@ -72,7 +72,7 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Run ``forward`` without recording, and put one node behind its outputs."""
+        """Run ``forward`` under no_grad, and make one node the grad_fn of its outputs."""
         e, ctx = engine(), FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         recording = e.grad_enabled and not e.inference and any(ctx.needs_input_grad)

@@ -19,7 +19,7 @@ After = Callable[[int, dict[str, Any], str], None]
 
 
 class _InPlace(ast.NodeTransformer):
-    """``x = x + 1`` becomes ``x += 1``, for those who believe that they are the same."""
+    """Rewrites ``x = x + 1`` to ``x += 1``, for the belief that they are the same."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         """Rewrite an assignment whose value begins with its own target."""
@@ -31,7 +31,7 @@ class _InPlace(ast.NodeTransformer):
 
 
 class _ById(ast.NodeTransformer):
-    """``a is b`` becomes ``id(a) == id(b)``, which may mean something else to those who take ``id()`` for the memory."""
+    """Rewrites ``a is b`` to ``id(a) == id(b)``, for the belief that ``id()`` identifies memory."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """Rewrite a comparison of two objects."""
@@ -44,7 +44,7 @@ class _ById(ast.NodeTransformer):
 
 
 def step(tree: ast.Module, name: str, names: dict[str, Any], after: Callable[[int], None] | None) -> None:
-    """Execute a program, as a whole or (where somebody wants to look) statement by statement."""
+    """Execute a program, as a whole or, with ``after``, statement by statement."""
     if after is None:
         exec(compile(tree, name, "exec"), names)  # noqa: S102 - running programs is the purpose
         return
@@ -56,10 +56,10 @@ def step(tree: ast.Module, name: str, names: dict[str, Any], after: Callable[[in
 def run(
     source: str, policy: Policy = TORCH, name: str = "program.py", after: After | None = None, release: Release = NEWEST
 ) -> tuple[dict[str, Any], BaseException | None, str]:
-    r"""Run ``source`` in the world of ``policy``; returns its names, the exception that ended it (or None) and what it printed.
+    r"""Run ``source`` under ``policy``; returns its names, the exception that ended it (or None) and what it printed.
 
-    It runs as on the ``release`` of torch. ``after`` is told, behind each statement of the program's own level: its last line, the names,
-    what has been printed.
+    ``release`` is the modelled release of torch. ``after`` is called after each top-level statement with its last line, the names, and
+    the text printed so far.
 
     >>> names, error, printed = run("import torch\nx = torch.ones(2)\ny = x\ny += 1\nprint(x)")
     >>> printed, error

@@ -42,7 +42,7 @@ def engine() -> Engine:
 
 
 def reset(policy: Policy = TORCH, value_limit: int = 1 << 20, release: Release = NEWEST) -> Engine:
-    """Start a new world; tensors of the old one keep working among themselves only."""
+    """Start a new engine; tensors of the old one can no longer be combined with new ones."""
     global _engine  # noqa: PLW0603 - the module stands for torch, which has one world too
     _engine = Engine(policy, value_limit, standalone=True, release=release)
     return _engine
@@ -62,12 +62,12 @@ REVERSED = (
     "Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
 )
 class Size(tuple[int, ...]):
-    """A shape."""
+    """The shape of a tensor, ``torch.Size``."""
 
     __slots__ = ()
 
     def numel(self) -> int:
-        """The product."""
+        """The number of elements."""
         return int(np.prod(self))
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def speaking() -> Iterator[None]:
-    """What the engine raises becomes torch's exceptions."""
+    """Convert the engine's exceptions to torch's."""
     try:
         yield
     except ShadowError as error:
@@ -99,7 +99,7 @@ def speaking() -> Iterator[None]:
     try:
         raise raised
     finally:
-        del raised  # else the error lives on in its own frame, and with it the nodes that the call has made
+        del raised  # else the frame keeps the error, and with it the nodes of the call, alive
 
 
 def as_raised(error: ShadowError) -> Exception:
@@ -149,7 +149,7 @@ def wrap(value: Any) -> Any:
 
 @cache
 def structure(fields: tuple[str, ...]) -> type[Any]:
-    """What torch.return_types has for a result with named parts, such as ``values`` and ``indices``."""
+    """The ``torch.return_types`` tuple of a result with named fields, such as ``values`` and ``indices``."""
     return namedtuple("structure", fields)  # noqa: PYI024 - the fields are data
 
 
@@ -165,7 +165,7 @@ class Function:
 
     @property
     def next_functions(self) -> tuple[tuple[Function | None, int], ...]:
-        """Where gradients go next."""
+        """The edges: pairs of the next node and its input number."""
         return tuple((function(n), i) for n, i in self.node.next)
 
     @next_functions.setter
@@ -285,7 +285,7 @@ class Tensor:
 
     @property
     def grad_fn(self) -> Function | None:
-        """The node that made this tensor."""
+        """The grad_fn of this tensor, or None."""
         try:
             node = self.shadow.grad_fn
         except ShadowError as error:
@@ -309,7 +309,7 @@ class Tensor:
 
     @property
     def data(self) -> Tensor:
-        """The same memory, unknown to autograd."""
+        """A tensor on the same storage without autograd history (``.data``)."""
         return call("torch.Tensor.data.__get__", self)
 
     @data.setter
@@ -355,7 +355,7 @@ class Tensor:
     nbytes = property(lambda self: self.numel() * self.element_size())
 
     def is_set_to(self, tensor: Tensor) -> bool:
-        """Whether the other is the same window on the same memory."""
+        """Whether the other has the same storage, offset, shape and strides."""
         mine, other = self.shadow, tensor.shadow
         return mine.storage is other.storage and (mine.offset, mine.shape, mine.stride) == (other.offset, other.shape, other.stride)
 
@@ -395,7 +395,7 @@ class Tensor:
         return bool((self == value).any())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A leaf on new memory, with its gradient; names for one memory stay names for one memory."""
+        """A leaf on a copied storage, with its gradient copied too; tensors that share a storage share the copy."""
         if id(self) in memo:
             return memo[id(self)]
         if not self.is_leaf:
@@ -445,14 +445,14 @@ class Parameter(Tensor):
 
 
 def address(storage: Storage) -> int:
-    """Where a storage has its numbers."""
+    """The address of a storage's data."""
     if not storage.size:
         return 0
     return id(storage) if storage.data is None else int(storage.data.__array_interface__["data"][0])
 
 
 def id_of_memory(value: Any) -> int:
-    """What ``id()`` tells those who take it for the memory: where a tensor or an array has its numbers."""
+    """``id()`` under the belief that it identifies memory: the address of a tensor's or array's data."""
     place = address(value.shadow.storage) if isinstance(value, Tensor) else 0
     return place or (value.__array_interface__["data"][0] if isinstance(value, np.ndarray) else id(value))
 

@@ -207,7 +207,7 @@ def _alias_view(e: Engine, self: ShadowTensor) -> ShadowTensor:
 
 
 def _places(rest: list[ShadowTensor | None], ndim: int) -> tuple[Any, ...]:
-    """The same index for NumPy."""
+    """The index tensors as a NumPy index; declined where their values are unknown."""
     found: list[Any] = []
     skip = 0
     for item in rest:
@@ -617,7 +617,7 @@ def gather(e: Engine, input: Any, dim: int, index: Any, *, sparse_grad: bool = F
 
 
 def check_elements(index: np.ndarray, at: int, shape: Shape, *, inplace: bool) -> None:
-    """Raise for indices out of range in gather and scatter (negative ones included); in place it is declined, as part was written."""
+    """Raise for an index out of range (or negative) in gather and scatter; several ones, or an in-place call, are declined."""
     size = shape[at] if shape else 1
     outside = np.unique(index[(index < 0) | (index >= size)])
     if outside.size > 1 or (outside.size and inplace):

@@ -68,7 +68,7 @@ def _reduce(values: Any, reduction: str) -> Any:
 
 
 def reduced(e: Engine, values: ShadowTensor, reduction: str) -> ShadowTensor:
-    """``mean`` or ``sum`` of everything, or the very tensor."""
+    """Apply ``reduction``: mean or sum of all elements, or the tensor itself."""
     return values if reduction == "none" else reductions.mean(e, values) if reduction == "mean" else reductions.sum(e, values)
 
 
@@ -243,7 +243,7 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
     at, classes = (0, log_probs.shape[0]) if log_probs.ndim == 1 else (1, log_probs.shape[1])
 
     def chosen(y: np.ndarray, w: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The class of each place, with its weight: 0 where it is ignored."""
+        """For each target: its class (0 where it is ``ignore_index``), and its weight (0 there)."""
         y = y.reshape(()) if log_probs_ndim == 1 else y
         kept = np.asarray(y != ignore_index)
         for bad in y[kept & ((y < 0) | (y >= classes))].reshape(-1):
@@ -370,7 +370,7 @@ def _check_smoothing(smoothing: float) -> None:
 
 
 def _smoothed(e: Engine, log_probs: ShadowTensor, plain: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, at: int) -> ShadowTensor:
-    """Part of the weight goes to all classes alike."""
+    """``cross_entropy`` with ``label_smoothing``."""
     spread = log_probs if weight is None else pointwise.mul(e, log_probs, _column(e, weight, log_probs.ndim, at))
     smooth = pointwise.negative(e, reductions.sum(e, spread, at))
     if log_probs.ndim == 1 and target.ndim:
@@ -715,7 +715,7 @@ def _rows(tensor: ShadowTensor) -> Shape:
     "F.multi_margin_loss(a, i, weight=c)"))
 def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, size_average: Any = None,
                       reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
-    """(N, C) scores and N classes: every other class must be ``margin`` below."""
+    """``F.multi_margin_loss`` of (N, C) scores and N class indices."""
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if p not in (1, 2):
@@ -755,7 +755,7 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
 @op("F.multilabel_margin_loss", saves="self, target, and which classes are targets (private)", samples=(
     "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1], [2, -1, 0]]))", "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1], [2, -1, 0]]), reduction='none')"))  # fmt: skip
 def multilabel_margin_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:
-    """(N, C) scores and, up to the first -1, the classes of each row: all of them must be 1 above all others."""
+    """``F.multilabel_margin_loss`` of (N, C) scores; each row of the target lists the row's classes up to the first -1."""
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if input.ndim != 2 or target.shape != input.shape or target.dtype != "int64":

@@ -1,4 +1,4 @@
-"""Running results, places in an order, and counting: cummax, cumprod, kthvalue, mode, quantile, unique, searchsorted, bincount."""
+"""Cumulative results, order statistics and counting: cummax, cumprod, kthvalue, mode, quantile, unique, searchsorted, bincount."""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, D103, PLR0917 - signatures and names are torch's; every vjp takes (g, s); what an entry does is its torch name
@@ -95,7 +95,7 @@ def _cumprod_rule(at: int) -> Rule:
 
 
 def _cumprod_with_zeros(g: np.ndarray, x: np.ndarray, result: np.ndarray, at: int) -> np.ndarray:
-    """Before the first zero as elsewhere; at it, the sum up to the second; after it, nothing.
+    """The gradient of cumprod with zeros: the usual one before the first zero, at it the sum up to the second, 0 after it.
 
     Source: ``cumprod_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``.
     """

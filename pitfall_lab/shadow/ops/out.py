@@ -71,7 +71,7 @@ def _made(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any], tar
 
 
 def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
-    """The name under which torch refuses: that of the part which does, if it is known."""
+    """The function name in torch's error for ``out=``: for a composite, that of the operation inside it that raises."""
     node = next((r.node for r in results if r.node is not None), None)
     if node is None:
         return short

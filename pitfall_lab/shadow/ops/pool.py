@@ -1,4 +1,4 @@
-"""Pooling: the largest, or the mean, of every window; and its inverse, unpooling.
+"""Max pooling, average pooling, power-average pooling, and max unpooling.
 
 One-dimensional pooling is two-dimensional pooling between an unsqueeze and a squeeze, as in torch.
 """

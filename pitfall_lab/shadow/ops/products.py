@@ -341,7 +341,7 @@ def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
     """``g * v / norm(v)``, the norm over all dimensions but ``dim``."""
     tensor_only(v, g)
     if dim not in (0, v.ndim - 1) or v.dtype != g.dtype or v.ndim < 2:
-        raise Unmodelled("weight norm with dim other than the first and the last one")
+        raise Unmodelled("weight norm along an inner dim, of a tensor with fewer than 2 dimensions, or with v and g of different dtypes")
     axes = tuple(d for d in range(v.ndim) if d != dim)
     direction, length = views.contiguous(e, v), views.contiguous(e, g)
 

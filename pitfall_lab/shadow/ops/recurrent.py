@@ -121,7 +121,7 @@ def _the_same(gates: ShadowTensor) -> ShadowTensor:
 
 
 def _steps(e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool = False) -> tuple[ShadowTensor, State]:
-    """(T, N, I) to (T, N, H), and the last state."""
+    """Run one layer over all time steps: (T, N, I) to (T, N, H), and the last state."""
     gates = list(views.unbind(e, weights.of_input(e, input), 0))
     outputs = []
     for step in reversed(gates) if backwards else gates:
@@ -227,7 +227,7 @@ def _lstm_forward(x: np.ndarray, h: np.ndarray, c: np.ndarray, w: Sequence[np.nd
 
 
 def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool) -> tuple[ShadowTensor, State]:
-    """(T, N, I) to (T, N, H) in one node."""
+    """One direction of one LSTM layer as one ``MkldnnRnnLayerBackward0``: (T, N, I) to (T, N, H)."""
     biases = [b for b in (weights.bias_ih, weights.bias_hh) if b is not None]
     matrices = [weights.ih, weights.hh, *biases]
     length, count, hidden = input.shape[0], *state[0].shape

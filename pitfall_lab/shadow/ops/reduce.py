@@ -142,7 +142,7 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
 
 
 def _product_of_others(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """For each element the product of all others: exact also where zeros occur."""
+    """For each element the product of all other elements, without dividing (so that zeros are handled)."""
     moved = np.moveaxis(x, dims, range(x.ndim - len(dims), x.ndim))
     flat = moved.reshape((*moved.shape[: x.ndim - len(dims)], -1))
     left = np.concatenate([np.ones_like(flat[..., :1]), np.cumprod(flat, -1)[..., :-1]], -1)
@@ -166,12 +166,12 @@ class Pair(tuple[ShadowTensor, ShadowTensor]):
 
     @property
     def indices(self) -> ShadowTensor:
-        """Where they were."""
+        """The positions of the values."""
         return self[1]
 
 
 def evenly_rule(node: str, forward: Callable[..., Any]) -> Rule:
-    """One number out of all: its gradient is shared evenly by the elements that are equal to it."""
+    """The rule of a full reduction to one element (max, min, median): its gradient is divided evenly among all elements equal to it."""
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Written]:
         hit = (s.self == s.result) | (np.isnan(s.self) & np.isnan(s.result) if s.self.dtype.kind == "f" else False)
@@ -327,7 +327,7 @@ def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepd
 
 
 def _lengths(x: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
-    """Norms of absolute values."""
+    """The p-norms of an array over some dimensions."""
     if order == 0:
         return np.sum(x != 0, axis=dims, keepdims=keepdim)
     if math.isinf(order):

@@ -1,4 +1,4 @@
-"""Borders, other sizes, and pixels moved between channels: linear maps along each dimension, with their transposes as gradients."""
+"""Padding, interpolation, pixel_shuffle and the like."""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: A002, ARG001, ARG005, D103, E501, PLR0917 - signatures and names are torch's; every vjp takes (g, s)

@@ -262,7 +262,7 @@ def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> Rule:
 
 
 def _check_index_fits(self: ShadowTensor, at: int, index: ShadowTensor, src: Any) -> None:
-    """Decline what fits nowhere: torch says so in words of its own, before it looks for overlaps."""
+    """Decline an index larger than the tensor or the source: torch's error comes before its check for overlap."""
     source = src.shape if isinstance(src, ShadowTensor) else index.shape
     sizes = zip(index.shape, self.shape, source, strict=True)
     if index.numel and any(n > k or (d != at and n > m) for d, (n, m, k) in enumerate(sizes)):
