@@ -114,7 +114,7 @@ class _Say:
             text = text.get(self.language) or text.get("en", "")
         if isinstance(text, T):
             text = text.say(self.language)
-        # What stands between backticks is code; everything is escaped before, so this adds no markup of the program's.
+        # Text between backticks becomes <code>; everything is escaped before, so no markup of the program gets in.
         return re.sub("`([^`]+)`", r"<code>\1</code>", clean(text or ""))
 
 

@@ -66,7 +66,7 @@ def numbers_of(story: Story, event: Event) -> dict[int, Any]:
 
 
 def _inside(story: Story, backward: int) -> Iterator[Event]:
-    """The calls of the program's own functions that a backward ran."""
+    """The calls made inside a backward: by a recomputed forward pass, a hook or a custom backward."""
     for event in story.events[backward + 1 :]:
         if event.parent is None:
             return

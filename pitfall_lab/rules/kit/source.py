@@ -105,7 +105,7 @@ class Program:
         return next((a for a in self.ancestors(node) if isinstance(a, Function)), None)
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The list of statements that ``statement`` stands in."""
+        """The list of statements that contains ``statement``."""
         parent = self.parents.get(statement)
         for field in ("body", "orelse", "finalbody", "handlers"):
             block = getattr(parent, field, None)
@@ -195,7 +195,7 @@ def apply(text: str, edits: tuple[Edit, ...]) -> str:
 
 
 def merge(*groups: tuple[Edit, ...]) -> tuple[Edit, ...] | None:
-    """All edits together, last line first; ``None`` when two of them touch the same lines."""
+    """Combine edits into one tuple, last line first; ``None`` when two of them touch the same lines."""
     edits = sorted((edit for group in groups for edit in group), key=lambda edit: edit.line, reverse=True)
     for later, earlier in itertools.pairwise(edits):
         if earlier.end_line >= later.line:

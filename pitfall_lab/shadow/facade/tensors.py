@@ -43,7 +43,7 @@ def engine() -> Engine:
 
 def reset(policy: Policy = TORCH, value_limit: int = 1 << 20, release: Release = NEWEST) -> Engine:
     """Start a new engine; tensors of the old one can no longer be combined with new ones."""
-    global _engine  # noqa: PLW0603 - the module stands for torch, which has one world too
+    global _engine  # noqa: PLW0603 - one engine for the module, as torch has one global state
     _engine = Engine(policy, value_limit, standalone=True, release=release)
     return _engine
 

@@ -367,7 +367,7 @@ class RecordedPass(Pass):
         return _Terms({s.name: Term(self.engine, unpacked(self.engine, node, s)) for s in node.saved})
 
     def _fit(self, result: Any, meta: Meta | None) -> Gradient | None:
-        """Sum and cast to what the input was (``validate_outputs`` in torch's engine)."""
+        """A gradient summed to the shape and cast to the dtype of the forward input (``validate_outputs`` in torch's engine)."""
         if meta is None or result is None:
             return None
         shape, dtype = meta

@@ -66,7 +66,7 @@ _PARTS = (slice, tuple, list, range, np.ndarray, ShadowTensor)
 
 
 def _expanded(self: ShadowTensor, index: Any) -> list[Any]:
-    """The index as a list with as many slices as ``...`` stands for."""
+    """The index as a list, with ``...`` replaced by full slices."""
     if isinstance(index, list) and len(index) < 32 and any(isinstance(x, _PARTS) or x is None or x is Ellipsis for x in index):
         index = tuple(index)  # as NumPy once did (``treatSequenceAsTuple`` in ``python_variable_indexing.cpp``)
     items = list(index) if isinstance(index, tuple) else [index]

@@ -54,7 +54,7 @@ def _check(reduction: str, *legacy: Any) -> None:
 
 
 def _lost(e: Engine, rule: Rule, operands: Sequence[Any], reduction: str, dtype: DType, *, like: ShadowTensor | None = None) -> ShadowTensor:
-    """A loss: a number, or with ``reduction="none"`` one element each, laid out as TensorIterator does or as ``empty_like(like)``."""
+    """The result of a loss: 0-dim, or with ``reduction="none"`` one element each, strided as by TensorIterator or ``empty_like(like)``."""
     x, y = operands[:2]
     stride = (layout(x.shape, [x, y], cast=dtype) if like is None else preserved(like)) if reduction == "none" else None
     return pure(e, rule, operands, x.shape if reduction == "none" else (), dtype, dtype, stride)
@@ -489,7 +489,7 @@ def binary_cross_entropy_with_logits(e: Engine, input: Any, target: Any, weight:
             more = s.pos_weight * s.target
             to_input = (more + 1 - s.target) * gate - more
             to_target = np.asarray(s.pos_weight * _softened(-s.self) - _softened(s.self), order="C")
-        # torch works in place on the way: that is counted, and what it began with decides how it lies
+        # torch computes in place, which increases the version; the strides are those of the first operand
         times = (2 if s.pos_weight is None else 4) + (s.weight is not None) + (reduction == "mean")
         like = s.self if s.pos_weight is None else s.target
         found = []

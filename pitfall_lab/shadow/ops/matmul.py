@@ -35,7 +35,7 @@ def _column_major(t: ShadowTensor) -> bool:
 
 
 def _left(g: Any, mat2: Any, column_major: bool) -> Any:
-    """The gradient of the first factor, laid out like it (so that a Linear's weight gradient comes out row-major)."""
+    """The gradient of the first factor, with its strides (so that the gradient of a Linear's weight is contiguous)."""
     return (mat2 @ g.T).T if column_major else g @ mat2.T
 
 

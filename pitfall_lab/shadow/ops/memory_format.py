@@ -1,6 +1,6 @@
-"""Memory formats: rows of channels (``channels_last``) or planes of pixels (``contiguous_format``), and which one a result takes.
+"""Memory formats (``channels_last`` and ``contiguous_format``), and which of them a result has.
 
-A format is no field of a tensor: torch reads it off the strides. Source: ``c10/core/MemoryFormat.h``.
+A tensor has no memory format attribute: torch derives it from the strides. Source: ``c10/core/MemoryFormat.h``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RANKS = {"channels_last": 4, "channels_last_3d": 5}
 
 
 def strides(shape: Shape, memory_format: Any) -> Shape:
-    """The strides of a fresh tensor in that format.
+    """The strides of a new tensor in that memory format.
 
     >>> strides((2, 3, 4, 5), "channels_last"), strides((2, 3), "contiguous_format")
     ((60, 1, 15, 3), (3, 1))
@@ -33,7 +33,7 @@ def strides(shape: Shape, memory_format: Any) -> Shape:
 
 
 def channels_last_strides(shape: Shape) -> Shape:
-    """(N, C, H, W), laid out as (N, H, W, C); other ranks alike."""
+    """Strides for shape (N, C, H, W) with C as the fastest dimension; likewise for 3-D."""
     result, step = [0] * len(shape), 1
     for d in (1, *reversed(range(2, len(shape))), 0):
         result[d] = step
@@ -42,13 +42,13 @@ def channels_last_strides(shape: Shape) -> Shape:
 
 
 def follows(shape: Shape, stride: Shape, memory_format: Any) -> bool:
-    """Whether the elements lie in that format without gaps; strides of dimensions of size 1 do not count."""
+    """Whether the strides are those of that memory format; strides of dimensions of size 1 are ignored."""
     nothing = 0 in shape and str(memory_format).removeprefix("torch.") not in RANKS
     return nothing or all(n == 1 or have == want for n, have, want in zip(shape, stride, strides(shape, memory_format), strict=True))
 
 
 def is_channels_last(tensor: ShadowTensor) -> bool:
-    """Whether torch takes the tensor for one of channels_last (``suggest_memory_format``)."""
+    """Whether torch treats the tensor as channels_last (``suggest_memory_format``)."""
     return tensor.ndim in {4, 5} and lies_channels_last(tensor.shape, tensor.stride)
 
 
@@ -65,7 +65,7 @@ def lies_channels_last(shape: Shape, stride: Shape) -> bool:
 
 
 def suggests(tensor: ShadowTensor, memory_format: Any) -> bool:
-    """Whether that is the format that torch reads off the tensor: what is not channels_last is contiguous_format, however it lies."""
+    """Whether torch derives that memory format from the tensor: contiguous_format for everything that is not channels_last."""
     found = {4: "channels_last", 5: "channels_last_3d"}[tensor.ndim] if is_channels_last(tensor) else "contiguous_format"
     return str(memory_format).removeprefix("torch.") == found
 
@@ -81,7 +81,7 @@ def suggested(shape: Shape, *tensors: Any) -> Shape:
 
 
 def laid_out(array: np.ndarray, channels_last: bool) -> np.ndarray:
-    """``array`` in one of the two formats, in memory of its own."""
+    """A copy of ``array`` in one of the two memory formats."""
     if not channels_last:
         return np.array(array, order="C")
     inner = np.ascontiguousarray(np.moveaxis(array, 1, -1))

@@ -317,7 +317,7 @@ def item(e: Engine, self: Any) -> Any:
 
 
 def _one_number(e: Engine, self: Any) -> Any:
-    """What ``int(tensor)`` and ``float(tensor)`` see; ``item`` words the same refusal in another way."""
+    """The value of a one-element tensor for ``int(tensor)`` and ``float(tensor)``; ``item`` has another error message."""
     tensor_only(self)
     if self.numel != 1:
         raise ShadowError("ValueError", "only one element tensors can be converted to Python scalars", "shape", tensor=self)

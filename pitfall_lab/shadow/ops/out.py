@@ -24,7 +24,7 @@ UNREFUSED = frozenset({"softmax", "log_softmax"})
 UNCOUNTED = frozenset({"kron"})
 """Written through ``_unsafe_view``, which does not increase the version."""
 EXTREMA = frozenset({"maximum", "minimum"})
-"""Element by element as well, though they have no in-place twin: the result may lie on an operand."""
+"""Element-wise functions without an in-place variant, whose ``out=`` may be an operand."""
 
 
 def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -261,7 +261,7 @@ def _pow_rule(exponent: float) -> Rule:
 
 def _numbered(base: Any, exponent: float) -> Any:
     """A power by a plain number."""
-    if not isinstance(base, np.ndarray):  # with a history of its own (create_graph)
+    if not isinstance(base, np.ndarray):  # a Term (create_graph)
         return np.power(base, exponent)
     root = ROOTS.get(exponent) if base.dtype.kind == "f" else None
     return root(base) if root else _power(base, np.asarray(exponent).astype(base.dtype))
@@ -824,7 +824,7 @@ def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> Sh
     if no_room(dtype, x, y):
         raise Unmodelled("where with a number that overflows the dtype of the result")
     check_history(e, x, y)
-    broadcast(condition.shape, *(t.shape for t in (x, y) if isinstance(t, ShadowTensor)))  # whose sizes the message tells first
+    broadcast(condition.shape, *(t.shape for t in (x, y) if isinstance(t, ShadowTensor)))  # torch's message names these sizes first
 
     def forward(p: Any, q: Any, mask: Any) -> Any:
         return np.where(mask, p.astype(dtype.numpy), q.astype(dtype.numpy))
@@ -965,7 +965,7 @@ def _logic(names: tuple[str, ...], forward: Any, result: DType | None, sample: s
         if dtype.category > 1 and names[0].startswith("bitwise"):
             _refuse_bits(names[0], dtype)
         if names == ("isfinite",):
-            check_history(e, input)  # it asks for the absolute value, which has a derivative
+            check_history(e, input)  # it calls abs, which has a derivative
         return pointwise(e, Rule("", forward), operands, result or dtype, dtype)
 
     add(names, run, "pure", "", (sample,))

@@ -55,7 +55,7 @@ class Weights:
 
 
 Cell = Callable[[Engine, Callable[[], ShadowTensor], State, Weights], State]
-"""One step: the input's part of the gates (asked for when torch computes it), the state and the weights to the next state."""
+"""One time step: computes the next state from the input's part of the gates (called when torch computes it), the state and the weights."""
 
 
 def _act(name: str, *, inplace: bool) -> Callable[[Engine, ShadowTensor], ShadowTensor]:

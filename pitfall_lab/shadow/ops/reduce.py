@@ -319,7 +319,7 @@ def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepd
         centred = s.self - np.mean(s.self, axis=dims, keepdims=True)
         if root:
             g = np.where(s.result == 0, 0, g / (2 * np.where(s.result == 0, 1, s.result)))
-        # in this order: what is not stretched before it meets the input takes on the input's layout
+        # in this order: the result has the strides of the input
         return (np.reshape(g, [1 if d in dims else n for d, n in enumerate(before)]) * (2 / count if count else math.inf) * centred,)
 
     keeps = (Keep("self", 0), Keep("result", "result")) if root else (Keep("self", 0),)
