@@ -1,4 +1,4 @@
-"""Where the two engines meet: real torch and the shadow run in lockstep, and both write one trace."""
+"""Runs torch and the shadow in lockstep, compares them, and writes the trace."""
 
 from pitfall_lab.verify.bug_report import disagreement_report
 from pitfall_lab.verify.program import Session, trace_callable, trace_program

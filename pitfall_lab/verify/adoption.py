@@ -1,4 +1,4 @@
-"""Adoption: taking over what the shadow did not make: tensors, their memory, the nodes behind them, arrays on their memory."""
+"""Makes shadows of tensors, storages, nodes and arrays that torch created without the shadow having modelled it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pitfall_lab.verify.records import StorageRecord, TensorRecord, array_facts
 from pitfall_lab.verify.shared_state import World
 
 NUMBERED_ALIKE = T(
-    "the program builds graphs in several threads, and torch numbers their steps alike",
-    "程序在多个线程中建图，而 torch 给它们的步骤编了相同的序号",
+    "the program builds graphs in several threads, and torch gives nodes of different threads the same sequence numbers",
+    "程序在多个线程中建图，而 torch 给不同线程的节点编了相同的序号",
 )
 
 
 class Adoption:
-    """Gives a shadow and a record to what torch made unseen, or by an operation that has no model."""
+    """Gives a shadow and a record to objects that come from an unobserved or unmodelled operation."""
 
     def __init__(self, world: World, describe: Description) -> None:
         self._world, self._describe = world, describe
@@ -35,7 +35,7 @@ class Adoption:
     def adopt(
         self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: Facts | None = None
     ) -> tuple[TensorRecord, list[Effect]]:
-        """Take over a tensor, with its base, its history and the arrays that ``frame`` has on its memory. ``seen``: its facts."""
+        """Make the record of a tensor, its base, its graph and the arrays of ``frame`` on its memory; ``seen``: its facts, if known."""
         seen = seen or tensor_facts.read(real)
         effects: list[Effect] = []
         if seen.storage is None:
@@ -46,7 +46,7 @@ class Adoption:
             record = self._records.enter(real, shadow, seen.kind, len(self._writer.events) - 1, storage)
         record.names = names or tuple(self._world.namespace.names(real, frame))
         gradient = tensor_facts.grad_of(real) if record.shadow is not None else None
-        if gradient is not None and gradient is not real:  # it came with one (``copy.deepcopy``)
+        if gradient is not None and gradient is not real:  # a copy made by ``copy.deepcopy`` has a gradient from the beginning
             known = self._records.find(gradient)
             if known is None:
                 known, more = self.adopt(gradient, None)
@@ -61,7 +61,7 @@ class Adoption:
         return record, effects + self._describe.tensor(record, seen, "observed")
 
     def shadow_of(self, real: Any, seen: Facts) -> tuple[ShadowTensor, StorageRecord, list[Effect]]:
-        """Make a shadow for ``real`` as it is now, on the memory where it lies now."""
+        """Make a shadow of ``real`` in its present state, on the record of its present storage."""
         storage, effects = self._storage(real, seen)
         base, more = self._base(real)
         effects += more
@@ -74,11 +74,11 @@ class Adoption:
         if seen.inference:
             shadow.inference = self._engine.met_inference = True
         if seen.version is None:
-            shadow.counter = None  # made in inference mode, on other memory since: see `predict`
+            shadow.counter = None  # an inference tensor that was moved to a normal tensor's storage: see `predict`
         if base is not None:
             shadow.counter = base.counter
             if seen.version is not None and base.counter is not None and seen.version > base.counter.version:
-                self._engine.bump(base.counter, seen.version - base.counter.version)  # written in a way that nobody saw
+                self._engine.bump(base.counter, seen.version - base.counter.version)  # the base was written unobserved
             # requires_grad_() on a view of a plain tensor makes the view a leaf of its own.
             shadow.flag = seen.requires_grad and node is None and not base.requires_grad
         elif shadow.counter is not None and not seen.inference:
@@ -86,7 +86,7 @@ class Adoption:
         return shadow, storage, effects
 
     def _counted_with(self, real: Any, storage: StorageRecord) -> Counter | None:
-        """The counter of a tensor on this memory that counts the writes to ``real`` too: ``nn.Parameter(t)`` is no call that is seen."""
+        """The counter that ``real`` shares with a known tensor on this memory, if any: ``nn.Parameter(t)`` is not an observed call."""
         for record, other in self._records.live(storage):
             shadow = record.shadow
             counter = None if isinstance(other, np.ndarray) or shadow is None or shadow.inference else shadow.counter
@@ -110,7 +110,7 @@ class Adoption:
         return record.shadow, effects
 
     def _unseen(self, base: Any) -> tuple[ShadowTensor, StorageRecord] | None:
-        """The shadow of a base that nobody has met: only views of it have been seen."""
+        """The shadow and storage of a base that has no record, because only views of it have been observed; None if there is none."""
         storage = self._records.storage_of(tensor_facts.read(base))
         for record, tensor in self._records.live(storage) if storage is not None else ():
             shadow = None if record.shadow is None else record.shadow.base
@@ -119,12 +119,12 @@ class Adoption:
         return None
 
     def take_base(self, real: Any, shadow: ShadowTensor, storage: StorageRecord) -> None:
-        """A gradient that ``autograd.grad`` handed out may be a view, made inside, of a tensor that nobody has: that is to be seen."""
+        """Give the shadow of a gradient returned by ``autograd.grad`` its base: torch may return a view of an internal tensor."""
         base = tensor_facts.base_of(real)
         if base is None:
             return
         known, unseen = self._records.find(base), self._unseen(base)
-        if known is not None and known.shadow is not None:  # what the caller gave
+        if known is not None and known.shadow is not None:  # a tensor that the caller passed
             made = known.shadow
         elif unseen is not None:
             made = unseen[0]
@@ -145,7 +145,7 @@ class Adoption:
         return record, self._describe.storage(record, "observed")
 
     def _grown(self, known: StorageRecord, real: Any, seen: Facts) -> list[Effect]:
-        """Memory that a call without a model has made larger: the tensor reaches further than it did."""
+        """Update storage that a call without a model has enlarged; return the effects."""
         reach = 0 if 0 in seen.shape else 1 + sum((n - 1) * step for n, step in zip(seen.shape, seen.stride or (), strict=True))
         model = known.shadow
         if len(known.impls) != 1 or seen.dtype != known.dtype or self._records.offset(seen, known) + reach <= model.size:
@@ -158,7 +158,7 @@ class Adoption:
     # ------------------------------------------------------------------ arrays
 
     def meet_array(self, array: np.ndarray, frame: FrameType | None, effects: list[Effect]) -> list[str]:
-        """The label of an array that a call returned, if it lies on memory that torch uses too."""
+        """The label, in a list, of an array that a call returned, if it shares memory with a tensor; else an empty list."""
         seen = array_facts(array)
         storage = self._records.covering(seen["low"], seen["high"] - seen["low"])
         if storage is None:
@@ -168,7 +168,7 @@ class Adoption:
         return [record.label] if record is not None else []
 
     def _enter_array(self, array: np.ndarray, storage: StorageRecord, names: list[str], frame: FrameType | None) -> list[Effect]:
-        """A NumPy array on memory that torch uses too: from now on it can change without a version."""
+        """Record a NumPy array that shares memory with a tensor: from now on the memory can change without a new version."""
         self._records.share(storage)
         record = self._records.find(array)
         if record is None:
@@ -181,7 +181,7 @@ class Adoption:
     # ------------------------------------------------------------------ nodes
 
     def mirror_node(self, node: Any, effects: list[Effect]) -> Node:
-        """Take over torch's node and everything behind it that is not known yet."""
+        """Make shadows of torch's node and of every node behind it that is not known yet; return the first one's."""
         self._tell_apart(node)
         order: list[Any] = []
         stack = [node]
@@ -194,7 +194,7 @@ class Adoption:
             seen.add(key)
             order.append(item)
             stack += [child for child, _ in tensor_facts.next_nodes(item) if child is not None]
-        made = []  # until all are linked, nothing else holds them
+        made = []  # keeps the nodes alive until they are linked
         for item in sorted(order, key=lambda n: (tensor_facts.leaf_of(n) is None, tensor_facts.sequence_of(n))):
             made.append(self._mirror_one(item, effects))
             self._records.nodes[tensor_facts.node_key(item)] = made[-1]
@@ -203,9 +203,10 @@ class Adoption:
         return mirrored
 
     def _tell_apart(self, node: Any) -> None:
-        """Torch numbers the nodes of each thread from 0: two nodes of different threads can have the same key.
+        """Raise :class:`Enough` if the key of this node belongs to a node of another thread.
 
-        Then nobody could say which of them a backward ran. It shows in a living tensor that the known node made, and that has another.
+        Torch numbers the nodes of each thread from 0, so two nodes can have the same key, and it would be unknown which one a backward
+        ran. It shows when a living tensor whose shadow has the known node has a different node in torch.
         """
         known = self._records.nodes.get(tensor_facts.node_key(node))
         for record in list(self._records.by_id.values()) if known is not None else ():
@@ -241,15 +242,15 @@ class Adoption:
             if record is not None and record.shadow is not None:
                 found.append(self._engine.saved(slot, record.shadow))
             elif storage is not None:
-                twin = self._twin(storage, seen)
-                if twin is not None:
+                view = self._saved_view(storage, seen)
+                if view is not None:
                     made_by = tensor_facts.node_of(tensor)
                     own_output = made_by is not None and tensor_facts.node_key(made_by) == tensor_facts.node_key(item)
-                    found.append(self._engine.saved(slot, twin, is_output=own_output))
+                    found.append(self._engine.saved(slot, view, is_output=own_output))
         return found
 
-    def _twin(self, storage: StorageRecord, seen: Facts) -> ShadowTensor | None:
-        """A window on known memory for a saved tensor that is no object of the program's; it shares the counter of its family."""
+    def _saved_view(self, storage: StorageRecord, seen: Facts) -> ShadowTensor | None:
+        """A shadow on known memory for a saved tensor that is no object of the program; it uses the counter of a tensor there."""
         for record, _ in self._records.live(storage):
             if record.shadow is not None and record.shadow.counter is not None and record.shadow.counter.version == seen.version:
                 offset = self._records.offset(seen, storage)

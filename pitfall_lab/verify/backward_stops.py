@@ -1,7 +1,7 @@
-"""Listening: the shadow's backward waits where the program's own code runs, and torch tells what came out of it.
+"""Runs the shadow's backward up to each place where torch runs user code, and continues it with what that code returned.
 
-Hooks, a custom Function's ``backward`` and nodes without a model are torch's to run. The shadow stops in front of each, exactly
-where torch will be when it runs that code, takes over the gradients that come out, and goes on modelling.
+Only torch can run hooks, a custom Function's ``backward`` and nodes without a model. The shadow's backward is suspended before each of
+them. Hooks on torch's nodes report when torch gets there and which gradients the user code returned; the shadow continues with those.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = tuple[Node, bool]
 
 
 class Listening:
-    """One backward that waits. Ends with :meth:`finish`, whatever becomes of the call."""
+    """One suspended backward of the shadow. :meth:`finish` must be called when torch's backward has returned or raised."""
 
     def __init__(self, world: World, call: Call, waiting: Suspended) -> None:
         self._records, self._limit = world.records, world.limit
@@ -32,11 +32,11 @@ class Listening:
 
     @property
     def refusal(self) -> ShadowError | None:
-        """The error that the code which runs now gets if it asks for what its node saved."""
+        """The error that the user code running now gets if it reads its node's saved tensors, or None."""
         return self.waiting.stop.refusal if self.waiting.stop is not None else None
 
     def _place(self, call: Call) -> None:
-        """Put a post at every node of torch's graph at which the shadow will stop."""
+        """Register a hook on every node of torch's graph at which the shadow's backward will be suspended."""
         stack = [node for real in tensors(call.args[:1]) if (node := tensor_facts.node_of(real)) is not None]
         done: set[Any] = set()
         while stack:
@@ -55,23 +55,23 @@ class Listening:
             stack += [child for child, _ in tensor_facts.next_nodes(node) if child is not None]
 
     def _came(self, key: Key, given: tuple[Any, ...], outgoing: tuple[Any, ...]) -> None:
-        """Torch is at a post: bring the shadow there, and on to where it has to wait next."""
+        """Called when torch reaches a hooked node: continue the shadow's backward to its next suspension."""
         if self._lost or self._memory.get("predicted") is not None:
             return
         try:
             self._skip_leaves()
             stop = self.waiting.stop
             if stop is None or (stop.node, stop.after) != key:
-                self._lost = True  # the two go different ways: from here on nobody knows what came out where
+                self._lost = True  # torch and the shadow run different nodes: later gradients cannot be assigned to nodes
                 return
             self.waiting.go_on([self._seen(real, given if stop.after else ()) for real in (outgoing if stop.after else given)])
         except ShadowError as predicted:
             self._memory["predicted"] = predicted.with_traceback(None)
-        except Exception:  # it would surface in the learner's backward
+        except Exception:  # it would be raised in the learner's backward
             self._lost = True
 
     def _skip_leaves(self) -> None:
-        """What a leaf's hooks do when it has its gradient is seen where they do it."""
+        """Continue past the suspensions after leaves: what a leaf's hooks do there is observed when they do it."""
         while (stop := self.waiting.stop) is not None and stop.after and stop.node.leaf is not None:
             self.waiting.go_on()
 
@@ -83,7 +83,7 @@ class Listening:
         return Seen(tuple(real.shape), tensor_facts.window_values(real, self._limit), same, None if known is None else known.shadow)
 
     def recognise(self, real: Any) -> ShadowTensor | None:
-        """The shadow of a gradient that the program's code has in its hands now."""
+        """The shadow of a gradient that user code has received, or None if it cannot be determined."""
         numbers = tensor_facts.window_values(real, self._limit)
         if numbers is None or self._lost:
             return None
@@ -91,10 +91,10 @@ class Listening:
         return self.waiting.recognise(numbers, DType(tensor_facts.dtype_name(real.dtype)), on_known_memory=known)
 
     def finish(self, *, failed: bool, by_engine: bool = False) -> Applied:
-        """Take the posts away and run on with what is known.
+        """Remove the hooks and continue the shadow's backward with what is known; return what it did.
 
-        After a call that returned, to the end; after one that torch's engine itself ended, to the next place where it would have
-        waited for a gradient: it may have failed behind a leaf, whose hooks take part in nothing.
+        If torch's call returned, the backward is run to its end. If torch's engine raised, it is run past leaves to the next node that
+        waits for a gradient, because the error may have come after a leaf, whose hooks do not change other gradients.
         """
         self._posts.leave()
         try:

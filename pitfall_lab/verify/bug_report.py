@@ -1,4 +1,4 @@
-"""The report of a disagreement: everything a bug tracker needs, ready to paste."""
+"""A bug report about disagreements between torch and the shadow, ready to paste into an issue."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MOST = 20
 
 
 def disagreement_report(trace: Trace) -> str:
-    """Markdown text about the disagreements of ``trace``; empty when both engines agreed.
+    """Return Markdown text about the disagreements of ``trace``; "" if there are none.
 
-    It says where the engines first differ and in what, what both know of the tensors of that call, which versions and platform
-    it happened on, and the whole program.
+    It contains the first disagreement and its step, up to 19 more, the facts about the tensors of that call, the versions and platform,
+    and the whole program.
     """
     if not trace.disagreements:
         return ""
@@ -53,7 +53,7 @@ def _difference(disagreement: Disagreement) -> str:
 
 
 def _facts(trace: Trace, disagreement: Disagreement) -> list[str]:
-    """One line for each tensor that the call took or gave."""
+    """One line for each operand and result of the call."""
     event, state = trace.events[disagreement.step], replay(trace, disagreement.step)
     labels = dict.fromkeys([operand.label for operand in event.operands if operand.label] + list(event.results))
     lines = []

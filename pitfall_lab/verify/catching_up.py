@@ -1,4 +1,4 @@
-"""Meeting a tensor again: taking over what happened to it since it was last seen, by ways that pass no torch function."""
+"""Updates a known tensor's shadow from torch, for changes that were made without an observed call."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pitfall_lab.verify.records import TensorRecord, twin_of
 from pitfall_lab.verify.shared_state import World
 
 SEARCHES = 4
-"""How often the name of a parameter is looked for."""
+"""How many times the name of a parameter is searched for."""
 
 
 class Meeting:
-    """Makes sure that a tensor's shadow is what torch holds now."""
+    """Makes sure that a tensor's shadow has the state that the tensor has in torch now."""
 
     def __init__(self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption) -> None:
         self._engine, self._records, self._namespace = world.engine, world.records, world.namespace
@@ -32,11 +32,11 @@ class Meeting:
         self._describe, self._memory, self._pairing, self._adoption = describe, memory, pairing, adoption
 
     def meet(self, real: Any, frame: FrameType) -> list[Effect]:
-        """Meet an argument of a call that is about to run; adopt it if it was never seen."""
+        """Update the record of an argument before the call runs, or make one; return the effects."""
         record = self._records.find(real)
         if record is None:
             adopted, effects = self._adoption.adopt(real, frame)
-            if adopted.storage is not None:  # memory that is known already may have been written while nobody was known to look at it
+            if adopted.storage is not None:  # known memory may have been written before this tensor was known
                 effects += self._memory.catch_up(adopted.storage, real, announce=True)
             return effects
         if record.kind == "parameter" and not record.names and record.searches < SEARCHES:
@@ -47,9 +47,10 @@ class Meeting:
         return self.catch_up(real, announce=True)
 
     def catch_up(self, real: Any, *, announce: bool = False, wakes: bool = False) -> list[Effect]:
-        """Take over what happened to a known tensor: versions, history, memory. ``announce`` tells of a write nobody saw.
+        """Copy what changed on a known tensor (version, grad_fn, contents) to its shadow; return the effects.
 
-        ``wakes``: torch has asked for its history (or may have): one that sleeps gets its own here as well.
+        ``announce``: writes found here get an event of their own. ``wakes``: torch has read the tensor's grad_fn, or may have, so a stale
+        grad_fn is regenerated in the shadow too.
         """
         record = self._records.find(real)
         if record is None or record.shadow is None or record.storage is None:
@@ -59,7 +60,7 @@ class Meeting:
         seen = tensor_facts.read(real, asleep=asleep)
         if seen.shape != shadow.shape or seen.dtype != shadow.dtype or self._records.storage_of(seen) is not record.storage:
             return self.replace(record, real, seen)
-        if not announce and shadow.numel and seen.stride != shadow.stride:  # a call without a model has turned it round
+        if not announce and shadow.numel and seen.stride != shadow.stride:  # a call without a model has changed its strides in place
             return self.replace(record, real, seen)
         was = (shadow.node, shadow.flag, shadow.grad, shadow._version)
         if seen.version is not None and shadow.counter is not None and seen.version != shadow.counter.version:
@@ -74,7 +75,7 @@ class Meeting:
         return effects
 
     def _catch_up_history(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
-        """Make the shadow's node the one torch has (an unseen custom Function, a hook, a flag set from C++)."""
+        """Give the shadow the grad_fn that torch has (after an unobserved custom Function, a hook, or requires_grad set from C++)."""
         shadow = record.shadow
         if shadow is None or seen.inference:
             return []
@@ -84,7 +85,7 @@ class Meeting:
             if mine is not None and seen.is_leaf:
                 shadow.node = None
             if shadow.view is not None and seen.is_view and shadow.view.creation == "no_grad":
-                shadow.view.creation = tensor_facts.creation_of(real)  # a custom Function may have returned it since, without a history
+                shadow.view.creation = tensor_facts.creation_of(real)  # a custom Function may have returned it since, without a grad_fn
             if shadow.node is None and (shadow.base is None or not shadow.base.requires_grad):
                 shadow.flag = seen.requires_grad
             return []
@@ -93,7 +94,7 @@ class Meeting:
         effects: list[Effect] = []
         if mine is None or not self._pairing.pair(node, mine, effects):
             made = self._adoption.mirror_node(node, effects)
-            with contextlib.suppress(Unmodelled):  # a hook that torch has lost moves nowhere
+            with contextlib.suppress(Unmodelled):  # a hook that torch has lost does not move to the new node
                 self._engine.graph.move_retained(shadow, made, real.output_nr)
             shadow.node, shadow.output_nr, shadow.flag = made, real.output_nr, False
             if shadow.view is not None:
@@ -102,21 +103,21 @@ class Meeting:
         return effects
 
     def replace(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
-        """The object now looks at other memory (``p.data = …``, ``set_``, ``module.to``): give it another shadow."""
+        """Give a tensor with a new storage, shape or strides (``p.data = …``, ``set_``, ``module.to``) a new shadow; return the effects."""
         shadow, storage, effects = self._adoption.shadow_of(real, seen)
         if record.shadow is not None:
             if record.shadow.counter is not None:
                 shadow.counter = record.shadow.counter
                 if seen.version != shadow.counter.version:
-                    record.shadow.accumulator = None  # ``set_`` alone counts: what is computed from now on gets another AccumulateGrad
-                if seen.version is not None:  # memory of inference mode does not tell; the tensor's counter stays, and stays where it is
+                    record.shadow.accumulator = None  # only ``set_`` increments the version: later graphs get a new AccumulateGrad
+                if seen.version is not None:  # an inference tensor has no version to read; its counter keeps its value
                     shadow.counter.version = seen.version
             old = record.shadow.view
             if old is not None and shadow.view is not None and shadow.view.base is old.base:
-                shadow.view.creation, shadow.view.version = old.creation, old.version  # how it was made is not to be seen any more
+                shadow.view.creation, shadow.view.version = old.creation, old.version  # torch no longer shows how the view was made
                 if is_forbidden(shadow):
                     shadow.node, shadow.output_nr = record.shadow.node, record.shadow.output_nr
-            record.shadow.become(shadow)  # it stays the object that nodes have saved, that views have for their base
+            record.shadow.become(shadow)  # nodes and views hold this object as saved tensor or base, so it must stay the same one
             shadow = record.shadow
         self._records.rebind(record, shadow, storage)
         return effects + self._describe.tensor(record, seen, "observed")

@@ -1,4 +1,4 @@
-"""Memory: comparing the numbers of both engines, and finding the writes that torch's versions did not count."""
+"""Compares the contents of storages in torch and the shadow, and finds writes that no version counter counted."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pitfall_lab.verify.records import StorageRecord, TensorRecord
 from pitfall_lab.verify.shared_state import World
 
 PRECISE = {"float64": ("float16", "float32"), "float32": ("float16",)}
-"""Types, with those that are rounded more coarsely, the coarsest first."""
+"""For a dtype, the dtypes with a coarser rounding, the coarsest first."""
 
 PRODUCTS = frozenset({
     "cross", "matmul", "__matmul__", "__rmatmul__", "mm", "mv", "bmm", "dot", "vdot", "vecdot", "inner", "einsum", "tensordot", "linear",
     "bilinear", "addmm", "addmm_", "addmv", "addmv_", "addbmm", "addbmm_", "baddbmm", "baddbmm_", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention",
 })  # fmt: skip
-"""Operations that add up products of their operands, which may cancel to the rounding of one of them."""
+"""Operations that add products of their operands; terms may cancel until only an operand's rounding error is left."""
 
 
 def largest(array: np.ndarray) -> float:
-    """The largest finite number."""
+    """The largest absolute value of the finite elements."""
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
@@ -41,21 +41,21 @@ ELEMENTWISE = frozenset({
     "rsub", "selu", "sigmoid", "silu", "sin", "sinh", "softplus", "softsign", "sqrt", "square", "sub", "tan", "tanh", "true_divide",
     "truediv", "where", "xlogy",
 })  # fmt: skip
-"""Operations of which each result comes from one element of each operand."""
+"""Operations whose result elements each depend on one element of each operand."""
 
 
 def total(array: np.ndarray) -> float:
-    """The sum of the sizes of the finite numbers."""
+    """The sum of the absolute values of the finite elements."""
     return float(np.abs(array[np.isfinite(array)]).sum(dtype=np.float64))
 
 
 def length(array: np.ndarray) -> float:
-    """The square root of the sum of the squares of the finite numbers."""
+    """The Euclidean norm of the finite elements."""
     return float(np.sqrt(np.square(np.abs(array[np.isfinite(array)]), dtype=np.float64).sum()))
 
 
 class Memory:
-    """The numbers in storages. Torch's are always the ones that the shadow goes on with."""
+    """Compares storage contents. After each comparison the shadow has torch's values."""
 
     def __init__(self, world: World, describe: Description) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
@@ -69,14 +69,14 @@ class Memory:
     # ------------------------------------------------------------------ after a call
 
     def remember(self, operands: Sequence[TensorRecord | None], arrived: Sequence[Arrived] = (), op: str = "") -> None:
-        """Keep in mind what the call that is compared next worked with, and the gradients it gave: they decide how exact it can be."""
+        """Store the operands and gradients of the call that is compared next; they determine the tolerance."""
         storages = [record.storage for record in operands if record is not None and record.storage is not None]
         self._operands = [storage.shadow.data for storage in storages if storage.shadow.data is not None]
         self._op = op.rpartition(".")[2]
         self._rounding = Rounding(arrived)
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
-        """Compare the numbers and go on with torch's, which differ by rounding at most."""
+        """Whether the contents are equal up to rounding; if not, record a disagreement. The shadow gets torch's values in any case."""
         observed = self._observed(storage, real)
         modelled = storage.shadow.data
         if observed is None:
@@ -93,7 +93,7 @@ class Memory:
         return same
 
     def is_close(self, observed: np.ndarray, modelled: np.ndarray, storage: Storage) -> bool:
-        """Whether the numbers of both engines are the same up to rounding: of a gradient, that of its own way."""
+        """Whether two contents are equal up to rounding; the tolerance of a gradient depends on how it was computed."""
         if observed.dtype.kind == "f" and self._rounding.knows(storage):
             return near(observed, modelled, storage.dtype) or near(observed, modelled, storage.dtype, self._rounding.allowed(storage))
         if equal(observed, modelled, storage.dtype):
@@ -103,37 +103,37 @@ class Memory:
         return equal(observed, modelled, coarsest, scale=self._operand_scale())
 
     def is_close_gradient(self, observed: np.ndarray, modelled: np.ndarray, gradient: ShadowTensor) -> bool:
-        """The same for a gradient that lies in other memory than the shadow has it in."""
+        """The same for a gradient whose storage in torch is not the one that the shadow predicted."""
         dtype = str(gradient.dtype[:])
         return near(observed, modelled, dtype) or near(observed, modelled, dtype, self._rounding.within(gradient))
 
     @property
     def is_silent(self) -> bool:
-        """Whether no write waits to be told with the next event."""
+        """Whether no uncounted write is waiting for the next event."""
         return not self._silently
 
     def _operand_scale(self) -> float:
-        """The largest number that this call may have added up: where such numbers cancel, the rounding of the operands is what remains."""
+        """The largest value that this call may have added: if such values cancel, the rounding error of the operands is left."""
         floats = [data for data in self._operands if data.dtype.kind in "fc"]
-        if self._op in PRODUCTS:  # by Cauchy and Schwarz, no sum of products of two is larger than the product of their lengths
+        if self._op in PRODUCTS:  # by the Cauchy-Schwarz inequality, no sum of products exceeds the product of the norms
             return math.prod([max(1.0, length(data)) for data in floats])
         if self._op.removeprefix("__").removesuffix("__").rstrip("_") in ELEMENTWISE:
             return max(map(largest, floats), default=0.0)
         return max((total(data) for data in floats), default=0.0)
 
     def _observed(self, storage: StorageRecord, real: Any) -> np.ndarray | None:
-        """What lies in the memory; what torch has reserved behind it (``F.mse_loss`` adds up in the differences) is nobody's."""
+        """The contents of torch's storage up to the shadow's size; what torch reserves behind it (in ``F.mse_loss``) is not compared."""
         flat = tensor_facts.flat_values(real, self.limit)
         return flat if flat is None else flat[: storage.shadow.size]
 
     def fill(self, storage: StorageRecord, real: Any) -> None:
-        """Give the shadow numbers that it could not compute."""
+        """Copy torch's contents to a shadow storage that the shadow could not compute."""
         flat = self._observed(storage, real)
         if flat is not None and flat.size == storage.shadow.size:
             self._engine.fill(storage.shadow, flat)
 
     def written(self, step: int, applied: Applied | None, wrote: Sequence[StorageRecord | None]) -> tuple[str, ...]:
-        """The labels of the storages that a call wrote: as the shadow says, as versions told (``wrote``), and silently."""
+        """The labels of the storages that a call wrote: those modelled, those found by version (``wrote``), those found by content."""
         storages = [self._records.storage_label(storage) for storage in applied.writes] if applied is not None else []
         storages += [storage.label for storage in wrote if storage is not None]
         storages += [storage.label for storage in self._silently]
@@ -143,10 +143,10 @@ class Memory:
             self._writes.setdefault(label, []).append(step)
         return labels
 
-    # ------------------------------------------------------------------ changed behind torch's back
+    # ------------------------------------------------------------------ writes outside torch functions
 
     def look_for_writes(self, span: Span | None) -> None:
-        """Look whether NumPy code wrote memory that it shares with torch."""
+        """Look for writes by NumPy code to memory that it shares with a tensor."""
         for storage in list(self._records.shared.values()):
             for record, real in self._records.live(storage):
                 if record.kind != "array":
@@ -155,7 +155,7 @@ class Memory:
                         break
 
     def catch_up(self, storage: StorageRecord, real: Any, span: Span | None = None, *, announce: bool) -> list[Effect]:
-        """Compare the memory with what it was after the last event; a difference is a write that no version counted."""
+        """Compare a storage with its contents after the last event; a difference is a write that no version counted. Return the effects."""
         observed = self._observed(storage, real)
         modelled = storage.shadow.data
         if observed is None or modelled is None or observed.dtype != modelled.dtype or observed.size != modelled.size:
@@ -171,7 +171,7 @@ class Memory:
         return effects
 
     def _announce(self, storage: StorageRecord, span: Span | None, effects: list[Effect]) -> None:
-        """Give a write that was no call an event of its own."""
+        """Write an event for a write that was not part of a call."""
         op = "numpy" if storage.shared else "unseen"
         step = self._writer.reserve()
         self._writes.setdefault(storage.label, []).append(step)

@@ -1,7 +1,7 @@
-"""Versions: whether every counter stands where the shadow says, also those of tensors that a call did not name.
+"""Compares the version counters of torch and the shadow, also those of tensors that a call did not name.
 
-A write through one tensor moves the versions of all that share its counter, and of no other. Which those are is the shadow's to say: a
-version that has moved otherwise is a disagreement, and not merely taken over.
+A write through one tensor increments the version of all tensors that share its counter, and of no others. The shadow predicts which:
+a version that differs from its prediction is a disagreement, even though the shadow then continues with torch's version.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Versions:
-    """Compares counters."""
+    """Compares the versions of tensors with those of their shadows."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
 
     def after_writes(self, step: int, written: Iterable[Storage]) -> bool:
-        """Compare the versions of all tensors on the memory that a call has written."""
+        """Compare the versions of all tensors on the storages that a call has written; False if one differs."""
         places = [self._records.storages.get(storage.mark) for storage in written]
         found = [self.stands(step, *each) for place in places if place is not None for each in self._tensors(place)]
         return all(found)
 
     def agree(self, place: StorageRecord) -> bool:
-        """The same for one piece of memory, with nothing noted."""
+        """Like :meth:`after_writes` for one storage, but nothing is recorded or changed."""
         return self._world.writes_unseen or all(_stands(record, real) for record, real in self._tensors(place))
 
     def _tensors(self, place: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
         return ((record, real) for record, real in self._records.live(place) if record.kind != "array")
 
     def stands(self, step: int, record: TensorRecord, real: Any) -> bool:
-        """Whether a tensor's counter stands where the shadow says; if not, that is written down, and torch's taken over."""
+        """Whether a tensor's version is the shadow's; if not, record a disagreement and copy torch's version to the shadow."""
         counter = None if record.shadow is None else record.shadow.counter
         if counter is None or tensor_facts.is_at_version(real, counter.version):
             return True
@@ -46,7 +46,7 @@ class Versions:
         return self._world.writes_unseen
 
     def at_the_end(self) -> None:
-        """Compare the versions of all tensors that are alive when the program ends."""
+        """Compare the versions of all tensors that are alive at the end of the program."""
         if self._world.writes_unseen:
             return
         step = max(len(self._writer.events) - 1, 0)
@@ -57,8 +57,8 @@ class Versions:
 
 
 def _stands(record: TensorRecord, real: Any) -> bool:
-    """Whether a tensor's counter stands where the shadow says."""
-    if record.window is not None:  # as it was made
+    """Whether a tensor's version is the one that the shadow has."""
+    if record.window is not None:  # the shadow has not been created yet: nothing has changed since
         return tensor_facts.is_at_version(real, record.window.version)
     counter = None if record.shadow is None else record.shadow.counter
     return counter is None or tensor_facts.is_at_version(real, counter.version)

@@ -1,4 +1,4 @@
-"""Comparison: what torch did beside what the shadow said. Every difference is written down, and torch's facts are gone on with."""
+"""Compare torch's result with the prediction, record each difference as a Disagreement, and continue from torch's values."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Comparison:
-    """Compares a call that the shadow has modelled."""
+    """Compares one call's result and side effects in torch with those that the shadow modelled."""
 
     def __init__(
         self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption, meeting: Meeting
     ) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
         self.is_brief = world.limit < 0
-        """Whether gradients may take the short way (where no numbers are followed)."""
+        """Whether :meth:`_plain_gradient` may be used: only in recordings without values."""
         self._is_backward = False
         self._describe, self._memory, self._pairing, self._adoption, self._meeting = describe, memory, pairing, adoption, meeting
 
@@ -60,7 +60,7 @@ class Comparison:
         return results, len(self._writer.disagreements) == before, effects
 
     def _touched(self, call: Call, applied: Applied, reals: list[Any]) -> list[Any]:
-        """The results and what the call may have changed, with the bases of both."""
+        """The results and the arguments that the call may have changed, together with the bases of both."""
         touched = {id(real): real for real in itertools.chain(reals, self._changed(call, applied))}
         for real in list(touched.values()):
             base = tensor_facts.base_of(real)
@@ -69,7 +69,7 @@ class Comparison:
         return list(touched.values())
 
     def _changed(self, call: Call, applied: Applied) -> Iterator[Any]:
-        """The arguments that this call may have changed. The others were compared just before it, so they need no second look."""
+        """The arguments that this call may have changed. The others were compared just before it and need no second comparison."""
         for real in argument_values.tensors((call.args, call.kwargs)):
             record = self._records.find(real)
             shadow = record.shadow if record is not None else None
@@ -95,7 +95,7 @@ class Comparison:
         return results, effects
 
     def _bind(self, step: int, real: Any, shadow: ShadowTensor) -> tuple[str, list[Effect]]:
-        """Let ``shadow`` stand for ``real``, if nothing speaks against it."""
+        """Connect ``shadow`` with ``real`` unless something contradicts it; return the tensor's label and effects."""
         known = self._records.find(real)
         if known is not None and known.shadow is shadow:
             return known.label, []
@@ -103,7 +103,7 @@ class Comparison:
         if seen.storage is None:
             return (known.label, []) if known is not None else self._adopt(real)
         other = self._records.shadow_label(shadow)
-        # What a hook gave back, or looked at on its way: whether it is one of the program's, or on its memory, was not known.
+        # The tensor was returned by a hook or passed to one: whether it was an existing tensor or shares its memory was not known.
         was_shown = other is None and (shadow.storage.data is None or self._is_backward) and self._engine.graph.has_guests
         if known is not None and was_shown:
             return known.label, []
@@ -131,13 +131,13 @@ class Comparison:
     def _found_elsewhere(
         self, step: int, real: Any, storage: StorageRecord | None, mine: str | None, *, expected: bool
     ) -> tuple[str, list[Effect]]:
-        """Take over a result that lies on other memory than the shadow said; ``expected``: where it would lie was not known."""
+        """Adopt a result whose storage is not the predicted one; no disagreement if ``expected`` (its storage was not predicted)."""
         if not expected:
             self._writer.disagree(step, "result.storage", storage.label if storage else "new memory", mine or "new memory")
         return self._adopt(real)
 
     def bind(self, step: int, real: Any, shadow: ShadowTensor) -> list[Effect]:
-        """Let ``shadow`` stand for a tensor that is no call's result, and describe it."""
+        """Connect ``shadow`` with a tensor that is not the result of a call, and return the effects that describe it."""
         if shadow.loose:
             _take_layout(real, shadow)
         _, effects = self._bind(step, real, shadow)
@@ -162,7 +162,7 @@ class Comparison:
     # ------------------------------------------------------------------ one tensor
 
     def _check(self, step: int, record: TensorRecord, real: Any) -> list[Effect]:
-        """Compare one tensor's facts and memory; on a difference, torch's are taken over."""
+        """Compare one tensor's facts and memory with its shadow's; where they differ, copy torch's into the shadow."""
         seen, shadow = read(record, real), record.shadow
         if shadow is None or record.storage is None:
             return []
@@ -184,7 +184,7 @@ class Comparison:
         return effects + self._describe.storage(record.storage, by) + self._describe.tensor(record, seen, by)
 
     def _follow_storage(self, record: TensorRecord, real: Any, seen: Facts) -> bool:
-        """The object may look at other memory now (``p.data = …``). True when the shadow says the same."""
+        """The tensor may have another storage now (``p.data = …``). Return whether the shadow's storage is the same one."""
         storage = self._records.storage_of(seen)
         shadow = record.shadow
         if storage is record.storage or shadow is None:
@@ -197,7 +197,7 @@ class Comparison:
         return True
 
     def _wrong_facts(self, step: int, label: str, shadow: ShadowTensor, storage: StorageRecord, seen: Facts) -> list[str]:
-        """The names of the facts in which the engines differ."""
+        """The names of the facts in which torch and the shadow differ; each is recorded as a disagreement."""
         both: dict[str, tuple[Any, Any]] = {
             "shape": (seen.shape, shadow.shape),
             "stride": (seen.stride, shadow.stride),
@@ -215,10 +215,10 @@ class Comparison:
         return wrong
 
     def _same_history(self, step: int, record: TensorRecord, real: Any, seen: Facts, effects: list[Effect]) -> bool:
-        """Whether both have the same graph behind the tensor; what is new of it is described in ``effects``."""
+        """Whether torch and the shadow have the same graph behind the tensor; nodes that are new are described in ``effects``."""
         if record.shadow is not None and record.shadow.sleeps:
             return True
-        node = None if seen.inference and seen.version is None else tensor_facts.node_of(real)  # what it detaches later has a history
+        node = None if seen.inference and seen.version is None else tensor_facts.node_of(real)  # what it detaches later has a grad_fn
         own = quiet_grad_fn(record.shadow) if record.shadow is not None else None
         if (node is None) != (own is None):
             self._writer.disagree(step, f"tensors.{record.label}.grad_fn", node and tensor_facts.node_name(node), own and own.name)
@@ -228,7 +228,7 @@ class Comparison:
     # ------------------------------------------------------------------ gradients
 
     def _gradients(self, step: int, applied: Applied) -> list[Effect]:
-        """After a backward: compare the gradients it left on leaves (and on tensors that retain theirs)."""
+        """After a backward, compare the gradients of the leaves it reached and of the tensors that retain theirs."""
         effects: list[Effect] = []
         for leaf in [node.leaf for node in applied.nodes_run if node.leaf is not None]:
             record = self._records.modelled_by(leaf)
@@ -244,9 +244,10 @@ class Comparison:
         return effects
 
     def _plain_gradient(self, step: int, record: TensorRecord, real: Any, modelled: ShadowTensor) -> list[Effect] | None:
-        """The gradient that a leaf gets first, where no numbers are followed: new memory with nothing out of the ordinary.
+        """Short comparison of a leaf's first gradient in a recording without values: a dense tensor in new memory.
 
-        The same as the long way, but for the time it takes; None, with nothing done, where it has to be taken.
+        The result is the same as that of :meth:`_gradient`, in less time. Returns None, with nothing changed, if the short comparison does
+        not apply or finds a difference.
         """
         observed, leaf, records = tensor_facts.grad_of(real), record.shadow, self._records
         if (
@@ -265,7 +266,7 @@ class Comparison:
         return self._enter_gradient(step, record, observed, modelled, memory)
 
     def _enter_gradient(self, step: int, record: TensorRecord, observed: Any, modelled: ShadowTensor, memory: Any) -> list[Effect]:
-        """Make the records of a gradient and describe it."""
+        """Create the records of a gradient and return the effects that describe it."""
         records, counter = self._records, modelled.counter
         assert counter is not None
         counter.version = observed._version
@@ -301,10 +302,10 @@ class Comparison:
     def _meet_gradient(
         self, step: int, observed: Any, modelled: ShadowTensor | None, *, asked: bool
     ) -> tuple[TensorRecord | None, list[Effect]]:
-        """The record of a gradient; a new one is bound to the shadow's.
+        """The record of a gradient; a new one is connected with the shadow's gradient.
 
-        Whether torch takes a gradient over or copies it depends on who holds it, which shows in its memory and version: of a
-        gradient that is unknown, or has been in the hands of the program's code (``asked``), that is unknown as well.
+        Whether torch stores the incoming gradient or a copy depends on who else holds it, and shows in its storage and version. The shadow
+        does not know that for a gradient with unknown values, nor after user code has received gradients (``asked``).
         """
         known = self._records.find(observed)
         if known is not None:
@@ -324,12 +325,12 @@ class Comparison:
 
 
     def _lies_alike(self, real: Any, shadow: ShadowTensor) -> bool:
-        """Whether both lie on memory of the same name, or both on new memory."""
+        """Whether both have the same recorded storage, or both a new one."""
         storage = self._records.storage_of(tensor_facts.read(real))
         return (storage.label if storage else None) == self._records.storage_label(shadow.storage)
 
     def _take_over(self, step: int, observed: Any, modelled: ShadowTensor) -> tuple[TensorRecord, list[Effect]]:
-        """Take over a gradient that torch has copied (or has not), when its numbers are what the shadow says."""
+        """Adopt a gradient whose storage is not the predicted one, and compare its values with the shadow's."""
         record, effects = self._adoption.adopt(observed, None)
         theirs, mine = tensor_facts.window_values(observed, self._memory.limit), modelled.window()
         if theirs is not None and mine is not None and not self._memory.is_close_gradient(theirs, mine, modelled):
@@ -338,13 +339,17 @@ class Comparison:
 
 
 def _take_layout(real: Any, gradient: ShadowTensor) -> None:
-    """How an unknown gradient lies in memory (a sum hands out expanded ones), and whether it was added into, is unknown as well."""
+    """Copy the strides, offset and version of torch's gradient to a shadow gradient whose own are unknown.
+
+    They are unknown where its values are, or where it is ``loose``: a sum returns expanded gradients, and torch may have accumulated into
+    it in place.
+    """
     unknown = gradient.storage.data is None or gradient.loose
     if unknown and gradient.storage.mark and not gradient.numel and gradient.shape == tuple(real.shape):
-        gradient.stride = real.stride()  # on memory that is known: of nothing, only the strides are open
+        gradient.stride = real.stride()  # an empty gradient on known memory: only the strides are unknown
     if unknown and not gradient.storage.mark and gradient.shape == tuple(real.shape) and not tensor_facts.is_opaque(real):
         gradient.lay_out(real.stride(), real.storage_offset(), real.untyped_storage().nbytes() // real.element_size())
-        if gradient.storage.data is not None and gradient.storage.size > gradient.numel:  # what else lies there is unknown too
+        if gradient.storage.data is not None and gradient.storage.size > gradient.numel:  # the rest is unknown too
             own, around = gradient.values(), tensor_facts.flat_values(real, gradient.storage.size)
             if around is not None and around.dtype == gradient.storage.data.dtype and around.size == gradient.storage.size:
                 gradient.storage.data[:] = around

@@ -1,4 +1,4 @@
-"""Describing: what the trace says of a tensor, an array, a storage and a node, and which of it is news."""
+"""Writes the state of tensors, arrays, storages and nodes to the trace: the whole record once, later only what changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Description:
-    """Brings the trace's state up to date with the records; each method returns the effects that do it."""
+    """Brings the trace's state up to date with the records; each method returns the effects that do so."""
 
     def __init__(self, world: World) -> None:
         self._records, self._writer = world.records, world.writer
@@ -59,7 +59,7 @@ class Description:
         }
 
     def new_gradient(self, record: TensorRecord, leaf: TensorRecord, dtype: str, device: str, version: int) -> list[Effect]:
-        """Describe a gradient that is new, with new memory of its own, and that ``leaf`` has it; without numbers."""
+        """Describe a new gradient in a new storage, and that it is the gradient of ``leaf`` (in a recording without values)."""
         shadow, storage, writer = record.shadow, record.storage, self._writer
         assert shadow is not None
         assert storage is not None
@@ -78,7 +78,7 @@ class Description:
         return effects + writer.changes(f"tensors.{leaf.label}", {"grad": record.label}, "agreed")
 
     def array(self, record: TensorRecord, array: np.ndarray) -> list[Effect]:
-        """Describe a NumPy array in the words for tensors: it has neither a version nor a history."""
+        """Describe a NumPy array with the fields of a tensor; it has no version and no grad_fn."""
         seen, storage = array_facts(array), record.storage
         offset = (seen["pointer"] - storage.pointer) // seen["itemsize"] if storage is not None else None
         value = {
@@ -89,13 +89,13 @@ class Description:
         return self._writer.changes(f"tensors.{record.label}", value, "observed")
 
     def storage(self, record: StorageRecord, by: By) -> list[Effect]:
-        """Describe a piece of memory and the numbers in it."""
+        """Describe a storage and its contents."""
         numbers = cells(record.shadow.data)
         value = {"size": record.shadow.size, "dtype": record.dtype, "nbytes": record.nbytes, "cells": numbers, "alive": True}
         return self._writer.changes(f"storages.{record.label}", value, by)
 
     def node(self, node: Node, by: By) -> list[Effect]:
-        """Describe a new node of the graph and what it saved."""
+        """Describe a new node of the graph and its saved tensors."""
         value = {
             "name": node.name,
             "next": [self._records.node_label(edge) for edge in node.children],
@@ -119,12 +119,12 @@ class Description:
         }
 
     def names(self, record: TensorRecord) -> list[Effect]:
-        """Describe what a tensor that the trace knows is called now."""
+        """Describe the present names of a tensor that is in the trace."""
         path = f"tensors.{record.label}"
         return self._writer.changes(path, _names(record), "observed") if self._writer.known(path) else []
 
     def deaths(self) -> list[Effect]:
-        """Say of what died since the last call that it is gone."""
+        """Mark the tensors and storages that died since the last call as no longer alive."""
         self._writer.forget_gone()
         tensors, storages = self._writer.rows.dead(self._records.bury())
         effects = []
@@ -138,7 +138,7 @@ class Description:
         return effects
 
     def saved(self, saved: Saved) -> dict[str, Any]:
-        """What failures, forecasts and harms say of a saved tensor: what it is, when it was saved, which steps changed it since."""
+        """The fields that failures, forecasts and harms share for a saved tensor: which it is, when it was saved, what changed it since."""
         counter = self._records.counter_label(saved.counter)
         node = self._records.node_label(saved.node)
         return {
@@ -156,7 +156,7 @@ class Description:
         return self._records.shadow_label(saved.tensor) or self._output_label(saved)
 
     def _output_label(self, saved: Saved) -> str | None:
-        """A saved output is kept without its object: find the living tensor that looks at the same place."""
+        """The label of the living tensor with the window of a saved output, which is saved without its tensor object; or None."""
         record = self._records.memory(saved.storage.mark)
         for other, _ in self._records.live(record) if record is not None else ():
             shadow = other.shadow
@@ -173,14 +173,14 @@ def _names(record: TensorRecord) -> dict[str, Any]:
 
 
 def read(record: TensorRecord, real: Any) -> Facts:
-    """What torch says of a known tensor; one that sleeps is let sleep."""
+    """Read a known tensor's facts from torch, without regenerating a stale grad_fn."""
     return tensor_facts.read(real, asleep=record.shadow is not None and record.shadow.sleeps)
 
 
 def quiet_grad_fn(shadow: ShadowTensor, *, wakes: bool = False) -> Node | None:
-    """The tensor's node, or None where asking for it is an error (a view whose base was written in a forbidden way).
+    """The tensor's grad_fn, or None where reading it raises (a view whose base was written in a way that autograd forbids).
 
-    A view that sleeps has none, unless the program asks for it, which ``wakes`` it.
+    A stale grad_fn counts as None, unless ``wakes`` is True: then it is regenerated, as it is in torch when the program reads it.
     """
     if not wakes and shadow.sleeps:
         return None

@@ -1,7 +1,7 @@
-"""Backwards through a graph that was made before the recording began: why torch refuses one is read from the live graph.
+"""Explains errors of a backward through a graph from before the recording, by reading torch's live graph.
 
-A node that the recorder did not see being made is taken over without what it saved. When a backward fails at one, torch itself still tells
-which saved tensor it would not take, at which version that was saved, and where its version is now.
+The recorder does not know what nodes saved that were made before it started. When a backward raises at such a node, torch's own node
+still has the saved tensor that failed the version check, with its saved and its present version.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pitfall_lab.trace import Effect, Failure
 from pitfall_lab.verify.records import Records
 
 MOST = 5_000
-"""So many nodes are looked at, those nearest to the loss."""
+"""How many nodes are searched; those nearest to the loss first."""
 
 
 def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, list[Effect]]:
-    """The failure of a backward with what the live graph knows of it; as it was, where that is nothing."""
+    """The failure of a backward, completed by what torch's live graph shows of it (unchanged if that is nothing), and effects."""
     if failure.kind != "other" or failure.type != "RuntimeError":
         return failure, []
     with looking.unseen():
@@ -34,7 +34,7 @@ def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, 
 
 
 def _slots(node: Any) -> tuple[tensor_facts.Slot, ...]:
-    """What a node saved; nothing where torch refuses to show it, as of a custom Function that has been freed."""
+    """The saved tensors of a node; none if torch raises, as it does for a custom Function whose saved tensors were freed."""
     try:
         return tuple(tensor_facts.slots_of(node))
     except RuntimeError:
@@ -42,10 +42,10 @@ def _slots(node: Any) -> tuple[tensor_facts.Slot, ...]:
 
 
 def _behind(roots: list[Any]) -> list[Any]:
-    """The nodes of a graph, nearest to its roots first."""
+    """The nodes of a graph, at most :data:`MOST`, nearest to its roots first."""
     found = [node for node in roots if node is not None]
     seen = set(found)
-    for node in found:  # grows while it is read
+    for node in found:  # the list grows during the iteration
         if len(found) >= MOST:
             break
         for following, _ in tensor_facts.next_nodes(node):

@@ -1,4 +1,4 @@
-"""Forecasts: the failures that a write has made certain, told at the write and marked when they come true."""
+"""Forecasts: errors of a later backward that a write has made certain; recorded at the write, and marked when they occur."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Forecasts:
-    """Keeps where each forecast stands in the trace, so that none is made twice."""
+    """Makes forecasts and remembers the event of each, so that none is made twice."""
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer = world.records, world.writer
@@ -21,7 +21,7 @@ class Forecasts:
         self._made: dict[tuple[str, str], tuple[int, int]] = {}
 
     def forecast(self, step: int, stale: Iterable[tuple[Node, Saved]]) -> tuple[Forecast, ...]:
-        """What backward will say of the saved tensors that this step has made stale."""
+        """The errors that backward will raise for the saved tensors that this step has made stale; those already forecast are left out."""
         found: list[Forecast] = []
         for node, saved in stale:
             label = self._records.node_label(node)
@@ -36,7 +36,7 @@ class Forecasts:
         return tuple(found)
 
     def came_true(self, failure: Failure, step: int) -> None:
-        """Mark the forecast of ``failure``, if there was one, with torch's own words for it."""
+        """Mark the forecast of ``failure``, if there is one, as come true, and give it torch's message."""
         place = self._made.get((failure.node or "", failure.saved or ""))
         if place is None or failure.kind != "saved-tensor-modified":
             return
@@ -44,13 +44,13 @@ class Forecasts:
         event = self._writer.events[at]
         if isinstance(event, Event) and index < len(event.forecasts):
             forecasts = list(event.forecasts)
-            told = replace(forecasts[index].failure, message=failure.message)
-            forecasts[index] = replace(forecasts[index], came_true=step, failure=told)
+            observed = replace(forecasts[index].failure, message=failure.message)
+            forecasts[index] = replace(forecasts[index], came_true=step, failure=observed)
             self._writer.amend(at, forecasts=tuple(forecasts))
 
 
 def _foretold(node: Node, saved: Saved, graph: Graph) -> str:
-    """What the saved tensor's own check would say now."""
+    """The message of the error that checking the saved tensor would raise now, or an empty string."""
     try:
         saved.check(node, graph, foretold=True)
     except ShadowError as error:

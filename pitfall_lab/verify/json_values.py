@@ -1,4 +1,4 @@
-"""Numbers as the trace writes them: plain JSON values, and few of them."""
+"""Converts tensor contents to the trace's plain JSON values, abbreviated where they are long."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
 
 
 Look = np.ndarray | tuple[int, np.ndarray]
-"""The numbers of an array that a trace shows, as they were: all of a short one, else its size and both ends. The cyclic collector does not
-look at them."""
+"""A copy of the elements of an array that a trace shows: all of a short array, else its size and the elements at both ends. An array is
+not scanned by Python's cyclic collector, as a list would be."""
 
 
 def look(flat: np.ndarray) -> Look:
-    """Take the numbers of a flat array that :func:`cells` would tell, to be written out when somebody reads them."""
+    """Copy the elements of a flat array that :func:`cells` would show, to be converted to JSON values later by :func:`told`."""
     size = flat.size
     return flat.copy() if size <= CELL_LIMIT else (size, flat[_ends(size)])
 
 
 def told(seen: Look | None) -> Any:
-    """What :func:`cells` would have said of the array."""
+    """What :func:`cells` would have returned for the array."""
     if seen is None:
         return None
     if type(seen) is not tuple:
@@ -60,7 +60,7 @@ def _plain(values: np.ndarray) -> list[Any]:
 
 
 def alike(one: Look | None, other: Look | None) -> bool:
-    """Whether :func:`told` says the same of both; most that differ do so in their first number."""
+    """Whether :func:`told` returns the same for both. Most that differ do so in their first element."""
     if one is None or other is None:
         return one is other
     (size, first), (length, second) = (seen if type(seen) is tuple else (seen.size, seen) for seen in (one, other))
@@ -81,7 +81,7 @@ def _ends(size: int) -> np.ndarray:
 
 
 def identical(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two flat arrays hold the same bits: the usual case, and much cheaper to see than equality up to rounding."""
+    """Whether two flat arrays have the same dtype and the same bytes: the usual case, and much cheaper to test than :func:`equal`."""
     return one.dtype == other.dtype and one.size == other.size and one.tobytes() == other.tobytes()
 
 
@@ -89,7 +89,7 @@ _TOLERANCE = {"float16": (2e-3, 1e-4), "bfloat16": (2e-2, 1e-3), "float32": (2e-
 
 
 def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> bool:
-    """Whether each number is the same up to a few units in the last place of ``dtype`` and what is ``allowed`` beyond that."""
+    """Whether each pair of elements differs by at most a few units in the last place of ``dtype`` plus ``allowed``."""
     rtol = _TOLERANCE.get(dtype, (1e-9,))[0]
     with np.errstate(all="ignore"):
         same = np.abs(observed - modelled) <= allowed + rtol * np.abs(modelled)
@@ -100,11 +100,11 @@ def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.nda
 
 
 def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float | None = None) -> bool:
-    """Whether two engines' numbers are the same up to rounding of ``dtype``.
+    """Whether the elements of both arrays are the same up to rounding in ``dtype``.
 
-    Both engines round every operation once, in a possibly different order of additions: a few units in the last place,
-    relative to the largest number involved. The absolute part is scaled by that number for the same reason: ``scale``, or
-    the largest result. Where what went in is known (``scale``) and cancels, a unit in the last place of it is what remains.
+    Torch and the shadow round every operation once, but may add in a different order, so results can differ by a few units in the last
+    place, relative to the largest number involved. The absolute tolerance is therefore scaled by ``scale``, the largest number among the
+    operands, or, without it, by the largest result: when large operands cancel, their rounding error is what is left.
     """
     if observed.shape != modelled.shape:
         return False
@@ -123,5 +123,5 @@ def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float |
     with np.errstate(all="ignore"):
         apart = np.abs(observed - modelled)
         if math.isfinite(apart.max(initial=0.0)) and bool((apart <= allowed + rtol * np.abs(modelled)).all()):
-            return True  # what allclose says of finite numbers, in a fraction of its time
+            return True  # the same as allclose for finite numbers, in a fraction of its time
     return bool(np.allclose(observed, modelled, rtol=rtol, atol=allowed, equal_nan=True))

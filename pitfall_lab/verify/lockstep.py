@@ -1,8 +1,8 @@
-"""Lockstep: the shadow runs each call first, then torch runs it, then the two are compared.
+"""The listener that runs the shadow and torch in lockstep: the shadow computes each call first, then torch, then both are compared.
 
-This is the one place where the two engines meet. The shadow is always one call ahead, so that what it says of a call is a
-prediction. Where it has no model, torch's result is taken over ("mirrored"); where it turns out wrong, the difference is
-written down as a disagreement and torch's facts are taken over as well, so that one slip is not counted a hundred times.
+Because the shadow always runs before torch, its result for a call is a prediction. For a call without a model, torch's result is
+copied into the shadow ("mirrored"). If a prediction is wrong, the difference is recorded as a disagreement and torch's facts are
+copied as well, so that one mistake is not counted again in every later call.
 """
 
 from __future__ import annotations
@@ -47,22 +47,23 @@ from pitfall_lab.verify.writer import EVENT_LIMIT, METADATA_LIMIT, TooLong
 
 DEEPCOPY = "torch.Tensor.__deepcopy__"
 INDEXING = frozenset({"torch.Tensor.__getitem__", "torch.Tensor.__setitem__"})
-#: Python functions of torch's that are one step for the learner even when the shadow has no entry for them.
+#: Python functions of torch that are recorded as one step even when the shadow has no entry for them.
 ATOMIC = HOOKS | {"torch.Tensor.__array__", DEEPCOPY}
-BETWEEN = "another thread or process ran meanwhile, and may have changed what this call works with"
-#: A loss that calls a function of the learner's.
+BETWEEN = "another thread or process ran at the same time and may have changed this call's operands"
+#: Loss functions that call a function supplied by the program.
 CALLS_BACK = frozenset({"torch.nn.functional.triplet_margin_with_distance_loss"})
 
 
 class Lockstep:
     """A :class:`pitfall_lab.observe.Listener` that writes a trace.
 
-    Between ``before`` and ``after`` a call's ``memory`` holds its ``step``, ``effects`` so far, ``parent``, the ``reason`` why it
-    was not modelled (or ""), what the shadow ``applied`` or ``predicted``, and what mirroring found ``stale`` and ``wrote``.
+    The dictionary ``call.memory`` carries data from ``before`` to ``after``: the call's ``step``, the ``effects`` found so far, its
+    ``parent`` step, the ``reason`` why it was not modelled (or ""), the ``applied`` result of the shadow or the error that it
+    ``predicted``, and the nodes (``stale``) and storages (``wrote``) that mirroring reports.
     """
 
     last_failure: tuple[str, str, Failure] | None = None
-    """The type, the text and the facts of the last error that a call raised."""
+    """The type name, the message and the Failure of the last error that a call raised."""
 
     def __init__(self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None, *, looks_at_gradients: bool = False) -> None:
         self.lines = LineWatch(sources, self.line_done)
@@ -91,30 +92,30 @@ class Lockstep:
         self._inside: list[Listening] = []
         self._parents: list[int] = []
         self._pending: list[Effect] = []
-        # The lane tells a node by its sequence number.
+        # The lane identifies a node by its sequence number.
         has_lane = private.has_sequence and private.next_sequence is not None
         self.lane: Express | None = Express(world, self._naming, adoption, self._memory, self) if has_lane else None
 
     def is_free(self) -> bool:
-        """Whether nothing waits to be told with the next call, and the trace has room for one."""
+        """Whether no effects are waiting for the next call's event and the trace has room for another event."""
         if self._parents or self._pending or len(self._writer.events) >= self._writer.limit:
             return False
-        # NumPy code may have written memory that it shares: that is looked for before each call.
+        # NumPy code may have written memory that it shares with a tensor; the full path checks that before each call.
         return self._world.limit < 0 or (not self._records.shared and self._memory.is_silent)
 
     def may_meet(self) -> bool:
-        """Whether nothing is to be told, or looked for, before the operands of the next call are met."""
+        """Whether the fast path may read the operands of the next call without the checks of :meth:`before`."""
         return self.is_free() and not self._passing.is_open and not self._records.shared and not regions.possible()
 
     def expect_unseen(self, program: str) -> None:
-        """Prepare for a program that makes tensors in ways that no mode can see."""
+        """Prepare for a program that creates tensors in ways that a torch function mode cannot observe."""
         self._unseen.expect(program)
-        # Nothing tells of hooks that are put on nodes, or on what a node saved.
+        # Hooks registered on nodes, or on saved tensors, cannot be observed.
         on_nodes = "register_hook(" in program and ("grad_fn" in program or "next_functions" in program)
         self._engine.suspicious = on_nodes or "register_prehook(" in program or "_raw_saved" in program
 
     def line_done(self, frame: FrameType, span: Span | None) -> None:
-        """A line of the learner's has run."""
+        """Called after a line of the learner's program has run."""
         if self.lane is not None:
             self.lane.kinds.epoch += 1
         self._unseen.line_done(frame, span)
@@ -122,7 +123,7 @@ class Lockstep:
     # ------------------------------------------------------------------ the listener
 
     def before(self, call: Call) -> Verdict:
-        """Let the shadow do the call first."""
+        """Run the call in the shadow before torch runs it, and return how the recorder is to run it in torch."""
         if self._writer.full:
             raise TooLong(self._writer.limit)
         lane = self.lane
@@ -162,7 +163,7 @@ class Lockstep:
         return Verdict.RUN
 
     def _look_again(self) -> None:
-        """If another thread has used torch, meet anew what it may have changed."""
+        """If another thread has used torch since the last call, read again every tensor that it may have changed."""
         if not self.elsewhere.happened:
             return
         if self.lane is not None:
@@ -170,9 +171,9 @@ class Lockstep:
         self._pending += self._unseen.look_again() + self._mirroring.take_gradients()
 
     def _meet(self, call: Call, step: int) -> list[Effect]:
-        """Meet the operands of a call; returns what has happened to them since they were last seen."""
+        """Find or create the records of the call's operands; return the changes to them since they were last seen."""
         if call.name == DEEPCOPY:
-            call.args = call.args[:1]  # what has been copied already is no operand
+            call.args = call.args[:1]  # the second argument is the dictionary of copies made so far, not operands
             self.asked(call.args[0])
         elif call.name in INDEXING:
             call.args = tuple(map(argument_values.index_of, call.args))
@@ -184,30 +185,30 @@ class Lockstep:
         return effects
 
     def asked(self, real: Any) -> None:
-        """The program asks a tensor for its history: a view that passes for a leaf gets its own, in torch and here."""
+        """The program reads the grad_fn of a tensor: regenerate a stale grad_fn of a view, in torch and in the shadow."""
         record = self._records.find(real)
         if record is not None and record.shadow is not None and record.shadow.sleeps:
             quiet_grad_fn(record.shadow, wakes=True)
 
     def _wake(self, real: Any, step: int) -> None:
-        """A view that sleeps is about to get a hook. Torch (2.13) writes its history while it puts the hook on, and crashes."""
+        """Read the grad_fn of a view whose grad_fn is stale before a hook is registered on it; torch 2.13 crashes otherwise."""
         record = self._records.find(real)
         if record is None or record.shadow is None or not record.shadow.sleeps:
             return
         tensor_facts.node_of(real)
         self.asked(real)
         en = (
-            "Alone, torch crashes here: this is a view whose base has got a history since, and nobody has asked for its grad_fn before "
-            "it gets a hook. Recorded, it was asked."
+            "Without recording, torch crashes here: this is a view whose base was changed in place by an operation with a grad_fn, and "
+            "the view's grad_fn was not read before a hook was registered on it. The recorder reads it first."
         )
         zh = (
-            "单独运行时 torch 会在这里崩溃：这是一个视图，它的 base 后来有了历史，而在注册钩子之前没有人读过它的 grad_fn。"
-            "记录时已先读取。"
+            "不记录时 torch 会在这里崩溃：这个视图的 base 后来被带 grad_fn 的运算原地修改，而在注册钩子之前没有读过视图的 grad_fn。"
+            "记录时会先读取。"
         )
         self._writer.notes.append(Note("limit", en, zh, step))
 
     def after(self, call: Call, result: Any) -> None:
-        """Compare what torch did with what the shadow said."""
+        """Compare torch's result with the shadow's prediction, or mirror it, and write the event."""
         step, effects = self._resume(call, failed=False)
         applied = self._done_ahead(call, step)
         ok, reason = False, ""
@@ -239,7 +240,7 @@ class Lockstep:
                 self._writer.amend(step, harms=harms)
 
     def _done_ahead(self, call: Call, step: int) -> Applied | None:
-        """What the shadow did before torch returned, where that can be compared with what torch did."""
+        """What the shadow did for this call, or None where it must not be compared with what torch did."""
         applied: Applied | None = call.memory.get("applied")
         predicted: ShadowError | None = call.memory.get("predicted")
         if self.elsewhere.happened:
@@ -249,18 +250,18 @@ class Lockstep:
             self._writer.disagree(step, "outcome", "returned", f"{predicted.type_name}: {predicted.message}")
             return None
         if applied is not None and call.name == "torch.autograd.grad" and any(node.mirrored for node in applied.nodes_run):
-            # Which gradients come back at all, and which objects they are, is then not ours to say.
+            # Then the shadow cannot know which gradients are returned, nor which tensor objects they are.
             call.memory["reason"] = "backward went through a node without a model"
             return None
         return applied
 
     def composed(self, call: Call, result: Any) -> None:
-        """A composite told in parts has returned: its result gets the name it is assigned to."""
+        """A composite function that was recorded as its parts has returned: name its result after the variable it is assigned to."""
         labels = [record.label for real in argument_values.tensors(result) if (record := self._records.find(real)) is not None]
         self._pending += self._naming.name_results(call, labels, len(self._writer.events))
 
     def failed(self, call: Call, error: BaseException) -> None:
-        """Torch (or the learner's hook) raised: was it what the shadow said?"""
+        """Compare the error that torch (or a hook of the learner's) raised with the one that the shadow predicted, and write the event."""
         step, effects = self._resume(call, failed=True, by_engine=tensor_facts.is_of_engine(error))
         if self.lane is not None:
             self.lane.kinds.epoch += 1
@@ -288,9 +289,9 @@ class Lockstep:
             effects += more
         ran = self._ran(call) if right and call.name in BACKWARD else Applied()
         for real in argument_values.tensors((call.args, call.kwargs)):
-            base = None if right else tensor_facts.base_of(real)  # a write that only the shadow has done is in its history
+            base = None if right else tensor_facts.base_of(real)  # a wrong prediction may have written only the shadow
             effects += (self._meeting.catch_up(base) if base is not None else []) + self._meeting.catch_up(real)
-        if call.name in BACKWARD:  # leaves that were reached before it failed have got theirs
+        if call.name in BACKWARD:  # leaves that backward reached before it failed have their gradient
             effects += self._mirroring.take_gradients()
         agreed = right and not call.memory["reason"]
         harms = self._outcomes.harms(step, predicted.applied) if right and predicted is not None else ()
@@ -300,20 +301,20 @@ class Lockstep:
         self.last_failure = (type(error).__name__, message, failure)
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """Torch is inside a function that it runs as one thing: one step, whatever happens in there."""
+        """The program calls a function that is recorded as one step, without its parts (compiled, traced or transformed)."""
         self._passing.enter(region, span, scope)
 
     def cut_short(self, call: Call, _error: BaseException) -> None:
-        """Tell of a call that was recomputed only for what it saves."""
+        """Write the event of a call that checkpointing recomputed and that torch ended early."""
         _, effects = self._resume(call, failed=True)
-        call.memory["reason"] = "torch ended the recomputation here: it has all that backward needs"
+        call.memory["reason"] = "torch stopped the recomputation here, because all saved tensors have been recomputed"
         self._count(call, agrees=False)
         self._put(call, effects, "observed", call.memory["reason"])
 
     def stopped(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """Note that the recording ended early; the program goes on without us."""
+        """Record that the recording ended early; the program continues without it."""
         self._extent.stop(cause, reason, span)
-        with contextlib.suppress(Exception):  # what failed may fail again, and the program must not notice
+        with contextlib.suppress(Exception):  # the component that failed may fail again here, and the program must not see that
             self.lines.stop()
             self._parents.clear()
             for listening in self._inside:
@@ -324,21 +325,21 @@ class Lockstep:
         self._extent.missed(span)
 
     def stepping(self, optimizer: Any, span: Span | None) -> None:
-        """Note what an optimizer holds that is about to step."""
+        """Record the parameters that an optimizer holds just before its step()."""
         self._optimizers.stepping(optimizer, len(self._writer.events), span)
 
     def given(self, optimizer: Any, parameter: Any, span: Span | None) -> None:
-        """Note what an optimizer is given."""
+        """Record a parameter that is passed to an optimizer."""
         self._optimizers.given(optimizer, parameter, len(self._writer.events), span)
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Two tensors are about to swap what they are."""
+        """Called before torch.utils.swap_tensors swaps two tensors."""
         self._unseen.swapping(one, other, frame)
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """They have."""
+        """Called after torch.utils.swap_tensors has swapped two tensors."""
         if self.lane is not None:
-            self.lane.close()  # plans take it that a leaf keeps its AccumulateGrad
+            self.lane.close()  # plans assume that a leaf keeps its AccumulateGrad node
         self._unseen.swapped(one, other, frame)
 
     def process_started(self, frame: FrameType) -> None:
@@ -346,7 +347,7 @@ class Lockstep:
         self._unseen.process_started(frame)
 
     def label(self, real: Any) -> str | None:
-        """What the trace calls a live tensor, or None."""
+        """The label of a live tensor in the trace, or None if it has none."""
         record = self._records.find(real)
         return record.label if record is not None else None
 
@@ -354,8 +355,8 @@ class Lockstep:
         """Return the trace of the program that has just ended."""
         self.lines.stop()
         if (why := self.lines.missed) is not None:
-            en = f"Not all lines were looked at for writes that pass no torch function, such as NumPy's, because {why.en}."
-            zh = f"并非每一行都检查过不经 torch 函数的写入（例如 NumPy 的写入），原因：{why.zh}。"
+            en = f"Writes that bypass torch functions, such as NumPy's, were not looked for after every line, because {why.en}."
+            zh = f"并非每一行之后都检查过不经 torch 函数的写入（例如 NumPy 的写入），原因：{why.zh}。"
             self._writer.notes.append(Note("unseen", en, zh))
         try:
             self._passing.leave(None, (), failure)
@@ -372,10 +373,10 @@ class Lockstep:
             steps=self._optimizers.steps, optimizers=optimizers,
         )  # fmt: skip
 
-    # ------------------------------------------------------------------ what the listener's methods share
+    # ------------------------------------------------------------------ shared by the methods above
 
     def _resume(self, call: Call, *, failed: bool, by_engine: bool = False) -> tuple[int, list[Effect]]:
-        """Take a call up again that has just ended: its step, and the effects that were found before it ran."""
+        """Return the step of a call that has just ended and the effects that were found before it ran."""
         if call.name in BACKWARD:
             self._parents.pop()
             if self.lane is not None:
@@ -389,22 +390,22 @@ class Lockstep:
         return call.memory["step"], effects
 
     def _expected(self, call: Call, error: BaseException, message: str) -> ShadowError | None:
-        """The error that the shadow named: as certain, or as what the program's own code would get if it asked."""
+        """The error that the shadow predicted, or the one it predicts for a backward that user code was running in."""
         predicted: ShadowError | None = call.memory.get("predicted")
         listening: Listening | None = call.memory.get("listening")
         if predicted is not None:
             return predicted
         if listening is None or listening.waiting.stop is None:
             if self._engine.packs:
-                call.memory["reason"] = call.memory["reason"] or "a saved-tensor hook of the program's raised it"
+                call.memory["reason"] = call.memory["reason"] or "a saved-tensor hook of the program raised the error"
             return None
         if is_as_predicted(listening.refusal, error, message):
             return listening.refusal
-        call.memory["reason"] = "code of the program's own, or of a node without a model, raised it"
+        call.memory["reason"] = "the error came from the program's own code or from a node without a model"
         return None
 
     def _gradient_in_hand(self, step: int, real: Any) -> list[Effect]:
-        """Inside a hook an unknown tensor may be the gradient that the shadow waits with."""
+        """Inside a hook, an unknown tensor may be the gradient that the shadow's suspended backward holds: bind the two."""
         if not self._inside or self._records.find(real) is not None:
             return []
         shadow = self._inside[-1].recognise(real)
@@ -430,16 +431,16 @@ class Lockstep:
         return self._forecasts.forecast(step, itertools.chain(modelled, call.memory.get("stale", ())))
 
     def _ran(self, call: Call) -> Applied:
-        """What a failing backward did: the nodes that it ran."""
+        """What a failing backward did before it failed: the nodes that it ran."""
         applied: Applied | None = call.memory.get("applied")
         return self._engine.applied() if applied is None else applied
 
     def _look_at_gradients(self, step: int) -> None:
-        """Say once that a gradient has become NaN or infinite."""
+        """Add one note, at the first backward after which a gradient is NaN or infinite."""
         leaves = (record() for record in self._records.by_mark.values() if record.shadow is not None and record.shadow.flag)
         if not tensor_facts.are_finite(grad for real in leaves if real is not None and (grad := tensor_facts.grad_of(real)) is not None):
             self._looks_at_gradients = False
-            en = "A gradient became NaN or infinite here; only a recording with numbers tells where that came from."
+            en = "A gradient became NaN or infinite here; only a recording with values can show where it comes from."
             zh = "这里有梯度变成了 NaN 或无穷大；只有带数值的记录才能说明它从何而来。"
             self._writer.notes.append(Note("limit", en, zh, step))
 
@@ -453,7 +454,7 @@ class Lockstep:
         )  # fmt: skip
 
     def _tell_nodes(self, step: int, span: Span | None, ran: Applied, predicted: ShadowError | None, failure: Failure) -> None:
-        """Tell of the nodes that a failing backward ran; the one that failed gets an event of its own."""
+        """Write the events of the nodes that a failing backward ran; the node that raised gets its own event."""
         if predicted is not None and ran.nodes_run and ran.nodes_run[-1] is predicted.node:
             ran = ran._replace(ran=ran.ran[:-1], passed=ran.passed[:-1])
         self._outcomes.nodes_ran(step, span, ran)
@@ -462,7 +463,7 @@ class Lockstep:
 
 
 def _is_one_step(name: str) -> bool:
-    """Whether a Python function of torch's stays whole in the trace even when it has no model. A loss is one thing to a learner."""
+    """Whether a Python function of torch is recorded as one step even without a model, as backward and the losses are."""
     return name in ATOMIC or name in BACKWARD or (name.endswith("_loss") and name not in CALLS_BACK)
 
 

@@ -1,4 +1,4 @@
-"""Mirroring: where the shadow has no model, what torch did is taken over: changed arguments, new results, filled gradients."""
+"""After a call without a model, copies what torch did into the shadow: changed arguments, new results, accumulated gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pitfall_lab.verify.shared_state import World
 
 
 class Mirroring:
-    """Brings the shadow to where torch is after a call that was not modelled."""
+    """Updates the shadow from torch after a call that was not modelled."""
 
     def __init__(self, world: World, describe: Description, adoption: Adoption, meeting: Meeting) -> None:
         self._engine, self._records, self._writer = world.engine, world.records, world.writer
@@ -25,7 +25,7 @@ class Mirroring:
     def mirror(self, call: Call, result: Any) -> tuple[list[str], list[Effect]]:
         """Return the labels of the results and the effects of the call."""
         effects: list[Effect] = []
-        wakes = any(real.requires_grad for real in argument_values.tensors(result))  # torch has linked them to their operands' histories
+        wakes = any(real.requires_grad for real in argument_values.tensors(result))  # torch has read the operands' grad_fn
         for real in argument_values.tensors((call.args, call.kwargs)):
             self._note_write(call, real)
             base = tensor_facts.base_of(real)
@@ -48,14 +48,14 @@ class Mirroring:
         return results, effects
 
     def _meet_base(self, real: Any, base: Any) -> None:
-        """A write through a view gives its base a history too, also one that only an operation has held (``F.linear`` of a row)."""
+        """A write through a view gives its base a grad_fn: make a record for a base that only an operation held (``F.linear`` of a row)."""
         known = self._records.find(real)
         mine = None if known is None or known.shadow is None else known.shadow.base
         if known is not None and mine is not None and self._records.find(base) is None and self._records.shadow_label(mine) is None:
             self._records.enter(base, mine, tensor_facts.read(base).kind, len(self._writer.events) - 1, known.storage)
 
     def _note_write(self, call: Call, real: Any) -> None:
-        """A version that went up tells of a write: the saved tensors that it made stale are the call's forecasts."""
+        """If the argument's version has increased, record the write, and the saved tensors that it made stale for the call's forecasts."""
         known = self._records.find(real)
         if known is None or known.shadow is None or known.shadow.counter is None:
             return
@@ -72,7 +72,7 @@ class Mirroring:
         return self.take_gradients()
 
     def take_gradients(self) -> list[Effect]:
-        """Take over the gradients of all that keep one: a backward that nobody modelled may have filled any, also one that failed later."""
+        """Copy the gradients of all leaves and of tensors that retain theirs: a backward without a model may have set any of them."""
         effects: list[Effect] = []
         for record in list(self._records.by_mark.values()):
             real = record()
@@ -81,7 +81,7 @@ class Mirroring:
         return effects
 
     def _release(self, call: Call) -> None:
-        """What a backward could reach has dropped its saved tensors, unless it was told to keep them."""
+        """Mark the saved tensors of the nodes that a backward ran as freed, unless it was called with retain_graph or create_graph."""
         if call.kwargs.get("retain_graph") or call.kwargs.get("create_graph"):
             return
         given = call.kwargs.get("inputs", call.args[1] if call.name == "torch.autograd.grad" and len(call.args) > 1 else None)
@@ -90,7 +90,7 @@ class Mirroring:
             node.release()
 
     def _nodes(self, given: Any) -> list[Node]:
-        """The nodes in which the backward of some tensors begins, or ends."""
+        """The nodes at which a backward from (or to) these tensors begins (or ends)."""
         shadows = [record.shadow for real in argument_values.tensors(given) if (record := self._records.find(real)) is not None]
         known = [shadow for shadow in shadows if shadow is not None]
         found = [quiet_grad_fn(s, wakes=True) or (s.accumulator() if s.accumulator is not None else None) for s in known]
@@ -114,7 +114,7 @@ class Mirroring:
 
 
 def _between(roots: list[Node], ends: list[Node] | None) -> list[Node]:
-    """The nodes that a backward from ``roots`` runs: all, or those from which one of ``ends`` is reached, without the ends themselves."""
+    """The nodes that a backward from ``roots`` runs: all, or, given ``ends``, those from which an end is reachable, without the ends."""
     runs: dict[Node, bool] = {}
     stack = [(root, False) for root in roots]
     while stack:

@@ -1,6 +1,7 @@
-"""Passing over: a region (a transformed, compiled or traced function) is one mirrored step, written once it has ended.
+"""Records a region (a transformed, compiled or traced function) as one mirrored step.
 
-Nothing tells of its end. So it is written at the next call outside it: the tensors that have come into being since are its results.
+The end of a region cannot be observed. Its event is therefore written at the next call outside it, and its results are the tensors
+that are new by then.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pitfall_lab.verify.writer import TooLong
 
 @dataclass(slots=True)
 class _Stretch:
-    """What is known of a region without keeping its tensors or frames alive."""
+    """What is known of a region. Holds none of its tensors or frames alive."""
 
     name: str
     reason: str
@@ -32,13 +33,13 @@ class _Stretch:
     scope: tuple[str, ...]
     step: int
     globals: dict[str, Any] | None
-    """The program's own names, where the region was entered from no function."""
+    """The global variables, if the region was entered from module level; else None."""
     operands: list[TensorRecord]
     effects: list[Effect]
 
 
 class Passing:
-    """Writes the events of regions."""
+    """Opens a region at the first call inside it, and writes its event at the next call outside it."""
 
     def __init__(self, world: World, adoption: Adoption, meeting: Meeting) -> None:
         self._world, self._records, self._writer = world, world.records, world.writer
@@ -48,11 +49,11 @@ class Passing:
 
     @property
     def is_open(self) -> bool:
-        """Whether a region waits to be written."""
+        """Whether a region was entered whose event is not written yet."""
         return self._open is not None
 
     def enter(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """A call was seen inside ``region``."""
+        """Called for each call observed inside ``region``; the first one opens it."""
         if self._open is not None and self._open.key == region.key:
             return
         if self._writer.full:
@@ -64,7 +65,7 @@ class Passing:
         operands: dict[int, TensorRecord] = {}
         for real in argument_values.tensors(region.arguments()):
             if not tensor_facts.is_opaque(real):
-                if not regions.writes_down():  # there sizes are traced tensors: to compare them would warn, and be written down
+                if not regions.writes_down():  # while tracing, sizes are traced tensors: comparing them would warn and be traced too
                     effects += self._meeting.meet(real, region.frame)
                 record = self._records.find(real)
                 if record is not None:
@@ -74,7 +75,7 @@ class Passing:
         self._open = _Stretch(region.name, region.reason, region.key, id(region.frame), span, scope, step, names, known, effects)
 
     def _note(self, name: str, span: Span | None, step: int) -> None:
-        """Say once of each place that what runs inside the region is not seen call by call."""
+        """Add a note, once for each place, that the calls inside the region were not observed."""
         if (name, span) not in self._noted:
             self._noted.add((name, span))
             en = f"{name} runs a function as one piece here: no call inside it was seen, so no rule looked at what it does."
@@ -82,7 +83,7 @@ class Passing:
             self._writer.notes.append(Note("unseen", en, zh, step, span))
 
     def leave(self, frame: FrameType | None, arguments: Any, failure: Failure | None = None, parent: int | None = None) -> None:
-        """The program has gone on: write the region that is open. ``arguments`` are those of the call that comes next."""
+        """The program has left the region: write its event. ``arguments`` are those of the next call."""
         stretch, self._open = self._open, None
         if stretch is None:
             return
@@ -103,7 +104,7 @@ class Passing:
         ))  # fmt: skip
 
     def _fresh(self, stretch: _Stretch, frame: FrameType | None, arguments: Any) -> list[tuple[Any, tuple[str, ...]]]:
-        """The tensors that nobody has seen before: those that the region's line gave a name, and those that the next call gets."""
+        """New tensors, with their names: those assigned on the region's line, and the arguments of the next call."""
         named: dict[int, tuple[Any, tuple[str, ...]]] = {}
         scope = stretch.globals
         if scope is None and frame is not None and id(frame) == stretch.frame:

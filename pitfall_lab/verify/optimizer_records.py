@@ -1,4 +1,4 @@
-"""The optimizers of a program: which tensors each was given, and when it stepped."""
+"""Records the optimizers of a program: the parameters each one received, and its steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Label = Callable[[Any], str | None]
 
 @dataclass(slots=True)
 class _Made:
-    """An optimizer and its tensors, none of which is kept alive; a tensor has a label once a call was seen that uses it."""
+    """An optimizer and its tensors, held by weak references. A tensor gets its label once an observed call has used it."""
 
     optimizer: weakref.ref[Any]
     kind: str
@@ -32,7 +32,7 @@ class _Made:
 
 
 class Optimizers:
-    """What is known about optimizers, in the order in which they were made."""
+    """The optimizers of the program, in the order in which they were created."""
 
     def __init__(self, label: Label) -> None:
         self._label = label
@@ -40,14 +40,14 @@ class Optimizers:
         self.steps: list[OptimizerStep] = []
 
     def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None) -> None:
-        """An optimizer takes one more parameter, in its constructor or later."""
+        """An optimizer receives a parameter, in its constructor or later."""
         number = self._number(optimizer)
         if number is None:
             self._made.append(_Made(weakref.ref(optimizer), type(optimizer).__name__, step, span))
         self._made[-1 if number is None else number].given.append(Watching(parameter))
 
     def stepping(self, optimizer: Any, step: int, span: Span | None) -> None:
-        """An optimizer is about to step."""
+        """An optimizer's step() is about to run."""
         for made in self._made:
             made.name(self._label)
         held = (self._label(parameter) for group in optimizer.param_groups for parameter in group["params"])
@@ -55,7 +55,7 @@ class Optimizers:
         self.steps.append(OptimizerStep(step, type(optimizer).__name__, span, labels, self._number(optimizer)))
 
     def made(self) -> tuple[OptimizerMade, ...]:
-        """All of them, with those of their tensors that some call used."""
+        """All optimizers, each with the labels of those of its tensors that an observed call used."""
         for made in self._made:
             made.name(self._label)
         held = [tuple(made.labels[place] for place in sorted(made.labels)) for made in self._made]

@@ -1,4 +1,4 @@
-"""Outcomes: how a call ended: the nodes that a backward ran, the failure it met, the harm it did without one."""
+"""Describes how a call ended: the nodes that a backward ran, the error it raised, or the wrong gradients it left without an error."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _mark, _name = attrgetter("mark"), attrgetter("name")
 
 
 class Outcomes:
-    """Turns what the shadow says of an ending into the trace's words."""
+    """Translates the shadow's description of how a call ended into the trace's events, failures and harms."""
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer, self._writes = world.records, world.writer, world.writes
         self._describe = describe
 
     def failure(self, error: BaseException, message: str, predicted: ShadowError | None, step: int, span: Span | None) -> Failure:
-        """A typed failure: torch's error, with the facts that the shadow knows when it ``predicted`` it."""
+        """The Failure for torch's error, with the shadow's facts about it if it was ``predicted``."""
         failure = Failure(type(error).__name__, message, "other", step, span)
         if predicted is None:
             return failure
@@ -38,7 +38,7 @@ class Outcomes:
         return replace(failure, expected=predicted.expected, found=predicted.found)
 
     def nodes_ran(self, parent: int, span: Span | None, applied: Applied) -> None:
-        """Give each node that a backward ran an event of its own."""
+        """Write an event for each node that a backward ran."""
         nodes: Sequence[Node] = applied.nodes_run
         runs: Sequence[NodeRun] = applied.ran
         if not all(map(_mark, nodes)):
@@ -51,7 +51,7 @@ class Outcomes:
         events += [ran] * len(nodes)
 
     def node_failed(self, parent: int, span: Span | None, node: Node, failure: Failure) -> None:
-        """Give the node at which a backward stopped its event."""
+        """Write the event of the node at which a backward raised."""
         label = self._records.node_label(node)
         if label is not None and failure.kind in ("saved-tensor-modified", "backward-twice"):
             step = self._writer.reserve()
@@ -59,12 +59,12 @@ class Outcomes:
             self._writer.put(Event(step, "node", node.name, span, parent=parent, effects=effects, by="modelled", error=failure))
 
     def harms(self, step: int, applied: Applied | None) -> tuple[Harm, ...]:
-        """The wrong gradients that a backward has left. Where one of the two numbers is not known there is nothing to say."""
+        """The wrong gradients that a backward has left. A gradient is left out if its actual or its intended value is unknown."""
         found = applied.harms if applied is not None else ()
         return tuple(self._harm(step, harm) for harm in found if harm.torch is not None and harm.meant is not None)
 
     def _harm(self, step: int, harm: Any) -> Harm:
-        """A wrong gradient beside the one that was meant, and the stale reads it comes from."""
+        """A wrong gradient, the intended gradient, and the reads of changed saved tensors that caused the difference."""
         causes = []
         for node, saved in harm.causes:
             known = self._describe.saved(saved)
@@ -73,20 +73,20 @@ class Outcomes:
             causes.append(StaleRead(self._records.node_label(node) or "", saved.name, storage, known["saved_at"], changed))
         leaf = self._records.shadow_label(harm.leaf) or ""
         given, meant = np.asarray(harm.torch), np.asarray(harm.meant)
-        # Of a large gradient, the cells that differ are the ones to show.
+        # of a large gradient, show the elements that differ
         apart = tuple(np.flatnonzero(given.reshape(-1) != meant.reshape(-1))[:CELL_LIMIT].tolist()) if given.shape == meant.shape else ()
         return Harm(step, leaf, cells(given, keep=apart), cells(meant, keep=apart), tuple(causes))
 
 
 def is_as_predicted(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
-    """Whether torch raised what the shadow said. A hint at the end is torch's to word."""
+    """Whether torch raised the predicted error, with the same message up to a hint at its end."""
     if predicted is None or predicted.type_name != type(error).__name__:
         return False
     return _without_hint(predicted.message) == _without_hint(message)
 
 
 def is_same_error(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
-    """Whether two texts tell of one failure and differ in a detail: the disagreement is recorded, and the failure still explained."""
+    """Whether two messages describe the same failure and differ only in details; then it can be explained despite the disagreement."""
     return predicted is not None and predicted.type_name == type(error).__name__ and predicted.message[:60] == message[:60]
 
 

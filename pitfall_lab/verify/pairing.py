@@ -1,4 +1,4 @@
-"""Pairing: torch's graph and the shadow's, matched node by node, with what each node saved."""
+"""Matches the nodes of torch's graph with those of the shadow's graph, and compares what each node saved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pair = tuple[Any, Node]
 
 
 class Pairing:
-    """Walks both graphs side by side. Iteratively: a chain of 2,000 operations is a usual graph."""
+    """Walks both graphs in parallel, without recursion: a chain of 2,000 operations is a usual graph."""
 
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer = world.records, world.writer
@@ -24,9 +24,9 @@ class Pairing:
         self._describe = describe
 
     def pair(self, node: Any, mine: Node | None, effects: list[Effect], step: int | None = None, label: str = "") -> bool:
-        """Match torch's node and everything behind it with the shadow's; new pairs get a label. False on a difference.
+        """Match torch's node, and every node behind it, with the shadow's. Return False if they differ.
 
-        With a ``step`` differences are written down, as those of the tensor ``label``.
+        New nodes get a label and an effect each. With a ``step``, a difference is recorded as a disagreement about the tensor ``label``.
         """
         if mine is None:
             return False
@@ -43,14 +43,14 @@ class Pairing:
             children, edges = tensor_facts.next_nodes(theirs), own.next
             ends_alike = [child is None for child, _ in children] == [edge is None for edge, _ in edges]
             if known is not None and own.leaf is not None and known.leaf is own.leaf:
-                known = None  # a leaf of which ``.data`` has changed the type gets a second node that accumulates
+                known = None  # a leaf whose dtype was changed through ``.data`` gets a second AccumulateGrad
             if known is not None or tensor_facts.node_name(theirs) != own.name or not ends_alike:
                 self._differ(step, label, theirs, own)
                 return False
             fresh[key] = (theirs, own)
             both = zip((child for child, _ in children), (edge for edge, _ in edges), strict=True)
             work += [(child, edge, own) for child, edge in both if child is not None and edge is not None]
-        # Only a graph that fits as a whole is taken as known.
+        # The nodes are entered only if the whole graph matches.
         for key, (_, own) in fresh.items():
             self._records.nodes[key] = own
         for theirs, own in sorted(fresh.values(), key=lambda pair: (pair[1].leaf is None, pair[1].sequence)):
@@ -66,7 +66,7 @@ class Pairing:
             self._writer.disagree(step, f"tensors.{label}.grad_fn", [tensor_facts.node_name(theirs), behind], [own.name, expected])
 
     def _compare_saved(self, step: int | None, theirs: Any, own: Node) -> None:
-        """Compare which tensors a new node saved, and at which version."""
+        """Compare which tensors a new node saved, and their versions."""
         if step is None or own.leaf is not None or own.mirrored or own.name == "CopySlices" or not tensor_facts.may_read_saved():
             return
         kept = dict(tensor_facts.saved_tensors(theirs))
@@ -78,12 +78,12 @@ class Pairing:
                 self._take_drawn(saved, kept[slot])
             if saved is not None and (saved.own or (saved.stale and slot not in observed)):
                 continue
-            told = None if saved is None else saved.version
-            if observed.get(slot) != told:
-                self._writer.disagree(step, f"nodes.{own.name}.saved.{slot}", observed.get(slot), told)
+            predicted = None if saved is None else saved.version
+            if observed.get(slot) != predicted:
+                self._writer.disagree(step, f"nodes.{own.name}.saved.{slot}", observed.get(slot), predicted)
 
     def _take_drawn(self, saved: Saved, real: Any) -> None:
-        """Random numbers that an operation drew and kept (the mask of dropout) are torch's: they cannot be predicted, only observed."""
+        """Copy random values that an operation drew and saved (the mask of dropout) from torch: they cannot be predicted."""
         if saved.storage.data is None and saved.shape == tuple(real.shape) and saved.dtype == tensor_facts.dtype_name(real.dtype):
             flat = tensor_facts.flat_values(real, self._limit)
             if flat is not None and flat.size == saved.storage.size:
@@ -91,10 +91,10 @@ class Pairing:
 
 
 def _is_unpacked_leaf(known: Node, own: Node, user: Node | None) -> bool:
-    """Whether ``own`` belongs to a leaf that saved-tensor hooks gave back, and so is torch's ``known``; then the edge is moved there.
+    """Whether ``own`` is the AccumulateGrad of a leaf unpacked by saved-tensor hooks; if so, its edge is moved to torch's ``known``.
 
-    What a hook returns for a saved leaf becomes a new tensor on the same memory with the *old* leaf's AccumulateGrad
-    (``SavedVariable::unpack``); to the shadow, which meets it without a call, it is a leaf of its own.
+    What an unpack hook returns for a saved leaf becomes a new tensor on the same memory with the *old* leaf's AccumulateGrad
+    (``SavedVariable::unpack``). The shadow adopts that tensor without an observed call and takes it for a leaf of its own.
     """
     if user is None or known.leaf is None or own.leaf in {None, known.leaf} or own.leaf.storage is not known.leaf.storage:
         return False

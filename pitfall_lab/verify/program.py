@@ -1,4 +1,4 @@
-"""Running a program under observation, from its first line to its outcome."""
+"""Runs a program while recording it, and returns the trace."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from pitfall_lab.observe.swapping import SwapWatch
 from pitfall_lab.trace import Failure, Note, Outcome, Part, Source, Span, Trace
 from pitfall_lab.verify.lockstep import Lockstep
 
-#: Numbers of larger tensors are not modelled: a trace costs the same whatever the size of what it follows.
+#: Larger tensors are modelled without values, so that the cost of a trace does not grow with their size.
 VALUE_LIMIT = 4096
-#: The limit under which no tensor falls, not even an empty one.
+#: A limit below the size of every tensor, even an empty one: no values are modelled.
 NO_VALUES = -1
 
 
 class Session:
-    """One observed stretch of a program: a context manager around the code, then :meth:`finish`.
+    """Records part of a program: a context manager around the code to record; call :meth:`finish` afterwards for the trace.
 
-    ``filename`` is the code file name of the program's frames (or several that it may be), ``name`` what the trace calls it,
-    ``text`` its source. Tensors with more than ``value_limit`` elements are followed without their numbers. With ``values=False`` no
-    numbers are followed at all (metadata mode): shapes, strides, types, versions, aliasing, the graph, saved tensors and errors
-    are, and recording costs a fraction. ``limit`` is the number of events after which the recording ends. With ``gradients``
-    torch's are looked at after each backward, and a note says at the first one that is NaN or infinite. For ``parts`` and ``places``,
-    where the text is made of several cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
+    ``filename`` is the code file name of the program's frames (or a tuple of them), ``name`` the program's name in the trace, ``text``
+    its source. Tensors with more than ``value_limit`` elements are modelled without values. With ``values=False`` no values are modelled
+    at all: shapes, strides, dtypes, versions, aliasing, the graph, saved tensors and errors still are, and recording costs much less.
+    ``limit`` is the number of events after which the recording ends. With ``gradients``, torch's gradients are checked after each
+    backward, and the first one that is NaN or infinite adds a note. ``parts`` and ``places`` are for a text that is made of several
+    cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Session:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is another process, which the program forked: it ends as it would end alone."""
+        """Whether this process was forked by the program; then nothing is recorded and the program ends as it would without us."""
         return os.getpid() != self._process
 
     def __enter__(self) -> Self:
@@ -76,7 +76,7 @@ class Session:
             self._lockstep.elsewhere.start()
             self._forks.start()
             self._recorder.start()
-        except Exception as error:  # the program runs, whatever happens to us
+        except Exception as error:  # the program runs even if recording cannot start
             self._recorder.decline(reason_of(error))
         return self
 
@@ -90,18 +90,18 @@ class Session:
         self._steps.stop()
 
     def finish(self, error: BaseException | None = None) -> Trace:
-        """Return the trace; ``error`` is what ended the program, if something did."""
+        """Return the trace; ``error`` is the exception that ended the program, if any."""
         ended = None if error is None or (isinstance(error, SystemExit) and not error.code) else self._outcome(error)
         return self._lockstep.finish(ended)
 
     @staticmethod
     def aside() -> AbstractContextManager[Any]:
-        """Return a context whose torch calls are none of the program's: they are not recorded."""
+        """Return a context in which torch calls are not recorded, because they are not the program's."""
         return unseen()
 
     @staticmethod
     def unparsable(text: str, error: BaseException) -> Trace:
-        """The trace of a cell that never ran."""
+        """The trace of a cell that could not be parsed and so never ran."""
         return _unparsable(text, "cell", error)
 
     def _stepping(self, optimizer: torch.optim.Optimizer, span: Span | None) -> None:
@@ -125,13 +125,13 @@ class Session:
         mine = last is not None and last[:2] == (type(error).__name__, str(error))
         if mine and last is not None and last[2].origin != "program":
             return last[2]
-        # code of the program's that torch had called (a hook, say) has a line of its own
+        # code of the program that torch called (a hook, for instance) has its own line
         step = last[2].step if mine and last is not None else None
         failure = Failure(type(error).__name__, _text(error), "other", step, self._place(error.__traceback__))
-        with contextlib.suppress(Exception), unseen():  # what is not known is left out
+        with contextlib.suppress(Exception), unseen():  # facts that cannot be read are left out
             failure = uncaught(error, failure, self.sources, self._lockstep.label)
         if last is not None and any(last[:2] == (type(cause).__name__, str(cause)) for cause in _causes(error)):
-            failure = replace(failure, step=last[2].step)  # the program says in its own words what torch refused
+            failure = replace(failure, step=last[2].step)  # the program raised an error of its own because of torch's error
         refused = self._lockstep.label(_refused_by_optimizer(error))
         return failure if refused is None else replace(failure, kind="non-leaf-optimized", tensor=refused)
 
@@ -146,7 +146,7 @@ class Session:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The errors that were being handled when this one was raised."""
+    """The exceptions that were being handled when this one was raised."""
     seen: set[int] = set()
     cause = error.__cause__ or error.__context__
     while cause is not None and id(cause) not in seen:
@@ -156,7 +156,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _refused_by_optimizer(error: BaseException) -> torch.Tensor | None:
-    """The computed tensor that an optimizer did not accept, read from where it raised: no call of torch is made with it."""
+    """The non-leaf tensor that an optimizer rejected, read from the frame that raised (no torch function is called with it); or None."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -181,12 +181,12 @@ def trace_program(
     gradients: bool = False,
     leaving: Callable[[Trace], None] | None = None,
 ) -> Trace:
-    """Run ``source`` on real torch and the shadow, and return what happened.
+    """Run ``source`` on torch and the shadow, and return the trace.
 
-    The program runs in this process, in ``namespace`` (a fresh one by default) and, when ``argv`` is given, with these arguments
-    after the program's name. Its own errors do not come out of here: they are the trace's outcome. KeyboardInterrupt does.
-    ``values=False`` records without numbers; for ``limit`` and ``gradients`` see :class:`Session`. ``tree`` is run instead of what
-    ``source`` says, on its lines. ``leaving`` gets the trace of a program that ends its process by ``os._exit``, just before that.
+    The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the arguments after its
+    name. Its exceptions are not raised here but become the trace's outcome; only KeyboardInterrupt is raised. ``values=False`` records
+    without values; for ``limit`` and ``gradients`` see :class:`Session`. ``tree`` is a syntax tree to run in place of ``source``.
+    ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just before that.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
@@ -212,7 +212,7 @@ def trace_program(
 
 
 def trace_callable(function: Callable[[], Any], *, values: bool = True) -> Trace:
-    """Call ``function`` under observation; its file is the trace's source. ``values=False`` records without numbers."""
+    """Call ``function`` while recording and return the trace; the source is the function's file. ``values=False`` records no values."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
         raise TypeError("record() needs a program as text or a function written in Python.")
@@ -236,7 +236,7 @@ def trace_callable(function: Callable[[], Any], *, values: bool = True) -> Trace
 
 @contextlib.contextmanager
 def _before_leaving(session: Session, leaving: Callable[[Trace], None]) -> Iterator[None]:
-    """Let ``os._exit`` hand the trace over first: it ends the process on the spot. A process that the program forked just ends."""
+    """While active, ``os._exit`` first passes the trace to ``leaving``; in a process forked by the program it only exits."""
     leave = os._exit
 
     def finish_and_leave(status: int) -> NoReturn:
@@ -261,7 +261,7 @@ def _run(code: CodeType, scope: dict[str, Any], session: Session) -> Trace:
     failed: BaseException | None = None
     try:
         with session:
-            exec(code, scope)  # noqa: S102 - running the learner's program is what we are for
+            exec(code, scope)  # noqa: S102 - running the learner's program is the purpose
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # any way in which a program can end is an outcome
@@ -271,7 +271,7 @@ def _run(code: CodeType, scope: dict[str, Any], session: Session) -> Trace:
     try:
         return session.finish(failed)
     finally:
-        # The traceback's frames hold the program's tensors.
+        # the frames of the traceback keep the program's tensors alive
         failed = None
 
 

@@ -1,4 +1,4 @@
-"""How far a recording reaches: where it stopped and why, and that the program went on."""
+"""How far a recording reaches: where and why it stopped, and which calls of the program came after that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pitfall_lab.verify.writer import Writer
 
 
 class Extent:
-    """Writes down where observation ended, and counts what came after it."""
+    """Notes where observation ended and counts the calls after it."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -18,22 +18,22 @@ class Extent:
         self._later: dict[int, None] = {}
 
     def stop(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """Observation ends here; where that is not known, after the last thing that was seen."""
+        """Note that observation ends here; without a ``span``, at the last place that was recorded."""
         en, zh = f"Observation stopped here, because {reason.en}.", f"从这里起停止观察，原因：{reason.zh}。"
         if cause == "never":
             en, zh = f"The program ran unobserved, because {reason.en}.", f"程序在没有观察的情况下运行，原因：{reason.zh}。"
         writer = self._writer
-        with contextlib.suppress(Exception):  # what failed may have left a row that cannot be read
+        with contextlib.suppress(Exception):  # the failure that stopped the recording may have left an unreadable row
             span = span or writer.last_span()
             self._known = writer.lines()
         writer.notes.append(Note("stopped", en, zh, max(len(writer.events) - 1, 0), span, cause))
 
     def missed(self, span: Span | None) -> None:
-        """The program made a call of torch after observation had stopped."""
+        """The program called torch after observation had stopped."""
         self._missed += 1
         if span is not None and span.source == 0 and (0, span.line) not in self._known:
             self._later[span.line] = None
 
     def told(self) -> Reach:
-        """The numbers, at the end of the program."""
+        """The final numbers for the trace."""
         return Reach(len(self._writer.lines()), self._missed, tuple(sorted(self._later)))

@@ -1,7 +1,7 @@
-"""Who is who: the live objects of the program, their shadows, and the labels that the trace calls both by.
+"""Tables that connect each live tensor, array, storage and node of the program with its shadow and its label in the trace.
 
-Nothing here keeps an object of the program alive: tensors and arrays are held weakly, storages by a reference that
-keeps their number unique but not their memory.
+Nothing here keeps the program's objects alive: tensors and arrays are held by weak references, storages by a weak reference to the
+StorageImpl, which keeps its address unique but not its memory.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from pitfall_lab.shadow.recipes import Window
 from pitfall_lab.verify.fastpath.event_rows import Deaths, Rows
 
 LOOKS = 16
-"""How many of the storages that lost their last tensor are asked after each call whether they are gone."""
+"""How many storages without a living tensor are checked after each call for whether they have been freed."""
 
 
 class StorageRecord:
-    """One piece of memory: torch may have several StorageImpls for it (NumPy round trips), the shadow has one Storage.
+    """One block of memory. Torch may have several StorageImpls for it (after NumPy round trips); the shadow has one Storage.
 
-    ``impls`` are weak references to the StorageImpls, as :func:`facts.weak_storage` makes them; ``members`` the marks of the living
-    tensors and arrays on this memory; ``shared`` says whether NumPy code can write here without torch knowing. ``pointer`` is None
-    until somebody asks for memory by its address (:meth:`Records.covering`).
+    ``impls`` are the weak references to the StorageImpls; ``members`` are the marks of the living tensors and arrays on this memory;
+    ``shared`` is True if NumPy code can write it without torch's knowledge. ``pointer``, its address, is None until
+    :meth:`Records.covering` first needs it.
     """
 
     __slots__ = ("dtype", "impls", "itemsize", "mark", "members", "nbytes", "pointer", "shadow", "shared")
@@ -57,21 +57,20 @@ class StorageRecord:
 
     @property
     def alive(self) -> bool:
-        """Whether any StorageImpl on this memory still exists."""
+        """Whether any StorageImpl of this memory still exists."""
         impls = self.impls
         return not is_gone(impls[0]) if len(impls) == 1 else not impls or not all(map(is_gone, impls))
 
 
 class TensorRecord(Watching):
-    """One tensor or array of the program, held weakly: the record *is* the weak reference.
+    """One tensor or array of the program. The record is itself the weak reference to it.
 
-    ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` says of a parameter how often its name was looked
-    for: it is used (by its initialisation) before its module has a name. ``place`` is its memory: most results have memory of their own
-    that goes when they go, and of which nobody asks; there it is only the weak reference to the StorageImpl, kept by ``records``, and the
-    event of their birth is a row.
+    ``shadow`` is None for arrays and for opaque tensors (sparse, wrapped). ``searches`` counts how often a name was looked for: a parameter
+    is used, by its initialisation, before its module has a name. ``place`` is its StorageRecord, or just the weak reference to the
+    StorageImpl while no StorageRecord has been needed (the common case).
 
-    Of most results nobody asks for the shadow either. Then it is only ``made`` when somebody does: until then there are the ``window``
-    that it will be (None once there is a shadow) and the ``node`` that it comes from.
+    Most shadows are never needed either. Such a shadow is created on first access of :attr:`shadow`, from ``window`` (its shape, strides,
+    dtype and so on; None once the shadow exists) and ``node`` (its grad_fn); ``made`` is the shadow that exists.
     """
 
     __slots__ = (
@@ -90,9 +89,9 @@ class TensorRecord(Watching):
     names: tuple[str, ...]
     searches: int
     form: Any
-    """The form of the shadow (metadata mode), as of ``epoch``."""
+    """The cached form of the shadow (recordings without values), valid in ``epoch``."""
     epoch: int
-    # A weak reference would compare what it refers to: tensors, number by number.
+    # A weak reference compares its referents with ==, which compares tensors element by element.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -103,7 +102,7 @@ class TensorRecord(Watching):
 
     @property
     def shadow(self) -> ShadowTensor | None:
-        """What stands for it in the shadow."""
+        """The shadow tensor, created now if it does not exist yet; None for arrays and opaque tensors."""
         if self.window is None:
             return self.made
         births = self.records.rows.births(self.born)
@@ -117,22 +116,22 @@ class TensorRecord(Watching):
 
     @property
     def storage(self) -> StorageRecord | None:
-        """The memory that it lies in; None for an opaque tensor."""
+        """The record of the memory it uses; None for an opaque tensor."""
         place = self.place
         return self.records.settle(self) if type(place) is int else place  # type: ignore[return-value]
 
 
 def twin_of(node: Node) -> Any:
-    """The key of torch's node that a shadow node stands for, or None. The express lane notes only its sequence number."""
+    """The key of the torch node that a shadow node models, or None. The fast path stores only the node's sequence number."""
     twin = node.twin
     return (twin, full_name(node.name)) if type(twin) is int else twin
 
 
 class Nodes:
-    """Shadow nodes by the key of torch's node (:func:`twin_of`).
+    """A table of shadow nodes by the key of the torch node that each models (:func:`twin_of`).
 
-    Nothing is kept alive; what died is forgotten when the table has doubled. Nodes made in the express lane know their twin and are
-    entered here when somebody asks for one, by walking the graph from the tensors that live.
+    Nodes are held weakly; dead entries are removed whenever the table has doubled. Nodes made on the fast path are not entered when they
+    are made: the first lookup that needs them enters them all, by walking the graph from the living tensors.
     """
 
     def __init__(self, living: dict[int, TensorRecord]) -> None:
@@ -140,7 +139,7 @@ class Nodes:
         self._refs: dict[Any, ref[Node]] = {}
         self._room = 1024
         self.latest = -1
-        """The highest sequence number of torch's that a node was made with in the express lane and not entered."""
+        """The highest sequence number of a node that was made on the fast path and is not entered yet."""
 
     def get(self, key: Any) -> Node | None:
         """The living node with this key, or None."""
@@ -163,7 +162,7 @@ class Nodes:
             self._room = max(1024, 2 * len(self._refs))
 
     def forget(self, key: Any) -> None:
-        """What had this key is gone; something else may get it."""
+        """Remove the entry of a key whose object no longer exists; another object may get the same key."""
         self._refs.pop(key, None)
 
     def _enter_all(self) -> None:
@@ -182,9 +181,9 @@ class Nodes:
 
 
 class Records:
-    """The tables. Labels count up in order of birth, one series each for tensors, storages, counters and nodes.
+    """All tables. Labels are numbered in order of creation, separately for tensors, storages, counters and nodes.
 
-    The number of a label is kept on the shadow's object itself, as its ``mark``.
+    The number of a label is stored as ``mark`` on the shadow's object.
     """
 
     def __init__(self) -> None:
@@ -197,20 +196,20 @@ class Records:
         self.by_id: dict[int, TensorRecord] = {}
         self.by_impl: dict[int, StorageRecord] = {}
         self.fresh: dict[int, TensorRecord] = {}
-        """The tensors of whose memory no record has been made yet, by their StorageImpl."""
+        """Tensors without a StorageRecord yet, by the weak reference to their StorageImpl."""
         self._by_pointer: dict[int, StorageRecord] = {}
         self.strange_gradients: dict[int, str] = {}
-        """Marks of the tensors whose gradient has no strided memory (a sparse one), with the reason."""
+        """Marks of the tensors whose gradient has no strided memory (a sparse gradient), with the reason."""
         self.tensor_count = self.storage_count = self.counter_count = self.node_count = 0
         self.graph: Graph
-        """The engine's."""
+        """The engine's graph; set by its owner."""
         self.rows: Rows
-        """The trace's."""
+        """The trace's rows; set by its owner."""
 
     # ------------------------------------------------------------------ labels
 
     def counter_label(self, counter: Counter | None) -> str | None:
-        """The label of a counter, made on first sight."""
+        """The label of a version counter; a counter without one gets the next."""
         if counter is None:
             return None
         if not counter.mark:
@@ -220,7 +219,7 @@ class Records:
 
     @staticmethod
     def node_label(node: Node | None) -> str | None:
-        """The label of a node, or None when the trace does not know it."""
+        """The label of a node, or None if it is not in the trace."""
         return None if node is None or not node.mark else f"n{node.mark}"
 
     def label_node(self, node: Node) -> None:
@@ -261,7 +260,7 @@ class Records:
     def enter_as(  # noqa: PLR0917 - what a record is made of
         self, mark: int, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None
     ) -> TensorRecord:
-        """Make a record with a label that has been counted."""
+        """Make a record with a label number that was already reserved."""
         record = TensorRecord(real, self.gone)
         record.key = key = id(real)
         record.mark, record.shadow, record.kind, record.born, record.place, record.records = mark, shadow, kind, born, storage, self
@@ -274,7 +273,7 @@ class Records:
         return record
 
     def rebind(self, record: TensorRecord, shadow: ShadowTensor, storage: StorageRecord | None) -> None:
-        """Let another shadow stand for a known object (after something happened that was not modelled)."""
+        """Connect a known object with another shadow (after a change that was not modelled)."""
         if record.shadow is not None:
             record.shadow.mark = 0
         if record.storage is not None:
@@ -285,7 +284,7 @@ class Records:
             storage.members.add(record.mark)
 
     def exchange(self, one: TensorRecord, other: TensorRecord) -> None:
-        """Two objects have swapped what they are; their labels and names stay with them."""
+        """Exchange the shadows and storages of two objects that torch.utils.swap_tensors swapped; labels and names stay."""
         was = [(record.shadow, record.storage, record.kind, self.strange_gradients.pop(record.mark, None)) for record in (one, other)]
         for record in (one, other):
             self.nodes.forget(("leaf", record.key))
@@ -304,11 +303,11 @@ class Records:
                     self.nodes["leaf", record.key] = accumulator
 
     def gone(self, record: Any) -> None:
-        """An object has died."""
+        """Callback of the weak reference: the object no longer exists."""
         if self.by_id.get(record.key) is record:
             del self.by_id[record.key]
             if record.window is None and (record.made is None or record.made.accumulator is not None):
-                # A leaf's AccumulateGrad is known by the leaf's address (`facts.node_key`), which the next tensor may get.
+                # A leaf's AccumulateGrad is keyed by the leaf's address (`tensor_facts.node_key`), which the next tensor may get.
                 self.nodes.forget(("leaf", record.key))
         if self.by_mark.pop(record.mark, None) is not None:
             self.died.append(record)
@@ -316,7 +315,7 @@ class Records:
     # ------------------------------------------------------------------ storages
 
     def storage_of(self, seen: Facts) -> StorageRecord | None:
-        """The record of the memory a tensor lies in, if it is known: by StorageImpl, else by address."""
+        """The record of a tensor's memory if it is known, found by its StorageImpl, else by its address."""
         if seen.storage is None:
             return None
         record = self.by_impl.get(seen.storage) or self._settled(seen.storage)
@@ -327,7 +326,7 @@ class Records:
         return self.covering(seen.pointer, seen.nbytes)
 
     def _move(self, record: StorageRecord, seen: Facts) -> None:
-        """Follow one StorageImpl to the place where it has its memory now (``resize_``, ``share_memory_``)."""
+        """Update the address and size of a StorageImpl whose memory was replaced (``resize_``, ``share_memory_``)."""
         if self._by_pointer.get(record.pointer) is record:
             del self._by_pointer[record.pointer]
         record.pointer, record.nbytes = seen.pointer, seen.nbytes
@@ -335,14 +334,14 @@ class Records:
             self._by_pointer[seen.pointer] = record
 
     def covering(self, pointer: int, nbytes: int) -> StorageRecord | None:
-        """The living memory that contains the byte range, if any."""
+        """The living memory that contains the byte range, or None."""
         self._place_all()
         if not pointer or not nbytes:
             return None
         exact = self._by_pointer.get(pointer)
         if exact is not None and nbytes <= exact.nbytes and exact.alive:
             return exact
-        # Only NumPy makes a second StorageImpl that begins inside other memory, so few records need the look.
+        # Only NumPy makes a second StorageImpl that begins inside other memory, so it is enough to search the shared records.
         inside = (r for r in self.shared.values() if r.pointer and r.pointer <= pointer and pointer + nbytes <= r.pointer + r.nbytes)
         return next((record for record in inside if record.alive), None)
 
@@ -358,7 +357,7 @@ class Records:
         return record
 
     def settle(self, record: TensorRecord) -> StorageRecord:
-        """Make the record of a tensor's own memory, after all."""
+        """Create the StorageRecord of a tensor that had only a weak reference to its StorageImpl."""
         impl, storage = record.place, record.shadow.storage  # type: ignore[union-attr]
         nbytes, name = storage.size * storage.dtype.itemsize, storage.dtype[:]
         record.place = place = StorageRecord(storage.mark, storage, None, nbytes, name, storage.dtype.itemsize)
@@ -366,21 +365,21 @@ class Records:
             del self.fresh[impl]  # type: ignore[arg-type]
             place.members.add(record.mark)
             self.add_new_storage(place, impl)  # type: ignore[arg-type]
-        return place  # else the memory has gone, with the tensor
+        return place  # else the memory was freed with the tensor
 
     def _settled(self, impl: int) -> StorageRecord | None:
         record = self.fresh.get(impl)
         return None if record is None else self.settle(record)
 
     def memory(self, mark: int) -> StorageRecord | None:
-        """The memory with this mark, if it is known."""
+        """The record of the storage with this mark, or None."""
         if mark not in self.storages:
             for record in list(self.fresh.values()):
                 self.settle(record)
         return self.storages.get(mark)
 
     def lies_at(self, impl: int, storage: StorageRecord) -> bool:
-        """Whether a StorageImpl is a known one of this memory."""
+        """Whether a StorageImpl is one of those known for this memory."""
         return (self.by_impl.get(impl) or self._settled(impl)) is storage
 
     def knows(self, impl: int) -> bool:
@@ -388,13 +387,13 @@ class Records:
         return impl in self.fresh or impl in self.by_impl
 
     def add_new_storage(self, record: StorageRecord, impl: int) -> None:
-        """Enter memory that nobody has seen before; ``impl`` is a weak reference to its StorageImpl."""
+        """Enter a storage that is seen for the first time; ``impl`` is a weak reference to its StorageImpl."""
         self.storages[record.mark] = self.by_impl[impl] = record
         record.shadow.mark = record.mark
         record.impls = (impl,)
 
     def _place_all(self) -> None:
-        """Find where storages lie that were entered without looking."""
+        """Read the addresses of the storages that were entered without one."""
         for tensor in list(self.fresh.values()):
             self.settle(tensor)
         for record in reversed(self.storages.values()):
@@ -407,23 +406,23 @@ class Records:
                 self._by_pointer[record.pointer] = record
 
     def add_impl(self, record: StorageRecord, seen: Facts, real: Any) -> None:
-        """Note one more StorageImpl on known memory."""
+        """Add another StorageImpl to a known storage."""
         if seen.storage is not None and not self.knows(seen.storage):
             record.impls += (tensor_facts.weak_storage(real),)
             self.by_impl[seen.storage] = record
 
     def bury(self) -> Deaths:  # noqa: C901 - runs after every call
-        """Return the marks of tensors and storages that died since the last call, and forget them.
+        """Return the marks of the tensors and storages that died since the last call, and remove their records.
 
-        A graph may keep memory that no tensor of the program names any more. Such storages are asked again after every call, the
-        ones that waited longest first, but only a few of them: what a call costs must not grow with what a program has made.
+        A graph may keep a storage alive after its last tensor died. Such storages are checked again after every call, those that waited
+        longest first, but only :data:`LOOKS` of them: the cost of a call must not grow with the number of tensors made so far.
         """
         died = self.died
         if len(died) == 1 and not self.left:
             record = died[0]
             impl = record.place
             if type(impl) is int and is_gone(impl):
-                # The usual case, when a name is bound to something else.
+                # The usual case: a name was bound to another object.
                 died.clear()
                 del self.fresh[impl]
                 let_go(impl)
@@ -465,26 +464,26 @@ class Records:
             let_go(impl)
 
     def share(self, record: StorageRecord) -> None:
-        """From now on NumPy code can write this memory without torch knowing."""
+        """Mark a storage as writable by NumPy code without torch's knowledge."""
         if not record.shared:
             record.shared = True
             self.shared[record.mark] = record
             record.shadow.share()
 
     def offset(self, seen: Facts, storage: StorageRecord) -> int:
-        """The tensor's offset in elements of the labelled memory, also when its StorageImpl begins further inside."""
+        """The tensor's offset in elements from the start of the recorded memory, even if its StorageImpl begins further inside."""
         own = seen.offset or 0
         return own + (seen.pointer - storage.pointer) // seen.itemsize if storage.pointer and seen.pointer else own
 
     @staticmethod
     def offset_of(real: Any, storage: StorageRecord) -> int:
-        """The same, of a tensor."""
+        """Like :meth:`offset`, read from the tensor itself."""
         pointer = real.untyped_storage().data_ptr() if storage.pointer else 0
         own: int = real.storage_offset()
         return own + (pointer - storage.pointer) // storage.itemsize if pointer and pointer != storage.pointer else own
 
     def live(self, storage: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
-        """Yield the living tensors and arrays on a piece of memory."""
+        """Yield the living tensors and arrays on a storage."""
         for mark in sorted(storage.members):
             record = self.by_mark.get(mark)
             real = record() if record is not None else None
@@ -493,7 +492,7 @@ class Records:
 
 
 def array_facts(array: np.ndarray) -> dict[str, Any]:
-    """Shape, strides in elements, dtype and address range of a NumPy array."""
+    """The shape, strides (in elements), dtype and address range of a NumPy array."""
     item = max(array.itemsize, 1)
     low, high = byte_bounds(array) if array.size else (0, 0)
     return {

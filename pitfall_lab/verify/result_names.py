@@ -1,4 +1,4 @@
-"""Naming: a call's result is called what the program assigns it to, and its operands what the learner wrote."""
+"""Gives a call's result the name of the variable that it is assigned to, and describes the call's operands."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ MOST_OPERANDS = 64
 
 
 class Naming:
-    """Names results, and takes a name back when a later step of the same call turns out to be the result."""
+    """Names results. Takes a name back when a later step of the same line turns out to produce the value that is assigned."""
 
     def __init__(self, world: World, describe: Description) -> None:
         self._sources, self._records, self._writer = world.sources, world.records, world.writer
         self._describe = describe
         self.step = -1
         self.span: Span | None = None
-        """Which call named its result last, and where it stands in the program."""
+        """The step and the span of the call whose result was named last."""
         self.record: TensorRecord | None = None
 
     def name_results(self, call: Call, results: list[str], step: int) -> list[Effect]:
-        """Name the result by what it is assigned to. Inside a module's call every step looks like the result until the next one."""
+        """Name the result after its variable. Inside a module's call, each step counts as the result until the next one comes."""
         if call.span is None or len(results) != 1 or (not call.direct and _is_being_built(call.frame)):
             return []
         name, record = self._sources.target(call.span), self._records.named(results[0])
@@ -41,9 +41,9 @@ class Naming:
         return effects + self._describe.names(record) if mine else effects
 
     def claim(self, name: str, span: Span | None, record: TensorRecord, step: int, outside: FrameType | None) -> tuple[Any, Any] | None:
-        """The same for a call that took the express lane: the names that its result has now, and the tensor that lost its name.
+        """Name the result of a call on the fast path; returns its names, and (mark, names) of the tensor that lost its name.
 
-        ``outside`` is the learner's frame when library code that it called makes the call.
+        Each is None if unchanged. ``outside`` is the learner's frame if library code that it called makes the call.
         """
         if outside is not None and _is_being_built(outside):
             return None
@@ -56,7 +56,7 @@ class Naming:
         return (record.names if mine else None, lost) if mine or lost else None
 
     def _claim(self, name: str, span: Span | None, record: TensorRecord, step: int) -> tuple[bool, TensorRecord | None]:
-        """Give the result its name. Says whether that is new, and which record lost it."""
+        """Give the result its name. Returns whether that changed its names, and the record that lost the name, if any."""
         taken = None
         before = self.record
         if before is not None and self.step == step - 1 and span == self.span and before is not record and before.names[-1:] == (name,):
@@ -69,10 +69,10 @@ class Naming:
         return mine, taken
 
     def operands(self, call: Call) -> tuple[Operand, ...]:
-        """What the call was given: tensors by their labels, everything else as text."""
+        """The call's operands for the trace: tensors by their labels, everything else as text."""
         found = [self._operand(value, "") for value in call.args] + [self._operand(value, key) for key, value in call.kwargs.items()]
         shown = itertools.chain.from_iterable(found)
-        # torch's Python functions pass their defaults on; nobody wrote them.
+        # torch's Python functions pass on their default arguments, which the program did not write
         return tuple(operand for operand in shown if operand.label or operand.text not in ("None", "False"))
 
     def _operand(self, value: Any, name: str) -> list[Operand]:
@@ -87,7 +87,7 @@ class Naming:
 
 
 def _is_being_built(frame: FrameType) -> bool:
-    """Whether library code that the learner's ``frame`` called is inside a constructor: what it makes is a part of the result."""
+    """Whether the call is made inside a constructor that the learner's ``frame`` called; then its result is only a part of the object."""
     walk: FrameType | None = sys._getframe(1)
     while walk is not None and walk is not frame:
         if walk.f_code.co_name in ("__init__", "reset_parameters"):

@@ -1,4 +1,4 @@
-"""What the parts of the lockstep share: one program, seen by two engines, and the trace that is being written of it."""
+"""The state that all parts of the lockstep share: the program's source, the shadow engine, the records and the trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pitfall_lab.verify.writer import Writer
 
 @dataclass(slots=True)
 class World:
-    """One lockstep's common ground. ``limit`` is the number of elements above which a tensor is followed without its numbers."""
+    """State shared by the parts of one lockstep. ``limit``: tensors with more elements than this are modelled without values."""
 
     sources: SourceMap
     lines: LineWatch
@@ -26,11 +26,11 @@ class World:
     writer: Writer = field(default_factory=Writer)
     namespace: Namespace = field(default_factory=Namespace)
     bumps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """For each counter's label, when it was raised and to what: (step, version)."""
+    """For each version counter's label, its increments as (step, new version)."""
     writes: dict[str, list[int]] = field(default_factory=dict)
     """For each storage's label, the steps that wrote it."""
     writes_unseen: bool = False
-    """Whether the program may count writes where nothing tells of them: then a version that has moved is taken over."""
+    """Whether the program may increment versions in calls that are not observed; then an unexpected version is no disagreement."""
 
     def __post_init__(self) -> None:
         self.records.graph, self.records.rows = self.engine.graph, self.writer.rows

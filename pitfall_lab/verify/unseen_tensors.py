@@ -1,4 +1,4 @@
-"""Unseen makers: tensors that come into being without a torch function, found by looking after each line of the program."""
+"""After each line, looks for what a torch function mode cannot observe: new tensors, changed tensors, threads and processes."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from pitfall_lab.verify.compare_memory import Memory
 from pitfall_lab.verify.description import Description, read
 from pitfall_lab.verify.shared_state import World
 
-#: A word the program must contain, the text of the call, and torch's name for it.
+#: Functions that create tensors unobserved: a word that the program must contain, the call's text, and the function's qualified name.
 MAKERS = (("from_numpy", "from_numpy(", "torch.from_numpy"), ("autograd.Function", ".apply(", "torch.autograd.Function.apply"))
 
 
-#: What sets version numbers in C++, of any tensor, and passes no torch function.
+#: What changes the version counter or the storage of a tensor in C++, without a torch function being called.
 RESETS = ("_unsafe_preserve_version_counter", "increment_version", ".set_(")
 
-#: What makes torch keep of each view the function that made it, to make it anew after a write: no tensor tells of it.
+#: Makes torch keep, for each view, the function that recreates it after a write; that state cannot be read from a tensor.
 REPLAYS = "_force_original_view_tracking"
 ANEW = T(
-    "the program lets torch make views anew with the functions that made them, of which no tensor tells",
-    "程序让 torch 用创建视图的函数重新创建视图，而张量上看不出这一点",
+    "the program makes torch regenerate views with the functions that created them, which cannot be read from a tensor",
+    "程序让 torch 用创建视图的函数重新生成视图，而张量上看不出这一点",
 )
 
-#: Memory that another process may write.
+#: Creates memory that another process may write.
 SHARING = "share_memory"
 
-#: What writes the memory of any tensor, saved ones included, and passes no torch function.
+#: What may write the memory of any tensor, saved tensors included, without a torch function being called.
 WRITERS = ("untyped_storage", "ctypes", SHARING)
 
 
-#: What may count writes in calls that no function mode sees; and what gives a tensor other memory, but leaves it the counter of the old.
+#: What may increment a version in a call that is not observed, or gives a tensor another storage but leaves it the old version counter.
 COUNTED = (
     *RESETS, "autograd.Function", "DisableTorchFunction", "_dispatch", "Thread", "torch.jit", "torch.ops", "torch.library", "distributed",
     "parametriz", "resize_", ".set_(",
 )  # fmt: skip
 
 
-#: What runs code of the program as one piece; and how much of it there is by now.
+#: Compilers whose compiled functions are recorded as one step, with a function that returns how many have been compiled.
 COMPILERS = {"torch.compile": private.frames_compiled, "torch.jit.script": private.functions_scripted}
 
 
 class Unseen:
-    """Looks after each line for what no function mode can see."""
+    """Finds what happened outside observed calls and writes it to the trace."""
 
     def __init__(self, world: World, describe: Description, memory: Memory, adoption: Adoption, meeting: Meeting) -> None:
         self._world, self._records, self._writer, self._describe = world, world.records, world.writer, describe
@@ -59,7 +59,7 @@ class Unseen:
         self._compiled = {name: count() for name, count in COMPILERS.items()}
 
     def expect(self, program: str) -> None:
-        """Watch the program's lines from the beginning if it makes tensors in ways that no mode can see."""
+        """Start watching the program's lines if its source contains one of the names that need it."""
         self._expected = [maker for maker in MAKERS if maker[0] in program]
         self._resets = any(word in program for word in RESETS)
         self._writes = any(word in program for word in WRITERS)
@@ -69,7 +69,7 @@ class Unseen:
             self._world.lines.start(None)
 
     def line_done(self, frame: FrameType, span: Span | None) -> None:
-        """A line of the learner's has run: did it write memory that torch shares, or make a tensor unseen?"""
+        """Called after a line has run: look for memory that was written and tensors that were created without an observed call."""
         self._memory.look_for_writes(span)
         self.catch_up(span)
         for _, text, op in self._expected if span is not None else ():
@@ -77,7 +77,7 @@ class Unseen:
                 self._tell(frame, name, where, op)
 
     def before(self, call: Call) -> None:
-        """A call is about to run: see what has happened on its line so far."""
+        """Called before a call: look for what happened earlier on its line."""
         if self._replays:
             raise Enough(ANEW)
         self._memory.look_for_writes(None)
@@ -85,7 +85,7 @@ class Unseen:
             self.catch_up(None)
 
     def catch_up(self, span: Span | None) -> None:
-        """Look at all tensors, if the program can change any of them unseen."""
+        """Read all tensors again if the program contains code that can change any of them unobserved."""
         records = list(self._records.by_mark.values()) if self._resets or self._writes else ()
         for record in records:
             real = None if record.kind == "array" else record()
@@ -97,7 +97,7 @@ class Unseen:
     # ------------------------------------------------------------------ compiled code, other threads
 
     def note_compiled(self) -> None:
-        """Say that code of the program was compiled: calls inside it pass no function mode."""
+        """Add a note for each compiler that has compiled code of the program, whose calls cannot be observed."""
         for name, count in COMPILERS.items():
             if count() > self._compiled[name] and not any(note.kind == "unseen" and name in note.en for note in self._writer.notes):
                 en = f"{name} compiled code of the program: no call inside it was seen, so no rule looked at what it does."
@@ -105,7 +105,7 @@ class Unseen:
                 self._writer.notes.append(Note("unseen", en, zh))
 
     def note_threads(self) -> None:
-        """Say once of each place that it was not seen."""
+        """Add a note for each place where another thread used torch."""
         for op, span in self._world.elsewhere.look():
             where_en, where_zh = ("", "") if span is None else (f" (line {span.line})", f"（第 {span.line} 行）")
             en = f"Another thread used torch, first {op}{where_en}: that was not recorded."
@@ -114,7 +114,7 @@ class Unseen:
             self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
 
     def look_again(self) -> list[Effect]:
-        """Other threads have used torch: take over what they may have changed."""
+        """Another thread has used torch: copy what it may have changed from torch to the shadow."""
         self.note_threads()
         effects: list[Effect] = []
         for record in list(self._records.by_mark.values()):
@@ -125,7 +125,7 @@ class Unseen:
         return effects
 
     def _release(self, node: Any) -> None:
-        """Free what a backward has freed that nobody saw, from ``node`` on."""
+        """Mark as freed the nodes behind ``node`` whose saved tensors an unobserved backward has freed."""
         stack, seen = [node], set[Any]()
         while stack:
             node = stack.pop()
@@ -139,7 +139,7 @@ class Unseen:
     # ------------------------------------------------------------------ other processes
 
     def process_started(self, frame: FrameType) -> None:
-        """Say once that what other processes do is not seen; if memory is shared with them, trust none of it from here on."""
+        """Add a note, once, that other processes are not recorded; from then on treat memory shared with them as changed at any time."""
         if self._shares:
             self._world.elsewhere.go_on()
         if self._has_processes:
@@ -155,11 +155,11 @@ class Unseen:
     # ------------------------------------------------------------------ swaps
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Two tensors are about to swap what they are: each must be known."""
+        """Before a swap of two tensors: make sure that both have a record."""
         self._before_swap = [] if self._writer.full else [*self._meeting.meet(one, frame), *self._meeting.meet(other, frame)]
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """They have; their names and labels stay with the objects."""
+        """After a swap of two tensors: exchange their shadows and write the event. Names and labels stay with the objects."""
         first, second = self._records.find(one), self._records.find(other)
         learners = self._world.sources.user_frame(frame)
         if first is None or second is None or learners is None or self._writer.full:
@@ -167,13 +167,13 @@ class Unseen:
         for record in (first, second):
             shadow = record.shadow
             if shadow is not None and shadow.accumulator is not None and shadow.accumulator() is not None:
-                self._world.engine.suspicious = True  # torch has put a hook on the node, which refuses a backward that reaches it
+                self._world.engine.suspicious = True  # torch put a hook on this node that raises when a backward reaches it
         self._records.exchange(first, second)
         step, effects, self._before_swap = self._writer.reserve(), self._before_swap, []
         for record, real in ((first, one), (second, other)):
             effects += self._describe.tensor(record, read(record, real), "observed")
         self._writer.mirrored += 1
-        op, reason = "torch.utils.swap_tensors", "swap_tensors passes no torch function; both tensors were read after it"
+        op, reason = "torch.utils.swap_tensors", "a call of swap_tensors cannot be observed; both tensors were read after it"
         span, scope = self._world.sources.span(learners), self._world.sources.scope(learners)
         labels = tuple(Operand(record.label) for record in (first, second))
         self._writer.put(Event(step, "call", op, span, scope, operands=labels, effects=tuple(effects), reason=reason))
@@ -181,7 +181,7 @@ class Unseen:
     # ------------------------------------------------------------------ makers
 
     def _tell(self, frame: FrameType, name: str, where: Span, op: str) -> None:
-        """Give the making of the tensor called ``name`` an event, unless it is known already."""
+        """Write the event that creates the tensor in the variable ``name``, unless it is in the trace already."""
         real = variables(frame).get(name, frame.f_globals.get(name))
         if not tensor_facts.is_tensor(real) or self._writer.full:
             return
@@ -193,7 +193,7 @@ class Unseen:
         step = self._writer.reserve()
         if known is None:
             record, effects = self._adoption.adopt(real, frame, (name,))
-        else:  # made inside ``forward``, where it had no name yet
+        else:  # it was created inside ``forward``, where it had another name or none
             record, effects = known, self._meeting.catch_up(real)
             if record.names[-1:] != (name,):
                 record.names += (name,)
@@ -201,5 +201,5 @@ class Unseen:
         living = self._records.live(record.storage) if record.storage is not None else ()
         arrays = tuple(Operand(other.label) for other, _ in living if other.kind == "array")
         self._writer.mirrored += 1
-        reason = f"{op} passes no torch function; its result was read after the line"
+        reason = f"a call of {op} cannot be observed; its result was read after the line"
         self._writer.put(Event(step, "call", op, where, operands=arrays, results=(record.label,), effects=tuple(effects), reason=reason))

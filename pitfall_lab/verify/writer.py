@@ -1,4 +1,4 @@
-"""Writing the trace: events in order, and as effects only what changed since the last one."""
+"""Writes the trace: its events in order, each with only the fields that changed since an earlier event."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ from pitfall_lab.verify.json_values import Look, told
 
 EVENT_LIMIT = 20_000
 METADATA_LIMIT = 500_000
-"""Without numbers an event is a row of some hundred bytes."""
+"""The limit without values, where most events are rows of some hundred bytes."""
 MUCH = 2_000
-"""So much may be remembered before it is worth looking what of it is gone."""
+"""How many entries ``_last`` and ``_renamed`` may hold before those of dead tensors are removed."""
 _SERIES = {"tensors": 0, "storages": 1, "counters": 2, "nodes": 3}
 
 
 class Writer:
-    """Collects events. A call's step is reserved before it runs, because its parts (hooks, nodes) come after it.
+    """Collects the events. A call's step is reserved before it runs, because its parts (hooks, nodes) get later steps.
 
-    Calls that took the express lane stand in the list as rows. What they would have written as the last known of a path
-    is worked out when somebody asks.
+    Calls that took the fast path are rows in the list, not events. What a row changes at a path is computed only when it is needed.
     """
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class Writer:
         self.events: list[Event | int | Ran | None] = []
         self.rows = Rows(self.events)
         self.row_steps: list[int] = []
-        """Where the rows are; the express lane writes both lists."""
+        """The steps that are rows; the fast path appends to this list and to ``events``."""
         self._forgotten = 0
         self._room = MUCH
         self._renamed: dict[int, list[str]] = {}
@@ -61,7 +60,7 @@ class Writer:
         self.disagreed_steps: set[int] = set()
         self._last: dict[str, Any] = {}
         self._looks: dict[str, Look] = {}
-        """By their paths, the storages that a row has written, with the numbers in them since."""
+        """The contents of the storages that rows have written, by path, as of the last write."""
 
     @property
     def full(self) -> bool:
@@ -69,12 +68,12 @@ class Writer:
         return len(self.events) >= self.limit
 
     def lines(self) -> set[tuple[int, int]]:
-        """The lines that made the calls seen so far: the number of the source, and the line in it."""
+        """The lines that made the calls recorded so far, as (number of the source, line)."""
         spans = [event.span for event in self.events if isinstance(event, Event) and event.kind == "call"]
         return {(span.source, span.line) for span in (*spans, *self.rows.spans) if span is not None}
 
     def last_span(self) -> Span | None:
-        """The last place of the program at which something was seen."""
+        """The span of the last event that has one."""
         for step in range(len(self.events) - 1, -1, -1):
             event = self.events[step]
             span = event.span if isinstance(event, Event) else None if event is None else self.rows.event(step).span
@@ -92,12 +91,12 @@ class Writer:
         self.events[event.step] = event
 
     def drop(self, step: int) -> None:
-        """Give back a reserved step that turned out to be nothing; only possible for the last one."""
+        """Remove a reserved step that is not needed; only possible while it is the last one."""
         if step == len(self.events) - 1 and self.events[step] is None:
             self.events.pop()
 
     def changes(self, path: str, value: Any, by: By) -> list[Effect]:
-        """Return the effects that bring ``state[path]`` to ``value``: one whole record at birth, then single fields."""
+        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time, later only the changed fields."""
         known = self.last(path)
         if isinstance(value, dict) and isinstance(known, dict):
             found = [Effect(f"{path}.{key}", item, by) for key, item in value.items() if key not in known or known[key] != item]
@@ -109,44 +108,44 @@ class Writer:
         return [Effect(path, value, by)]
 
     def first(self, path: str, value: Any, by: By) -> list[Effect]:
-        """The same for something that nothing was written of, and that no row tells of."""
+        """Like :meth:`changes`, for a path that no event and no row has written before."""
         self._last[path] = dict(value) if isinstance(value, dict) else value
         return [Effect(path, value, by)]
 
     def known(self, path: str) -> bool:
-        """Whether something was already written at ``path``."""
+        """Whether an event or a row has written ``path``."""
         return path in self._last or self._recall(path)
 
     def last(self, path: str) -> Any:
-        """What was last written at ``path``."""
+        """The value last written at ``path``, or None."""
         known = self._last.get(path) if path in self._last or self._recall(path) else None
         if self._looks and path in self._looks:
             known["cells"] = told(self._looks.pop(path))
         return known
 
     def forget(self, path: str) -> None:
-        """Stop comparing with ``path``: the thing it describes is gone."""
+        """Discard the last value of ``path``, because the object it describes no longer exists."""
         self._last.pop(path, None)
         self._looks.pop(path, None)
 
     def remembers(self, path: str) -> bool:
-        """Whether something was written at ``path`` by an event that is no row."""
+        """Whether the last value of ``path`` is stored here; a value that only a row has written is not."""
         return path in self._last
 
     def note(self, path: str, field: str, value: Any) -> None:
-        """A row says this of a field of something that is remembered."""
+        """Note that a row has changed a field of an object whose last value is stored here."""
         self._last[path][field] = value
 
     # ------------------------------------------------------------------ rows
 
     def wrote(self, storage: int, counter: int, version: int, seen: Look | None) -> None:
-        """A row says that a storage was written: at which version it is now, and its numbers."""
+        """Note that a row has written a storage: the version of its counter now, and the storage's contents (None without values)."""
         self._last[f"counters.C{counter}"] = version
         if seen is not None:
             self._looks[f"storages.S{storage}"] = seen
 
     def rename(self, mark: int, names: Sequence[str]) -> None:
-        """Another row says that a tensor has these names now."""
+        """Note that a row has changed a tensor's names."""
         path = f"tensors.t{mark}"
         if path in self._last:
             self._last[path].update(name=names[-1] if names else None, names=list(names))
@@ -154,7 +153,7 @@ class Writer:
             self._renamed[mark] = list(names)
 
     def forget_gone(self) -> None:
-        """Stop comparing with what rows have said to be gone. Marks are not used again, so it may wait until there is much of it."""
+        """Discard the last values of objects that rows have reported dead, once many have accumulated (marks are never reused)."""
         if len(self._last) + len(self._renamed) < self._room:
             return
         for step in self.row_steps[self._forgotten :]:
@@ -170,11 +169,11 @@ class Writer:
         self._room = max(MUCH, 2 * (len(self._last) + len(self._renamed)))
 
     def told(self, path: str) -> bool:
-        """Whether the trace tells of a tensor, a storage, a counter or a node; the same as :meth:`known`, with less work."""
+        """Whether an event or a row has described the object at ``path``; like :meth:`known`, but cheaper."""
         return path in self._last or self._row_of(path) >= 0
 
     def _row_of(self, path: str) -> int:
-        """The step of the row that tells of the birth of what is at ``path``; -1 if none does."""
+        """The step of the row that created the object at ``path``, or -1."""
         table, _, label = path.partition(".")
         series = _SERIES.get(table)
         if series is None or not self.row_steps:
@@ -190,7 +189,7 @@ class Writer:
         return step
 
     def _recall(self, path: str) -> bool:
-        """Work out what a row would have written at ``path``, if one would."""
+        """Compute the last value at ``path`` from the row that created the object; False if there is no such row."""
         step = self._row_of(path)
         if step < 0:
             return False
@@ -211,7 +210,7 @@ class Writer:
     # ------------------------------------------------------------------ the end
 
     def disagree(self, step: int, path: str, observed: Any, modelled: Any) -> None:
-        """Keep a disagreement between the engines."""
+        """Record a disagreement between torch and the shadow."""
         self.disagreements.append(Disagreement(step, path, observed, modelled))
         self.disagreed_steps.add(step)
 
@@ -223,11 +222,11 @@ class Writer:
         written, rows = self.events, self.rows
 
         def events() -> tuple[Event, ...]:
-            with without_collector():  # nothing of what is made here is garbage
+            with without_collector():  # nothing that is made here is garbage
                 return tuple([_written_out(event, step, rows) for step, event in enumerate(written)])
 
         outcome = Outcome("raised", failure) if failure is not None else Outcome()
-        by_recipe = len(self.row_steps) - self.rows_observed  # both engines agreed on each of them
+        by_recipe = len(self.row_steps) - self.rows_observed  # torch and the shadow agreed on each of them
         mirrored = self.mirrored + self.rows_observed
         agreement = Agreement(self.checked + by_recipe, self.agreed + by_recipe, mirrored, len(self.disagreed_steps))
         disagreements, notes = tuple(self.disagreements), tuple(self.notes)
@@ -235,7 +234,7 @@ class Writer:
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:
-        """Change fields of an event that was already written (a forecast that came true)."""
+        """Replace fields of an event that was already written (for instance a forecast that came true)."""
         event = self.events[step]
         if isinstance(event, Event):
             self.events[step] = replace(event, **fields)
@@ -243,7 +242,7 @@ class Writer:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Let Python's cyclic collector rest: it would look again and again at all that is being made."""
+    """Switch off Python's cyclic garbage collector, which would scan again and again what is being created."""
     was_on = gc.isenabled()
     gc.disable()
     try:

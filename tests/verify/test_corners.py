@@ -25,13 +25,13 @@ try:
 except RuntimeError as error:
     print(error)
 torch.autograd.set_detect_anomaly(False)
-""", "Function.apply passes no torch function"),
+""", "a call of torch.autograd.Function.apply cannot be observed"),
     "what a hook after accumulation returns": ("""
 import torch
 x = torch.ones(2, requires_grad=True)
 x.register_post_accumulate_grad_hook(lambda p: 1)
 x.sum().backward()
-""", "code of the program's own"),
+""", "the error came from the program's own code"),
     "a hook on a node of which the gradient is retained": ("""
 import torch
 x = torch.ones(2, requires_grad=True)
@@ -59,7 +59,7 @@ x = torch.ones(2, 2, requires_grad=True)
 keeping = functools.partial(create_selective_checkpoint_contexts, keep)
 y = checkpoint(lambda x: (x.sin() @ x).exp(), x, use_reentrant=False, context_fn=keeping)
 y.sum().backward()
-""", "a dispatch mode of the program's"),
+""", "a dispatch mode of the program may"),
 }
 
 

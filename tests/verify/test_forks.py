@@ -100,7 +100,7 @@ def test_memory_that_another_process_writes_is_read_from_torch(capsys: pytest.Ca
     assert "[1.0, 1.0, 1.0]" in capsys.readouterr().out
     assert trace.disagreements == ()
     after = [event for event in trace.events if event.op == "torch.Tensor.mul"]
-    assert [event.reason for event in after] == ["another thread or process ran meanwhile, and may have changed what this call works with"]
+    assert [event.reason for event in after] == ["another thread or process ran at the same time and may have changed this call's operands"]
 
 
 def test_nothing_is_left_behind_after_the_recording() -> None:

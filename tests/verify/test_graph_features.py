@@ -850,18 +850,18 @@ def test_the_engines_agree_and_the_program_does_not_notice(title: str) -> None:
 REASONS = {
     "grads batched": {"is_grads_batched: the backward runs under vmap"},
     "gradient edge": {"an argument of type GradientEdge"},
-    "hook raises": {"code of the program's own, or of a node without a model, raised it"},
-    "hook inplace": {"code of the program's own, or of a node without a model, raised it"},
-    "pack raises": {"a saved-tensor hook of the program's raised it", "code of the program's own, or of a node without a model, raised it"},
-    "allow mutation": {"a dispatch mode of the program's may handle operations itself"},  # torch makes it one
+    "hook raises": {"the error came from the program's own code or from a node without a model"},
+    "hook inplace": {"the error came from the program's own code or from a node without a model"},
+    "pack raises": {"a saved-tensor hook of the program raised the error", "the error came from the program's own code or from a node without a model"},
+    "allow mutation": {"a dispatch mode of the program may handle operations itself"},  # torch makes it one
     "third": {"create_graph: the second derivative of SigmoidBackwardBackward0 is not modelled", "create_graph=True through a hook, or a node whose backward is not modelled"},
     "lstm": {"no entry for torch.lstm"},
     "gradcheck": {"backward went through a node without a model"},
     "fn once": {"create_graph=True through a hook, or a node whose backward is not modelled"},
     "fn double": {"create_graph=True through a hook, or a node whose backward is not modelled"},
 }
-PASSES_UNSEEN = "torch.autograd.Function.apply passes no torch function; its result was read after the line"
-FROM_HOOKS = {"torch ended the recomputation here: it has all that backward needs", "code of the program's own, or of a node without a model, raised it"}
+PASSES_UNSEEN = "a call of torch.autograd.Function.apply cannot be observed; its result was read after the line"
+FROM_HOOKS = {"torch stopped the recomputation here, because all saved tensors have been recomputed", "the error came from the program's own code or from a node without a model"}
 
 
 @pytest.mark.parametrize("title", PROGRAMS)

@@ -63,7 +63,7 @@ def test_training_in_mixed_precision_is_the_same_observed_and_no_engine_disagree
 def test_calls_under_autocast_say_so_and_the_others_are_modelled():
     trace = trace_program(START + AUTOCAST)
     reasons = {event.reason for event in trace.events if event.reason}
-    assert reasons == {"autocast decides the types of operands"}
+    assert reasons == {"autocast decides the dtypes of the operands"}
     assert all(event.scope == () or event.reason == "" or "linear" in event.op or event.span for event in trace.events)
 
 

@@ -1,4 +1,4 @@
-"""All operations of torch by name: those that the shadow models, with their samples, and those that are mirrored, with a call that works."""
+"""All operations of torch by name: those that the shadow models, with their samples, and the others, with a call that works."""
 
 # ruff: noqa: E501 - tables in rows
 
@@ -22,7 +22,7 @@ from pitfall_lab.verify.experiments.saved_tensors import Failed, Run, Study, stu
 
 VERSION = str(torch.__version__)
 PREFIXES = ("", "torch.", "torch.Tensor.", "torch.nn.functional.", "torch.functional.", "torch.linalg.", "torch.special.", "torch.fft.")
-#: Operands to try on an operation without samples, the simplest first; ``h`` stands for ``a`` where the operation writes.
+#: Operands to try on an operation without samples, the simplest first; ``h`` replaces ``a`` where the operation writes in place.
 CALLS = (
     "a", "a, b", "s", "img", "a, w", "a, 2", "a, 0", "a, 0, 1", "c, c", "s, c", "s, s", "a, b, b", "s, w, w", "img, 2", "s, 2", "a, m", "a, i", "a, 0, i",
     "a, (2, 3)", "n", "n, n", "n, 1", "w", "2, a", "(a, b)", "[s, s]", "seq, seq", "s, c, c", "c, s, c", "s, s, s", "seq, seq, seq", "a, a.detach()",
@@ -35,32 +35,32 @@ ELSEWHERE = re.compile(
     r"|is_vulkan|fused_moving|[ct]s[cr]_|bs[cr]_|crow|ccol|col_indices|row_indices|smm|_copy$|cuda|xpu|ipu|mtia|pin_memory|module_load|conv_tbc|register_"
     r"|set_|apply_$|map2?_$|share_memory|rnn|lstm|gru|as_subclass|reinforce|resize|lobpcg|symeig|grouped_mm|scaled_mm|to_padded|nonzero_static"
 )
-"""Names that are not tried: they want other hardware, other layouts or callbacks, are private to torch or gone."""
+"""Names that are not tried: they need other hardware, other layouts or callbacks, are private to torch, or no longer exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Names of torch's for one thing, the topic it belongs to, and its entry in the shadow (None: mirrored)."""
+    """The names of one operation in torch, the topic it belongs to, and its entry in the shadow (None if it has no model)."""
 
     names: tuple[str, ...]
     topic: str
     entry: Op | None = None
 
     def studies(self) -> list[Study]:
-        """One study for each sample that makes other nodes than those before it, at most four; empty when no call is known."""
+        """One study for each sample that creates other nodes than the samples before it, at most four; empty if no call is known."""
         samples = self.entry.samples if self.entry else ()
         calls = [code for code in samples if direct(code)]
         if not any("inplace" not in code for code in calls):
             calls = [*guesses(self.names[0]), *calls] or list(samples)
         runs = {code: nodes for code in calls if (nodes := made(code)) is not None}
-        # A sample with a node says most.
+        # a sample that creates a node shows most
         first = {nodes: code for code, nodes in reversed(runs.items()) if nodes}
         chosen = [code for code in runs if code in first.values()] or list(runs)[:1]
         return [study(code) for code in chosen[:4]]
 
 
 def direct(code: str) -> bool:
-    """Whether an expression applies one operation to operands as they are, so that every node in it is the operation's.
+    """Whether an expression applies a single operation directly to operands, so that every node it creates is that operation's.
 
     >>> direct("torch.add(a, b, alpha=2)"), direct("a[i]"), direct("torch.exp(a * 3)"), direct("h[0].mul_(2)")
     (True, True, False, False)
@@ -71,7 +71,7 @@ def direct(code: str) -> bool:
 
 
 def made(code: str) -> tuple[str, ...] | None:
-    """The names of the nodes that an expression makes; None when it raises or gives no tensor."""
+    """The names of the nodes that an expression creates; None if it raises or returns no tensor."""
     try:
         run = Run(torch, code)
         return tuple(node.name for node in run.nodes()) if run.results else None
@@ -80,7 +80,7 @@ def made(code: str) -> tuple[str, ...] | None:
 
 
 def guesses(name: str) -> Iterator[str]:
-    """Calls of an operation without samples that torch accepts: the first one with a gradient, or else the first one."""
+    """Yield at most one call of an operation without samples that torch accepts: the first that creates a node, else the first one."""
     found = None
     if ELSEWHERE.search(name.rsplit(".", maxsplit=1)[-1]):
         return
@@ -97,7 +97,7 @@ def guesses(name: str) -> Iterator[str]:
 
 
 def called(name: str, operands: str) -> str | None:
-    """An expression that calls a function or a method; None where the operands do not suit a method.
+    """An expression that calls a function or a method; None if the first operand cannot have a method called on it.
 
     >>> called("torch.Tensor.copysign", "a, b"), called("torch.Tensor.H.__get__", "a")
     ('a.copysign(b)', 'a.H')
@@ -115,7 +115,7 @@ def called(name: str, operands: str) -> str | None:
 
 @cache
 def modelled() -> tuple[Operation, ...]:
-    """The shadow's entries, family by family in the order of their files."""
+    """The shadow's entries, sorted by topic (the file that they are in)."""
     entries = {id(entry): entry for entry in ENTRIES.values()}.values()
     found = [Operation(entry.names, entry.run.__module__.rsplit(".", maxsplit=1)[-1], entry) for entry in entries]
     return tuple(sorted(found, key=lambda operation: operation.topic))
@@ -123,7 +123,7 @@ def modelled() -> tuple[Operation, ...]:
 
 @cache
 def mirrored() -> tuple[Operation, ...]:
-    """The public functions and methods of torch that have no entry; a function and the method of the same name are one."""
+    """The public functions and methods of torch without an entry; a function and the method with its name count as one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         functions = torch.overrides.get_testing_overrides()
@@ -142,12 +142,12 @@ def mirrored() -> tuple[Operation, ...]:
 
 
 def topic_words(topic: str) -> str:
-    """What a family of entries is, in the words of its file."""
+    """The description of a topic: the first line of its file's docstring."""
     return (sys.modules[f"pitfall_lab.shadow.ops.{topic}"].__doc__ or topic).splitlines()[0]
 
 
 def find(word: str) -> list[Operation]:
-    """The operations that a name means, spelled as people spell it: ``exp``, ``mul_``, ``Tensor.view``, ``F.layer_norm``, ``torch.cdist``."""
+    """The operations with a name, as users write it: ``exp``, ``mul_``, ``Tensor.view``, ``F.layer_norm``, ``torch.cdist``."""
     known = {name: operation for operation in (*modelled(), *mirrored()) for name in operation.names}
     spelled = re.sub(r"^nn\.", "torch.nn.", re.sub(r"^Tensor\.", "torch.Tensor.", re.sub(r"^F\.", "torch.nn.functional.", word)))
     short = spelled.removeprefix("torch.").removeprefix("functional.") if not spelled.startswith("torch.nn") else spelled
@@ -157,14 +157,14 @@ def find(word: str) -> list[Operation]:
 
 
 def is_module(word: str) -> bool:
-    """Whether a name is that of a layer (``nn.Linear``)."""
+    """Whether a name is that of a module class (``nn.Linear``)."""
     name = word.rsplit(".", maxsplit=1)[-1]
     found = getattr(torch.nn, name, None)
     return isinstance(found, type) and issubclass(found, torch.nn.Module)
 
 
 def near(word: str) -> list[str]:
-    """Names that look like ``word``, nearest first."""
+    """Up to three names similar to ``word``, the most similar first."""
     last = {}
     for operation in (*mirrored(), *modelled()):
         for name in operation.names:

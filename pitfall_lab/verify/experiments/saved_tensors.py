@@ -1,8 +1,8 @@
-"""What an operation saves for backward and which later write breaks it, found by experiment.
+"""Finds by experiment what an operation saves for backward, and which later in-place write makes backward raise.
 
-Nothing is looked up: the operation runs, one of its tensors is overwritten, backward runs, and either it raises or it does not. This is
-done for every tensor that the operation meets and for every choice of operands that require a gradient. The same experiment runs on torch
-and, where the operation is modelled, on the shadow engine; :func:`study` holds one against the other.
+No table is used: the operation runs, one of its tensors is overwritten, and backward runs; it raises or it does not. This is repeated
+for each of its tensors and each choice of operands that require gradients. The same experiments run on torch and, if the operation is
+modelled, on the shadow; :func:`study` compares the two.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Tensors = dict[str, Any]
 
 
 class Failed(Exception):
-    """The expression raises; the text is the error's."""
+    """The expression cannot be run; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node that the operation made: its name, and whose memory each of its slots keeps.
+    """One node that the operation created: its name, and for each saved tensor its slot and whose memory it is.
 
-    That is ``"a"``, ``"result"``, ``"view of a"``, ``"inside"`` (a leaf made inside the expression), ``"own"``, or ``"lost"`` when
-    the operation has itself overwritten what it had saved.
+    That is ``"a"``, ``"result"``, ``"view of a"``, ``"inside"`` (a leaf created inside the expression), ``"own"``, or ``"lost"`` if the
+    operation itself has overwritten what it had saved.
     """
 
     name: str
@@ -45,12 +45,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The experiments with the operands in ``wanting`` requiring a gradient.
+    """The experiments in which the operands in ``wanting`` require gradients.
 
-    ``results`` says of each result what it is: ``"new"``, ``"same a"``, ``"view a"``, ``"memory a"`` (shared, with one counter) or
-    ``"memory a, own counter"``. ``bumps`` are the operands whose version moved, and by how much. ``writes`` gives, for every tensor, the
-    first sentence of the error that backward raised after that tensor was overwritten, or None; ``alone`` is the error that backward raises
-    with nothing overwritten.
+    ``results`` says for each result whether it is ``"new"``, ``"same a"`` (the tensor itself), ``"view a"``, ``"memory a"`` (same storage
+    and version counter) or ``"memory a, own counter"``. ``bumps`` are the operands whose version increased, and by how much. ``writes``
+    has, for each tensor, the first sentence of the error that backward raised after that tensor was overwritten, or None; ``alone`` is the
+    error that backward raises with nothing overwritten, or None.
     """
 
     wanting: frozenset[str]
@@ -63,7 +63,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """When something holds: always (no names), or when one of the operands (all of them, if ``together``) requires a gradient."""
+    """When something holds: always (no names), or if any of the operands (all of them, with ``together``) requires gradients."""
 
     names: tuple[str, ...] = ()
     together: bool = False
@@ -75,7 +75,7 @@ Rows = list[tuple[str, Condition]]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Everything found out about one expression. ``missing`` says why the shadow has no model; ``differences`` are faults of the model."""
+    """The results for one expression. ``missing``: why the shadow has no model; ``differences``: where the model is wrong."""
 
     code: str
     trials: tuple[Trial, ...]
@@ -84,11 +84,11 @@ class Study:
 
     @property
     def main(self) -> Trial:
-        """The trial in which every operand that can require a gradient does."""
+        """The trial in which every operand that can require gradients does."""
         return self.trials[0]
 
     def saved(self) -> list[tuple[str, Rows]]:
-        """Node by node, nearest to the result first, what it keeps and when."""
+        """For each node, those nearest to the result first: what it saves, and under which condition."""
         rows = []
         for name in dict.fromkeys(node.name for trial in self.trials for node in trial.nodes):
             kept = [{what for node in trial.nodes if node.name == name for _, what in node.slots} for trial in self.trials]
@@ -98,20 +98,20 @@ class Study:
         return rows
 
     def breaking(self) -> Rows:
-        """The tensors of which a later overwrite breaks backward."""
+        """The tensors that must not be overwritten before backward: torch's version check raises."""
         return self._written(lambda text: MODIFIED in text)
 
     def refused(self) -> Rows:
-        """The tensors that may not be overwritten at all: the next use raises another error."""
+        """The tensors whose overwriting makes backward raise another error than that of the version check."""
         return self._written(lambda text: MODIFIED not in text)
 
     def harmless(self) -> list[str]:
-        """The tensors that may be overwritten at any time."""
+        """The tensors that may be overwritten before backward without an error."""
         every = dict.fromkeys(name for trial in self.trials for name in trial.writes)
         return [name for name in every if all(trial.writes.get(name) is None for trial in self.trials)]
 
     def alone(self) -> tuple[str, Condition] | None:
-        """The error that backward raises although nothing was overwritten, and when."""
+        """The error that backward raises although nothing was overwritten, and under which condition; None if it never does."""
         condition = self._when([t.alone is not None for t in self.trials], self.trials)
         return None if condition is None else (next(t.alone for t in self.trials if t.alone), condition)
 
@@ -126,7 +126,7 @@ class Study:
         return rows
 
     def _when(self, holds: list[bool], trials: Sequence[Trial]) -> Condition | None:
-        """The simplest condition on the operands under which ``holds`` (one claim a trial) is true; None: never."""
+        """The simplest condition on the operands under which ``holds`` (one value for each trial) is true; None if it never is."""
         everywhere = [t.wanting for t in trials if t.nodes]
         hits = [t.wanting for t, true in zip(trials, holds, strict=True) if t.nodes and true]
         if not hits:
@@ -145,16 +145,16 @@ class Study:
 
 
 def study(code: str, *, conditions: bool = True) -> Study:
-    """Run the experiments for an expression over the operands of the samples; raises :class:`Failed` where torch refuses it.
+    """Run the experiments for an expression over the operands of the samples; raises :class:`Failed` if torch raises.
 
-    Without ``conditions`` every operand that can require a gradient does, and no other choice is tried.
+    Without ``conditions``, only the trial is made in which every operand that can require gradients does.
     """
     trials = tuple(_trials(torch, code, conditions))
     try:
-        twins = tuple(_trials(shadow_torch, code, conditions))
+        models = tuple(_trials(shadow_torch, code, conditions))
     except Failed as reason:
         return Study(code, trials, missing=str(reason.__cause__ or reason))
-    return Study(code, trials, differences=tuple(_differences(trials, twins)))
+    return Study(code, trials, differences=tuple(_differences(trials, models)))
 
 
 def _differences(real: tuple[Trial, ...], model: tuple[Trial, ...]) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _differences(real: tuple[Trial, ...], model: tuple[Trial, ...]) -> Iterator[
 
 
 def demonstration(of: Study) -> tuple[str, str] | None:
-    """A program ready to paste in which a later write breaks backward, and the error that torch gives; None when no write does."""
+    """A program in which a later write makes backward raise, and torch's error message; None if no write does."""
     name = next((name for name, _ in of.breaking()), None)
     if name is None:
         return None
@@ -203,7 +203,7 @@ def demonstration(of: Study) -> tuple[str, str] | None:
 def _trials(module: ModuleType, code: str, conditions: bool) -> Iterator[Trial]:
     run = Run(module, code)
     if not run.results:
-        raise Failed("it gives no tensor")
+        raise Failed("it returns no tensor")
     wanting = frozenset(name for name, (_, requires_grad, _) in run.before.items() if requires_grad)
     first = _trial(module, code, wanting, wanting)
     yield first
@@ -212,7 +212,7 @@ def _trials(module: ModuleType, code: str, conditions: bool) -> Iterator[Trial]:
 
 
 def _fewer(wanting: frozenset[str]) -> Iterator[frozenset[str]]:
-    """The other choices of operands that require a gradient: all of them for up to three operands, else one alone and all but one."""
+    """Other choices of operands that require gradients: all for up to three operands, else each one alone and all but one."""
     names = sorted(wanting)
     sizes = range(1, len(names)) if len(names) < 4 else (1, len(names) - 1)
     for size in sizes:
@@ -220,7 +220,7 @@ def _fewer(wanting: frozenset[str]) -> Iterator[frozenset[str]]:
 
 
 class Run:
-    """The expression, run on fresh operands of one engine; those in ``plain`` do not require a gradient."""
+    """One run of the expression on new operands, in torch or the shadow; operands in ``plain`` do not require gradients."""
 
     def __init__(self, module: ModuleType, code: str, plain: frozenset[str] = frozenset()) -> None:
         if module is shadow_torch:
@@ -240,20 +240,20 @@ class Run:
         self.made = dict(_labelled(self.value))
         self.bumps = {k: t._version - self.before[k][0] for k, t in self.operands.items() if t._version != self.before[k][0]}
         known = list(self.made.values())
-        #: What the operation made or wrote: a written operand is as good as a result.
+        #: The tensors that the operation returned, and the operands that it wrote.
         self.results = self.made | {k: self.operands[k] for k in self.bumps if not any(t is self.operands[k] for t in known)}
 
     def flowing(self) -> Tensors:
-        """The results that require a gradient, each once."""
+        """The results that require gradients, each once."""
         return dict({id(t): (k, t) for k, t in reversed(self.results.items()) if t.requires_grad}.values())
 
     def targets(self) -> Tensors:
-        """Every tensor that could be overwritten: the operands, and the results that are not operands."""
+        """Every tensor that an experiment can overwrite: the operands, and the results that are not operands."""
         return self.operands | {k: t for k, t in self.results.items() if not any(t is o for o in self.operands.values())}
 
     def nodes(self) -> Iterator[Node]:
-        """The nodes that the operation made, nearest to the result first."""
-        # Nodes are held while their ids are in use.
+        """The nodes that the operation created, nearest to the result first."""
+        # the dictionary holds the nodes, so that no id is used again
         seen = {id(fn): fn for _, _, fn in self.before.values() if fn is not None}
         todo = [t.grad_fn for t in self.results.values() if t.requires_grad]
         while todo:
@@ -272,13 +272,13 @@ def _trial(module: ModuleType, code: str, able: frozenset[str], wanting: frozens
     plain = able - wanting
     alone = _backward(module, code, plain) if nodes else None
     writes = {target: _backward(module, code, plain, target) for target in run.targets()} if nodes and alone is None else {}
-    # Last, because telling counters apart counts.
+    # last, because _relation increments versions
     kinds = {label: _relation(t, run.operands, module) for label, t in run.made.items()}
     return Trial(wanting, kinds, run.bumps, nodes, writes, alone)
 
 
 def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str | None = None) -> str | None:
-    """Run, overwrite the target, run backward: the first sentence of the error, or None."""
+    """Run the expression, overwrite ``target``, run backward; return the first sentence of the error, or None."""
     run = Run(module, code, plain)
     flowing = list(run.flowing().values())
     with warnings.catch_warnings():
@@ -296,7 +296,7 @@ def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str 
 
 
 def _labelled(value: Any) -> Iterator[tuple[str, Any]]:
-    """The tensors of a result, each under the expression that gets it from ``result``."""
+    """The tensors of a result, each with the expression that gets it from ``result``."""
     if isinstance(value, torch.Tensor | ShadowFacade):
         yield "result", value
     elif isinstance(value, tuple | list):
@@ -307,9 +307,9 @@ def _labelled(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
-    """The saved tensors of a node, by torch's names for them; None for one that has been overwritten already."""
+    """The saved tensors of a node with torch's names for them; None for one that was overwritten."""
     if isinstance(fn, Function):
-        # torch does not show what the operation inside CopySlices has saved.
+        # torch does not show what the operation inside CopySlices has saved
         names = [saved.name for saved in fn.node.saved] if fn.node.name != "CopySlices" else []
     else:
         names = [attribute.removeprefix("_saved_") for attribute in dir(fn) if attribute.startswith("_saved_")]
@@ -326,7 +326,7 @@ def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _whose(slot: str, saved: Any, run: Run) -> str:
-    """Whose memory a saved tensor is: an operand's, a result's, that of a leaf made inside the expression, or the node's own."""
+    """Whose memory a saved tensor is: an operand's, a result's, that of a leaf created inside the expression, or its own."""
     if saved is None:
         return "lost"
     results_first = slot.startswith("result") or slot in {"values", "indices"}

@@ -1,8 +1,8 @@
-"""What a program computes on plain torch, unobserved: the roots and gradients of its backwards, and its leaves.
+"""Runs a program on torch without recording it, and collects the values of its backwards: roots, gradients and leaves.
 
-A fix is compared by these: before it and after it, every value that was right must be the same. With ``meant=True``
-each saved tensor is cloned when it is saved, so that later writes cannot reach it (and torch's version check has nothing to
-refuse): the gradients are then the ones that were meant, computed by torch itself and not by the shadow engine.
+They are used to compare a program before and after a fix: every value that was right must stay the same. With ``meant=True`` each
+tensor is cloned when it is saved for backward, so that a later write does not change the saved tensor and torch's version check
+cannot fail: the gradients are then the intended ones, computed by torch and not by the shadow.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, m
 
     Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each: the digests of its ``roots``, of the
     ``leaves`` at that moment, of the ``gradients`` they have afterwards and of the ``results`` of ``torch.autograd.grad``, and whether
-    it ``raised``), ``leaves`` (their digests at the end), ``names`` (the digests of
-    the tensors and arrays that global names stand for at the end) and ``warnings`` (the texts of torch's warnings).
+    it ``raised``), ``leaves`` (their digests at the end), ``names`` (the digests of the tensors and arrays that are values of global
+    variables at the end) and ``warnings`` (the texts of torch's warnings).
     """
     record = _Record()
     error = None
@@ -48,7 +48,7 @@ def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, m
 
 
 def prepare(source: str) -> None:
-    """Import what torch imports late, for more than a second, when ``source`` will need it: before a process is forked for each run."""
+    """If ``source`` needs modules that torch imports late (more than a second), import them once, before a process is forked per run."""
     if "optim" in source:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -58,13 +58,13 @@ def prepare(source: str) -> None:
 @contextlib.contextmanager
 def _cloned_at_save() -> Iterator[None]:
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        # the copy stays connected to what it is a copy of, so that second derivatives still flow
+        # the clone stays in the graph, so that second derivatives still flow through it
         return tensor.clone()
 
     plain = torch.autograd.graph.saved_tensors_hooks.__init__
 
     def with_copies(self: Any, theirs: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> None:
-        if type(self).__module__ == "torch.utils.checkpoint":  # nothing has to be computed again where everything is kept
+        if type(self).__module__ == "torch.utils.checkpoint":  # nothing needs recomputation, as everything is saved
             plain(self, pack, lambda tensor: tensor)
         else:
             plain(self, lambda tensor: theirs(pack(tensor)), unpack)
@@ -88,7 +88,7 @@ def _names(namespace: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Record:
-    """Listens to backward and grad, which every way of computing gradients goes through."""
+    """Wraps ``torch.autograd.backward`` and ``grad``, through which all gradients are computed, and collects their values."""
 
     def __init__(self) -> None:
         self.backwards: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ class _Record:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Stand in front of ``torch.autograd.backward`` and ``grad``, and step aside again at the end."""
+        """Replace ``torch.autograd.backward`` and ``grad`` by wrappers while active."""
         backward, grad = torch.autograd.backward, torch.autograd.grad
         torch.autograd.backward, torch.autograd.grad = self._heard(backward), self._heard(grad)
         try:
@@ -106,7 +106,7 @@ class _Record:
 
     def _heard(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def heard(*args: Any, **kwargs: Any) -> Any:
-            tensors = args[0] if args else kwargs.get("outputs", kwargs.get("tensors"))  # torch's names of the first argument
+            tensors = args[0] if args else kwargs.get("outputs", kwargs.get("tensors"))  # torch's two names of the first argument
             if len(self.backwards) >= MOST_BACKWARDS or tensors is None:
                 return function(*args, **kwargs)
             roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
@@ -127,7 +127,7 @@ class _Record:
 
 
 def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
-    """The leaves that ``roots`` were computed from, in the order a walk from the roots meets them."""
+    """The leaves that ``roots`` were computed from, in the order of a walk through the graph from the roots."""
     pending = [root.grad_fn for root in roots if isinstance(root, torch.Tensor) and root.grad_fn is not None]
     seen, found = set(), []
     while pending and len(found) < MOST_LEAVES:
@@ -142,7 +142,7 @@ def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def digest(tensor: Any) -> dict[str, Any] | None:
-    """A tensor in a few numbers: shape, sum, norm, its product with a fixed vector, and its first elements."""
+    """A tensor summarised by a few numbers: shape, sum, norm, inner product with a fixed vector, and first elements; None for others."""
     if not isinstance(tensor, torch.Tensor):
         return None
     if tensor.is_meta or tensor.layout is not torch.strided:

@@ -1,1 +1,1 @@
-"""Repeated calls at little cost: a compiled function for each kind of call, and an inline cache for each line that calls."""
+"""A fast path for repeated calls: a compiled function for each kind of call, and an inline cache for each calling line."""

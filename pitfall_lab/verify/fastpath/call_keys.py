@@ -1,4 +1,4 @@
-"""Kinds: what calls have in common that follow one plan: the function, the mode, the forms of their tensors and their other arguments."""
+"""Computes the key of a call. Calls with equal keys share a plan: same function, mode, tensor forms and other arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pitfall_lab.verify.records import TensorRecord
 from pitfall_lab.verify.shared_state import World
 
 ITEMS = 64
-"""Longer lists among the arguments are not looked through."""
+"""A call with a longer list among its arguments gets no key."""
 _is_inference, _default_dtype = torch.is_inference_mode_enabled, torch.get_default_dtype
 _FLOAT32 = torch.float32
 MODE = -1
@@ -32,33 +32,33 @@ _SPECIAL = frozenset({GETITEM, *(
     getattr(home, name) for home in (torch, torch.Tensor) for name in ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter")
     if hasattr(home, name)
 )})  # fmt: skip
-"""The functions that open a window anywhere; what those besides ``x[...]`` do depends on where in the memory their operand begins."""
+"""Functions that create a view at any offset. Except for ``x[...]``, the result depends on the operand's storage offset."""
 _SCALING = frozenset(
     getattr(torch.Tensor, name + end) for name in ("add", "sub", "mul", "div", "addcmul", "addcdiv", "lerp") for end in ("", "_")
 )
-"""What they make is of the same kind whatever the number is that they are given."""
+"""Functions whose result has the same form for every value of a number argument."""
 _CONSTANT = frozenset({int, float, bool, str, type(None)})
 _PLAIN = frozenset({int, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, type(Ellipsis)})
 
 
 class Kinds:
-    """Tells the kind of a call, and finds its operands."""
+    """Computes keys, and finds the records of the operands on the way."""
 
     def __init__(self, world: World, adoption: Adoption, forms: Forms, may_meet: Callable[[], bool]) -> None:
         self._may_meet, self._adoption, self._forms = may_meet, adoption, forms
         self._writer, self._records, self._by_id = world.writer, world.records, world.records.by_id
         self._follows_values, self._elsewhere = world.limit >= 0, world.elsewhere
         self.plain: list[Any] = []
-        """The plain numbers among the last call's arguments, where another call of its kind may have others; or the index of a window."""
+        """The number arguments of the last call, if they are not part of its key; or the index, if ``x[...]`` returned a view."""
         self.met: dict[int, list[Effect]] = {}
-        """What was noted for the call that is about to run: tensors that were met for the first time, by their id, and the MODE."""
+        """Effects found for the call that is about to run: tensors seen for the first time, by their id, and a changed mode, by MODE."""
         self.epoch = 0
-        """Raised by whatever may change a tensor's form: forms of an earlier epoch are looked at again."""
+        """Increased by whatever may change a tensor's form; cached forms of an earlier epoch are computed again."""
         self.grad, self.inference = True, False
-        """The mode that the trace has noted."""
+        """The mode (grad mode, inference mode) that the trace has recorded last."""
 
     def of(self, func: Any, args: Any, kwargs: Any, operands: list[TensorRecord], frame: FrameType | None) -> Any:
-        """What calls have in common that follow one plan; finds the operands. None if the call cannot have one."""
+        """The key of a call, or None if it cannot have a plan. Appends the records of its tensors to ``operands``."""
         key: list[Any] = [func, self.grad]
         special = func in _SPECIAL
         if special and func is GETITEM and not kwargs:
@@ -71,7 +71,7 @@ class Kinds:
         if not self._gather(args, key, operands, frame, plain) or (kwargs and not self._gather_named(kwargs, key, operands, frame, plain)):
             return None
         if plain is not None:
-            # Where the shadow does the call itself, and no node is made, another call of the kind may have other plain numbers.
+            # If the shadow runs the entry itself and no node is made, calls with other numbers can use the same plan.
             is_open = operands and not (self.grad and any(record.form.requires_grad for record in operands))
             if not is_open:
                 key += [value or repr(value) for value in plain]  # 0.0 equals -0.0
@@ -83,7 +83,7 @@ class Kinds:
         return tuple(key)
 
     def wanted_again(self, args: Any, operands: list[TensorRecord]) -> tuple[Any, ...] | None:
-        """What the next call of a line must be given to be of the same kind (see :class:`Again`); None where it takes more to tell."""
+        """The arguments that the next call of this line must have to use the compiled function of :class:`Again`; None if it cannot."""
         if len(operands) not in (1, 2) or any(record.form.is_flagged for record in operands):
             return None
         if len(operands) == 2 and operands[0].shadow.storage is operands[1].shadow.storage:  # type: ignore[union-attr]
@@ -95,16 +95,16 @@ class Kinds:
     def _gather(  # noqa: C901, PLR0912 - runs before every call
         self, args: Any, key: list[Any], operands: list[TensorRecord], frame: FrameType | None, plain: list[float] | None = None
     ) -> bool:
-        """Make the key of a call's kind and find its operands. False if it cannot have a plan.
+        """Append the parts of the key to ``key`` and the records of tensors to ``operands``. False if the call cannot have a plan.
 
-        With the learner's ``frame``, operands that are seen for the first time are taken over. ``plain`` collects the plain numbers that
-        are arguments themselves.
+        With ``frame``, the frame of the learner's code, tensors seen for the first time are adopted. ``plain`` collects arguments that are
+        floats.
         """
         add = key.append
         for value in args:
             kind = type(value)
             if kind is torch.Tensor or kind is torch.nn.Parameter:
-                # A record goes with its tensor: what is found by the id is the tensor's.
+                # The record is removed when its tensor dies, so a record found by id belongs to this tensor.
                 record = self._by_id.get(id(value))
                 if record is None:
                     record = None if frame is None else self._adopted(value, frame)
@@ -121,7 +121,7 @@ class Kinds:
                     return False
                 add(form)
                 if form.is_flagged:
-                    # Whether the leaf has its AccumulateGrad already, or the call makes it.
+                    # Whether the leaf already has its AccumulateGrad, or this call creates it.
                     add(shadow.accumulator is not None and shadow.accumulator() is not None)
                 if operands:
                     for place, other in enumerate(operands):
@@ -159,12 +159,12 @@ class Kinds:
         return self._gather(kwargs.values(), key, operands, frame, plain)
 
     def _adopted(self, real: Any, frame: FrameType) -> TensorRecord | None:
-        """Meet a tensor on behalf of the call that is about to run, if nothing else has to be told before."""
+        """Adopt a tensor for the call that is about to run; None if an event must be written first."""
         if not self._may_meet():
             return None
         seen = tensor_facts.read(real)
         if self._records.storage_of(seen) is not None:
-            return None  # memory that is known may have been written since: that has to be told
+            return None  # known memory may have been written since; that write gets an event of its own first
         step = self._writer.reserve()
         record, effects = self._adoption.adopt(real, frame, seen=seen)
         self._writer.drop(step)
@@ -176,13 +176,13 @@ class Kinds:
         unnamed = record.kind == "parameter" and not record.names and record.searches < SEARCHES
         usable = record.shadow is not None and record.place is not None and not unnamed and record() is not None
         if usable and record.shadow.storage.data is not None:  # type: ignore[union-attr]
-            # bfloat16 is followed in numbers of another width
+            # the shadow stores bfloat16 in elements of another size
             usable = record.shadow.storage.data.itemsize == record.storage.itemsize and len(record.storage.impls) == 1  # type: ignore[union-attr]
         record.form = form = self._forms.of(record.shadow) if usable else None  # type: ignore[arg-type]
         return form
 
     def are_usual(self) -> bool:
-        """Whether the program's settings are those that plans are made under."""
+        """Whether modes and settings are the usual ones, for which alone plans are made."""
         return (
             not (_is_inference() or self.inference)
             and not tensor_facts.packs()
@@ -195,13 +195,13 @@ class Kinds:
 
 @cache
 def _writes(func: Any) -> bool:
-    """Whether a function writes its first operand: it matters then how others lie in the same memory."""
+    """Whether a function writes its first operand; then the positions of the other operands in the same storage matter."""
     entry = ENTRIES.get(name_of(func))
     return entry is None or entry.kind == "inplace"
 
 
 def _window(real: Any, index: Any) -> tuple[Any, ...] | None:
-    """What indices of numbers, slices, None and ``...`` have in common that open windows of one kind; None for others."""
+    """The key of an index of integers, slices, None and ``...``; None for any other. Indices with equal keys give views of one shape."""
     shape = real.shape if type(real) in TENSORS else ()
     items = index if type(index) is tuple else (index,)
     key: list[Any] = [type(index) is tuple]

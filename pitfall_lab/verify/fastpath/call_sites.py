@@ -1,4 +1,4 @@
-"""Again: a line that calls over and over what it called last need not be asked for the kind of its call, nor its plan for the recipe."""
+"""An inline cache for each line: a line that repeats its last call runs a compiled function, without the lookup of key and plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pitfall_lab.shadow.recipes import Form, Recipe, Window
 
 TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 OFTEN = 64
-"""A kind of calls that came so often gets a function of its own: to make one takes as long as some hundred calls save."""
+"""After how many calls with one plan a specialised function is compiled; compiling costs what about 100 calls save."""
 SAME = """
 {r} = get(id({a}))
 if {r} is None or {r}.form is not w{place} or {r}.epoch != epoch: return None
@@ -24,17 +24,17 @@ elif {a}._version: return None
 else: {p} = {r}.node
 if {a}.requires_grad is not {flag} or type({a}) not in tensors: return None
 """
-"""A record goes with its tensor: what is found by the id is the tensor's. One whose shadow is not made yet has not been written."""
+"""A record is removed when its tensor dies, so a record found by id belongs to this tensor. One without a shadow was never written."""
 APART = "if {r} is {q} or ({r}.window is {q}.window is None and {r}.made.storage is {q}.made.storage): return None"
-"""Whose shadow is not made yet has memory of its own."""
+"""A record without a shadow has its own storage."""
 
 
 class Again:
-    """One straight function for a kind of calls: it sees whether the arguments are what they were, and follows the recipe.
+    """Compiles one function for the calls of a plan: it checks that the arguments are the expected ones, and follows the recipe.
 
-    ``follow(args, kwargs, place, epoch)`` returns what the shadow has done before torch (:data:`.lane.Ahead`), or None
-    if the arguments are not what is wanted: the very same numbers, and tensors of the same forms on memory of their own. It makes the
-    shadow of the result only if a node saves it.
+    The function ``follow(args, kwargs, place, epoch)`` returns what the shadow did (:data:`.lane.Ahead`), or None if the arguments are not
+    the expected ones: the identical plain values, and tensors of the same forms with separate storages. It creates the shadow of the
+    result only if a node saves it.
     """
 
     __slots__ = ("_bind", "_recipe", "uses")
@@ -45,7 +45,7 @@ class Again:
         self.uses = 0
 
     def follow(self, wanted: tuple[Any, ...], plan: Any, by_id: dict[int, Any], graph: Graph) -> Callable[..., Any]:
-        """The function for these arguments, in one recording; its text is made when it is asked for first."""
+        """The function for these arguments in this recording. Its source is generated at the first call."""
         if self._bind is None:
             self._bind = self._made(wanted)
         return self._bind(plan, by_id.get, graph, *wanted)

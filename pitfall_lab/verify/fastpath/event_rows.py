@@ -1,7 +1,7 @@
-"""Rows: events of calls that were done before, in a few numbers, written out when somebody reads them.
+"""Rows: a compact form of the events of repeated calls, expanded into events when they are read.
 
-The first call of its kind writes a whole event. What the trace says of it, it will say of the next one as well, with other labels:
-a :class:`Saying` is the event with its labels left open. A row fills them in.
+The first call with a key writes a whole event. The events of later calls with that key differ only in labels and values. A
+:class:`Saying` is such an event with placeholders for them, and a row holds what to put there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ LABELLED = frozenset({"storage", "counter", "grad_fn", "base", "grad", "tensor",
 
 
 Deaths = int | tuple[tuple[int, ...], tuple[int, ...]]
-"""The marks of the tensors and of the storages that have gone; as a rule one of each, told by the step of the row of their birth."""
+"""The marks of the tensors and storages that died; one of each, the usual case, is given by the step of the row that created both."""
 
 
 class Births(NamedTuple):
-    """How many tensors, storages, counters and nodes had been labelled before a call."""
+    """The numbers of tensors, storages, counters and nodes that had labels before a call."""
 
     t: int
     S: int
@@ -31,24 +31,27 @@ class Births(NamedTuple):
 
 
 Row = Sequence[Any]
-"""One call that was done by a recipe: numbers and texts (as a rule).
+"""One call that followed a plan, as a flat sequence of numbers and texts. Its fields, in this order:
 
-The place of its saying, of its span and of its scope among the :class:`Rows`; how many tensors, storages, counters and nodes had been
-labelled before; None, or the names that the result has now and the mark of the tensor that lost its name with those it keeps; None, or
-the tensors and storages that have gone since (:data:`Deaths`); None, or the effects that tell of operands which
-were met for the first time; None, or the numbers of each storage that the saying leaves open (of one that was written, those from before
-stand first); None, or the plain numbers among the arguments, or the index of a window and where it begins; and at the end the numbers of
-its operands, one for each of the saying's roles.
+0-2: the indices of its saying, span and scope in :class:`Rows`;
+3-6 (BIRTHS): how many tensors, storages, counters and nodes had labels before the call;
+7 (NAMES): None, or the names of the result, and (mark, remaining names) of the tensor that lost its name to it;
+8 (DEATHS): None, or the tensors and storages that died since the last call (:data:`Deaths`);
+9 (MET): None, or the effects that describe operands seen for the first time;
+10 (NUMBERS): None, or the contents of each storage for which the saying has a placeholder (of one that was written: before, after);
+11 (PLAIN): None, or the number arguments; or the index of ``x[...]``, and the offset of the view;
+12 on (MARKS): the marks of the operands, one for each of the saying's roles.
 """
 BIRTHS, NAMES, DEATHS, MET, NUMBERS, PLAIN, MARKS = 3, 7, 8, 9, 10, 11, 12
-"""Where they are in a row."""
+"""The indices of these fields in a row."""
 
 
 class Ran(NamedTuple):
-    """The nodes that a backward ran, in the place of the row of each: there may be as many of them as there were calls.
+    """The nodes that one backward ran, as one object in the place of the events of all of them.
 
-    The step of the backward, the place of its span, and the step of the first node. Then, node by node, its mark and its name, the shape of
-    the gradient that it received, the numbers of that (an empty list, where no numbers are followed), and whether it has been freed.
+    ``parent``: the step of the backward; ``place``: the index of its span; ``first``: the step of the first node. The lists have one item
+    for each node: mark, name, shape and contents of the gradient that it received (``gradients`` is empty without values), and whether its
+    saved tensors were freed.
     """
 
     parent: int
@@ -62,33 +65,33 @@ class Ran(NamedTuple):
 
 
 class Rows:
-    """The rows of a trace, and what they have in common. ``among`` the events, the number where a row begins stands for it."""
+    """The rows of a trace and what they share. In ``among``, the list of events, a row is represented by its start in ``cells``."""
 
     def __init__(self, among: list[Any]) -> None:
         self._events = among
         self.cells: list[Any] = []
-        """All rows, one behind the other. Python's cyclic collector looks at every new container, and a row of its own would be one for
+        """All rows in one flat list: Python's cyclic collector scans each container, and a list of its own for each row would be one for
         each call."""
         self.sayings: list[Saying] = []
         self.spans: list[Span | None] = []
         self.scopes: list[tuple[str, ...]] = []
 
     def place(self, span: Span | None) -> int:
-        """The place of a span; each call makes a new one."""
+        """Append a span and return its index. Each line that calls has its own."""
         self.spans.append(span)
         return len(self.spans) - 1
 
     def cell(self, step: int, which: int) -> Any:
-        """One cell of the row in the place of an event."""
+        """One field of the row of a step."""
         return self.cells[self._events[step] + which]
 
     def row(self, step: int) -> Row:
-        """The row in the place of an event."""
+        """The row of a step."""
         start: int = self._events[step]
         return self.cells[start : start + MARKS + len(self.sayings[self.cells[start]].roles)]
 
     def event(self, step: int) -> Event:
-        """The event of a row, written out."""
+        """The event of a step, expanded from its row."""
         ran = self._events[step]
         if type(ran) is Ran:
             return self._node_event(ran, step)
@@ -114,11 +117,11 @@ class Rows:
         return Event(step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), by, saying.reason)
 
     def births(self, step: int) -> Births:
-        """What had been labelled before the call whose row this is."""
+        """The numbers of labels that existed before the row's call."""
         return Births(*self.row(step)[BIRTHS:NAMES])
 
     def dead(self, deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The marks of the tensors and of the storages that have gone."""
+        """The marks of the tensors and of the storages that died."""
         if isinstance(deaths, int):
             tensor, storage, *_ = self.births(deaths)
             return (tensor + 1,), (storage + 1,)
@@ -136,7 +139,7 @@ class Rows:
 
 
 def _places_of(numbers: Sequence[Any], operands: tuple[Operand, ...]) -> tuple[int, ...]:
-    """Where among the operands the plain numbers stand, in their order."""
+    """The indices of the number arguments among the operands, in their order; raises Unsayable if one is not found."""
     texts = [None if operand.label else operand.text for operand in operands]
     places: list[int] = []
     for number in numbers:
@@ -149,7 +152,7 @@ def _places_of(numbers: Sequence[Any], operands: tuple[Operand, ...]) -> tuple[i
 
 def _with_numbers(operands: tuple[Operand, ...], places: tuple[int, ...], numbers: tuple[Any, ...]) -> tuple[Operand, ...]:
     given = list(operands)
-    for place, number in zip(places, numbers, strict=False):  # behind an index stands where its window begins
+    for place, number in zip(places, numbers, strict=False):  # an index is followed by an offset, which is no operand
         given[place] = Operand(None, text(number), given[place].name)
     return tuple(given)
 
@@ -159,15 +162,15 @@ def _named(label: str, names: tuple[str, ...]) -> list[Effect]:
 
 
 class Unsayable(Exception):
-    """An event that says something about more than the call's operands and results."""
+    """The event cannot be expressed with placeholders: it refers to something other than the call's operands and results."""
 
 
 Slot = tuple[str, int, bool]
-"""A label left open: its letter, a number, and whether that counts what the call made (or is the place of a role)."""
+"""A placeholder for a label: its letter, a number, and True if that numbers what the call created, False if it is a role's index."""
 
 
 class Saying:
-    """An event with its labels left open."""
+    """An event with placeholders for its labels and values."""
 
     __slots__ = ("_count", "_told", "effects", "looks", "made", "op", "operands", "plain", "reason", "results", "roles", "writes")
 
@@ -175,14 +178,14 @@ class Saying:
         self, op: str, effects: list[Effect], operands: tuple[Operand, ...], results: list[str], labels: Labels,
         written: tuple[str, str] | None = None, uncounted: Sequence[str] = (), numbers: Sequence[Any] = (), reason: str = "",
     ) -> None:  # fmt: skip
-        """Leave the labels of an event open, and its numbers.
+        """Replace the labels and values of an event by placeholders.
 
-        ``written`` are the labels of the storage that the call writes and of the counter that counts it; ``uncounted`` those of the
-        storages that it writes without being counted; ``numbers`` the plain numbers among the operands that another call of the kind may
-        have others of, or an index; ``reason`` says why the call was only observed.
+        ``written`` are the labels of the storage that the call writes and of its version counter; ``uncounted`` those of storages that it
+        writes without increasing a version; ``numbers`` the number arguments (or an index) that differ between calls with the same key;
+        ``reason`` says why the call was only observed.
 
         Raises:
-            Unsayable: it speaks of others.
+            Unsayable: the event refers to something other than the call's operands and results.
         """
         self.op, self.reason = op, reason
         self._count = 0
@@ -204,7 +207,7 @@ class Saying:
 
     @classmethod
     def clearing(cls, op: str, field: str) -> Saying:
-        """The event of an assignment of None to the ``field`` of the one operand; without a field it changes nothing that is known."""
+        """The event of assigning None to the attribute ``field`` of the one operand; with "", an event without effects."""
         labels = Labels(Births(1, 0, 0, 0), Births(1, 0, 0, 0), {"t1": (0, "t")})
         saying = cls(op, [], (Operand("t1"),), [], labels)
         saying.effects = [("tensors", labels.slot("t1"), f".{field}", None)] if field else []
@@ -232,9 +235,9 @@ class Saying:
         self.effects.append(("counters", counts, "", _Open(labels.version(counter))))
 
     def told(self, row: Row, step: int) -> Told:
-        """The event's effects, results, operands and writes with labels and numbers filled in.
+        """The effects, results, operands and writes of the event of a row.
 
-        A trace has many events of a kind: the first one that is read turns the saying into a function.
+        At the first call, the saying is compiled to a function, because a trace has many events of one kind.
         """
         if self._told is None:
             self._told = self._function()
@@ -264,13 +267,13 @@ Told = tuple[list[Effect], tuple[str, ...], tuple[Operand, ...], tuple[str, ...]
 
 
 def _label(slot: Slot) -> str:
-    """The label that belongs at an open place, as a part of an f-string over the ``row``."""
+    """The label for a placeholder, as part of an f-string that reads ``row``."""
     letter, number, is_new = slot
     return f"{letter}{{row[{BIRTHS + 'tSCn'.index(letter)}] + {number}}}" if is_new else f"{letter}{{row[{MARKS + number}]}}"
 
 
 def _text(value: Any, others: list[Any]) -> str:
-    """The expression that fills in a value; what is always the same and not written in a word goes to ``others``."""
+    """The source of an expression that computes ``value``; constants that have no short literal are appended to ``others``."""
     if type(value) is _Look:
         return f"told(row[{NUMBERS}][{value.place}])"
     if type(value) is _Open:
@@ -288,12 +291,12 @@ def _text(value: Any, others: list[Any]) -> str:
 
 
 def _changed(path: str, before: json_values.Look | None, after: json_values.Look | None) -> tuple[Effect, ...]:
-    """The effect that tells the numbers of a storage that was written; none where they are as they were."""
+    """The effect that shows the contents of a written storage; none if they are unchanged."""
     return () if json_values.alike(before, after) else (Effect(path, json_values.told(after), "agreed"),)
 
 
 class _Open:
-    """A place in a value: ``what`` is a slot, the number of a role (a version), or None for the step."""
+    """A placeholder in a value: ``what`` is a slot, the index of a role (for a version), or None for the step."""
 
     __slots__ = ("what",)
 
@@ -302,41 +305,42 @@ class _Open:
 
 
 class _Beginning(NamedTuple):
-    """Where a window begins: so many elements ``further`` than the operand in this role; None where only the row knows."""
+    """A placeholder for an offset: that of the operand with this role plus ``further``; with None, the row contains the offset."""
 
     role: int | None
     further: int
 
 
 class _Look(NamedTuple):
-    """A place in a value for the numbers of a storage: which of the row's."""
+    """A placeholder for the contents of a storage: their index in the row's list."""
 
     place: int
 
 
 class _Changed(NamedTuple):
-    """The same for the numbers of a storage that was written: those from before, and those from after."""
+    """A placeholder for the contents of a written storage: the indices of those before and after the write."""
 
     before: int
     after: int
 
 
 class Labels:
-    """Which label of a first call is what: the k-th new thing of its letter, or something of an operand's.
+    """Maps the labels in the event of a first call to placeholders.
 
-    ``roles`` collects what of which operand is spoken of: ``(operand, letter)``, with ``"v"`` for the version of its counter.
+    A label belongs to something that the call created, or to an operand. ``roles`` collects what is needed of the operands, as
+    ``(operand, letter)``; the letter ``"v"`` is the version of its counter.
     """
 
     def __init__(
         self, births: Births, after: Births, olds: dict[str, tuple[int, str]], offsets: Sequence[int] = (), *, is_open: bool = False
     ) -> None:
-        """``offsets`` say where the operands begin in their memory; ``is_open``: a window of another call may begin anywhere."""
+        """``offsets`` are the storage offsets of the operands; ``is_open``: another call's view may have any offset."""
         self._births, self._after, self._olds, self._offsets, self._is_open = births, after, olds, offsets, is_open
         self.made = tuple(b - a for a, b in zip(births, after, strict=True))
         self.roles: list[tuple[int, str]] = []
 
     def slot(self, label: str) -> Slot:
-        """The open place for a label."""
+        """The placeholder for a label."""
         letter, number = label[0], int(label[1:])
         before = getattr(self._births, letter)
         if number > before:
@@ -346,20 +350,20 @@ class Labels:
         return letter, self.role(self._old(label)), False
 
     def role(self, role: tuple[int, str]) -> int:
-        """The place of a role among the marks of a row."""
+        """The index of a role, added if it is new."""
         if role not in self.roles:
             self.roles.append(role)
         return self.roles.index(role)
 
     def version(self, counter: str | None) -> int | None:
-        """The place of the version of an operand's counter; None for a counter that the call made."""
+        """The index of the role for the version of an operand's counter; None for a counter that the call created."""
         if counter is None or self.slot(counter)[2]:
             return None
         operand, _ = self._old(counter)
         return self.role((operand, "v"))
 
     def beginning(self, storage: str, offset: int) -> _Beginning | int:
-        """Where a tensor begins in its memory."""
+        """The storage offset of a tensor in the event, or a placeholder for it."""
         if self.slot(storage)[2]:
             return offset
         if self._is_open:

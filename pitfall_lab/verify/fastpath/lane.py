@@ -1,12 +1,12 @@
-"""The express lane: calls of a kind that was met before.
+"""The fast path: calls whose key (function, mode, forms of the arguments) has been seen before.
 
-The first call of a kind takes the full lane: the shadow's entry runs, everything is compared with torch, and a whole event is written.
-If both engines agreed and nothing out of the ordinary happened, a :class:`Plan` is derived from it. The next call of that kind follows the
-plan: the shadow does *by recipe* what its entry did, before torch runs; then torch's result is compared with it: shape, strides,
-offset, type, requires_grad, version, node, and whether its memory is new or whose it is; and the event is a row.
-Where numbers are followed, and where memory is written, the entry itself runs, what it did must be what the plan says (:class:`Done`),
-and the numbers of operands, before, and results, afterwards, are compared as well.
-Whatever differs goes to the full comparison, and everything out of the ordinary does not come here at all.
+The first call with a key takes the full path: the shadow's entry runs, everything is compared with torch, and a whole event is written.
+If torch and the shadow agreed and the call had no unusual effects, a :class:`Plan` is derived from it. Later calls follow the plan:
+before torch runs, the shadow repeats what its entry did, *by recipe*; then torch's result is compared with it (shape, strides, offset,
+dtype, requires_grad, version, node, and whether its storage is new or an operand's), and the event is written as a row.
+In recordings with values, and for calls that write memory, the shadow's entry itself runs, its effects are compared with the plan
+(:class:`Done`), and the contents of operands (before) and results (after) are compared as well.
+A result that differs is passed to the full comparison.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from pitfall_lab.verify.shared_state import World
 
 _is_grad_enabled = torch.is_grad_enabled
 DEEP = 4_000
-"""After so many nodes without a backward torch's are no longer looked at in the lane. Looking at a node gives it a Python object for life,
-and torch (2.13) frees a chain of nodes that have one recursively: some 50,000 of them end the process."""
+"""How many nodes without a backward the fast path reads from torch. Reading a node gives it a Python object for life, and torch 2.13
+frees a chain of nodes with Python objects recursively: about 50,000 of them crash the process."""
 GRAD = "grad"
 
 
 class Done(NamedTuple):
-    """What the shadow did when it did a call itself: ``applied``, or the error it ``predicted``.
+    """What the shadow did when its entry ran the call: ``applied``, or the error that it ``predicted``.
 
-    ``plain`` are the plain numbers among the arguments, ``before`` what lay in the memory that the call writes.
+    ``plain`` are the number arguments, ``before`` the contents of the storage that the call writes.
     """
 
     applied: Applied | None
@@ -57,11 +57,11 @@ class Done(NamedTuple):
 
 
 Ahead = tuple[Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ...], Place, Any, Any, tuple[Any, ...], Done | None]
-"""A call that the shadow has done and torch has not: its plan, its operands, what was made, and the call. It lives as long as the call."""
+"""A call that the shadow has run and torch has not: its plan, operands, results, nodes and arguments. Discarded after the call."""
 
 
 class Express:
-    """Decides which calls take the lane, and takes them through it."""
+    """Decides which calls take the fast path, and runs them there."""
 
     def __init__(self, world: World, naming: Naming, adoption: Adoption, memory: Memory, long_way: Any) -> None:
         self._is_free, self._long_way = long_way.is_free, long_way
@@ -80,22 +80,22 @@ class Express:
         self._scopes: dict[tuple[str, ...], int] = {}
         self._clearings: dict[bool, Plan] = {}
         self.deep = DEEP
-        """From so many nodes of the trace on, torch's are no longer looked at."""
+        """From this number of nodes on, torch's nodes are no longer read (see :data:`DEEP`)."""
 
     # ------------------------------------------------------------------ calls with a plan
 
     def close(self) -> None:
-        """Let every call go the long way from now on."""
+        """Send all later calls to the full path."""
         self.functions = set()
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:  # noqa: C901 - runs before every call
-        """Let the shadow do the call by its plan; None if it has none."""
+        """Run the call in the shadow by its plan; return None if it has none."""
         kinds = self.kinds
         if not kinds.are_usual() or not self._is_free():
             return None
         grad = kinds.grad
         turned = _is_grad_enabled() is not grad
-        if turned:  # the program has entered or left ``no_grad``: there are plans of both sides
+        if turned:  # the program has entered or left ``no_grad``; plans exist for both modes
             if not self._writer.remembers("mode"):
                 return None
             kinds.grad = not grad
@@ -125,7 +125,7 @@ class Express:
         return plan, operands, results, nodes, place, args, kwargs, insides, None
 
     def _done(self, plan: Plan, operands: list[TensorRecord], place: Place, args: Any, kwargs: Any) -> Ahead | None:
-        """Let the shadow do the call itself; None if it cannot this time."""
+        """Run the call with the shadow's entry; return None if the entry has no model for it."""
         engine, before = self._world.engine, None
         engine.packs, engine.default_float = False, FLOAT32
         if plan.writes:
@@ -147,7 +147,7 @@ class Express:
         return plan, operands, results, nodes, place, args, kwargs, (), Done(applied, None, plain, before)
 
     def _shadow_of(self, value: Any) -> Any:
-        """An argument as the shadow takes it."""
+        """Convert an argument to the shadow's types."""
         kind = type(value)
         if kind in TENSORS:
             return self._by_id[id(value)].shadow
@@ -156,7 +156,7 @@ class Express:
         return argument_values.convert(value, lambda real: self._by_id[id(real)].shadow, DType, Device)
 
     def _conforms(self, ahead: Ahead) -> bool:
-        """Whether what the shadow did is what the plan says."""
+        """Whether the shadow's entry did what the plan says."""
         plan, operands, shadows, nodes, _, _, _, _, done = ahead
         applied = done.applied  # type: ignore[union-attr]
         if applied is None or applied.stale or applied.ran or len(shadows) != len(plan.results) or len(nodes) != len(plan.kinds):
@@ -192,21 +192,21 @@ class Express:
         return is_counted and x.storage is on.storage and (opens or x.offset == on.offset + window.offset)  # type: ignore[union-attr]
 
     def _plan_of_others(self, key: Any, func: Any, operands: list[TensorRecord], place: Place) -> Plan | None:
-        """A plan that was made in an earlier recording; or one for ``x.grad = None`` where library code does it."""
+        """A plan made by an earlier recording; or the plan for ``x.grad = None``, if library code does it."""
         known = self._shared.plans.get(key)
         if known is not None:
             mine = self._plans[key] = known.among(self._writer.rows)
             return mine
-        # (function, mode, form, NoneType, None), and for a leaf whether it has its AccumulateGrad
+        # the key is (function, mode, form, NoneType, None), and for a leaf also whether it has its AccumulateGrad
         if func == SET_GRAD and place[0] is not place[1] and key[-2:] == (type(None), None) and len(operands) == 1:
             return self._clearing(operands[0])
         return None
 
     def after(self, ahead: Ahead, real: Any) -> None:  # noqa: C901, PLR0912, PLR0915 - one call instead of seven
-        """Compare what torch has returned and write the row; where something differs, the full lane takes over.
+        """Compare torch's result with the shadow's and write the row; pass a result that differs to the full path.
 
-        Here for the plans that most calls have: one tensor with memory of its own and at most one node. Nearly every call of a long program
-        comes by here, so what :meth:`_enter` and :meth:`_write` do is written out.
+        Plans with ``simple``, by far the most common ones (one tensor in a new storage with at most one node), are handled here without
+        calling :meth:`_enter` and :meth:`_write`, for speed.
         """
         plan, operands, shadows, nodes, (caller, site, frame, scope), _, _, _, _ = ahead
         if plan.simple is None:
@@ -291,11 +291,11 @@ class Express:
         self._long_way.after(self._as_call(ahead), result)
 
     def failed(self, ahead: Ahead, error: BaseException) -> None:
-        """Torch refused what the shadow did: the full lane tells of it."""
+        """Pass an error that torch raised for the call to the full path."""
         self._long_way.failed(self._as_call(ahead), error)
 
     def _agrees(self, ahead: Ahead, result: Any) -> bool:  # noqa: C901, PLR0912 - runs after every call
-        """Compare with torch and write the row. False, with nothing noted, if something differs."""
+        """Compare the results with torch's and write the row. False, with nothing recorded, if one differs."""
         plan, operands, shadows, nodes, place, _, _, insides, done = ahead
         if done is not None and not self._conforms(ahead):
             return False
@@ -352,7 +352,7 @@ class Express:
         return True
 
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
-        """The same for a write where no numbers are followed."""
+        """Like :meth:`_agrees`, for a write in a recording without values."""
         plan, operands, (shadow,), _, place, _, _, _, _ = ahead
         record, counter = operands[0], shadow.counter
         if (
@@ -370,12 +370,12 @@ class Express:
         return True
 
     def _counts_alike(self, written: TensorRecord) -> bool:
-        """Whether the versions of all tensors on memory that was written are those that the shadow says."""
+        """Whether the versions of all tensors on the written storage are those of the shadow."""
         place = written.storage
         return place is None or len(place.members) == 1 or self._versions.agree(place)
 
     def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
-        """Note what the full lane notes of a write; returns the numbers from before it and from after it."""
+        """Record a write as the full path would; return the storage's contents before and after it."""
         shadow, place = record.shadow, record.storage
         assert shadow is not None
         assert place is not None
@@ -386,13 +386,13 @@ class Express:
         self._world.bumps.setdefault(f"C{shadow.counter.mark}", []).append((step, version))
         self._world.writes.setdefault(place.label, []).append(step)
         if len(place.members) > 1:
-            self.kinds.epoch += 1  # views of it have another history now
+            self.kinds.epoch += 1  # views of it have another grad_fn now
         return None if done is None else done.before, after
 
     # ------------------------------------------------------------------ the row
 
     def _is_same_plain(self, ahead: Ahead, result: Any) -> bool:
-        """The same for a plain number (``loss.item()``)."""
+        """Like :meth:`_agrees`, for a result that is a plain number (``loss.item()``)."""
         plan, operands, _, _, place, _, _, _, done = ahead
         mine = done.applied.result  # type: ignore[union-attr]
         if type(mine) is not type(result):
@@ -405,7 +405,7 @@ class Express:
         return True
 
     def _is_plain(self, ahead: Ahead, result: Any) -> bool:
-        """The same for something plain that the shadow has no model of (``loss.item()`` where no numbers are followed)."""
+        """Like :meth:`_agrees`, for a plain result that the shadow has no model of (``loss.item()`` without values)."""
         plan, operands, _, _, place, _, _, _, _ = ahead
         if result is not None and type(result) not in PLAIN:
             return False
@@ -416,7 +416,7 @@ class Express:
         return True
 
     def _clearing(self, record: TensorRecord) -> Plan | None:
-        """The plan for ``x.grad = None``: one for tensors whose gradient the trace knows, one for the others."""
+        """The plan for ``x.grad = None``: one for a tensor whose gradient is in the trace, one for the others."""
         gradient = record.shadow.gradient  # type: ignore[union-attr]
         knows = gradient is not None
         if gradient is not None and not (gradient.mark and self._writer.remembers(f"tensors.{record.label}")):
@@ -428,7 +428,7 @@ class Express:
         return plan
 
     def _is_cleared(self, ahead: Ahead) -> bool:
-        """The same for ``x.grad = None``."""
+        """Like :meth:`_agrees`, for ``x.grad = None``."""
         plan, operands, _, _, place, *_ = ahead
         record, = operands
         real: Any = record()
@@ -445,7 +445,7 @@ class Express:
         self, plan: Plan, place: Place, births: tuple[int, int, int, int], operands: list[TensorRecord], result: TensorRecord | None,
         step: int, numbers: Any = None, plain: tuple[Any, ...] | None = None,
     ) -> None:  # fmt: skip
-        """Write the row. ``result`` is the one that may get a name."""
+        """Write the row. ``result`` is the record that may get a name."""
         records, naming = self._records, self._naming
         caller, site, frame, scope = place
         names = None
@@ -484,7 +484,7 @@ class Express:
         return known
 
     def _as_call(self, ahead: Ahead) -> Call:
-        """The call as the full lane knows it, with what the shadow did: for what turned out otherwise, and for what failed."""
+        """The call as the full path expects it, with what the shadow did. Used for results that differ and for errors."""
         plan, _, shadows, nodes, (caller, site, frame, scope), args, kwargs, _, done = ahead
         if plan.simple is not None and not shadows:
             shadows = (plan.results[0].window.tensor(self._graph, nodes[0] if nodes else None),)
@@ -513,7 +513,7 @@ class Express:
     def _compare_all(
         self, reals: Any, shadows: tuple[ShadowTensor, ...], results: tuple[Expected | int, ...], operands: list[TensorRecord]
     ) -> list[int] | None:
-        """Compare the results: None if one differs; else the numbers of the storages that are new."""
+        """Compare all results. Return the weak references to the new StorageImpls, or None if a result differs."""
         impls: list[int] = []
         for real, shadow, expected in zip(reals, shadows, results, strict=True):
             impl = self._compare(real, shadow.offset, expected, operands)
@@ -526,7 +526,7 @@ class Express:
         return impls
 
     def _compare(self, real: Any, offset: int, expected: Expected | int, operands: list[TensorRecord]) -> int | None:
-        """Compare one result: None if it differs; else the storage's number if its memory is new, or 0."""
+        """Compare one result. Return a weak reference to its StorageImpl if its storage is new, 0 if not, or None if it differs."""
         if type(expected) is int:
             return 0 if operands[expected]() is real else None
         node = real.grad_fn if type(real) is torch.Tensor else None
@@ -565,7 +565,7 @@ class Express:
     # ------------------------------------------------------------------ labels and records
 
     def _label_leaves(self, plan: Plan, operands: list[TensorRecord]) -> None:
-        """Give the new AccumulateGrad nodes their labels."""
+        """Label the AccumulateGrad nodes that the call created."""
         records = self._records
         for place, number in plan.leaves:
             record = operands[place]
@@ -574,7 +574,7 @@ class Express:
             records.nodes["leaf", record.key] = node
 
     def _label_nodes(self, plan: Plan, operands: list[TensorRecord], nodes: tuple[Node, ...], reals: Any) -> None:
-        """Give the new nodes their labels, and note which of torch's they stand for."""
+        """Label the new nodes, and store the key of the torch node that each models."""
         self._label_leaves(plan, operands)
         records = self._records
         for own, number in zip(nodes, plan.nodes, strict=True):
@@ -590,7 +590,7 @@ class Express:
             records.nodes.latest = max(records.nodes.latest, key[0])
 
     def _enter(self, real: Any, shadow: ShadowTensor, expected: Expected, impl: int, operands: list[TensorRecord]) -> TensorRecord:
-        """Make the records of a result."""
+        """Make the records of a new result."""
         records = self._records
         if expected.counter:
             shadow.counter.mark = records.counter_count + expected.counter  # type: ignore[union-attr]
@@ -606,12 +606,12 @@ class Express:
 
 
 def _is_watched(counter: Counter) -> bool:
-    """Whether a node may still compare the counter with the version that it saved at."""
+    """Whether some node that has not been freed has saved a tensor with this counter."""
     return counter.saved is not None and any((saved := known()) is not None and not saved.freed for known in counter.saved)
 
 
 def _plain(ahead: Ahead) -> tuple[Any, ...] | None:
-    """The plain numbers among the arguments that another call of the kind may have others of."""
+    """The number arguments that differ between calls with the same key; None if the plan has none."""
     plan, _, _, _, _, args, kwargs, _, done = ahead
     if not plan.saying.plain:
         return None

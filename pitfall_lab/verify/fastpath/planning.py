@@ -1,4 +1,4 @@
-"""Planning: a call that took the full lane, and on which both engines agreed, gives the plan for the next one of its kind."""
+"""Makes plans: from a call that took the full path, and on which torch and the shadow agreed, for later calls with the same key."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from pitfall_lab.verify.shared_state import World
 
 MOST_PLANS = 20_000
 PATIENCE = 256
-"""So many plans are made at first sight. After that, while few of them have been of use, a call must be met twice."""
+"""The first so many plans are made at the first call. Later, while few plans have been used, only from the second call on."""
 
 
 class Planning:
-    """Watches the calls of the full lane, and makes plans of them."""
+    """Observes the calls of the full path and makes plans from them."""
 
     def __init__(self, world: World, kinds: Kinds, shared: Shared) -> None:
         self._records, self._writer, self._kinds = world.records, world.writer, kinds
         self._follows_values = world.limit >= 0
         self._shared, self._forms = shared, shared.forms
         self.plans: dict[Any, Plan | None] = {}
-        """By the kinds of calls; None for a kind that was met once."""
+        """The plans by key; None for a key that has been seen once."""
         self.functions = shared.functions
         self._key: Any = None
         self._operands: list[TensorRecord] = []
@@ -45,11 +45,11 @@ class Planning:
         self._reason = ""
 
     def stop(self) -> None:
-        """The call that is being studied is not what it seemed."""
+        """Make no plan from the present call."""
         self._key = None
 
     def study(self, call: Call) -> None:
-        """The full lane is about to take a call: see whether a plan may come of it. Must come before the shadow does the call."""
+        """Called before the shadow runs a call on the full path: compute its key if a plan can be made from it."""
         self._key, self._candidate = None, None
         entry = ENTRIES.get(call.name)
         if entry is None or not self._kinds.are_usual():
@@ -70,31 +70,31 @@ class Planning:
         self._versions = [record.shadow.version for record in operands]  # type: ignore[union-attr]
 
     def modelled(self, applied: Applied | None, reason: str) -> None:
-        """The shadow has done the call that is being studied (or could not, for a ``reason``); its results have no labels yet."""
+        """Called when the shadow has run the call, or could not for a ``reason``, before its results have labels: derive the recipe."""
         if self._key is None:
             return
         if applied is None:
             self._reason = reason
-            if not reason or self._follows_values:  # with numbers it may know the next time what it did not know this time
+            if not reason or self._follows_values:  # with values, the shadow may be able to model the next call with this key
                 self._key = None
             return
         if self._follows_values and any(saved.drawn for node in applied.nodes for saved in node.saved):
-            self._key = None  # torch's numbers have to be fetched from its node
+            self._key = None  # drawn random values have to be read from torch's node
             return
         if any(node.name == NO_DERIVATIVE for node in applied.nodes):
-            self._key = None  # it has no sequence number of its own
+            self._key = None  # such a node has no sequence number
             return
         records = self._records
         self._births = Births(records.tensor_count, records.storage_count, records.counter_count, records.node_count)
         try:
             self._candidate = recipe = Recipe(applied, [record.shadow for record in self._operands], self._versions)  # type: ignore[misc]
             if self._is_other is not recipe.is_plain:
-                self._key = None  # of what an entry of another kind does, only a plain number tells all
+                self._key = None  # an entry of kind "other" may do more than its result shows, unless that is a plain number
         except Underivable:
             self._key = None
 
     def learn(self, call: Call, applied: Applied, result: Any, effects: list[Effect], operands: tuple[Operand, ...]) -> None:
-        """Both engines agreed on the call that was studied: make its plan."""
+        """Called when torch and the shadow agreed on the call: make its plan."""
         key, recipe, records = self._key, self._candidate, self._records
         self._key = self._candidate = None
         if key is None or recipe is None:
@@ -124,7 +124,7 @@ class Planning:
             self._operands = []
 
     def observe(self, call: Call, result: Any, effects: list[Effect], operands: tuple[Operand, ...]) -> None:
-        """Torch alone has done the call that was studied: if all that came of it is something plain, make a plan of that."""
+        """Called after a call without a model: if it only returned a plain value, make a plan that returns torch's value."""
         key, self._key, records = self._key, None, self._records
         if key is None or effects or not (result is None or type(result) in PLAIN):
             return
@@ -134,7 +134,7 @@ class Planning:
             self.plans[key] = Plan.observing(saying).among(self._writer.rows)
 
     def _olds(self) -> dict[str, tuple[int, str]]:
-        """What the labels of the operands are of."""
+        """For each label of an operand, the index of the operand and the letter of what the label is for."""
         olds: dict[str, tuple[int, str]] = {}
         for place, record in enumerate(self._operands):
             for letter, label in self._labels_of(record):

@@ -1,4 +1,4 @@
-"""Plans: all that the express lane knows of a kind of calls, and what the recordings of one process share of it."""
+"""Plans: what the fast path knows of all calls with one key, and what the recordings of a process share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pitfall_lab.verify.fastpath.call_sites import Again
 from pitfall_lab.verify.fastpath.event_rows import MARKS, Row, Rows, Saying
 
 MOST_SHARED, MOST_FORMS = 4_000, 50_000
-"""So much is kept from one recording to the next: a plan is some kilobytes, a form some hundred bytes."""
+"""The limits of what is kept for later recordings: a plan takes some kilobytes, a form some hundred bytes."""
 SET_GRAD = torch.Tensor.grad.__set__  # type: ignore[attr-defined]
-"""What ``zero_grad`` calls for every parameter."""
+"""The function that ``zero_grad`` calls for each parameter."""
 
 
 class Expected(NamedTuple):
-    """What torch's result must look like, and the numbers of its labels, counted from those that were given out before."""
+    """The expected properties of one result. Label numbers (``t``, ``storage``, ``counter``) count from those that existed before."""
 
     window: Window
     form: Form | None
@@ -35,34 +35,33 @@ class Expected(NamedTuple):
     dtype_name: str
     t: int
     storage: int
-    """0: no memory of its own."""
+    """0 if the result has no new storage."""
     counter: int
     version: int
 
     @property
     def look(self) -> tuple[Any, ...]:
-        """What of it is asked of a tensor that was made alone."""
+        """The properties that are compared for a call with one result in a new storage."""
         return self.form, self.shape, self.stride, self.offset, self.dtype, self.requires_grad, self.node, self.version, self.window
 
     @property
     def is_as_large_as_its_model(self) -> bool:
-        """Whether the model's memory tells how large torch's is, and of which type."""
+        """Whether torch's storage has the size and dtype of the shadow's."""
         return (self.nbytes, self.dtype_name) == (self.window.size * self.itemsize, self.window.dtype[:])
 
 
 class Plan:
-    """All that is known of a call of one kind.
+    """All that is known of the calls with one key.
 
-    ``nodes`` are the numbers of the labels of the recipe's nodes; ``leaves`` the operands whose AccumulateGrad nodes are made, with the
-    numbers of theirs; ``links`` how torch's nodes behind the first are found: (from node, through edge, to node); ``made`` how many
-    tensors, storages, counters and nodes get labels; ``row`` makes a row, of the operands and what else it tells, in its order.
-    ``writes``: the memory of the first operand; ``uncounted`` are the operands whose memory is written besides.
-    ``simple`` is the look of what a recipe makes that makes one tensor with memory of its own and at most one node, with the number of its
-    label, and how many nodes get one. ``tells_numbers``: the row tells plain numbers.
-    ``again`` does the same for a line that calls it over and over.
-    ``kinds`` says of the nodes how they are called and how much they save; ``inside_at``, what keeps the tensors that remain inside the
-    graph: (node, saved); ``looks`` are the numbers of the labels of the storages of whose numbers the event tells. ``opens``: the results
-    are windows that may begin anywhere in the memory of the operand.
+    ``follow`` is the recipe as a function; None if the shadow's entry must run. ``nodes`` are the label numbers of the new nodes;
+    ``leaves`` the operands that get an AccumulateGrad, with the label numbers of those; ``links`` the way to torch's nodes behind the
+    first one, as (from node, through edge, to node); ``made`` the numbers of tensors, storages, counters and nodes that get labels;
+    ``row`` a function that makes a row. ``writes``: the call writes the storage of its first operand; ``uncounted`` are operands whose storage it writes
+    without increasing the version. ``simple`` is set if the call returns one tensor in a new storage with at most one node: the expected
+    properties, the node's label number, and how many nodes get labels. ``tells_numbers``: the row contains number arguments. ``again``
+    compiles the function for a line that repeats the call. ``kinds`` has the name and the numbers of saved tensors and edges of each node;
+    ``inside_at`` the places, as (node, saved), of new tensors that only the graph holds; ``looks`` the label numbers of the storages whose
+    contents the event shows. ``opens``: the results are views at any offset of the operand's storage.
     """
 
     __slots__ = (
@@ -88,18 +87,18 @@ class Plan:
         alone = new and len(results) == 1 and len(nodes) == (first.node is not None)  # type: ignore[union-attr]
         alone = alone and not recipe.uncounted and not recipe.insides and self.follow is not None
         self.insides: list[int] = []
-        """The numbers of the labels of the counters inside the graph, or 0."""
+        """The label numbers of the counters of tensors that only the graph holds, or 0."""
         self.simple: tuple[Any, ...] | None = (*first.look, nodes[0] if nodes else 0, made[3]) if alone else None  # type: ignore[union-attr]
         self.again = Again(recipe) if alone else None
 
     @classmethod
     def clearing(cls, saying: Saying) -> Plan:
-        """The plan for ``x.grad = None``, which makes nothing."""
+        """The plan for ``x.grad = None``, which creates nothing."""
         return cls._empty(saying, _clear)
 
     @classmethod
     def observing(cls, saying: Saying) -> Plan:
-        """The plan for a call without a model that returns something plain and does nothing."""
+        """The plan for a call without a model that returns a plain value and has no effect."""
         return cls._empty(saying, _look_on)
 
     @classmethod
@@ -112,7 +111,7 @@ class Plan:
         return plan
 
     def among(self, rows: Rows) -> Plan:
-        """The plan for a trace with these rows; ``number`` is the place of its saying there."""
+        """A copy of the plan for a trace with these rows; its ``number`` is the index of its saying there."""
         mine = copy.copy(self)
         mine.number = len(rows.sayings)
         rows.sayings.append(self.saying)
@@ -129,20 +128,20 @@ def _look_on(_: Any, __: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], tupl
 
 
 class Shared:
-    """What the recordings of one process share, because it is about kinds of calls only: the forms of tensors, and plans.
+    """What the recordings of one process share, as it depends on keys of calls only: the forms of tensors, and plans.
 
-    Recordings that follow the numbers of tensors up to another size have others.
+    Recordings with different value limits share nothing.
     """
 
     def __init__(self) -> None:
         self.forms = Forms()
         self.plans: dict[Any, Plan] = {}
         self.functions: set[Any] = {SET_GRAD}
-        """The functions that there may be plans for."""
+        """The functions that may have a plan; all others take the full path at once."""
 
     @classmethod
     def among(cls, limit: int) -> Shared:
-        """What recordings share that follow the numbers of so many elements."""
+        """The object shared by the recordings with this value limit."""
         if limit < 0:
             return SHARED
         if limit not in _SHARED and len(_SHARED) >= MOST_LIMITS:
@@ -150,24 +149,24 @@ class Shared:
         return _SHARED.setdefault(limit, cls())
 
     def add(self, key: Any, plan: Plan) -> None:
-        """Keep a plan."""
+        """Store a plan under its key."""
         self.plans[key] = plan
 
     def tidy(self) -> None:
-        """Forget everything when it has become too much. Recordings that run go on with what they have."""
+        """Clear everything once it exceeds its limits. Recordings that are running keep the objects that they use."""
         if len(self.plans) > MOST_SHARED or len(self.forms) > MOST_FORMS:
             self.plans.clear()
             self.forms = Forms()
 
 
 SHARED = Shared()
-"""Of the recordings without numbers."""
+"""What recordings without values share."""
 _SHARED: dict[int, Shared] = {}
 MOST_LIMITS = 4
 
 
 def forget_plans() -> None:
-    """Begin anew, as in a process that has recorded nothing yet."""
+    """Clear all shared plans, as in a process that has not recorded anything yet."""
     _SHARED.clear()
     SHARED.plans.clear()
 
@@ -180,7 +179,7 @@ _ROLES = {
 
 
 def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Row]:
-    """A function from the operands, and from what stands before the numbers in these roles, to a row."""
+    """Compile a function that makes a row from the operands and the row's other fields; ``roles`` says which marks it contains."""
     before = ", ".join(f"p{place}" for place in range(MARKS))
     numbers = "".join(_ROLES[role].format(place) + ", " for place, role in roles)
     made: Callable[..., Row] = eval(f"lambda o, {before}: ({before}, {numbers})")  # noqa: S307 - our own text
@@ -189,7 +188,7 @@ def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Row]:
 
 
 def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
-    """Which node keeps a tensor that remains inside the graph, and as its how manieth saved one."""
+    """Where a new tensor that only the graph holds is saved: the index of the node, and that of the saved tensor in it."""
     for place, node in enumerate(nodes):
         for number, saved in enumerate(node.saved):
             if saved.counter is x.counter and not saved.own:
@@ -198,7 +197,7 @@ def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
 
 
 def _links(recipe: Recipe) -> tuple[tuple[int, int, int], ...]:
-    """How to walk from the nodes of the results to the recipe's other nodes."""
+    """The path from the nodes of the results to each of the recipe's other nodes, as (from node, through edge, to node)."""
     known = {w.node for w in recipe.results if type(w) is not int and w.node is not None}  # type: ignore[union-attr]
     links = []
     work = list(known)

@@ -1,4 +1,4 @@
-"""Numbers in the express lane: the shadow's beside torch's, before a call and after it."""
+"""Compares tensor contents on the fast path: operands before a call, results after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pitfall_lab.verify.records import Records, StorageRecord, TensorRecord
 
 
 def holds(real: Any, place: StorageRecord, data: np.ndarray) -> bool:
-    """Whether the memory of a tensor is where it was, and holds what it held after the last event."""
+    """Whether a tensor's storage is at its old address and its contents are ``data``, those after the last event."""
     memory = real.untyped_storage()
     return (
         memory._cdata == place.impls[0]
@@ -25,13 +25,13 @@ def holds(real: Any, place: StorageRecord, data: np.ndarray) -> bool:
 
 
 class Numbers:
-    """Compares the numbers of a call that follows a plan."""
+    """Compares the contents that a call with a plan produced in torch with those of the shadow."""
 
     def __init__(self, records: Records, memory: Memory) -> None:
         self._records, self._memory = records, memory
 
     def _are_same(self, memory: Any, storage: Storage, operands: list[TensorRecord], op: str) -> bool:
-        """Compare numbers and go on with torch's. What the shadow does not know it will be told."""
+        """Whether torch's and the shadow's contents are equal up to rounding; if so, the shadow gets torch's."""
         data = storage.data
         if data is None:
             return True
@@ -48,7 +48,7 @@ class Numbers:
         return True
 
     def agree(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan, operands: list[TensorRecord]) -> bool:
-        """Compare the numbers in new memory, or in the memory that the call has written, and the version of that."""
+        """Compare the contents of new storages, or those of the storage that the call wrote and its version; False if they differ."""
         if plan.writes:
             real, shadow = reals[0], shadows[0]
             memory = real.untyped_storage()
@@ -66,14 +66,14 @@ class Numbers:
         return True
 
     def fill(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan) -> None:
-        """Give the shadow numbers that it could not compute."""
+        """Copy contents that the shadow could not compute from torch to the shadow."""
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
             if shadow.storage.data is None and (plan.writes or (type(expected) is not int and expected.storage)):  # type: ignore[union-attr]
                 self._memory.fill(self._records.storages[shadow.storage.mark], real)
 
     @staticmethod
     def looks(plan: Plan, shadows: tuple[ShadowTensor, ...]) -> tuple[Look, ...]:
-        """The numbers in new memory that the event tells of."""
+        """The contents of the new storages that the call's event shows."""
         made: dict[int, Any] = {}
         for x, expected in zip(shadows, plan.results, strict=True):
             if type(expected) is not int:
