@@ -1,4 +1,4 @@
-"""Observing real torch without disturbing it: the only package that imports torch."""
+"""Observes torch without disturbing the program. Only this package and ``verify`` import torch."""
 
 from pitfall_lab.observe.recorder import Call, Listener, Recorder, Verdict
 

@@ -1,4 +1,4 @@
-"""Turning a call's arguments into plain values: tensors become what the caller makes of them, the rest text or constants."""
+"""Converts the arguments of torch calls to values without torch, and finds the tensors in them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PLAIN = (bool, int, float, complex, str, type(None), type(Ellipsis))
 
 
 class Unconvertible(Exception):
-    """An argument that has no counterpart without torch."""
+    """Raised for an argument that has no counterpart in the shadow."""
 
 
 def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[str], Any], device: Callable[[str], Any]) -> Any:
     """Rebuild ``value`` with every tensor, dtype and device replaced.
 
     Raises:
-        Unconvertible: for objects the shadow engine has no counterpart of (generators, modules).
+        Unconvertible: for objects without a counterpart in the shadow (generators, modules).
     """
     kind = type(value)
     if isinstance(value, torch.Tensor):
@@ -49,7 +49,7 @@ def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[
 
 
 def index_of(value: Any) -> Any:
-    """An index with plain numbers where tensors stand in its slices: torch asks them for theirs as well, and nothing else comes of them.
+    """The index with integer tensors in its slices replaced by Python integers, as torch itself does.
 
     >>> index_of((slice(torch.tensor(1), None), 0))
     (slice(1, None, None), 0)
@@ -66,7 +66,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested tuples, lists and dicts, each as often as it occurs."""
+    """Yield the tensors in nested tuples, lists and dicts; a tensor that occurs twice is yielded twice."""
     found: list[torch.Tensor] = []
     _collect((value,), found, MOST_LEVELS)
     return iter(found)
@@ -84,7 +84,7 @@ def _collect(items: Iterable[Any], found: list[torch.Tensor], levels: int) -> No
 
 
 def arrays(value: Any) -> Iterator[np.ndarray]:
-    """Yield the NumPy arrays in a result."""
+    """Yield the NumPy arrays in nested tuples and lists."""
     if isinstance(value, np.ndarray):
         yield value
     elif isinstance(value, (tuple, list)):
@@ -93,7 +93,7 @@ def arrays(value: Any) -> Iterator[np.ndarray]:
 
 
 def text(value: Any, depth: int = 0) -> str:
-    """A short text of a plain argument. Objects of other types are named by their type: their repr may run the learner's code.
+    """A short text for a plain argument. Other objects are shown as their type, because their repr may run the learner's code.
 
     >>> text([1.0, 2]), text(slice(None, 2)), text(torch.float32), text(object())
     ('[1.0, 2]', ':2', 'torch.float32', '<object>')

@@ -1,4 +1,4 @@
-"""Writing one number into one cell of a live tensor or array, and what that changed for everyone who sees the memory."""
+"""Writes a number to one element of a live tensor or array, and shows what changed in all tensors on that memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pitfall_lab.trace import Effect, Event, Operand, T
 from pitfall_lab.trace.replay import replay
 
 LENGTH = 60
-"""So long a number may be, in characters."""
+"""The maximum length of the text of a number."""
 
 
 class Refused(Exception):
-    """Nothing was written; ``text`` says why in one sentence."""
+    """Raised if nothing was written; ``text`` says why in one sentence."""
 
     def __init__(self, text: T) -> None:
         super().__init__(text.en)
@@ -29,21 +29,21 @@ class Refused(Exception):
 
 
 class Bench:
-    """Live tensors and arrays, held weakly, beside the trace of what was written into them: one event more for each write."""
+    """Live tensors and arrays, held weakly, and a trace with one event for each write made through :meth:`put`."""
 
     def __init__(self, values: Named) -> None:
-        """Look at the ``values``, as :func:`~pitfall_lab.observe.snapshot.snapshot` does."""
+        """Take a snapshot of ``values``, see :func:`~pitfall_lab.observe.snapshot.snapshot`."""
         self.trace = snapshot(values)
         self._values: dict[str, Callable[[], Any]] = {}
         for name, value in values:
-            with suppress(TypeError):  # what cannot be held weakly is no tensor and no array
+            with suppress(TypeError):  # an object without weak references is neither a tensor nor an array
                 self._values[name] = Watching(value)
 
     def put(self, label: str, index: Sequence[int], text: str) -> None:
-        """Write the number that ``text`` is to the element at ``index`` of the tensor ``label``; the trace grows by one event.
+        """Write the number in ``text`` to the element at ``index`` of the tensor ``label``, and add an event to the trace.
 
         Raises:
-            Refused: there is no such tensor or element any more, the text is no number for its dtype, or torch or NumPy will not write.
+            Refused: the tensor or element does not exist, the text is not a number of its dtype, or torch or NumPy raised an error.
         """
         state = replay(self.trace)
         record = state["tensors"].get(label) or {}
@@ -67,7 +67,7 @@ class Bench:
         )  # fmt: skip
 
     def _looked(self, event: Event, before: dict[str, Any]) -> None:
-        """Look again at what is still there, and add what is different now to the trace."""
+        """Read the objects that still exist again, and add ``event`` to the trace with everything that has changed."""
         alive = [(name, value) for name, ref in self._values.items() if (value := ref()) is not None]
         now = replay(snapshot(alive))
         names = {record["name"]: label for label, record in before["tensors"].items()}
@@ -91,11 +91,11 @@ def _at(state: dict[str, Any], path: str) -> Any:
 
 
 def _number(text: str, dtype: Any) -> Any:
-    """The text as a number of ``dtype``; the text is data and is never run."""
+    """Convert the text to a number of ``dtype``; the text is never evaluated as code."""
     name = str(dtype).removeprefix("torch.")
     kind = dtype.kind if isinstance(dtype, np.dtype) else _kind(dtype)
     said = text.strip()
-    refused = Refused(T(f"“{said[:LENGTH]}” is no number that {name} can hold.", f"“{said[:LENGTH]}” 不是 {name} 能存放的数。"))
+    refused = Refused(T(f"“{said[:LENGTH]}” is not a number that {name} can hold.", f"“{said[:LENGTH]}” 不是 {name} 能存放的数。"))
     if not said or len(said) > LENGTH:
         raise refused
     try:
@@ -120,9 +120,9 @@ def _kind(dtype: torch.dtype) -> str:
 def _write(value: Any, index: tuple[int, ...], number: Any) -> None:
     who = "NumPy" if isinstance(value, np.ndarray) else "torch"
     try:
-        # The learner's function modes (a recorder among them) must not see us write; autograd must not record it.
+        # The learner's function modes (a recorder among them) must not see this write, and autograd must not record it.
         with unseen(), torch.no_grad():
             value[index] = number
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         first = str(error).split("\n", 1)[0][:200]
-        raise Refused(T(f"{who} refuses: {first}", f"{who} 拒绝写入：{first}")) from None
+        raise Refused(T(f"{who} raised an error: {first}", f"{who} 报错：{first}")) from None

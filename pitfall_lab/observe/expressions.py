@@ -1,6 +1,6 @@
-"""What the program writes for a value at the line that is running: ``x``, ``self.fc.weight``, ``batch["image"]``, ``x[:, 0]``.
+"""Finds how the program's current line writes a value: ``x``, ``self.fc.weight``, ``batch["image"]``, ``x[:, 0]``.
 
-Nothing of the program's is run for it: names are looked up, attributes are read where reading one runs no code.
+No code of the program is run: names are looked up, and attributes are read only if that runs no code.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pitfall_lab.observe.namespace import scopes
 
 UNKNOWN = object()
 MOST_ITEMS = 64
-"""So many items of a container are looked at for a value."""
+"""How many items of a container are searched for a value."""
 LONGEST = 40
 _PLAIN = (bool, int, float, complex, str, type(None))
 
 
 class Expressions:
-    """Answers for one frame of the program, and the expression ``node`` that it is executing (None: not known)."""
+    """The expressions of one frame of the program, and of the syntax node that it is executing (None if unknown)."""
 
     def __init__(self, frame: FrameType | None, node: ast.AST | None, text: str) -> None:
         local, *outside = [dict(scope) for scope in list(scopes(frame))[:2]] or [{}]
@@ -40,7 +40,7 @@ class Expressions:
                     self._written[id(value)] = said if old is None or len(said) < len(old) else old
 
     def of(self, value: Any) -> str:
-        """What the program writes for ``value``; empty when it has no name here."""
+        """The source of an expression whose value is ``value``; empty if there is none."""
         if id(value) in self._written:
             return self._written[id(value)]
         for name, held in self._variables.items():
@@ -49,7 +49,7 @@ class Expressions:
         return next((way for name, held in self._variables.items() for way in _inside(name, held, value)), "")
 
     def value(self, node: ast.AST | None) -> Any:
-        """What an expression is now, :data:`UNKNOWN` where only running it would tell."""
+        """The present value of an expression; :data:`UNKNOWN` if finding it would run code."""
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
@@ -73,11 +73,11 @@ class Expressions:
 
 
 def attribute(held: Any, name: str) -> Any:
-    """An attribute that is read without running code of anyone's; :data:`UNKNOWN` otherwise."""
+    """The value of an attribute, if reading it runs no code; :data:`UNKNOWN` otherwise."""
     if held is UNKNOWN:
         return UNKNOWN
     if isinstance(held, torch.Tensor):
-        # A view is not asked whether it is a leaf: that makes its grad_fn anew.
+        # is_leaf of a view is not read: that may regenerate its grad_fn
         return held.grad if name == "grad" and held._base is None and held.is_leaf else UNKNOWN
     inside = getattr(held, "__dict__", {})
     if isinstance(held, torch.nn.Module):
@@ -91,7 +91,7 @@ def attribute(held: Any, name: str) -> Any:
 
 
 def _inside(name: str, held: Any, value: Any) -> Iterator[str]:
-    """The ways to ``value`` from a name that holds a module, a container, or an object of the program's own."""
+    """Expressions for ``value`` that start from a name whose value is a module, a container, or an object of the program."""
     if name.startswith("_") or isinstance(held, torch.Tensor | types.ModuleType | type):
         return
     if isinstance(held, torch.nn.Module):
@@ -113,5 +113,5 @@ def _parts(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _way(name: str, way: str) -> str:
-    """``net[0].weight`` for what torch calls ``0.weight`` in ``net``."""
+    """``net[0].weight`` for the parameter that ``net`` names ``0.weight``."""
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", f"{name}.{way}")

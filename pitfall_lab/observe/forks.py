@@ -1,7 +1,7 @@
-"""Other processes that the program starts: a fork takes the recording along, which must end there; the trace says what it did not see.
+"""Observes processes that the program starts. In a forked process the recording ends; in this one the trace gets a note.
 
-Python's calls around a fork cannot be taken back, so they are registered once and do nothing where nothing is recorded. Processes that
-multiprocessing starts anew pass no fork: they are noticed where it prepares what to send them.
+Functions registered for forks cannot be unregistered, so they are registered once and do nothing while nothing is recorded. Processes
+that multiprocessing starts without a fork are observed at the function that prepares their data.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _watching: list[ForkWatch] = []
 
 
 class ForkWatch:
-    """Calls ``started(frame)`` in this process when the program has started another one, and ``forked()`` in a forked one, first of all.
+    """Calls ``started(frame)`` when the program has started another process, and ``forked()`` first of all in a forked process.
 
-    ``subprocess`` starts programs, not parts of this one: it is not heard of. Neither call raises anything.
+    Programs started by ``subprocess`` are not reported. Neither function may raise.
     """
 
     def __init__(self, started: Callable[[FrameType], None], forked: Callable[[], None]) -> None:
@@ -27,12 +27,12 @@ class ForkWatch:
         self._prepare: Any = None
 
     def start(self) -> None:
-        """Hear of each process from now on."""
+        """Start observing."""
         self._prepare, spawn.get_preparation_data = spawn.get_preparation_data, self._preparing
         _watching.append(self)
 
     def stop(self) -> None:
-        """Hear of none any more."""
+        """Stop observing."""
         if self._prepare is not None:
             _watching.remove(self)
             spawn.get_preparation_data, self._prepare = self._prepare, None

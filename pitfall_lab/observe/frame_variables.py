@@ -1,4 +1,4 @@
-"""The variables of a frame, read so that the program does not notice."""
+"""Reads the variables of a frame without side effects that the program could notice."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from types import FrameType
 from typing import Any
 
 HIDES = sys.version_info[:2] == (3, 12)
-"""Whether Python would take the variable of a comprehension for one of the module's own, and warn that it is unbound as soon as a trace
-function is on: "assigning None to unbound local"."""
+"""Whether reading ``f_locals`` of a module's frame can go wrong: Python 3.12 then takes the variable of a comprehension for a global, and
+warns that it is unbound as soon as a trace function is on ("assigning None to unbound local")."""
 
 
 def variables(frame: FrameType) -> Any:
-    """``frame.f_locals``; at the top level of a module these are its globals."""
+    """The variables of a frame: its locals; at module level, its globals."""
     return frame.f_globals if HIDES and frame.f_code.co_name == "<module>" else frame.f_locals

@@ -1,7 +1,7 @@
-"""Listening posts: seeing gradients pass at a node of torch's graph while a backward runs.
+"""Reads the gradients at nodes of torch's graph while a backward runs.
 
-Torch's own node hooks are used, which see what the learner's hooks have left. They return nothing, so nothing changes, and they
-are gone when the backward is over. Holding a gradient would change whether torch copies it: only its numbers are read.
+Uses torch's node hooks, which run after the learner's tensor hooks. They return None, so they change nothing, and are removed after the
+backward. Keeping a reference to a gradient could change whether torch copies it, so only its values are read.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.private import compiled_autograd
 
 Tell = Callable[[Any, tuple[Any, ...], tuple[Any, ...]], None]
-"""``tell(key, given, outgoing)``: gradients that a node received and, once it has run, those it hands on."""
+"""``tell(key, given, outgoing)``: the gradients that a node received and, after it has run, those that it returns."""
 
 
 class Posts:
-    """Hooks of ours on some nodes, for the length of one backward."""
+    """Hooks on nodes of the graph, registered for one backward."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._handles: list[Any] = []
 
     def before(self, node: Any, key: Any) -> None:
-        """Look at what ``node`` receives, after the hooks that are there already."""
+        """Observe the gradients that ``node`` receives, after the hooks that are registered already."""
 
         def look(given: tuple[Any, ...]) -> None:
             with unseen():
@@ -33,7 +33,7 @@ class Posts:
         self._handles.append(node.register_prehook(look))
 
     def after(self, node: Any, key: Any) -> None:
-        """Look at what ``node`` hands on."""
+        """Observe the gradients that ``node`` returns."""
 
         def look(outgoing: tuple[Any, ...], given: tuple[Any, ...]) -> None:
             with unseen():
@@ -42,12 +42,12 @@ class Posts:
         self._handles.append(node.register_hook(look))
 
     def leave(self) -> None:
-        """Take all hooks away again."""
+        """Remove all hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
 
 def may_listen() -> bool:
-    """Whether hooks on nodes are only hooks: compiled autograd would trace them."""
+    """Whether node hooks can be used: not with compiled autograd, which would trace them."""
     return not compiled_autograd()

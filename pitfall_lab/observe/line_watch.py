@@ -1,7 +1,7 @@
-"""Watching lines: NumPy writes and ``from_numpy`` pass no torch function, so the line that made them is found by looking after each.
+"""Calls a function after each line of the learner's program, to find effects that are not torch calls (NumPy writes, ``from_numpy``).
 
-Only switched on once NumPy and torch share memory, only in the learner's own files, and not at all where something else
-(a debugger, a coverage tool) already traces. ``missed`` then says why lines passed that were not looked at.
+Switched on only once NumPy and torch share memory, only in the learner's files, and not if another tool (a debugger, a coverage tool)
+is tracing. ``missed`` then says why some lines were not watched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRACED = T(
 
 
 class LineWatch:
-    """Calls ``tell(frame, span)`` when a line of the learner's has finished."""
+    """Calls ``tell(frame, span)`` after each line of the learner's program."""
 
     def __init__(self, sources: SourceMap, tell: Callable[[FrameType, Span | None], None]) -> None:
         self._sources = sources
@@ -33,7 +33,7 @@ class LineWatch:
         self.missed: T | None = None
 
     def start(self, frame: FrameType | None) -> None:
-        """Watch ``frame``, the frames around it and those entered from now on."""
+        """Watch ``frame``, the frames around it, and frames entered later. Does nothing if another tool traces."""
         if self._on:
             return
         if sys.gettrace() is not None:
@@ -59,7 +59,7 @@ class LineWatch:
             self._last.clear()
 
     def _is_ours(self, frame: FrameType) -> bool:
-        # Generated code (the methods of a dataclass, our own ones too) has no lines to tell of; the line that calls it has.
+        # Generated code (the methods of a dataclass) has no source lines to show; the line that calls it is watched.
         name = frame.f_code.co_filename
         return frame.f_code.co_name != STAND_IN and self._sources.is_user(name) and self._sources.has_text(name)
 
@@ -73,14 +73,14 @@ class LineWatch:
         before = self._last.get(id(frame))
         if event == "line":
             self._last[id(frame)] = frame.f_lineno
-            variables(frame).keys()  # before Python 3.13 a dictionary, in which a name that the last line deleted would live on
+            variables(frame).keys()  # before Python 3.13 this refreshes f_locals, which would keep a variable alive that the line deleted
         elif event == "return":
             self._last.pop(id(frame), None)
         if before is not None and event in ("line", "return"):
             try:
                 with unseen():
                     self._tell(frame, self._sources.line_span(frame.f_code.co_filename, before))
-            except Exception as error:  # it would surface in the learner's program
+            except Exception as error:  # it would be raised in the learner's program
                 self.stop()
                 self.missed = T(en=f"pitfall_lab failed ({type(error).__name__})", zh=f"pitfall_lab 内部出错（{type(error).__name__}）")
         return self._line

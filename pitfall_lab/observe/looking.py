@@ -1,4 +1,4 @@
-"""Looking without being noticed: no mode of the program's, and no class of its own, hears of what we ask a tensor."""
+"""Reads tensors without the program's modes and tensor classes being called."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pitfall_lab.observe.private import dispatch_modes, has_dispatch_modes, pop_
 
 
 def unseen() -> AbstractContextManager[Any]:
-    """While we look, tensors of the program's own classes are not asked, and its modes do not see it: they could print or count.
+    """A context in which tensor classes' ``__torch_function__`` and the program's modes are off: they could print or count our reads.
 
-    Reading what a node saved, for example, is an operation: torch detaches it.
+    Reading a node's saved tensor, for example, is an operation: torch detaches the tensor.
     """
     return _WithoutModes() if has_dispatch_modes and dispatch_modes() else without_functions()
 
 
 def dispatching() -> bool:
-    """Whether a dispatch mode is on, which may handle each operation in its own way."""
+    """Whether a dispatch mode is on, which may handle operations in its own way."""
     return has_dispatch_modes and dispatch_modes() > 0
 
 
 class _WithoutModes:
-    """The program's dispatch modes step aside for a while."""
+    """Takes the program's dispatch modes off while active."""
 
     def __enter__(self) -> None:
         self._functions = without_functions()

@@ -1,4 +1,4 @@
-"""Finding the learner's own names: which variable or module attribute a tensor is, and which arrays lie on its memory."""
+"""Finds the names of tensors in the learner's frames (variables, attributes of modules), and the arrays on a tensor's memory."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ NO_MODULES = frozenset({
     types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
 })  # fmt: skip
 NO_ARRAYS = NO_MODULES - {np.ndarray}
-"""What most names stand for: it need not be asked what else it is."""
+"""The types of most variables' values, which are not searched for tensors."""
 
 
 class Namespace:
-    """Looks names up in the frames of the learner's program, at the moment a tensor is first met."""
+    """Looks up names in the frames of the learner's program."""
 
     def __init__(self) -> None:
         self._parameters: dict[int, tuple[Watching, str]] = {}
 
     def names(self, real: torch.Tensor, frame: FrameType | None) -> list[str]:
-        """The names of ``real`` in the learner's frames, innermost first; at most one per frame."""
+        """The name of ``real``, in a list: a variable of the innermost frame that has one, or a path through a module; empty if none."""
         known = self._parameters.get(id(real))
         if known is not None and known[0]() is real:
             return [known[1]]
@@ -43,7 +43,7 @@ class Namespace:
                     return [name]
                 if type(value) not in NO_MODULES and isinstance(value, torch.nn.Module) and not name.startswith("_"):
                     modules[id(value)] = (name, value)
-        # Outer frames come last, and the longer way wins: "net.0.weight" is a better name than "self.weight" or a loop's "layer.weight".
+        # Outer frames come last and longer paths win: "net.0.weight" is a better name than "self.weight" or a loop's "layer.weight".
         for name, module in modules.values():
             if not _has(module, real):
                 continue
@@ -56,7 +56,7 @@ class Namespace:
         return [known[1]] if known is not None and known[0]() is real else []
 
     def arrays(self, frame: FrameType, pointer: int, nbytes: int) -> list[tuple[np.ndarray, str]]:
-        """The NumPy arrays in the learner's frames that overlap a byte range, with their names."""
+        """The NumPy arrays in the learner's frames that overlap a range of bytes, with their names."""
         if not pointer or not nbytes:
             return []
         found: dict[int, tuple[np.ndarray, str]] = {}
@@ -72,7 +72,7 @@ class Namespace:
 
 
 def _has(module: torch.nn.Module, real: torch.Tensor) -> bool:
-    """Whether the tensor may be a parameter or buffer of the module's. Looking is much cheaper than naming all parts."""
+    """Whether the tensor may be a parameter or buffer of the module. Much cheaper than listing all names."""
     if type(module).named_parameters is not torch.nn.Module.named_parameters:
         return True
     work, seen = [module], {id(module)}
@@ -80,7 +80,7 @@ def _has(module: torch.nn.Module, real: torch.Tensor) -> bool:
         inside = work.pop().__dict__
         tables = inside.get("_parameters"), inside.get("_buffers"), inside.get("_modules")
         if not all(type(table) is dict for table in tables):
-            return True  # something of its own (a scripted module): it must say itself
+            return True  # a class with tables of its own (a scripted module): its named_parameters decides
         for value in (*tables[0].values(), *tables[1].values()):
             if value is real:
                 return True
@@ -99,11 +99,11 @@ def _parts(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 
 def scopes(frame: FrameType | None) -> Iterator[list[tuple[str, Any]]]:
-    """Yield the items of the locals of each frame from ``frame`` outwards, and of the globals around it.
+    """Yield the variables of each frame from ``frame`` outwards, and the globals around it, as (name, value) pairs.
 
-    In Python before 3.13 reading a function's ``f_locals`` leaves a dictionary that keeps its variables alive;
-    it is emptied again, so that ``del`` in the learner's function still frees what it frees. Not in a frame that is traced:
-    Python writes the dictionary *back* into the variables there; the trace function brings it up to date (:mod:`.lines`).
+    Before Python 3.13, reading a function's ``f_locals`` creates a dictionary that keeps its variables alive. It is cleared again, so that
+    ``del`` in the learner's function still frees objects. Not in a frame that is traced: there Python copies the dictionary *back* to the
+    variables, and the trace function refreshes it (:mod:`.line_watch`).
     """
     seen: set[int] = set()
     for _ in range(DEPTH):

@@ -1,4 +1,4 @@
-"""What an optimizer is given, and what it holds when it steps: no call of torch's tells, a parameter without a gradient is passed over."""
+"""Observes the parameters that an optimizer receives, and those that it holds when it steps; neither is an observable torch call."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.trace import Span
 
 STEPS = 3
-"""The first steps show what an optimizer holds; a program may make a million."""
+"""The number of steps of each optimizer that are observed; later steps add nothing, and a program may make a million."""
 
 _TAKING = getattr(inspect.unwrap(torch.optim.Optimizer.add_param_group), "__code__", None)
 
 
 def taking(frame: FrameType) -> torch.optim.Optimizer | None:
-    """The optimizer that takes a parameter in ``frame``: torch asks each one whether it is a leaf then. Else None."""
+    """The optimizer that is adding a parameter in ``frame``, where torch reads the parameter's is_leaf; None in any other frame."""
     return frame.f_locals.get("self") if frame.f_code is _TAKING else None
 
 
 class StepWatch:
-    """Calls ``tell(optimizer, span)`` before the first few steps of each optimizer in this thread. ``tell`` raises nothing."""
+    """Calls ``tell(optimizer, span)`` before the first steps of each optimizer in this thread. ``tell`` must not raise."""
 
     def __init__(self, tell: Callable[[torch.optim.Optimizer, Span | None], None], sources: SourceMap) -> None:
         self._tell = tell
@@ -38,7 +38,7 @@ class StepWatch:
         self._handle: Any = None
 
     def start(self) -> None:
-        """Ask torch to be told."""
+        """Register a hook that torch calls before each optimizer step."""
 
         def about_to_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
             self._step(optimizer)
@@ -47,7 +47,7 @@ class StepWatch:
         self._handle = register_optimizer_step_pre_hook(about_to_step)
 
     def stop(self) -> None:
-        """Ask for nothing any more."""
+        """Remove the hook."""
         if self._handle is not None:
             self._handle.remove()
 
@@ -55,7 +55,7 @@ class StepWatch:
         if threading.get_ident() != self._thread:
             return
         known, steps = self._seen.get(id(optimizer), (None, 0))
-        if known is None or known() is not optimizer:  # the id of one that is gone may be given to another
+        if known is None or known() is not optimizer:  # another optimizer may get the id of a dead one
             known, steps = weakref.ref(optimizer), 0
         if steps < STEPS:
             self._seen[id(optimizer)] = known, steps + 1

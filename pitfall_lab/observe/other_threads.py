@@ -1,4 +1,4 @@
-"""Elsewhere: torch used in threads that the program starts. It is heard, not followed: the trace says what it did not see."""
+"""Observes that other threads of the program use torch. Their calls are not recorded; the trace gets a note."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pitfall_lab.trace import Span
 
 
 class Elsewhere:
-    """What other threads have done with torch since somebody looked.
+    """What other threads have done with torch since the last :meth:`look`.
 
-    ``happened`` is set when a call of theirs begins and when it ends; ``busy`` are the threads that are inside one; ``places`` what was
-    called first in each thread, and where, as far as it has not been noted.
+    ``happened`` is set when a call of theirs begins and when it ends; ``busy`` are the threads that are inside a call; ``places`` are the
+    first call of each thread and its span, as far as they have not been returned by :meth:`look`.
     """
 
     def __init__(self, sources: SourceMap) -> None:
@@ -31,52 +31,52 @@ class Elsewhere:
         self._is_over = False
 
     def start(self) -> None:
-        """Hear of the threads that are started from now on, unless the program is being profiled: Python has one place for both."""
+        """Observe threads started from now on, unless the program is being profiled: Python has only one profile function."""
         if threading.getprofile() is None:
             threading.setprofile(self._hook)
 
     def stop(self) -> None:
-        """Hear of none any more."""
+        """Stop observing."""
         self._is_over = True
         if threading.getprofile() is self._hook:
             threading.setprofile(None)
 
     def look(self) -> list[tuple[str, Span | None]]:
-        """What is to be noted; from here on, only what comes now has happened."""
+        """Return the places that are new, and reset ``happened`` unless a thread is inside a call now."""
         self.happened = bool(self.busy)
         found, self.places = self.places, []
         return found
 
     def _born(self, _frame: FrameType, _event: str, _arg: Any) -> None:
-        """The first thing that runs in a new thread."""
+        """Profile function, called first in a new thread: install a recorder there and remove itself."""
         sys.setprofile(None)
         if not self._is_over:
             Recorder(_Hearing(self), self._sources).__enter__()
 
     def hear(self, op: str, span: Span | None) -> None:
-        """Another thread uses torch for the first time."""
+        """Note that another thread has called torch for the first time."""
         if (op, span) not in self._known:
             self._known.add((op, span))
             self.places.append((op, span))
 
     def go_on(self) -> None:
-        """From now on, something happens all the time: another process has part of the memory."""
+        """Treat memory as changed at any time from now on, because another process shares some of it."""
         self.happened = True
         self.busy.add(0)
 
     def begin(self) -> None:
-        """A call of another thread begins."""
+        """Called before a call of another thread."""
         self.happened = True
         self.busy.add(threading.get_ident())
 
     def end(self) -> None:
-        """It has ended."""
+        """Called after a call of another thread."""
         self.busy.discard(threading.get_ident())
         self.happened = True
 
 
 class _Hearing:
-    """A :class:`pitfall_lab.observe.recorder.Listener` in another thread."""
+    """The :class:`pitfall_lab.observe.recorder.Listener` of another thread."""
 
     lane: Lane | None = None
 
@@ -92,7 +92,7 @@ class _Hearing:
     def before(self, call: Call) -> Verdict:
         self._hear(call.name, call.span)
         self._elsewhere.begin()
-        # The history that is there already: what the call adds to it is this thread's.
+        # The graph that exists already; the nodes that the call adds to it are this thread's.
         call.memory["history"] = [tensor_facts.node_of(real) for real in argument_values.tensors((call.args, call.kwargs))]
         return Verdict.RUN
 
@@ -108,22 +108,22 @@ class _Hearing:
     cut_short = failed
 
     def composed(self, _call: Call, _result: Any) -> None:
-        """Composites run as one call here."""
+        """Nothing to do: composites are one call here."""
 
     def asked(self, _real: Any) -> None:
-        """What it is asked for, it makes."""
+        """Nothing to do: a grad_fn that is regenerated here belongs to a later call."""
 
     def given(self, *_given: Any) -> None:
-        """The optimizers of another thread are not followed."""
+        """Nothing to do: the optimizers of other threads are not observed."""
 
     def passed_over(self, region: Region, span: Span | None, _scope: tuple[str, ...]) -> None:
         self._hear(region.name, span)
         self._elsewhere.happened = True
 
     def missed(self, _span: Span | None) -> None:
-        """After such a failure this thread still uses torch."""
+        """After the observation of this thread has failed, it still uses torch."""
         self._elsewhere.happened = True
 
     def stopped(self, *_why: Any) -> None:
-        """A failure of ours: what this thread does is not heard any more."""
+        """The observation of this thread has failed and ends."""
         self._elsewhere.end()

@@ -1,9 +1,9 @@
-"""Everything private that is read from torch and NumPy, in one place: what each name is for, and what happens where a release lacks it.
+"""The only place for private names of torch and NumPy: what each is for, and what happens if a release does not have it.
 
-Each name is looked up once, when this file is imported, and has no wrapper, so that a call costs what it would cost. Where it is missing,
-one of three things happens. Another name says the same, and only time is lost (``lost`` is None). Or something cannot be observed: ``lost``
-says what, and every trace carries that sentence. Or nothing right could be written down at all (:data:`VITAL`): nothing is recorded, and
-the trace says why. ``tests/verify/test_private.py`` takes each name away once, and finds any that is not listed here.
+Each name is looked up once, when this module is imported, and is used without a wrapper, so that calls cost no more. If a name is missing,
+one of three things happens. Another way gives the same result more slowly (``lost`` is None). Or something cannot be observed: ``lost``
+says what, and every trace contains that sentence as a note. Or nothing could be recorded correctly (:data:`VITAL`): nothing is recorded,
+and the trace says why. ``tests/verify/test_private.py`` removes each name in turn, and finds private names that are not listed here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pitfall_lab.trace import T
 
 
 class Name(NamedTuple):
-    """A private name: where it is, what it is for, and what cannot be observed without it."""
+    """A private name: its path, its purpose, and what cannot be observed without it (None: nothing is lost)."""
 
     path: str
     purpose: str
@@ -29,12 +29,12 @@ class Name(NamedTuple):
 
 NAMES: list[Name] = []
 MISSING: list[Name] = []
-"""The names that the installed releases lack."""
+"""The names that the installed releases do not have."""
 VITAL = T("nothing that a program does can be observed", "无法观察程序所做的任何事")
 
 
 def found(path: str) -> Any:
-    """What stands behind a name in the installed releases, or None. Nothing is imported for it."""
+    """The object with this path in the installed releases, or None. Imports nothing."""
     first, *rest = path.split(".")
     at: Any = sys.modules.get(first)
     for depth, part in enumerate(rest, 1):
@@ -43,7 +43,7 @@ def found(path: str) -> Any:
 
 
 def _name(path: str, purpose: str, lost: T | None = None, otherwise: Any = None) -> Any:
-    """List a name; return what it stands for, or what stands in where it is missing."""
+    """Add a name to the list; return its object, or ``otherwise`` if it is missing."""
     name, value = Name(path, purpose, lost), found(path)
     NAMES.append(name)
     if value is None:
@@ -52,7 +52,7 @@ def _name(path: str, purpose: str, lost: T | None = None, otherwise: Any = None)
     return value
 
 
-# ------------------------------------------------------------------ tensors and storages: attributes, read where they are needed
+# ------------------------------------------------------------------ tensors and storages: attributes, read where needed
 
 _name("torch.Tensor._version", "the version counter", VITAL)
 _name("torch.Tensor._is_view", "whether autograd knows a tensor as a view", VITAL)
@@ -62,7 +62,7 @@ _name("torch.UntypedStorage._weak_ref", "a reference that keeps that number uniq
 new_with_weak_ptr = _name("torch.UntypedStorage._new_with_weak_ptr", "the storage behind such a reference", VITAL)
 #: Whether the storage behind a weak reference has been freed.
 is_gone: Callable[[int], bool] = _name("torch.UntypedStorage._expired", "whether that storage has been freed", VITAL)
-#: Ends a weak reference; its number may be another storage's from now on.
+#: Ends a weak reference; afterwards another storage may get its number.
 let_go: Callable[[int], None] = _name("torch.UntypedStorage._free_weak_ref", "ending such a reference", VITAL)
 is_zerotensor: Callable[[torch.Tensor], bool] = _name(
     "torch.Tensor._is_zerotensor", "whether these are zeros that torch made without memory",
@@ -95,7 +95,7 @@ has_metadata = _name(
     T("in the graph, the shapes of operations that have no model", "图中没有模型的运算的形状"),
 ) is not None  # fmt: skip
 _SAVED = T(
-    "what the nodes of the graph have saved, and at which version (the trace says what the model says of it)",
+    "what the nodes of the graph have saved, and at which version (the trace shows only what the model has)",
     "图中各节点保存了什么、保存时的版本（记录中只有模型的说法）",
 )
 has_saved = _name(f"{NODE}._saved_result", "the tensors that a node saved (torch's notes on autograd show them)", _SAVED) is not None
@@ -109,9 +109,9 @@ saved_tensor_hooks: Callable[[bool], Any] | None = _name(
 ENGINE = "_engine_run_backward"
 _name(
     f"torch.autograd.graph.{ENGINE}", "the function in which the engine raises, by its frame's name",
-    T("whether torch's engine or code of the program's raised an error in a backward", "backward 中的错误由引擎还是由程序的代码引发"),
+    T("whether torch's engine or the program's code raised an error in a backward", "backward 中的错误由引擎还是由程序的代码引发"),
 )  # fmt: skip
-#: What ``torch.utils.checkpoint`` ends a recomputation with when it has all it needs. No program sees it.
+#: The exception with which ``torch.utils.checkpoint`` ends a recomputation early. The program never sees it.
 ENOUGH_RECOMPUTED = "_StopRecomputationError"
 _name(
     f"torch.utils.checkpoint.{ENOUGH_RECOMPUTED}", "the end of a recomputation, by the error's name",
@@ -125,7 +125,7 @@ without_functions: Callable[[], AbstractContextManager[Any]] = _name(
     "torch._C.DisableTorchFunction", "looking at tensors out of sight of the program's classes and modes", VITAL, nullcontext
 )
 _MODES = T(
-    "a function mode that the program entered and left on, and the other way that attention takes when a mode is on",
+    "a function mode that the program entered and did not exit, and the slower path that attention takes while a mode is on",
     "程序进入后没有退出的函数模式，以及有模式时注意力层所走的另一条路径",
 )
 pop_mode: Callable[[], Any] = _name("torch.overrides._pop_mode", "taking the innermost function mode off", _MODES)
@@ -133,8 +133,8 @@ push_mode: Callable[[Any], None] = _name("torch.overrides._push_mode", "putting 
 modes_on: Callable[[], int] = _name("torch._C._len_torch_function_stack", "how many function modes are on", _MODES)
 mode_at: Callable[[int], Any] = _name("torch._C._get_function_stack_at", "which they are", _MODES)
 has_modes = not any(name.lost is _MODES for name in MISSING)
-#: Torch's table of names, read once and before any program runs: torch's own look-up (which stands in where there is no table) enters
-#: ``catch_warnings`` each time, which makes Python forget which warnings it has already shown.
+#: Torch's table of names, read once, before a program runs: torch's own look-up (used if there is no table) enters ``catch_warnings``
+#: each time, which makes Python forget which warnings it has already shown.
 _table = _name("torch.overrides._get_overridable_functions", "the names of all functions that a mode sees")
 names_of_functions: dict[Any, str] = _table()[1] if _table else {
     function: torch.overrides.resolve_name(function)
@@ -142,12 +142,12 @@ names_of_functions: dict[Any, str] = _table()[1] if _table else {
 }  # fmt: skip
 schemas_of: Callable[[str], list[Any]] = _name(
     "torch._C._jit_get_schemas_for_operator", "the names of the parameters of a function that torch refused to run",
-    T("what the arguments of a refused call are called", "被拒绝的调用的参数叫什么"),
+    T("the parameter names of a call that raised an error", "被拒绝的调用的参数叫什么"),
     lambda _name: [],
 )  # fmt: skip
 dispatch: Any = _name(
     "torch.overrides.handle_torch_function.__code__", "the frame in which a function of torch's own asks the modes",
-    T("arguments that functions of torch's forget to pass on to function modes", "torch 的函数忘记传给函数模式的参数"),
+    T("arguments that some torch functions do not pass on to function modes", "torch 的函数忘记传给函数模式的参数"),
 )  # fmt: skip
 
 # ------------------------------------------------------------------ transforms, compilers and tracers
@@ -161,16 +161,16 @@ dispatch_modes: Callable[[], int] = _name("torch._C._len_torch_dispatch_stack", 
 dispatch_mode: Callable[[Any], Any] = _name("torch._C._get_dispatch_mode", "whether one of torch's own kinds is on")
 FAKE: Any = _name("torch._C._TorchDispatchModeKey.FAKE", "the kind that torch.export runs under")
 has_switches = fx_tracer is not None and not set(NAMES[-5:]) & set(MISSING)
-"""Otherwise a region may be anywhere: it is looked for in the frames of every call."""
+"""If False, a call may be inside a region without a sign of it, so the frames of every call are searched."""
 is_wrapped: Callable[[torch.Tensor], bool] = _name(
     "torch._C._functorch.is_functorch_wrapped_tensor", "whether a function transform has wrapped a tensor",
     T("whether a function transform has wrapped a tensor", "张量是否被函数变换包裹"), lambda _tensor: False,
 )  # fmt: skip
 has_storage: Callable[[torch.Tensor], bool] = _name(
     "torch._C._has_storage", "whether a tensor has memory: what the vmap of gradcheck(check_batched_grad=True) wraps has none",
-    T("what comes after gradcheck(check_batched_grad=True)", "gradcheck(check_batched_grad=True) 之后的内容"), lambda _tensor: True,
+    T("anything after gradcheck(check_batched_grad=True)", "gradcheck(check_batched_grad=True) 之后的内容"), lambda _tensor: True,
 )  # fmt: skip
-#: Where transforms, compilers and tracers begin: the end of a file's name, how the function's qualified name begins, what it is called.
+#: The functions that start transforms, compilers and tracers: end of the file name, start of the qualified name, name to show.
 ENTRIES = (
     ("torch/_functorch/apis.py", "", "torch.func.{}"),
     ("torch/_functorch/eager_transforms.py", "", "torch.func.{}"),
@@ -182,7 +182,7 @@ ENTRIES = (
     ("torch/export/__init__.py", "export", "torch.export.export"),
 )
 _DISPATCH = T(
-    "what a dispatch mode of the program's changes (it also sees operations of this tool)",
+    "what a dispatch mode of the program changes (it also sees operations of this tool)",
     "程序的 dispatch 模式所改变的内容（它还会看到本工具的操作）",
 )
 pop_dispatch_mode: Any = _name("torch._C._pop_torch_dispatch_stack", "taking a dispatch mode off while we look", _DISPATCH)
@@ -190,12 +190,12 @@ push_dispatch_mode: Any = _name("torch._C._push_on_torch_dispatch_stack", "putti
 has_dispatch_modes = dispatch_modes is not None and pop_dispatch_mode is not None and push_dispatch_mode is not None
 swap: Callable[[Any, Any], None] | None = _name(
     "torch._C._swap_tensor_impl", "that two tensors swap what they are",
-    T("torch.utils.swap_tensors (while a program is recorded it refuses)", "torch.utils.swap_tensors（记录期间会被拒绝）"),
+    T("torch.utils.swap_tensors (it raises while a program is recorded)", "torch.utils.swap_tensors（记录期间会被拒绝）"),
 )  # fmt: skip
 
 
 def swap_by(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Let ``function`` swap tensors; returns what did it until now."""
+    """Make torch swap tensors with ``function``; return the function that did so before."""
     before, torch._C._swap_tensor_impl = torch._C._swap_tensor_impl, function
     return before
 
@@ -215,26 +215,26 @@ _scripts: Any = _name(
 
 
 def functions_scripted() -> int:
-    """How many functions torch.jit.script has compiled, besides torch's own."""
+    """The number of functions that torch.jit.script has compiled, without torch's own."""
     names = () if _scripts is None else [function.qualified_name for function in _scripts.get_functions()]
     return sum(not name.startswith("__torch__.torch.") for name in names)
 
 
 def frames_compiled() -> int:
-    """How many frames torch.compile has compiled, where it has been imported."""
+    """The number of frames that torch.compile has compiled; 0 if it has not been imported."""
     compiler = sys.modules.get("torch._dynamo.convert_frame")
     return 0 if compiler is None else getattr(compiler, "FRAME_COUNTER", 1)
 
 
 def compiled_autograd() -> bool:
-    """Whether a backward is traced instead of run."""
+    """Whether compiled autograd is on, so that a backward is traced and not run."""
     return bool(getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "compiled_autograd_enabled", False))
 
 
 def leave_uncompiled(*functions: Callable[..., Any]) -> None:
-    """Keep torch.compile from compiling these functions of ours, and what they call.
+    """Keep torch.compile from compiling these functions, and the functions that they call.
 
-    Where it has to break a graph, it goes on with the functions that are called next, and those may be ours.
+    After a graph break it compiles the functions called next, which may be those of this package.
     """
     if _eval_frame is not None:
         words = torch._C._dynamo.eval_frame
@@ -245,5 +245,5 @@ def leave_uncompiled(*functions: Callable[..., Any]) -> None:
 
 # ------------------------------------------------------------------ NumPy
 
-#: The first and the last byte of an array. NumPy before 2.0 has it in another place.
+#: The addresses of an array's first byte and of the byte after its last. NumPy before 2.0 has the function elsewhere.
 byte_bounds: Callable[[np.ndarray], tuple[int, int]] = getattr(np.lib, "array_utils", np).byte_bounds

@@ -1,8 +1,8 @@
-"""The recorder: sees every Python-level torch call of the learner's program, and changes nothing about it.
+"""The recorder: passes each Python-level torch call of the learner's program to a listener, without changing the program's behaviour.
 
-It is a ``TorchFunctionMode``. Around each call it asks a :class:`Listener` before and tells it after. Everything it
-does besides exists so that the program cannot notice: warnings keep the learner's file and line (see
-:meth:`Recorder._trampoline`), exceptions keep no extra object alive, and a failure of ours ends the recording, never the program.
+It is a ``TorchFunctionMode`` that calls its :class:`Listener` before and after each call. The rest of this module keeps the program
+from noticing: warnings keep the learner's file and line (see :class:`Site`), exceptions keep no additional object alive, and an error
+in this package ends the recording, never the program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch
 
 
 class Verdict(enum.Enum):
-    """What the listener wants done with a call."""
+    """How the recorder is to run a call."""
 
     RUN = "run it as one step"
     INSIDE = "run it as one step, but watch the learner's functions that it calls back"
@@ -46,7 +46,7 @@ class Verdict(enum.Enum):
 
 @dataclass(slots=True)
 class Call:
-    """One call on its way to torch. It lives as long as the call: nothing may keep it."""
+    """One torch call. No reference to it may be kept after the call, as it would keep the operands alive."""
 
     name: str
     func: Any
@@ -58,134 +58,134 @@ class Call:
     grad: bool
     inference: bool
     dispatching: bool
-    """Whether a dispatch mode of the program's is on."""
+    """Whether a dispatch mode of the program is on."""
     composite: bool
     direct: bool
-    """Whether the learner's own line makes the call, not library code that it called."""
+    """Whether the learner's own line makes the call, and not library code that it calls."""
     memory: dict[str, Any] = field(default_factory=dict)
-    """Room for the listener between before and after."""
+    """Storage for the listener between ``before`` and ``after``."""
 
 
 class Site:
-    """A place in a program that calls torch: what is known of it need not be found out again."""
+    """What is known of one place in a program that calls torch, kept from one call to the next."""
 
     __slots__ = ("again", "alone", "code", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
 
     def __init__(self, frame: FrameType, sources: SourceMap) -> None:
         code = frame.f_code
-        #: Kept so that its id cannot be given to another one.
+        #: Kept so that no other code object gets its id.
         self.code = code
         self.is_user = sources.is_user(code.co_filename) and code.co_name != STAND_IN
         self.span = sources.span(frame) if self.is_user else None
         #: The name that the call's result is assigned to.
         self.target = sources.target(self.span) if self.span is not None else None
-        #: The functions around the site where there are none of the program's but its own; None if that is not known yet.
+        #: The scope of the site's calls if its own function is the program's only one around it; None if that is not known yet.
         self.alone: tuple[str, ...] | None = None
-        #: What a row of the trace says of a new tensor that gets this name.
+        #: The names in a row of the trace for a new tensor that is assigned to ``target``.
         self.names = ((self.target,), None)
-        #: Room for the listener: its numbers for this site and for the functions that were around it last.
+        #: For the listener: the numbers of this site and of the scope of its last call.
         self.number = self.scope_number = -1
         self.scope: tuple[str, ...] | None = None
-        #: More room for the listener: what the call here was like.
+        #: For the listener: the compiled function for repeated calls of this line.
         self.again: Any = None
-        # ``run(func, args, kwargs)`` that Python takes for the caller's own line. A warning is attributed to the innermost Python frame:
-        # file, line and the "already shown" registry of its globals. Without this, all warnings would come from here and the filters
-        # of the learner would act differently.
+        # ``run(func, args, kwargs)`` has the file and line of the caller. A warning is attributed to the innermost Python frame: its file,
+        # its line, and the "already shown" registry in its globals. Without this, all warnings would come from here, and the learner's warning
+        # filters would act differently.
         own = _run.__code__.replace(co_filename=code.co_filename, co_firstlineno=frame.f_lineno or 1)
         self.run: Callable[..., Any] = types.FunctionType(own, frame.f_globals, _run.__name__)
 
 
 Place = tuple[Site, Site, FrameType, tuple[str, ...]]
-"""Where a call comes from: the site that makes it, the learner's site that it was made for, its frame, and the functions around that."""
+"""Where a call comes from: the site that makes it, the learner's site that it is made for, the learner's frame, and its scope."""
 
 
 class Lane(Protocol):
-    """A listener's short way for calls that it knows all about."""
+    """A listener's fast path for calls that it has a plan for."""
 
     functions: set[Any]
-    """The functions that may take it."""
+    """The functions whose calls may take it."""
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Any:
-        """The call is about to run. None: it goes the long way."""
+        """Called before the call; returns None if the call must take the full path."""
 
     def after(self, ahead: Any, result: Any) -> None:
-        """The call returned."""
+        """Called after the call has returned."""
 
     def failed(self, ahead: Any, error: BaseException) -> None:
-        """The call raised."""
+        """Called after the call has raised."""
 
 
 class Listener(Protocol):
-    """What the recorder tells, one call at a time."""
+    """What the recorder calls for each torch call and other event of the program."""
 
     lane: Lane | None
 
     def before(self, call: Call) -> Verdict:
-        """The call is about to run."""
+        """Called before a call."""
 
     def after(self, call: Call, result: Any) -> None:
-        """The call returned."""
+        """Called after a call has returned."""
 
     def asked(self, real: Any) -> None:
-        """The program is about to ask a tensor for its history, in a call that only looks."""
+        """Called before the program reads a tensor's grad_fn or is_leaf, which may regenerate a stale grad_fn."""
 
     def given(self, optimizer: torch.optim.Optimizer, parameter: Any, span: Span | None) -> None:
-        """An optimizer takes a parameter."""
+        """Called when an optimizer receives a parameter."""
 
     def composed(self, call: Call, result: Any) -> None:
-        """A composite whose parts were told one by one returned."""
+        """Called after a composite has returned whose parts were recorded one by one."""
 
     def failed(self, call: Call, error: BaseException) -> None:
-        """The call raised; the error goes on to the program."""
+        """Called after a call has raised; the error then propagates to the program."""
 
     def passed_over(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """Calls inside a region are not told; this is, once or more often, while it runs."""
+        """Called at least once while a region runs, in place of the calls inside it."""
 
     def cut_short(self, call: Call, error: BaseException) -> None:
-        """Torch itself ended the call: a recomputation needs no result of it."""
+        """Called when torch itself has ended a recomputed call early, because its result is not needed."""
 
     def stopped(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """The recording has ended, at ``span`` if that is known; the program runs on unobserved. Raises nothing in a program."""
+        """Called when the recording ends early, at ``span`` if known; the program continues. Must not raise."""
 
     def missed(self, span: Span | None) -> None:
-        """The program made a call after the recording had ended."""
+        """Called for a call that the program makes after the recording has ended."""
 
 
 class Recorder(TorchFunctionMode):
-    """Feeds ``listener`` with the torch calls made while the mode is active in this thread."""
+    """Calls ``listener`` for the torch calls made in this thread while the mode is on."""
 
     def __init__(self, listener: Listener, sources: SourceMap) -> None:
         super().__init__()
         self._listener = listener
         self._sources = sources
         self._stopped = self._is_aside = self._is_on = False
-        """``_is_aside``: no call may take the lane now, because the recording has stopped, or torch is in a region or inside a backward."""
+        """``_is_aside``: no call may take the fast path, because the recording has ended or torch is inside a region or a backward."""
         self._names: dict[Any, tuple[str, bool]] = {}
         self._lane = listener.lane
         self._sites: dict[tuple[int, int], Site] = {}
         self._scopes: dict[Any, tuple[tuple[str, ...], list[CodeType]]] = {}
         self._around: FrameType | None = None
-        """What is outside of the program, and the functions around that."""
+        """The frame that called the program; ``_outer`` is its scope."""
         self._outer: tuple[str, ...] = ()
         self._backward_frame: FrameType | None = None
-        # Tensor.backward calls autograd.backward, which is the same call; one that comes after it is a checkpoint's of its own.
+        # Tensor.backward calls autograd.backward, which is the same call; a later one comes from a checkpoint.
         self._handed_on = False
         self._in_region = False
-        # A composite's own part may come under the composite's name (``super().unflatten(...)``): it is not opened for ever.
+        # A part of a composite may have the composite's name (``super().unflatten(...)``); it must not be opened again and again.
         self._opened: list[Any] = []
 
     def __torch_function__(  # noqa: C901, PLR0912, PLR0915 - runs at every call
         self, func: Callable[..., Any], kinds: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Pass one call on to torch, telling the listener before and after."""
+        """Run one call in torch, and call the listener before and after it."""
         __tracebackhide__ = True
         kwargs = kwargs or {}
-        # torch's own functions in Python name the plain class as well (handle_torch_function); here only the program's own are meant.
-        # What reads or sets an attribute names the class of parameters, which handles nothing itself.
+        # torch's Python functions also pass the class Tensor in ``kinds`` (handle_torch_function); only classes of the program matter here.
+        # Functions that get or set an attribute pass Parameter, which does not handle operations.
         if kinds and kinds in (_PLAIN, _PARAMETERS):
             kinds = None
         if _is_compiling():
-            return func(*args, **kwargs)  # torch.compile traces through modes: it must find nothing of ours in its graph
+            return func(*args, **kwargs)  # torch.compile traces through modes and must not see this package in its graph
         caller = _getframe(1)
         code = caller.f_code
         if code is dispatch:
@@ -201,7 +201,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         run, lane = site.run, self._lane
         if lane is not None and not (kinds or self._is_aside) and func in lane.functions:
-            # The way of most calls (of plain tensors: nobody else handles them), with as few calls of ours as can be.
+            # Most calls (of plain tensors, which no other class handles) take this path, with as few Python calls of ours as possible.
             ahead = None
             try:
                 if site.is_user:
@@ -247,7 +247,7 @@ class Recorder(TorchFunctionMode):
             if call is not None and verdict is not Verdict.OPEN:
                 stopped = type(error).__name__ == private.ENOUGH_RECOMPUTED
                 self.tell(self._listener.cut_short if stopped else self._listener.failed, call, error, span=call.span)
-            # The traceback keeps this frame and those inside it: they must not keep the call's tensors alive as well.
+            # The traceback keeps this frame and the frames inside it alive; they must not keep the call's tensors alive as well.
             call = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
             BaseException.with_traceback(error, clean_traceback(error.__traceback__))
             raise
@@ -255,7 +255,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def within(self, frame: FrameType | None) -> None:
-        """The program runs inside ``frame`` (None: it has ended). What is outside of it is looked at once, not at every call."""
+        """The program runs inside ``frame`` (None: it has ended), whose scope is computed once and not at every call."""
         self._around, self._outer = frame, () if frame is None else self._sources.scope(frame)
         self._scopes.clear()
         for site in self._sites.values():
@@ -270,13 +270,13 @@ class Recorder(TorchFunctionMode):
         return self.__enter__()
 
     def abandon(self) -> None:
-        """Record nothing more: this is a process that the program has forked. Inside a call the mode stays, and passes everything on."""
+        """End the recording in a process that the program forked. Inside a call the mode stays on, but records nothing."""
         self._end("removed", FORKED)
         self._is_on = self._is_on and self._backward_frame is None and not self._opened
 
     def leave(self) -> None:
-        """Stop being the mode of this thread, also when the program entered another one since and left it on (``set_default_device``)."""
-        if torch.overrides.has_torch_function is _unaware_of_us:  # the program may have put something of its own there
+        """Remove the mode from this thread, also from below a mode that the program entered later and left on (``set_default_device``)."""
+        if torch.overrides.has_torch_function is _unaware_of_us:  # else the program has replaced it
             torch.overrides.has_torch_function = _HAS_TORCH_FUNCTION
         undispatched.end()
         if not self._is_on:
@@ -297,11 +297,11 @@ class Recorder(TorchFunctionMode):
             push_mode(mode)
 
     def stop(self, error: Exception, span: Span | None = None) -> None:
-        """End the recording, because of an error of ours or a limit; the program goes on."""
+        """End the recording because of an error in this package or a limit; the program continues."""
         self._end("limit" if isinstance(error, Enough) else "failure", reason_of(error), span)
 
     def decline(self, reason: T) -> None:
-        """There will be no recording; the program runs."""
+        """Note that nothing will be recorded; the program runs."""
         self._end("never", reason)
 
     def _end(self, cause: Cause, reason: T, span: Span | None = None) -> None:
@@ -310,7 +310,7 @@ class Recorder(TorchFunctionMode):
             self._listener.stopped(cause, reason, span)
 
     def _miss(self, func: Any, caller: FrameType) -> None:
-        """Count a call that is not looked at, because the recording has ended."""
+        """Count a call that is not recorded because the recording has ended."""
         with contextlib.suppress(Exception), unseen():
             name = name_of(func)
             frame = None if is_quiet(name) else self._sources.user_frame(caller)
@@ -339,7 +339,7 @@ class Recorder(TorchFunctionMode):
                 return None, Verdict.RUN
             frame = self._sources.user_frame(caller)
             if frame is None or self._is_machinery(frame, func, caller) or (name == GRAD and frame is not caller):
-                # An optimizer reads every .grad several times; nobody wrote that, and nothing happens.
+                # An optimizer reads each .grad several times; the program did not write that, and it has no effect.
                 return None, Verdict.RUN
             span = self._sources.span(frame)
             if span is not None and name.endswith(STORES):
@@ -347,40 +347,40 @@ class Recorder(TorchFunctionMode):
             call = Call(
                 name, func, args, kwargs, span, self._sources.scope(frame), frame,
                 torch.is_grad_enabled(), torch.is_inference_mode_enabled(), dispatching(),
-                # A class of the program's own is asked about the call as a whole: its parts are not ours to watch.
+                # If a class of the program handles the call, it handles it as a whole, so its parts are not recorded.
                 not kinds and func not in self._opened and is_composite(func), frame is caller,
             )  # fmt: skip
             with unseen():
                 return call, self._listener.before(call)
-        except Exception as error:  # whatever goes wrong in us must not reach the learner's program
+        except Exception as error:  # an error in this package must not reach the learner's program
             self.stop(error, span)
             self._miss(func, caller)
             return None, Verdict.RUN
 
     def _given(self, caller: FrameType, parameter: Any) -> None:
-        """Whether ``parameter`` is asked for its history because an optimizer takes it."""
+        """Notify the listener if ``parameter`` is read because an optimizer receives it."""
         optimizer = taking(caller)
         if optimizer is not None:
             frame = self._sources.user_frame(caller)
             self._listener.given(optimizer, parameter, self._sources.span(frame) if frame is not None else None)
 
     def _passed_over(self, caller: FrameType) -> bool:
-        """Whether the call belongs to a stretch that torch runs as one thing; the listener is told of the stretch."""
+        """Whether the call is inside a region that torch runs as a whole; the listener is notified of the region."""
         region = regions.around(caller, self._sources) if self._backward_frame is None else None
         if region is not None:
             self._listener.passed_over(region, self._sources.span(region.frame), self._sources.scope(region.frame))
-        self._in_region = region is not None  # between its transforms a region also makes plain calls
+        self._in_region = region is not None  # a region also makes plain calls between its transforms
         self._look_aside()
         return self._in_region or private.transform() is not None
 
     def _is_machinery(self, frame: FrameType, func: Any, caller: FrameType) -> bool:
-        """Whether the call is torch's own work inside a backward, begun from ``frame`` or handled by the learner's code."""
+        """Whether the call is torch's own work inside a backward that ``frame`` started or that the learner's code handles."""
         if self._backward_frame is frame:
             return not (self._handed_on and func is undispatched.BACKWARD)
         return self._backward_frame is not None and self._handles_operations(caller)
 
     def _handles_operations(self, frame: FrameType) -> bool:
-        """Whether a dispatch mode or a class of the learner's runs what torch's engine does (outside of backward that is not seen)."""
+        """Whether a ``__torch_dispatch__`` of the learner runs the engine's operations (calls there are only recorded outside backward)."""
         walk: FrameType | None = frame
         while walk is not None and walk is not self._backward_frame:
             if walk.f_code.co_name == "__torch_dispatch__":
@@ -389,7 +389,7 @@ class Recorder(TorchFunctionMode):
         return False
 
     def _pass_on(self, func: Callable[..., Any], run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Pass on a call of torch's own inside a backward. Tensor.backward calls autograd.backward, which calls the learner's hooks."""
+        """Run a call of torch inside a backward. Tensor.backward calls autograd.backward, which runs the learner's hooks."""
         __tracebackhide__ = True
         if func is not undispatched.BACKWARD:
             return run(func, args, kwargs)
@@ -421,7 +421,7 @@ class Recorder(TorchFunctionMode):
             self.stop(error, span)
 
     def tell(self, tell: Callable[..., None], *told: Any, span: Span | None) -> None:
-        """Call ``tell`` out of the recorder's own sight; an error of its ends the recording at ``span``, not the program."""
+        """Call a listener method unobserved; an error in it ends the recording at ``span``, not the program."""
         with unseen():
             self._guarded(tell, *told, span=span)
 
@@ -433,7 +433,7 @@ class Recorder(TorchFunctionMode):
         return site
 
     def _place(self, site: Site, frame: FrameType) -> Place | None:
-        """Where a call comes from; None if no code of the learner's is around it."""
+        """Where a call comes from; None if no frame of the learner's code is around it."""
         caller = site
         while not site.is_user:
             frame = frame.f_back  # type: ignore[assignment]
@@ -443,7 +443,7 @@ class Recorder(TorchFunctionMode):
         return caller, site, frame, self._scope(frame)
 
     def _scope(self, frame: FrameType) -> tuple[str, ...]:
-        """The same as the source map's, with what is outside of the program looked up once."""
+        """Like :meth:`SourceMap.scope`, but the part outside the program is computed once."""
         outside = self._around
         around = []
         walk: FrameType | None = frame
@@ -460,7 +460,7 @@ class Recorder(TorchFunctionMode):
                 own.append(walk.f_code)
                 walk = walk.f_back
             inner = tuple(c.co_qualname for c in reversed(own) if self._sources.is_learners(c))
-            # The code objects are kept so that their ids cannot be given to others.
+            # The code objects are kept so that no others get their ids.
             known = self._scopes[key] = (*self._outer, *inner)[-12:], own
         if len(key) == 1:
             self._site(frame).alone = known[0]
@@ -480,9 +480,9 @@ _HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
 
 
 def _unaware_of_us(relevant_args: Any) -> bool:
-    """What ``torch.overrides.has_torch_function`` would say if nobody watched, for those who ask because they do something else then.
+    """``torch.overrides.has_torch_function`` without this recorder, for callers whose behaviour depends on it.
 
-    Attention and the transformer's layers ask before they take their fast path, which gives other numbers for padded positions.
+    Attention and transformer layers take their fast path only if it returns False, and that path gives other values at padded positions.
     """
     if sys._getframe(1).f_globals.get("__name__") not in FAST_PATHS:
         return bool(_HAS_TORCH_FUNCTION(relevant_args))
@@ -499,21 +499,22 @@ def _unaware_of_us(relevant_args: Any) -> bool:
 
 
 LEVEL, TO_CALLER, DETOUR = "_stacklevel", 3, 4
-"""How many frames up softmax warns; so many up is its caller, whom the stand-in replaces; further up, torch's detour to us lies between."""
+"""How many frames up softmax warns: TO_CALLER reaches its caller, whose frame the recorder replaces; further up, DETOUR frames of torch
+and the recorder are in between."""
 
 
 def _caller(frame: FrameType) -> FrameType:
-    """Skip torch's own dispatch: the frame that called the function we were given."""
+    """Skip the frames of torch's dispatch: return the frame that called the torch function."""
     while frame.f_code is dispatch and frame.f_back is not None and frame.f_back.f_back is not None:
         frame = frame.f_back.f_back
     return frame
 
 
 def _all_given(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dispatch: FrameType) -> dict[str, Any]:
-    """``kwargs`` with what the caller gave and ``func`` forgot to pass on to ``handle_torch_function``.
+    """``kwargs``, plus the arguments that ``func`` received but did not pass on to ``handle_torch_function``.
 
-    In torch 2.13 ``F.l1_loss`` forgets ``weight``, ``torch.chain_matmul`` ``out`` and ``Tensor.dim_order`` ``ambiguity_check``: under
-    any function mode they would be ignored. The frame that asked for dispatch still has them.
+    In torch 2.13 ``F.l1_loss`` omits ``weight``, ``torch.chain_matmul`` ``out`` and ``Tensor.dim_order`` ``ambiguity_check``: any function
+    mode would ignore them. They are read from the frame of ``func``, which called ``handle_torch_function``.
     """
     asking = dispatch.f_back
     if asking is None or asking.f_code is not getattr(func, "__code__", None):
@@ -532,14 +533,14 @@ _NOTHING = object()
 
 
 def is_composite(func: Any) -> bool:
-    """Whether ``func`` is written in Python and asks for function modes itself, so that its parts can be watched."""
+    """Whether ``func`` is a Python function of torch that dispatches to function modes, so that its parts can be recorded."""
     return isinstance(func, types.FunctionType) and any(name in func.__code__.co_names and name in func.__globals__ for name in _CHECKS)
 
 
 def private_copy(func: Any) -> Any:
-    """A copy of a Python function of torch's that does not ask for function modes again.
+    """A copy of a Python function of torch that does not dispatch to function modes.
 
-    Calling the original with the mode active would come straight back to us. The module it lives in is left untouched.
+    With the mode on, the original would call this recorder again. The function's module is not changed.
     """
     scope = dict(func.__globals__)
     for name in _CHECKS:
@@ -555,7 +556,7 @@ def _never(*_: Any) -> bool:
 
 
 class Enough(Exception):
-    """A listener has seen enough: the recording ends, and ``why`` says it in words for the learner."""
+    """Raised by a listener to end the recording; ``why`` gives the reason, in words for the learner."""
 
     def __init__(self, why: T) -> None:
         super().__init__(why.en)
@@ -563,7 +564,7 @@ class Enough(Exception):
 
 
 REMOVED = T(
-    en="the program took pitfall_lab's function mode off torch's stack of modes",
+    en="the program removed pitfall_lab's function mode from torch's stack of modes",
     zh="程序把 pitfall_lab 的函数模式从 torch 的模式栈上取走了",
 )
 
@@ -575,7 +576,7 @@ FORKED = T(
 
 
 def reason_of(error: Exception) -> T:
-    """Why a recording ended."""
+    """The reason why a recording ended, from the error that ended it."""
     if isinstance(error, Enough):
         return error.why
     said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
@@ -590,10 +591,10 @@ OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__c
 
 
 def clean_traceback(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback as it would be without us: our frames, and torch's detour to us, are left out.
+    """Return the traceback as it would be without the recorder: without its frames, and without torch's dispatch to it.
 
-    A Python function of torch's appears twice (before and after the detour); the first of the two goes. Whatever else torch's dispatch
-    calls has the name ``__torch_function__``.
+    A Python function of torch appears twice (before and after the dispatch), and the first one is removed. A frame called by torch's
+    dispatch for another reason has the name ``__torch_function__`` and stays.
     """
     kept: list[TracebackType] = []
     walk = traceback

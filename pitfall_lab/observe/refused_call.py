@@ -1,6 +1,6 @@
-"""What an error was raised about: the function that refused, and its arguments as they were, in the words of the program's own line.
+"""Describes the call that raised an error: the function, and its arguments as the program's own line writes them.
 
-Looked at only when something was raised: before that it costs nothing.
+Runs only after an error was raised, and costs nothing before that.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Label = Callable[[Any], str | None]
 MOST_ITEMS = 16
 MOST_GIVEN = 24
 MOST_NUMBERS = 1 << 24
-"""So many numbers a tensor may have for its smallest and largest one to be looked for."""
+"""The largest number of elements of a tensor whose minimum and maximum are computed."""
 THROUGH = frozenset({"_wrapped_call_impl", "_call_impl", "__call__", "wrapper", "decorate_context", "inner", "_fn"})
-"""Functions of torch's that only pass a call on."""
+"""Functions of torch that only pass a call on."""
 OPERATORS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow", ast.FloorDiv: "floor_divide",
     ast.Mod: "remainder", ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or", ast.BitXor: "bitwise_xor",
@@ -43,13 +43,13 @@ OPERATORS = {
 
 
 def refused_call(call: Call, sources: SourceMap, label: Label) -> tuple[Given, ...]:
-    """The arguments of a call that torch refused."""
+    """Describe the arguments of a call for which torch raised an error."""
     words = Expressions(call.frame, *_running(call.frame.f_code, call.frame.f_lasti, sources))
     return _given(_named(call.name, call.func, call.args, call.kwargs), words, label)
 
 
 def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: Label) -> Failure:
-    """The same failure with who raised it and about what, read from where it came to the program's end."""
+    """Return the failure with its origin, function and arguments, read from the traceback of an error that ended the program."""
     frames: list[tuple[FrameType, int]] = []
     walk: TracebackType | None = error.__traceback__
     while walk is not None:
@@ -71,14 +71,14 @@ def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: 
         op, arguments = _of_expression(node, words, text)
         asked = type(error) is RuntimeError and not op.startswith("torch") and _decides(frame.f_code, lasti)
         if asked and (held := _tensors_of(frame)):
-            op, arguments = "torch.Tensor.__bool__", held  # under vmap no tensor says whether it is true
+            op, arguments = "torch.Tensor.__bool__", held  # vmap raises this error in __bool__
         origin = "torch" if op.startswith("torch") else "program"
         arguments = arguments if origin == "torch" else _tensors_of(frame)
     return replace(failure, origin=origin, op=op, given=_given(arguments, words, label))
 
 
 def origin_of(error: BaseException, sources: SourceMap) -> Origin:
-    """Who raised an error that has come out of a call of torch's: torch, unless it is code of the program's that torch had called."""
+    """Where an error of a torch call comes from: "program" if it was raised by code of the program that torch called, else "torch"."""
     walk = error.__traceback__
     while walk is not None and walk.tb_next is not None:
         walk = walk.tb_next
@@ -92,7 +92,7 @@ def _raises(code: CodeType, lasti: int) -> bool:
 
 
 def _decides(code: CodeType, lasti: int) -> bool:
-    """Is a value asked whether it is true?"""
+    """Whether the instruction tests the truth value of an object (``if``, ``while``, ``not``, ``and``, ``or``)."""
     name = dis.opname[code.co_code[lasti]] if 0 <= lasti < len(code.co_code) else ""
     return name in ("TO_BOOL", "UNARY_NOT") or "JUMP_IF" in name or name.startswith("POP_JUMP")
 
@@ -102,12 +102,12 @@ def _is_torchs(frame: FrameType) -> bool:
 
 
 def _tensors_of(frame: FrameType) -> list[tuple[str, Any]]:
-    """The tensors, arrays and modules' inputs that the frame holds under a name."""
+    """The tensors among a frame's local variables, with their names."""
     return [(name, value) for name, value in list(variables(frame).items()) if isinstance(value, torch.Tensor) and not name.startswith("_")]
 
 
 def _of_frames(frames: list[FrameType]) -> tuple[str, list[tuple[str, Any]]]:
-    """The function of torch's that raised, or the nearest one around it that has arguments to speak of."""
+    """The qualified name and arguments of the torch function that raised, or of the nearest public one around it with tensor arguments."""
     mine = [frame for frame in frames if _is_torchs(frame)] or frames
     named = [frame for frame in mine if frame.f_code.co_name not in THROUGH] or mine
     best = named[-1]
@@ -125,7 +125,7 @@ def _has_tensor(frame: FrameType) -> bool:
 
 
 def _public(name: str) -> str:
-    """``torch.nn.BatchNorm1d.forward`` for what stands in ``torch.nn.modules.batchnorm``, and ``torch.optim.Adam`` for its construction."""
+    """The public name: ``torch.nn.BatchNorm1d.forward`` for a name in ``torch.nn.modules.batchnorm``, ``torch.optim.Adam`` for its init."""
     parts = name.removesuffix(".__init__").split(".")
     parts = [part for part, after in zip(parts, [*parts[1:], ""], strict=True) if part != after.lower() or part == after]
     if parts[:3] == ["torch", "nn", "modules"] and len(parts) > 3:
@@ -147,7 +147,7 @@ def _arguments(frame: FrameType) -> list[tuple[str, Any]]:
 
 
 def _of_expression(node: ast.AST | None, words: Expressions, text: str) -> tuple[str, list[tuple[str, Any]]]:
-    """What the program's own line calls, where nothing of torch's that is written in Python was reached."""
+    """The qualified name and arguments of what the program's own line calls, if the error was raised in torch's C++ code."""
 
     def argument(expression: ast.AST) -> Any:
         value = words.value(expression)
@@ -180,7 +180,7 @@ def _of_expression(node: ast.AST | None, words: Expressions, text: str) -> tuple
 
 
 class Written:
-    """An argument that only running the program would tell: what is written there."""
+    """An argument whose value is not known without running the program: its source text."""
 
     def __init__(self, text: str) -> None:
         self.text = " ".join(text.split())
@@ -196,7 +196,7 @@ def _attribute_of(held: Any, name: str) -> str:
 
 
 def _callee(node: ast.expr, words: Expressions) -> tuple[str, list[Any]]:
-    """The name of what is called if it is torch's, and the tensor whose method it is."""
+    """The name of the called function if it is torch's ("" if not), and, for a method, its tensor in a list."""
     function = words.value(node)
     if isinstance(node, ast.Attribute):
         held = words.value(node.value)
@@ -216,20 +216,20 @@ def _callee(node: ast.expr, words: Expressions) -> tuple[str, list[Any]]:
 
 
 def _builtin(name: str) -> str:
-    """``float(t)`` and its like ask the tensor; the error is then torch's."""
+    """The tensor method that a built-in such as ``float(t)`` calls; an error in it is torch's. Empty for other names."""
     return f"torch.Tensor.__{name}__" if name in ASKS else ""
 
 
 ASKS = ("float", "int", "bool", "complex", "len", "iter", "abs")
 ASKING = frozenset(f"torch.Tensor.__{name}__" for name in ASKS)
-"""What Python's own functions ask of a tensor."""
+"""The tensor methods that Python's built-in functions call."""
 
 
 # ------------------------------------------------------------------ arguments and their names
 
 
 def _named(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The arguments with the names of their parameters, as far as these are known."""
+    """The arguments with the names of their parameters, "" where the name is not known."""
     names = _parameters(name, func, args)
     if names and len(args) > len(names) and all(type(value) is int for value in args[len(names) - 1 :]):
         args = (*args[: len(names) - 1], tuple(args[len(names) - 1 :]))  # x.view(2, 3) is x.view((2, 3))
@@ -245,7 +245,7 @@ def _parameters(name: str, func: Any, args: tuple[Any, ...]) -> list[str]:
         return DUNDERS[short]
     for word in (short, short.strip("_"), short.rpartition("_")[2]):
         schemas = schemas_of(f"aten::{word}") if word else []
-        # the others are about a script's own numbers
+        # schemas without tensors are for numbers in TorchScript
         schemas = [s for s in schemas if any("Tensor" in str(a.type) for a in s.arguments)] or schemas
         fitting = [s for s in schemas if _fits(s, args)] or [s for s in schemas if s.arguments and "Tensor" in str(s.arguments[0].type)]
         if fitting:
@@ -264,7 +264,7 @@ DUNDERS = {
 
 
 def _fits(schema: Any, args: tuple[Any, ...]) -> bool:
-    """Whether the arguments may be those of this overload: tensors where it takes tensors."""
+    """Whether the arguments fit this overload's schema: tensors exactly where it takes tensors."""
     wanted = [argument for argument in schema.arguments if not argument.kwarg_only]
     if len(args) > len(wanted) and not (wanted and str(wanted[-1].type).startswith("List[int]")):
         return False
@@ -303,7 +303,7 @@ def _array(name: str, value: Any, words: Expressions, label: Label) -> Given:
     said = words.of(value)
     if isinstance(value, np.ndarray):
         return Given(name, said, "ndarray", dtype=value.dtype.name, shape=value.shape)
-    known = tensor_facts.read(value, asleep=True)  # to ask a view whether it is a leaf makes its grad_fn anew, which torch may refuse
+    known = tensor_facts.read(value, asleep=True)  # reading a view's is_leaf may regenerate its grad_fn, and torch may raise at that
     low, high = _range(value)
     return Given(
         name, said, "Parameter" if isinstance(value, torch.nn.Parameter) else "Tensor", label(value),
@@ -312,7 +312,7 @@ def _array(name: str, value: Any, words: Expressions, label: Label) -> Given:
 
 
 def _range(value: torch.Tensor) -> tuple[Any, Any]:
-    """The smallest and the largest number of a tensor whose numbers are at hand."""
+    """The minimum and maximum of a dense CPU tensor that is not too large; (None, None) for others."""
     with contextlib.suppress(Exception), torch.no_grad():
         if value.device.type == "cpu" and 0 < value.numel() <= MOST_NUMBERS and value.layout is torch.strided and not value.is_complex():
             numbers = value.detach()
@@ -324,7 +324,7 @@ def _range(value: torch.Tensor) -> tuple[Any, Any]:
 
 
 def _running(code: CodeType, lasti: int, sources: SourceMap) -> tuple[ast.AST | None, str]:
-    """The expression that a frame of the program's is executing, and the text that it stands in."""
+    """The syntax node of the expression that a frame of the program is executing (None if unknown), and the source text."""
     text = sources.text_of(code.co_filename)
     at = next(itertools.islice(code.co_positions(), lasti // 2, None), None)
     if not text or at is None or None in at:
@@ -334,7 +334,7 @@ def _running(code: CodeType, lasti: int, sources: SourceMap) -> tuple[ast.AST | 
 
 @lru_cache(maxsize=8)
 def _nodes(text: str) -> dict[tuple[int | None, ...], ast.AST]:
-    """The expressions and statements of a program by their place, the larger one first."""
+    """The expressions and statements of a program by position; of those with the same position, the outermost."""
     found: dict[tuple[int | None, ...], ast.AST] = {}
     try:
         tree = ast.parse(text)

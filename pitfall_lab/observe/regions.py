@@ -1,7 +1,7 @@
-"""Stretches of a program that torch runs as one thing: transformed functions, compiled functions, tracers.
+"""Finds regions: parts of a program that torch runs as a whole (transformed, compiled and traced functions).
 
-Inside them tensors are wrapped, traced or already compiled: the calls that a mode sees there are not the learner's. They are
-found by the frames between the learner's line and the call, and only where one of torch's own switches says that there can be any.
+Inside a region tensors are wrapped, traced or already compiled, so the calls that a mode sees there are not the learner's. A region is
+found by the frames between the learner's line and the call, which are searched only if torch's state says that there may be one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pitfall_lab.observe.private import (
 from pitfall_lab.observe.spans import SourceMap
 
 REASONS = {
-    "torch.func": "a function transform runs the function on wrapped tensors; what came out was read afterwards",
-    "torch.compile": "a compiled function runs as one piece; what came out was read afterwards",
-    "torch.jit": "a tracer runs the function to write it down; what came out was read afterwards",
-    "torch.fx": "a tracer runs the function on stand-ins for tensors; what came out was read afterwards",
-    "torch.export": "an exporter runs the function on stand-ins for tensors; what came out was read afterwards",
+    "torch.func": "a function transform runs the function on wrapped tensors; its results were read afterwards",
+    "torch.compile": "a compiled function runs as one step; its results were read afterwards",
+    "torch.jit": "a tracer runs the function to record it; its results were read afterwards",
+    "torch.fx": "a tracer runs the function on proxies for tensors; its results were read afterwards",
+    "torch.export": "an exporter runs the function on fake tensors; its results were read afterwards",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """One such stretch, while it runs: torch's name for it, the learner's ``frame`` and the frame of torch's that it called."""
+    """A region that is running: torch's name for it, the learner's ``frame``, and the torch frame that it called (``entry``)."""
 
     name: str
     frame: FrameType
@@ -43,27 +43,27 @@ class Region:
 
     @property
     def reason(self) -> str:
-        """Why its calls are not told one by one."""
+        """Why the calls inside are not recorded one by one."""
         return REASONS[".".join(self.name.split(".")[:2])]
 
     @property
     def key(self) -> tuple[int, int]:
-        """The same for all calls inside one stretch."""
+        """A key that all calls inside one region share."""
         return id(self.frame), self.frame.f_lasti
 
     def arguments(self) -> list[Any]:
-        """What the learner passed in."""
+        """The arguments that the learner's code passed to the region."""
         scope = self.entry.f_locals
         return [scope.get(name) for name in ("args", "kwargs", "primals", "tangents", "example_inputs")]
 
 
 def possible() -> bool:
-    """Whether a call may lie in a region: a transform is on, something was compiled, or a tracer runs."""
+    """Whether a call may be inside a region: a transform or tracer is running, or something was compiled."""
     return tracing() or frames_compiled() > 0
 
 
 def tracing() -> bool:
-    """Whether a transform or a tracer is at work now: what we look at would be wrapped, or written down as the program's."""
+    """Whether a transform or tracer is running now: tensors that we read would be wrapped, or our reads traced."""
     return (
         not has_switches
         or transform() is not None
@@ -74,12 +74,12 @@ def tracing() -> bool:
 
 
 def writes_down() -> bool:
-    """Whether ``torch.jit.trace`` is at work: it writes down what anybody does with a size."""
+    """Whether ``torch.jit.trace`` is running, which also records reads of a tensor's sizes."""
     return jit_tracer is not None and jit_tracer() is not None
 
 
 def around(caller: FrameType, sources: SourceMap) -> Region | None:
-    """The outermost region around ``caller`` that the learner's own code entered."""
+    """The outermost region around ``caller`` that the learner's code entered; None if there is none."""
     found: Region | None = None
     entry: tuple[str, FrameType] | None = None
     walk: FrameType | None = caller

@@ -1,4 +1,4 @@
-"""The installed torch: whether this version of the package knows it, and what it does not let us observe."""
+"""Checks the installed torch: whether this package was tested with its release, and what cannot be observed with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEWEST = (2, 15)
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version, which name a release.
+    """The first two numbers of a version, which identify a release.
 
     >>> numbers("2.13.0+cpu"), numbers("2.16.0a0+git1")
     ((2, 13), (2, 16))
@@ -27,36 +27,36 @@ RUNNING = numbers(torch.__version__)
 
 
 def unknown() -> T | None:
-    """One sentence where the installed torch is newer than what this package was tested with."""
+    """A sentence that says that the installed torch is newer than the newest tested release; None if it is not."""
     if RUNNING <= NEWEST:
         return None
     known = ".".join(map(str, NEWEST))
     return T(
         f"torch {torch.__version__} is newer than {known}, the newest release that this version of pitfall_lab was tested with: "
-        "what it says of torch may be out of date.",
+        "what it says about torch may be out of date.",
         f"torch {torch.__version__} 比此版本 pitfall_lab 测试过的最新版 {known} 更新：它对 torch 的说法可能已过时。",
     )
 
 
 def unobservable() -> list[T]:
-    """One sentence for each thing that cannot be observed, because the installed torch lacks a name for it."""
+    """One sentence for each thing that cannot be observed because the installed torch does not have a private name."""
     lost = dict.fromkeys(name.lost for name in private.MISSING if name.lost not in {None, private.VITAL})
     here = torch.__version__
     return [T(f"Not observed with torch {here}: {text.en}.", f"torch {here} 下未观察：{text.zh}。") for text in lost if text is not None]
 
 
 def limits() -> list[T]:
-    """What whoever uses this package with the installed torch must know."""
+    """All sentences about the installed torch that users of this package need to know."""
     return [text for text in (unknown(), *unobservable()) if text is not None]
 
 
 def notes() -> list[Note]:
-    """The same for the reader of a trace."""
+    """The same as notes of a trace."""
     return [Note("limit", text.en, text.zh) for text in limits()]
 
 
 def forbids() -> T | None:
-    """Why nothing can be recorded with the installed torch, if that is so."""
+    """The reason why nothing can be recorded with the installed torch; None if it can."""
     vital = [name.path for name in private.MISSING if name.lost is private.VITAL]
     if not vital:
         return None

@@ -1,4 +1,4 @@
-"""Where in the learner's source a call stands: exact sub-expressions, in code points and in UTF-16 units."""
+"""Finds the expression in the learner's source that makes a call, as positions in code points and in UTF-16 units."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from typing import Any
 from pitfall_lab.trace import Part, Source, Span
 
 HERE = Path(__file__).parent.parent
-#: Both, because code objects carry the path a module was imported by, which may lead through a link.
+#: Both paths, because code objects have the path that a module was imported by, which may contain a link.
 PACKAGE = (f"{HERE}/", f"{HERE.resolve()}/")
-#: The recorder's stand-in frames carry the learner's file name (for warnings) and this function name.
+#: The frames in which the recorder runs torch's functions have the learner's file name (for warnings) and this function name.
 STAND_IN = "_pitfall_lab_run"
 
 
 @cache
 def _library_prefixes(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Folders whose code is not the learner's: the standard library, packages installed on the module ``path``, and pitfall_lab itself."""
+    """Folders whose code is not the learner's: the standard library, installed packages on the module ``path``, and pitfall_lab itself."""
     paths = sysconfig.get_paths()
     places = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths]
     places += site.getsitepackages() if hasattr(site, "getsitepackages") else []
@@ -47,13 +47,13 @@ Place = tuple[int, int, int, int]
 
 
 class SourceMap:
-    """Finds the learner's innermost frame and the piece of source it is executing.
+    """Finds the learner's innermost frame and the expression that it is executing.
 
-    ``main`` are the code file names that the program may have; its text is source 0. Other files of the learner's (imported
-    siblings, functions of earlier cells) are added when they are first met.
+    ``main`` are the code file names that the program may have; its text is source 0. Other files of the learner (imported modules,
+    functions of earlier cells) are added when a call first comes from them.
 
-    Where the text is made of several cells, ``parts`` say so, and ``places`` which lines of other files are in it: ``(file, first line
-    there, last line, first line here)``. ``main`` is the last part.
+    If the text is made of several cells, ``parts`` describes them, and ``places`` says which lines of other files the text contains, as
+    ``(file, first line there, last line there, first line here)``. ``main`` is the last part.
     """
 
     def __init__(
@@ -79,35 +79,35 @@ class SourceMap:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All sources met so far; the program itself is the first."""
+        """All sources so far; the program itself is the first."""
         return tuple(self._sources)
 
     def rename(self, name: str) -> None:
-        """Give the program another display name (a cell learns its number only when it has run)."""
+        """Change the program's display name (the number of a cell is known only after it has run)."""
         source = self._sources[0]
         parts = (*source.parts[:-1], replace(source.parts[-1], name=name)) if source.parts else ()
         self._sources[0] = Source(name, source.text, parts)
 
     def rename_others(self, name_of: Callable[[str], str | None]) -> None:
-        """Give the other files the names that ``name_of`` has for them: Python runs each cell from a file of its own making."""
+        """Rename the other files for which ``name_of`` returns a name: Python runs each cell from a file name that it generates."""
         for filename, index in self._index.items():
             if index and (name := name_of(filename)):
                 self._sources[index] = replace(self._sources[index], name=name)
 
     def is_user(self, filename: str) -> bool:
-        """Whether code of this file name is the learner's."""
+        """Whether code with this file name is the learner's."""
         known = self._is_user.get(filename)
         if known is None:
             known = not filename.startswith((*_library_prefixes(tuple(sys.path)), "<eval_with_key>"))
-            if known and filename.startswith("<"):  # no file: a cell, or something that keeps its source with linecache
-                # What exec or eval runs (``<string>``) has no text to show: the line that runs it stands for it. From Python 3.13 on
-                # linecache has the text of ``python -c`` under this name, which is another.
+            if known and filename.startswith("<"):  # not a file: a cell, or code whose source is in linecache
+                # Code run by exec or eval (``<string>``) has no source to show; the line that runs it is shown in its place. Since
+                # Python 3.13 linecache has a text under this name, but it is that of ``python -c``.
                 known = filename.startswith(("<ipython", "<stdin")) or (filename in linecache.cache and filename != "<string>")
             self._is_user[filename] = known
         return known
 
     def user_frame(self, frame: FrameType | None) -> FrameType | None:
-        """Return the innermost frame of the learner's at or outside ``frame``, or ``None``."""
+        """Return the learner's innermost frame at or outside ``frame``, or ``None``."""
         while frame is not None:
             filename = frame.f_code.co_filename
             if (self._is_user[filename] if filename in self._is_user else self.is_user(filename)) and frame.f_code.co_name != STAND_IN:
@@ -116,7 +116,7 @@ class SourceMap:
         return None
 
     def scope(self, frame: FrameType) -> tuple[str, ...]:
-        """Return the names of the learner's functions around ``frame``, outermost first."""
+        """Return the names of at most 12 of the learner's functions around ``frame``, outermost first."""
         names: list[str] = []
         walk: FrameType | None = frame
         while walk is not None and len(names) < 12:
@@ -126,11 +126,11 @@ class SourceMap:
         return tuple(reversed(names))
 
     def is_learners(self, code: CodeType) -> bool:
-        """Whether ``code`` is a function of the learner's."""
+        """Whether ``code`` is a function of the learner."""
         return self.is_user(code.co_filename) and code.co_name not in ("<module>", STAND_IN)
 
     def span(self, frame: FrameType) -> Span | None:
-        """Return the exact expression that ``frame`` is executing; ``None`` when its source is not known."""
+        """Return the expression that ``frame`` is executing; ``None`` if its source is unknown."""
         key = (id(frame.f_code), frame.f_lasti)
         if key in self._spans:
             return self._spans[key]
@@ -152,7 +152,7 @@ class SourceMap:
         return self.make(source, line + shift, start, (end_line or line) + shift, end)
 
     def _located(self, filename: str, line: int) -> tuple[int, int] | None:
-        """The source that a line of a file is in, and by how many lines it is further down there."""
+        """The number of the source that contains a line of a file, and the offset of the line there; None if there is no source."""
         if filename in self._main:
             return 0, self._shift
         shift = next((shift for first, last, shift in self._places.get(filename, ()) if first <= line <= last), None)
@@ -162,7 +162,7 @@ class SourceMap:
         return None if source is None else (source, 0)
 
     def make(self, source: int, line: int, start: int | None, end_line: int, end: int | None) -> Span | None:
-        """Build a span from UTF-8 byte columns as Python's ``ast`` and code objects give them."""
+        """Build a span from columns in UTF-8 bytes, as in Python's ``ast`` and code objects; ``None`` if a line does not exist."""
         lines = self._text_lines(source)
         if not 1 <= line <= len(lines) or not 1 <= end_line <= len(lines):
             return None
@@ -172,26 +172,26 @@ class SourceMap:
         return Span(line, begin, end_line, finish, (_utf16(first, begin), _utf16(last, finish)), source)
 
     def has_text(self, filename: str) -> bool:
-        """Whether the source of this file can be shown."""
+        """Whether the source of this file is available."""
         return filename in self._index or bool(linecache.getlines(filename))
 
     def text_of(self, filename: str) -> str:
-        """The source of a file of the learner's; empty where there is none."""
+        """The source text of one of the learner's files; empty if it is not available."""
         source = self._source(filename)
         return "" if source is None else self._sources[source].text
 
     def line_span(self, filename: str, line: int) -> Span | None:
-        """Return the whole statement line ``line`` of a file of the learner's."""
+        """Return the span of a whole line of one of the learner's files."""
         found = self._located(filename, line)
         return None if found is None else self.make(found[0], line + found[1], None, line + found[1], None)
 
     def target(self, span: Span) -> str | None:
-        """Return the name that the expression at ``span`` is assigned to (``"h"``, ``"self.w"``), if it is."""
+        """Return the name that the expression at ``span`` is assigned to (``"h"``, ``"self.w"``), or None."""
         names, _ = _assigned(self._sources[span.source].text)
         return names.get((span.line, span.column, span.end_line, span.end_column))
 
     def statement(self, span: Span) -> Span:
-        """Return the whole assignment when ``span`` is only its target (Python gives ``x[0] = v`` the place of ``x[0]``)."""
+        """Return the whole assignment if ``span`` is only its target (Python reports ``x[0]`` as the position of ``x[0] = v``)."""
         _, statements = _assigned(self._sources[span.source].text)
         found = statements.get((span.line, span.column, span.end_line, span.end_column))
         if found is None:
@@ -202,7 +202,7 @@ class SourceMap:
         return Span(line, column, end_line, end_column, utf16, span.source)
 
     def targets_on(self, span: Span, text: str) -> list[tuple[str, Span]]:
-        """Return the names assigned on the line of ``span`` from expressions that contain ``text``, with those expressions."""
+        """Return the names assigned on the line of ``span`` from expressions whose source contains ``text``, with their spans."""
         names, _ = _assigned(self._sources[span.source].text)
         found = []
         lines = self._text_lines(span.source)
@@ -223,7 +223,7 @@ class SourceMap:
 
     def _text_lines(self, source: int) -> list[str]:
         if source not in self._lines:
-            # Not str.splitlines: Python's own lines end only at \n (after universal newlines), never at form feeds or U+2028.
+            # Not str.splitlines: Python's lines end only at \n (after universal newlines), not at form feeds or U+2028.
             self._lines[source] = self._sources[source].text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         return self._lines[source]
 
@@ -245,10 +245,10 @@ def _place(node: ast.expr | ast.stmt, lines: list[str]) -> Place | None:
 
 @lru_cache(maxsize=64)
 def _assigned(text: str) -> tuple[dict[Place, str], dict[Place, Place]]:
-    """What a program assigns, by place.
+    """The assignments of a program, by position.
 
-    First: every assigned expression, and the name it is assigned to. Second: every subscript or attribute that is assigned
-    to, and the whole statement.
+    First: each assigned expression and the name it is assigned to. Second: each subscript or attribute that is an assignment's target, and
+    the position of the whole statement.
     """
     names: dict[Place, str] = {}
     statements: dict[Place, Place] = {}
@@ -275,7 +275,7 @@ _SEQUENCE = (ast.Tuple, ast.List)
 
 
 def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """The assigned expressions of a statement with their targets, ``a, b = x, y`` also taken apart."""
+    """The assignment targets of a statement with their values; ``a, b = x, y`` also pair by pair."""
     if isinstance(node, ast.Assign):
         pairs = [(target, node.value) for target in node.targets]
     elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
@@ -289,7 +289,7 @@ def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _choices(value: ast.expr) -> list[ast.expr]:
-    """The expression, or those of which one is its value: ``f(x) if ready else x``, ``x or f(x)``, ``y := f(x)``."""
+    """The expression and its parts that may become its value: ``f(x) if ready else x``, ``x or f(x)``, ``y := f(x)``."""
     inside = {ast.IfExp: ("body", "orelse"), ast.NamedExpr: ("value",)}.get(type(value), ())
     parts = value.values if isinstance(value, ast.BoolOp) else [getattr(value, field) for field in inside]
     return [value, *(choice for part in parts for choice in _choices(part))]

@@ -1,7 +1,7 @@
-"""Tensors that swap what they are: ``torch.utils.swap_tensors``, and a module's conversion by swapping.
+"""Observes ``torch.utils.swap_tensors``, also where a module conversion uses it.
 
-Torch refuses to swap a tensor that anybody refers to weakly, and no mode sees a swap. So for as long as a program is recorded, torch's
-question for weak references goes past our own, and the function that swaps tells of it.
+Torch refuses to swap a tensor with weak references, and no mode sees a swap. So while a program is recorded, torch's check for weak
+references ignores those of this package, and the function that swaps is wrapped.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pitfall_lab.observe import private
 
 
 class Watching(weakref.ref):  # type: ignore[type-arg]
-    """A weak reference of ours to a tensor of the program's, which must not find it."""
+    """A weak reference of this package to a tensor of the program; torch's check before a swap ignores it."""
 
     __slots__ = ()
 
 
 class SwapWatch:
-    """Calls ``before(one, other)`` and ``after(one, other)`` around each swap of this thread. Neither raises anything."""
+    """Calls ``before(one, other)`` and ``after(one, other)`` around each swap in this thread. Neither may raise."""
 
     def __init__(self, before: Callable[[Any, Any], None], after: Callable[[Any, Any], None]) -> None:
         self._before, self._after = before, after
@@ -32,13 +32,13 @@ class SwapWatch:
         self._references: Any = None
 
     def start(self) -> None:
-        """Stand between torch and what it asks."""
+        """Replace torch's swap function and its check for weak references."""
         if private.swap is not None:
             self._swap, self._references = private.swap_by(self._swapping), torch.utils.weakref
             torch.utils.weakref = _References()
 
     def stop(self) -> None:
-        """Put everything back."""
+        """Restore both."""
         if self._swap is not None:
             private.swap_by(self._swap)
             torch.utils.weakref, self._swap = self._references, None
@@ -53,7 +53,7 @@ class SwapWatch:
 
 
 class _References:
-    """Python's module ``weakref``, as far as torch asks it."""
+    """A stand-in for the module ``weakref`` in ``torch.utils`` that does not list :class:`Watching` references."""
 
     @staticmethod
     def getweakrefs(value: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Reading facts from live tensors and graph nodes, without keeping any of them alive."""
+"""Reads facts about tensors and graph nodes from torch, without keeping any of them alive."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ _CREATIONS = {
     "DEFAULT": "default", "IN_CUSTOM_FUNCTION": "custom", "MULTI_OUTPUT_NODE": "multi", "NO_GRAD_MODE": "no_grad",
     "INFERENCE_MODE": "inference",
 }  # fmt: skip
-"""torch's words and ours for how a view was made."""
+"""The trace's names for the ways in which a view is created, by torch's ``CreationMeta``."""
 
 
 class Facts(NamedTuple):
-    """What torch says of one tensor now. ``stride`` and ``offset`` count elements; ``storage`` identifies a StorageImpl.
+    """What torch reports about one tensor now. ``stride`` and ``offset`` count elements; ``storage`` identifies a StorageImpl.
 
-    ``grad_fn`` is the node's key (see :func:`node_key`). An opaque tensor (sparse, nested, functorch-wrapped, a subclass
-    that hides its storage) has ``storage is None``.
+    An opaque tensor (see :func:`is_opaque`) has ``storage`` None, and so have all fields that need its memory.
     """
 
     shape: tuple[int, ...]
@@ -36,7 +35,7 @@ class Facts(NamedTuple):
     device: str
     requires_grad: bool
     is_leaf: bool | None
-    """None where torch refuses to say (a view made under no_grad and written since) and where it was not asked."""
+    """None where torch raises (a view created under no_grad and written since), or where it was not read (``asleep``)."""
     kind: str
     stride: tuple[int, ...] | None = None
     offset: int | None = None
@@ -48,7 +47,7 @@ class Facts(NamedTuple):
     is_view: bool = False
     inference: bool = False
     foreign: bool = False
-    """Whether the memory is somebody else's (a NumPy array's, a file's): it can change without torch knowing."""
+    """Whether the memory belongs to something other than torch (a NumPy array, a file), which can write it without torch's knowledge."""
 
 
 def is_tensor(value: object) -> bool:
@@ -57,10 +56,10 @@ def is_tensor(value: object) -> bool:
 
 
 def read(tensor: torch.Tensor, *, asleep: bool = False) -> Facts:
-    """Read the facts of ``tensor``. Never raises for exotic layouts: what cannot be read is left out.
+    """Read the facts of ``tensor``. Never raises for unusual layouts: facts that cannot be read keep their defaults.
 
-    ``asleep``: it passes for a leaf until it is asked whether it is one (a view of which the base has got a history since). A program
-    can tell: torch refuses to write such a view in place. So it is not asked.
+    ``asleep``: the tensor is a view with a stale grad_fn. Reading is_leaf would regenerate it, which changes what the program can do (torch
+    then refuses to write such a view in place), so is_leaf is not read.
     """
     kind = "parameter" if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter) else "tensor"
     device = tensor.device
@@ -78,7 +77,7 @@ def read(tensor: torch.Tensor, *, asleep: bool = False) -> Facts:
 
 
 def _sizes(shape: Iterable[Any]) -> tuple[int, ...]:
-    """A shape in plain numbers; empty where it has sizes without one (ragged rows; a tracer's, which notes who asks)."""
+    """A shape as plain integers; empty if a size is not one (nested tensors; tracers, which record each use of a size)."""
     sizes = tuple(shape)
     return sizes if all(type(n) is int for n in sizes) else ()
 
@@ -86,7 +85,7 @@ def _sizes(shape: Iterable[Any]) -> tuple[int, ...]:
 def _version(tensor: torch.Tensor) -> int | None:
     try:
         return tensor._version
-    except RuntimeError:  # it was made in inference mode, and has got the memory of an ordinary one since
+    except RuntimeError:  # an inference tensor that was given a normal tensor's storage
         return None
 
 
@@ -98,10 +97,10 @@ def _is_leaf(tensor: torch.Tensor) -> bool | None:
 
 
 def _of_history(tensor: torch.Tensor, name: str) -> Any:
-    """An attribute that makes the node of a view anew if its base has been written since.
+    """Read an attribute that regenerates the grad_fn of a view whose base was written in place.
 
-    In inference mode torch (2.13) fails at that for views of complex numbers, and the tensor has lost its history for good: we ask
-    outside of it, so that nothing happens that the program did not ask for.
+    In inference mode torch 2.13 fails at that for complex views and the tensor loses its history. So for normal tensors the attribute is
+    read outside inference mode.
     """
     if torch.is_inference_mode_enabled() and tensor._is_view() and not tensor.is_inference():
         with torch.inference_mode(mode=False):
@@ -110,12 +109,12 @@ def _of_history(tensor: torch.Tensor, name: str) -> Any:
 
 
 def is_at_version(tensor: torch.Tensor, version: int) -> bool:
-    """Whether the tensor's counter still stands at ``version`` (inference tensors have none and stand still)."""
+    """Whether the tensor's version is ``version``; always True for inference tensors, which have no version."""
     return tensor.is_inference() or _version(tensor) == version
 
 
 def is_opaque(tensor: torch.Tensor) -> bool:
-    """Whether the tensor has no strided memory of its own to look at."""
+    """Whether the tensor has no strided memory that can be read: a sparse, nested, quantized, wrapped or lazy tensor, and the like."""
     if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
         return True  # a parameter of a lazy module: it has no shape yet
     if tensor.layout is not torch.strided or _is_wrapped(tensor):
@@ -123,37 +122,37 @@ def is_opaque(tensor: torch.Tensor) -> bool:
     kind = type(tensor)
     if kind is not torch.Tensor and kind is not torch.nn.Parameter and hasattr(kind, "__torch_dispatch__"):
         return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and not isinstance(tensor, torch.nn.Parameter)
-    # A conjugated or negated view reads other numbers than lie in its memory; a tensor of torch's own zeros (the gradient of sgn) has none.
+    # The storage of a conjugated or negated view has other values than the view; a zero tensor (the gradient of sgn) has no storage.
     return bool(tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or private.is_zerotensor(tensor))
 
 
 def _is_wrapped(tensor: torch.Tensor) -> bool:
-    """Whether a function transform has wrapped it; an old one (``gradcheck(check_batched_grad=True)``) only shows in its storage."""
+    """Whether a function transform has wrapped the tensor; the wrapper of ``gradcheck(check_batched_grad=True)`` only lacks a storage."""
     lacks = tensor.layout is torch.strided and not (tensor.is_nested or private.has_storage(tensor))
     return lacks or private.is_wrapped(tensor)
 
 
 def is_immutable(tensor: torch.Tensor) -> bool:
-    """Whether these are zeros that torch has made without memory (the gradient of ``sgn``): nothing can be added to them in place."""
+    """Whether this is a zero tensor without memory (the gradient of ``sgn``), which cannot be written in place."""
     return private.is_zerotensor(tensor)
 
 
 def own_class(tensor: torch.Tensor) -> str:
-    """The name of the tensor's class if it is one of the program's and may handle operations (``__torch_function__``); else empty."""
+    """The name of the tensor's class if the program defines it, so that it may handle operations (``__torch_function__``); else empty."""
     kind = type(tensor)
     if kind.__torch_function__ is torch.nn.Parameter.__torch_function__ or kind.__module__.partition(".")[0] == "torch":
-        return ""  # what torch's own classes are (nested, parameters) is told by `opacity`
+        return ""  # for torch's own classes (nested tensors, parameters) see `opacity`
     return kind.__name__
 
 
 def opacity(tensor: torch.Tensor) -> str:
-    """Why the tensor's memory cannot be looked at, in English; empty where it can."""
+    """Why the tensor's memory cannot be read, in English; empty if it can."""
     reason = why_opaque(tensor)
     return reason.en if reason else ""
 
 
 def why_opaque(tensor: torch.Tensor) -> T | None:
-    """Why the tensor's memory cannot be looked at; ``None`` where it can."""
+    """Why the tensor's memory cannot be read; ``None`` if it can."""
     if not is_opaque(tensor):
         return None
     if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
@@ -161,16 +160,16 @@ def why_opaque(tensor: torch.Tensor) -> T | None:
     if _is_wrapped(tensor):
         return T("a tensor that a function transform has wrapped", "被函数变换包裹的张量")
     if tensor.is_nested:
-        return T("a nested tensor: its rows have sizes of their own", "嵌套张量，各行大小不同")
+        return T("a nested tensor: each of its rows has its own size", "嵌套张量，各行大小不同")
     if tensor.layout is not torch.strided:
         kind = "mkldnn" if tensor.is_mkldnn else str(tensor.layout).removeprefix("torch.")
         return T(f"a tensor of layout {kind}: it has no strides", f"布局为 {kind} 的张量，没有步长")
     if tensor.is_quantized:
-        return T("a quantized tensor: its memory holds codes, not numbers", "量化张量，内存里是编码而不是数值")
+        return T("a quantized tensor: its memory holds quantized codes, not its values", "量化张量，内存里是编码而不是数值")
     if tensor.is_conj() or tensor.is_neg():
-        return T("a conjugated or negated view: its memory holds other numbers than it has", "共轭或取负的视图，内存里的数与它的值不同")
+        return T("a conjugated or negated view: the values in its memory differ from its own", "共轭或取负的视图，内存里的数与它的值不同")
     if is_immutable(tensor):
-        return T("a tensor of torch's own zeros, which has no memory and cannot be changed", "torch 自己的全零张量，没有内存，也不能改")
+        return T("a zero tensor of torch, which has no memory and cannot be changed", "torch 自己的全零张量，没有内存，也不能改")
     kind = type(tensor).__name__
     return T(f"a tensor of class {kind}, which handles operations itself", f"{kind} 类的张量，自行处理运算")
 
@@ -188,26 +187,25 @@ def device_name(device: torch.device) -> str:
 
 
 def weak_storage(tensor: torch.Tensor) -> int:
-    """A reference that keeps the storage's number unique but not its memory alive: the number itself. To be given to ``private.let_go``."""
+    """A weak reference to the tensor's StorageImpl, which keeps its address unique but not its memory. End it by ``private.let_go``."""
     return tensor.untyped_storage()._weak_ref()
 
 
 def storage_behind(reference: int) -> torch.UntypedStorage | None:
-    """The storage that a weak reference refers to, if it still exists."""
+    """The storage that a weak reference refers to; None if it was freed."""
     return None if private.is_gone(reference) else private.new_with_weak_ptr(reference)
 
 
 def bytes_in(memory: torch.UntypedStorage, count: int) -> bytes:
-    """The first bytes of a piece of memory, which must have so many. No operation of torch's reads them: see :func:`flat_values`."""
+    """The first ``count`` bytes of a storage, which must have that many. Read without a torch operation: see :func:`flat_values`."""
     return ctypes.string_at(memory.data_ptr(), count) if count else b""
 
 
 def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
     """Copy the whole storage of ``tensor``, flat, as a NumPy array of its dtype (bfloat16 as float32).
 
-    ``None`` when there is nothing to read: an opaque or meta tensor, more than ``limit`` elements, another device, or a
-    dtype that NumPy lacks. The bytes are read from memory, not by a torch operation: dispatch modes and profilers of
-    the learner's must not see us look.
+    ``None`` if that is impossible: an opaque or meta tensor, more than ``limit`` elements, another device, or a dtype that NumPy does not
+    have. The bytes are read from memory and not by a torch operation, so that the learner's dispatch modes and profilers do not see it.
     """
     if is_opaque(tensor) or tensor.device.type != "cpu":
         return None
@@ -226,9 +224,9 @@ def flat_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
 
 
 def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
-    """The numbers of ``tensor`` alone, with its strides, or None (see :func:`flat_values`).
+    """The values of ``tensor`` only, with its strides, or None (see :func:`flat_values`).
 
-    The storage is not asked for: torch does not add in place into a gradient whose storage Python has seen.
+    Does not access ``untyped_storage()``: torch does not accumulate in place into a gradient whose storage has a Python object.
     """
     dtype = None if is_opaque(tensor) or tensor.device.type != "cpu" else numpy_dtype(tensor.dtype)
     shape, stride, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
@@ -245,7 +243,7 @@ def window_values(tensor: torch.Tensor, limit: int) -> np.ndarray | None:
 
 @cache
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
-    """NumPy's type for the bytes of a torch type; for bfloat16, which NumPy lacks, the upper halves of float32 numbers."""
+    """NumPy's dtype with the byte layout of a torch dtype (uint16 for bfloat16: the upper halves of float32); None if there is none."""
     if dtype == torch.bfloat16:
         return np.dtype(np.uint16)
     try:
@@ -255,55 +253,55 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
 
 
 def autocasting() -> bool:
-    """Whether torch.autocast may change the types of operands on their way."""
+    """Whether torch.autocast may change the dtypes of operands."""
     return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
 def deterministic() -> bool:
-    """Whether torch must use algorithms that give the same in every run (``torch.use_deterministic_algorithms``)."""
+    """Whether ``torch.use_deterministic_algorithms`` is on."""
     return torch.are_deterministic_algorithms_enabled()
 
 
 def distributed() -> bool:
-    """Whether this process is one of several: ``DistributedDataParallel`` puts its own hooks, in C++, where gradients arrive."""
+    """Whether torch.distributed is initialised: ``DistributedDataParallel`` then adds C++ hooks where gradients are accumulated."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def checks_nan() -> bool:
-    """Whether anomaly mode looks for NaN after each node of a backward."""
+    """Whether anomaly mode checks for NaN after each node of a backward."""
     return torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()
 
 
 def default_dtype() -> str:
-    """The type of new floats."""
+    """The name of the default dtype."""
     return str(torch.get_default_dtype()).removeprefix("torch.")
 
 
 def grad_of(tensor: torch.Tensor, *, asleep: bool = False) -> torch.Tensor | None:
-    """The tensor's ``.grad`` without the warning that asking a non-leaf gives. ``asleep``: see :func:`read`."""
+    """The tensor's ``.grad``, without the warning that reading it on a non-leaf gives. ``asleep``: see :func:`read`."""
     return tensor.grad if asleep or _is_leaf(tensor) or tensor.retains_grad else None
 
 
 def are_finite(found: Iterable[torch.Tensor]) -> bool:
-    """Whether no number in dense tensors of floating point numbers is NaN or infinite. Of others nothing is said."""
+    """Whether no element is NaN or infinite. Tensors that are not dense or not floating point are left out."""
     dense = [x.detach() for x in found if x.layout is torch.strided and x.is_floating_point() and x.numel() and x.device.type != "meta"]
     return all(math.isfinite(torch.linalg.vector_norm(x, math.inf).item()) for x in dense)
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The tensor that ``tensor`` is a view of, if autograd knows one."""
+    """The base of a view that autograd tracks; None for any other tensor."""
     return tensor._base if not is_opaque(tensor) and not tensor.is_inference() and tensor._is_view() else None
 
 
 def creation_of(view: torch.Tensor) -> str:
-    """How a view was made, which decides whether it may be changed in place (``CreationMeta`` in ``torch/csrc/autograd/variable.h``)."""
+    """How a view was created, which decides whether it may be written in place (``CreationMeta`` in ``torch/csrc/autograd/variable.h``)."""
     return _CREATIONS[private.creation_meta(view).name] if private.creation_meta is not None else "default"
 
 
 def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether one version counter counts the writes to both tensors.
+    """Whether two tensors share one version counter.
 
-    torch does not say which counter a tensor has. So the version of one is moved, the other is watched, and the version is put back
+    Torch does not show which counter a tensor has. So the version of one is changed, that of the other is read, and the first is restored
     before anything else can run.
     """
     version = one._version
@@ -317,7 +315,7 @@ def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def set_version(tensor: torch.Tensor, version: int) -> None:
-    """Set the tensor's version. Only for looking: whoever calls this puts the old one back."""
+    """Set the tensor's version. The caller must restore the old version."""
     try:
         private.set_versions((tensor,), (version,))
     except TypeError:  # torch before 2.7 takes one tensor
@@ -325,9 +323,9 @@ def set_version(tensor: torch.Tensor, version: int) -> None:
 
 
 def node_of(tensor: torch.Tensor) -> Any | None:
-    """The tensor's ``grad_fn``. Reading it regenerates a view's node, as torch does on the next use anyway.
+    """The tensor's ``grad_fn``. Reading it regenerates a stale grad_fn of a view, as torch does at the next use anyway.
 
-    ``None`` as well where torch refuses to say (a view made under no_grad and written since).
+    Also ``None`` if torch raises (a view created under no_grad and written since).
     """
     try:
         return _of_history(tensor, "grad_fn")
@@ -343,14 +341,14 @@ def node_name(node: Any) -> str:
 LAST = 2**64 - 1
 _NOTES, _NOTE = itertools.count(), "pitfall_lab"
 _APART: list[bool] = []
-"""Not empty when a thread other than the recorded one has made nodes."""
+"""Contains an element if a thread other than the recorded one has made nodes."""
 
 
 def node_key(node: Any) -> tuple[Any, ...]:
-    """A key that is unique in one thread's lifetime and holds nothing alive.
+    """A key that identifies the node within one thread and keeps nothing alive.
 
-    Sequence numbers are unique except for nodes that all carry the largest one: AccumulateGrad is named by its leaf, and a node without
-    a derivative (of ``x // 2``) gets a number of ours, kept where torch lets programs keep notes about a node.
+    Sequence numbers are unique, except that some nodes all have the largest one: an AccumulateGrad is identified by its leaf, and a node
+    without a derivative (of ``x // 2``) by a number of ours in its ``metadata``.
     """
     if node.name() == ACCUMULATE:
         return ("leaf", id(node.variable))
@@ -363,7 +361,10 @@ def node_key(node: Any) -> tuple[Any, ...]:
 
 
 def set_apart(made: Iterable[Any], known: Iterable[Any]) -> None:
-    """Note on each node behind ``made`` that another thread made it: its number may be taken. ``known`` were there before."""
+    """Give each new node behind ``made`` a number of ours: another thread made it, so its sequence number may not be unique.
+
+    ``known`` are nodes that existed before.
+    """
     seen = set(known)
     stack = [node for node in made if node is not None]
     while stack:
@@ -378,19 +379,19 @@ def set_apart(made: Iterable[Any], known: Iterable[Any]) -> None:
 
 
 def is_freed(node: Any) -> bool:
-    """Whether a backward has freed what a node saved."""
+    """Whether a backward has freed the node's saved tensors."""
     return any(slot.state == "freed" for slot in slots_of(node))
 
 
 def sequence_of(node: Any) -> int:
-    """A number that is greater for nodes that were made later; 0 for all where torch does not say."""
+    """The node's sequence number: greater for nodes made later; 0 for all if torch does not have it."""
     return int(node._sequence_nr()) if private.has_sequence else 0
 
 
 def is_of_engine(error: BaseException) -> bool:
-    """Whether torch's engine itself ended a backward, and no Python code that it had called (a hook, a custom Function).
+    """Whether torch's engine itself raised an error in a backward, not Python code that it called (a hook, a custom Function).
 
-    Nor what that code returned: of errors of the engine's only those about a hook's result are a TypeError, or say what it should return.
+    Errors about what a hook returned are not the engine's either: they are TypeErrors, or say what hooks should return.
     """
     if isinstance(error, TypeError) or "hooks should return" in str(error):
         return False
@@ -401,7 +402,7 @@ def is_of_engine(error: BaseException) -> bool:
 
 
 def leaf_of(node: Any) -> torch.Tensor | None:
-    """The leaf that an AccumulateGrad node accumulates into."""
+    """The leaf of an AccumulateGrad node; None for other nodes."""
     return node.variable if node.name() == ACCUMULATE else None
 
 
@@ -411,20 +412,20 @@ def next_nodes(node: Any) -> list[tuple[Any | None, int]]:
 
 
 def packs() -> bool:
-    """Whether saved-tensor hooks are on (the program's, or those of checkpointing), as far as torch says."""
+    """Whether saved-tensor hooks are on (the program's or checkpointing's); True if torch does not show it."""
     return private.saved_tensor_hooks is None or private.saved_tensor_hooks(True) is not None
 
 
 def may_read_saved() -> bool:
-    """Whether ``_saved_*`` can be read, and reading it runs no code of the learner's."""
+    """Whether ``_saved_*`` can be read without running the learner's code."""
     return private.has_saved and not packs()
 
 
 def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
     """Return ``(slot, tensor)`` for each tensor the node saved; slots are torch's names without ``_saved_``, numbered in lists.
 
-    Values that are no tensors (sizes, flags) are left out. A slot that torch refuses to unpack (freed, or already
-    invalid: its own version check runs here) is left out as well.
+    Values other than tensors (sizes, flags) are left out, and so are slots that torch does not unpack (freed, or changed since: torch's
+    version check runs here).
     """
     kind = type(node)
     slots = _SAVED.get(kind)
@@ -446,9 +447,9 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
 
 
 class Slot(NamedTuple):
-    """One saved tensor of a node as it is now: ``state`` is ``kept``, ``stale`` (torch refuses it), ``freed`` or ``hooked``.
+    """One saved tensor of a node. ``state`` is ``kept``, ``stale`` (torch's version check fails), ``freed`` or ``hooked``.
 
-    ``version`` is the one it was saved at, ``now`` the one its memory is at; ``None`` where that cannot be told.
+    ``version`` is the version at which it was saved, ``now`` the present one; ``None`` where unknown.
     """
 
     name: str
@@ -460,7 +461,7 @@ class Slot(NamedTuple):
 
 
 def slots_of(node: Any) -> list[Slot]:
-    """What a node saved, and whether torch would still take it; no hook of the learner's is run."""
+    """A node's saved tensors with their states; no hook of the learner's is run."""
     out = []
     for raw_name in [name for name in dir(node) if name.startswith("_raw_saved_")]:
         name = raw_name.removeprefix("_raw_saved_")
@@ -489,14 +490,14 @@ def _slot(node: Any, name: str, index: int | None, saved: Any) -> Slot | None:
         now = tensor._version
         return Slot(full, "stale", tensor, saved_version(tensor, unpack), now, str(error))
     if not isinstance(value, torch.Tensor):
-        return None  # an optional tensor that was not there
+        return None  # an optional tensor that was not passed
     tensor = value if tensor is None else tensor
     version = None if tensor.is_inference() else tensor._version
     return Slot(full, "kept", tensor, version, version)
 
 
 def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None:
-    """The version that torch would take: the counter is set back step by step until it does, and then put right again."""
+    """The version at which a tensor was saved, found by lowering its counter until unpacking succeeds; the counter is restored."""
     now = tensor._version
     try:
         for version in range(now - 1, max(now - 65, -1), -1):
@@ -512,24 +513,24 @@ def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None
 
 
 def outputs_of(node: Any) -> list[tuple[tuple[int, ...], str]]:
-    """Shape and dtype of what the node's operation returned in forward, as far as torch remembers."""
+    """The shape and dtype of each result of the node's operation, as far as torch stores them."""
     return [(_shape_in(seen), dtype_name(seen.dtype)) for seen in node._input_metadata] if private.has_metadata else []
 
 
 def _shape_in(metadata: Any) -> tuple[int, ...]:
     try:
         return _sizes(metadata.shape)
-    except RuntimeError:  # a nested tensor of the strided layout has no sizes that Python could be given
+    except RuntimeError:  # a nested tensor of the strided layout has no sizes for Python
         return ()
 
 
 def is_custom(node: Any) -> bool:
-    """Whether the node is a ``torch.autograd.Function`` of somebody's, written in Python."""
+    """Whether the node belongs to a ``torch.autograd.Function`` written in Python."""
     return isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
 def _saved_by_custom_function(node: Any) -> list[tuple[str, torch.Tensor]]:
-    """What a ``torch.autograd.Function`` of the learner's passed to ``save_for_backward``."""
+    """The tensors that a custom ``torch.autograd.Function`` passed to ``save_for_backward``."""
     if not is_custom(node):
         return []
     try:
@@ -540,13 +541,13 @@ def _saved_by_custom_function(node: Any) -> list[tuple[str, torch.Tensor]]:
 
 
 def saved_versions(node: Any) -> None:
-    """Run torch's own version check of every saved tensor of ``node``: raises RuntimeError exactly when backward would."""
+    """Run torch's version check of each saved tensor of ``node``: raises RuntimeError if backward would."""
     for slot in [name for name in dir(node) if name.startswith("_saved_")]:
         getattr(node, slot)
 
 
 def environment() -> tuple[tuple[str, str], ...]:
-    """The versions that a trace was recorded with."""
+    """The versions of torch, NumPy, Python and CUDA."""
     import platform
 
     cuda = torch.version.cuda or "none"

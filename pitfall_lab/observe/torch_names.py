@@ -1,4 +1,4 @@
-"""Torch's own names for what a program calls, and which calls only look."""
+"""Torch's qualified names of functions, and which functions only read from a tensor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pitfall_lab.observe.private import names_of_functions
 
 _OPERATORS = (type(torch.ops.aten.add.Tensor), type(torch.ops.aten.add))
 
-#: Calls that neither make a tensor, nor change one, nor start backward. They are passed on unseen.
+#: Calls that neither create a tensor, nor change one, nor start a backward. They are not recorded.
 QUIET_GETTERS = frozenset({
     "shape", "dtype", "device", "layout", "requires_grad", "grad_fn", "is_leaf", "_version", "ndim", "names", "itemsize", "nbytes",
     "is_cpu", "is_cuda", "is_meta", "is_mkldnn", "is_mps", "is_nested", "is_quantized", "is_sparse", "is_sparse_csr", "is_vulkan",
@@ -32,7 +32,7 @@ QUIET_METHODS = frozenset({
 
 
 def name_of(func: Callable[..., Any]) -> str:
-    """Return torch's public name of ``func``, such as ``"torch.Tensor.add_"``; falls back to its module and name.
+    """Return torch's qualified name of ``func``, such as ``"torch.Tensor.add_"``; without one, its module and name.
 
     >>> import torch
     >>> name_of(torch.Tensor.add_)
@@ -44,7 +44,7 @@ def name_of(func: Callable[..., Any]) -> str:
     own = str(getattr(func, "__name__", type(func).__name__))
     field = getattr(func, "__self__", None)
     if own == "__delete__" and isinstance(field, GetSetDescriptorType):
-        return f"torch.Tensor.{field.__name__}.{own}"  # ``del x.grad``, which torch's table has forgotten
+        return f"torch.Tensor.{field.__name__}.{own}"  # ``del x.grad``, which is missing in torch's table
     module = str(getattr(func, "__module__", "") or "")
     return f"{module}.{own}" if module.startswith("torch") else own
 
@@ -52,14 +52,14 @@ def name_of(func: Callable[..., Any]) -> str:
 ASKS_FOR_HISTORY = frozenset({
     "torch.Tensor.grad_fn.__get__", "torch.Tensor.is_leaf.__get__", "torch.Tensor.__repr__", "torch.Tensor.__format__",
 })  # fmt: skip
-"""Quiet calls that make torch write the history of a view anew, if its base has been written since."""
+"""Quiet calls that make torch regenerate the grad_fn of a view whose base was written in place."""
 
 
 def is_quiet(name: str) -> bool:
-    """Whether a call only looks at a tensor, so that there is nothing to record."""
+    """Whether a function only reads from a tensor, so that its calls are not recorded."""
     parts = name.split(".")
     if name == "torch.Tensor._backward_hooks.__set__":
-        return True  # torch itself, in the midst of giving a view its history: it holds a lock, and hangs when that history is read
+        return True  # called by torch while it regenerates a view's grad_fn: it holds a lock, and reading the grad_fn would hang
     if parts[-1] == "__get__" and len(parts) > 1:
         return parts[-2] in QUIET_GETTERS
     return parts[-1] in QUIET_METHODS or name.startswith("profiler.") or "._record_function" in name

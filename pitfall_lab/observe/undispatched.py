@@ -1,4 +1,4 @@
-"""``torch.autograd.backward`` asks for function modes since torch 2.11; before, what stands in front of it while we record asks."""
+"""Makes ``torch.autograd.backward`` dispatch to function modes while recording; torch does so itself only from 2.11 on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ASKS = "handle_torch_function" in BACKWARD.__code__.co_names
 
 @wraps(BACKWARD)
 def _asking(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-    """Does what torch 2.11 begins with; errors in what is given are left to torch."""
+    """Dispatch to function modes as torch 2.11 does; errors in the arguments are left to torch."""
     several = isinstance(tensors, (list, tuple))
     inputs = kwargs.get("inputs", args[4] if len(args) > 4 else None)
     roots = [*(tensors if several else [tensors]), *(inputs if isinstance(inputs, (list, tuple)) else [inputs])]
@@ -26,12 +26,12 @@ def _asking(tensors: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def begin() -> None:
-    """Stand in front, where torch does not ask itself."""
+    """Replace ``torch.autograd.backward`` if it does not dispatch itself."""
     if not ASKS and torch.autograd.backward is BACKWARD:
         torch.autograd.backward = _asking
 
 
 def end() -> None:
-    """Step aside; what the program may have put there stays."""
+    """Restore torch's function, unless the program has replaced ours."""
     if torch.autograd.backward is _asking:
         torch.autograd.backward = BACKWARD

@@ -137,5 +137,5 @@ def test_a_test_that_was_not_observed_to_its_end_fails_and_what_passed_unseen_is
     )
     done = run("--pitfalls")
     done.assert_outcomes(passed=1, failed=1, warnings=1)
-    done.stdout.fnmatch_lines(["*:7: Observation stopped here, because the program took pitfall_lab's function mode*"])
+    done.stdout.fnmatch_lines(["*:7: Observation stopped here, because the program removed pitfall_lab's function mode*"])
     done.stdout.fnmatch_lines(["*--pitfalls did not see everything: Writes that bypass torch functions*"])

@@ -112,7 +112,7 @@ def test_a_number_written_into_a_cell_is_in_the_live_tensor_and_shows_in_everyon
     assert root.locator(".v-cell").nth(0).evaluate("one => one.getRootNode().activeElement !== null")
 
 
-@pytest.mark.parametrize(("language", "said"), [("en", "is no number that int32 can hold"), ("zh", "不是 int32 能存放的数")])
+@pytest.mark.parametrize(("language", "said"), [("en", "is not a number that int32 can hold"), ("zh", "不是 int32 能存放的数")])
 def test_what_is_no_number_is_refused_in_one_sentence_and_nothing_changes(stage, language, said):
     t = torch.arange(3, dtype=torch.int32)
     root = live(stage, show_storage(t, language=language), language=language)
@@ -143,14 +143,14 @@ REFUSED = {
     "no such element": (KEPT := torch.zeros(2), [2], "1", "has no element at [2]"),
     "too many indices": (KEPT, [0, 0], "1", "has no element at [0, 0]"),
     "negative": (KEPT, [-1], "1", "has no element at [-1]"),
-    "empty": (KEPT, [0], "  ", "is no number that float32 can hold"),
-    "too long": (KEPT, [0], "1" * 61, "is no number that float32 can hold"),
-    "complex into float": (KEPT, [0], "1j", "is no number that float32 can hold"),
-    "a fraction into int": (torch.zeros(2, dtype=torch.int64), [0], "1.5", "is no number that int64 can hold"),
-    "too large": (torch.zeros(2, dtype=torch.uint8), [0], "256", "is no number that uint8 can hold"),
-    "too large for NumPy": (np.zeros(2, np.int8), [0], "128", "is no number that int8 can hold"),
-    "no truth": (torch.zeros(2, dtype=torch.bool), [0], "2", "is no number that bool can hold"),
-    "read-only": (np.broadcast_to(np.zeros(1), (2,)), [0], "1", "NumPy refuses: assignment destination is read-only"),
+    "empty": (KEPT, [0], "  ", "is not a number that float32 can hold"),
+    "too long": (KEPT, [0], "1" * 61, "is not a number that float32 can hold"),
+    "complex into float": (KEPT, [0], "1j", "is not a number that float32 can hold"),
+    "a fraction into int": (torch.zeros(2, dtype=torch.int64), [0], "1.5", "is not a number that int64 can hold"),
+    "too large": (torch.zeros(2, dtype=torch.uint8), [0], "256", "is not a number that uint8 can hold"),
+    "too large for NumPy": (np.zeros(2, np.int8), [0], "128", "is not a number that int8 can hold"),
+    "no truth": (torch.zeros(2, dtype=torch.bool), [0], "2", "is not a number that bool can hold"),
+    "read-only": (np.broadcast_to(np.zeros(1), (2,)), [0], "1", "NumPy raised an error: assignment destination is read-only"),
 }
 
 

@@ -56,10 +56,11 @@ class Plan:
     ``follow`` is the recipe as a function; None if the shadow's entry must run. ``nodes`` are the label numbers of the new nodes;
     ``leaves`` the operands that get an AccumulateGrad, with the label numbers of those; ``links`` the way to torch's nodes behind the
     first one, as (from node, through edge, to node); ``made`` the numbers of tensors, storages, counters and nodes that get labels;
-    ``row`` a function that makes a row. ``writes``: the call writes the storage of its first operand; ``uncounted`` are operands whose storage it writes
-    without increasing the version. ``simple`` is set if the call returns one tensor in a new storage with at most one node: the expected
-    properties, the node's label number, and how many nodes get labels. ``tells_numbers``: the row contains number arguments. ``again``
-    compiles the function for a line that repeats the call. ``kinds`` has the name and the numbers of saved tensors and edges of each node;
+    ``row`` a function that makes a row. ``writes``: the call writes the storage of its first operand; ``uncounted`` are operands whose
+    storage it writes without increasing the version. ``simple`` is set if the call returns one tensor in a new storage with at most one
+    node: the expected properties, the node's label number, and how many nodes get labels. ``tells_numbers``: the row contains number
+    arguments. ``again`` compiles the function for a line that repeats the call. ``kinds`` has the name and the numbers of saved tensors
+    and edges of each node;
     ``inside_at`` the places, as (node, saved), of new tensors that only the graph holds; ``looks`` the label numbers of the storages whose
     contents the event shows. ``opens``: the results are views at any offset of the operand's storage.
     """
